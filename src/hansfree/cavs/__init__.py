@@ -1,0 +1,30 @@
+"""Concept activation vectors: the directions in a layer's activations along which an artifact shows.
+
+cav = SignalCAV().fit(activations, has_artifact)         # a scikit-learn classifier
+cav.directions_                                          # (k, channels), orthonormal rows
+CAV.named("ridge")                                       # -> RidgeCAV
+"""
+
+from hansfree.cavs.alignment import CAVQuality, alignment_mean, alignment_sample, cav_auc
+from hansfree.cavs.base import CAV
+from hansfree.cavs.lasso import LassoCAV
+from hansfree.cavs.logistic import LogisticCAV
+from hansfree.cavs.ridge import RidgeCAV
+from hansfree.cavs.signal import SignalCAV
+from hansfree.cavs.storage import load_cavs, save_cavs
+from hansfree.cavs.svm import SVMCAV
+
+__all__ = [
+    "CAV",
+    "SVMCAV",
+    "CAVQuality",
+    "LassoCAV",
+    "LogisticCAV",
+    "RidgeCAV",
+    "SignalCAV",
+    "alignment_mean",
+    "alignment_sample",
+    "cav_auc",
+    "load_cavs",
+    "save_cavs",
+]

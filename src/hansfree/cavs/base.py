@@ -1,0 +1,192 @@
+"""What every CAV has in common: it checks its input, centres it, and turns what a method found into unit directions."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+from typing_extensions import Self
+
+from hansfree.cavs.class_means import ClassMeans, FloatArray
+from hansfree.errors import DataError
+from hansfree.registry import Registered
+
+
+class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
+    """A bias as directions in activation space, found from samples without and with the artifact.
+
+    Fitted on activations (samples, channels) and one label per sample, of two values; the larger (``classes_[1]``) is
+    the artifact. A subclass writes ``_direction`` and is a full scikit-learn classifier.
+
+    Attributes:
+        directions_: (k, channels), orthonormal rows, each oriented towards the artifact.
+        clean_score_, artifact_score_: (k,), mean of ``score_along`` over the samples without and with the artifact.
+        scale_: (k,), ``artifact_score_ - clean_score_``: the artifact's own size along each direction, never negative.
+        intercept_: added to the score by ``decision_function``, so that zero is the border between the classes.
+        class_count_, class_mean_: (2,) and (2, channels), samples and mean activation of each class.
+        classes_, n_features_in_: as in scikit-learn.
+    """
+
+    directions_: FloatArray
+    clean_score_: FloatArray
+    artifact_score_: FloatArray
+    scale_: FloatArray
+    intercept_: float
+    class_count_: NDArray[np.int64]
+    class_mean_: FloatArray
+    classes_: NDArray[Any]
+    n_features_in_: int
+
+    @abstractmethod
+    def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        """Return one direction (channels,) or several (k, channels) of any length; ``X`` comes centred."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Find the directions that lead from the clean samples to those with the artifact."""
+        features, labels = self._validated(X, y, reset=True)
+        means = ClassMeans.of(features, labels)
+        if not means.both_seen:
+            raise DataError(
+                f"{type(self).__name__} needs samples of two classes, without and with the artifact, but all "
+                f"{len(labels)} samples are of one class: {labels.tolist()[0]!r}."
+            )
+        if np.all(features == features[0]):
+            raise DataError(
+                f"All {features.shape[1]} features are constant over all {len(features)} samples, so no direction can "
+                "tell the classes apart. Are these the activations of a layer that has died?"
+            )
+        self._settle(self._direction(features - means.center, labels == means.classes[1]), means)
+        return self
+
+    def score_along(self, X: ArrayLike) -> FloatArray:
+        """Return the coordinates of the samples along the directions, (samples, k)."""
+        self._check_fitted()
+        scores: FloatArray = self._validated(X, reset=False)[0] @ self.directions_.T
+        return scores
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Return the score minus the border between the classes: positive means that the artifact is there.
+
+        Several directions are combined by their ``scale_``, which is the way from one class mean to the other within
+        their span.
+        """
+        decision: FloatArray = self.score_along(X) @ self._combination() + self.intercept_
+        return decision
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each sample: on which side of the border it lies."""
+        is_artifact = self.decision_function(X) > 0
+        predicted: NDArray[Any] = self.classes_[is_artifact.astype(int)]
+        return predicted
+
+    @property
+    def direction_(self) -> FloatArray:
+        """The first direction, (channels,): the only one of the paper's CAVs."""
+        self._check_fitted()
+        first: FloatArray = self.directions_[0]
+        return first
+
+    def to_tensors(self) -> dict[str, NDArray[Any]]:
+        """Return all that was learned and is a number, by attribute name; ``to_header`` has the rest."""
+        self._check_fitted()
+        return {name: np.array(value) for name, value in self._learned().items() if _is_numeric(value)}
+
+    def to_header(self) -> str:
+        """Return the method's name, its options and what was learned but is not a number (string labels), as JSON."""
+        self._check_fitted()
+        words = {
+            name: {"values": np.asarray(value).tolist(), "dtype": np.asarray(value).dtype.str}
+            for name, value in self._learned().items()
+            if not _is_numeric(value)
+        }
+        return json.dumps({"name": self.name, "options": self.get_params(), "words": words})
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, NDArray[Any]], header: str) -> CAV:
+        """Rebuild a fitted CAV from what ``to_tensors`` and ``to_header`` returned; no pickle is involved."""
+        described = json.loads(header)
+        cav: CAV = CAV.named(described["name"])(**described["options"])
+        for name, words in described["words"].items():
+            setattr(cav, name, np.array(words["values"], dtype=words["dtype"]))
+        for name, value in tensors.items():
+            setattr(cav, name, value.item() if value.ndim == 0 else np.array(value))
+        return cav
+
+    def _settle(self, raw: FloatArray, means: ClassMeans) -> None:
+        """Turn what ``_direction`` found into the fitted attributes."""
+        self._remember(means)
+        directions = _orthonormal(np.atleast_2d(raw))
+        towards_artifact = directions @ means.difference >= 0
+        self.directions_ = np.where(towards_artifact[:, None], directions, -directions)
+        self.clean_score_, self.artifact_score_ = means.mean @ self.directions_.T
+        # From the difference of the means, not of the scores: no cancellation where the features lie far from zero.
+        self.scale_ = self.directions_ @ means.difference
+        midpoint = (self.clean_score_ + self.artifact_score_) / 2
+        self.intercept_ = -float(midpoint @ self._combination())
+
+    def _remember(self, means: ClassMeans) -> None:
+        self.classes_, self.class_count_, self.class_mean_ = means.classes, means.count, means.mean
+
+    def _combination(self) -> FloatArray:
+        """Return the unit vector in the span of the directions that leads from one class mean to the other."""
+        size = np.linalg.norm(self.scale_)
+        combination: FloatArray = self.scale_ / size if size > 0 else np.eye(len(self.scale_))[0]
+        return combination
+
+    def _validated(self, X: ArrayLike, y: Any = "no_validation", *, reset: bool) -> tuple[FloatArray, NDArray[Any]]:
+        """Check with scikit-learn's own rules, and report with our error class."""
+        try:
+            checked = validate_data(self, X, y, reset=reset, dtype=np.float64)
+            if isinstance(y, str):
+                return checked, np.empty(0)
+            features, labels = checked
+            check_classification_targets(labels)
+            kind = type_of_target(labels, input_name="y", raise_unknown=True)
+        except ValueError as error:
+            raise DataError(f"{type(self).__name__} cannot use these samples: {error}") from error
+        if kind != "binary":
+            raise DataError(f"Only binary classification is supported. The type of the target is {kind}.")
+        return features, labels
+
+    def _learned(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name.endswith("_") and not name.startswith("_")}
+
+    def _check_fitted(self) -> None:
+        check_is_fitted(
+            self, msg="This %(name)s has no direction yet: fit it on samples without and with the artifact first."
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "directions_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _orthonormal(raw: FloatArray) -> FloatArray:
+    """Orthonormalise rows in their order, so that the first keeps its direction."""
+    sizes = np.abs(raw).max(axis=1, keepdims=True)
+    if not np.all(np.isfinite(raw)) or not np.all(sizes > 0):
+        raise DataError(
+            "The samples without and with the artifact do not differ in any way that this CAV could point to "
+            "(the direction has no length, or is not finite)."
+        )
+    basis, triangle = np.linalg.qr((raw / sizes).T)
+    lengths = np.diagonal(triangle)
+    if len(lengths) < len(raw) or np.any(np.abs(lengths) < 1e-10 * np.linalg.norm(raw / sizes, axis=1)):
+        raise DataError(f"The {len(raw)} directions are not linearly independent: ask for fewer.")
+    directions: FloatArray = (basis * np.sign(lengths)).T
+    return directions
+
+
+def _is_numeric(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "biuf"

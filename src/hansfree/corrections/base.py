@@ -1,0 +1,137 @@
+"""What all corrections share: the head after the layer is fine-tuned, the trunk and the given model are not touched."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from typing_extensions import Self
+
+from hansfree.activations import Activations, cut_again
+from hansfree.cavs import CAV
+from hansfree.corrections.projection import PROJECTION
+from hansfree.errors import DataError, OptionError
+from hansfree.features import compute_features
+from hansfree.layers import insert_after
+from hansfree.progress import Progress, silent
+from hansfree.registry import Registered
+from hansfree.split import Split
+from hansfree.training import FineTuning, Head, HeadBatch, TrainedHead, Watch, train_heads
+
+
+class Correction(Registered, ABC):
+    """A way to unlearn a bias. A member says how a batch is judged (:meth:`forward`), and what differs from the rest.
+
+    Args:
+        strength: What multiplies the member's penalty.
+        tuning: The recipe of the fine-tuning.
+    """
+
+    has_strength: ClassVar[bool] = False
+    grid: ClassVar[tuple[float, ...]] = ()  # the strengths that a run tries
+    can_stack: bool = True
+
+    def __init__(self, *, strength: float = 1.0, tuning: FineTuning | None = None) -> None:
+        if not (np.isfinite(strength) and strength >= 0):
+            raise OptionError(f"strength is {strength}; it must be a number of at least 0.")
+        self.strength = strength
+        self.tuning = tuning or FineTuning()
+
+    @classmethod
+    def for_run(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
+        """Make a member from what a run has: a CAV, and the training images with masks."""
+        return cls(tuning=tuning)
+
+    def describe(self) -> dict[str, str]:
+        """Return what the table of results says about the options of this member."""
+        return {"method": self.name}
+
+    @abstractmethod
+    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits and, per image, the penalty that the strength multiplies (None for none)."""
+
+    @property
+    def at_layer(self) -> bool:
+        """Say whether training starts at the layer itself instead of at the first trainable parameter."""
+        return False
+
+    def directions(self, activations: Activations) -> np.ndarray | None:
+        """Return the directions whose tangents :meth:`forward` needs, ``(k, channels)``."""
+        return None
+
+    def training_edit(self, activations: Activations) -> nn.Module | None:
+        """Return what happens to the layer's output while training."""
+        return None
+
+    def inference_edit(self, activations: Activations) -> nn.Module | None:
+        """Return what the corrected model does to the layer's output for good."""
+        return None
+
+    def check(self, cut: Split, activations: Activations) -> None:
+        """Raise before any work starts when these activations cannot serve."""
+
+    def correct(self, model: nn.Module, activations: Activations, *, progress: Progress = silent) -> nn.Module:
+        """Return a corrected model of the same class; ``model`` stays as it is."""
+        cut = cut_again(model, activations)
+        (trained,) = self.train(cut, activations, [self.strength], progress=progress)
+        return self.install(model, cut, activations, trained.state)
+
+    def train(
+        self,
+        cut: Split,
+        activations: Activations,
+        strengths: Sequence[float],
+        *,
+        watch: Watch | None = None,
+        progress: Progress = silent,
+    ) -> Iterator[TrainedHead]:
+        """Fine-tune one head per strength on the same cache (:func:`hansfree.training.train_heads`)."""
+        if len(activations) == 0 or int(activations.labels.min()) < 0:
+            raise DataError("Fine-tuning needs images with labels of at least 0.")
+        self.check(cut, activations)
+        features = compute_features(
+            cut,
+            activations,
+            directions=self.directions(activations),
+            edit=self.training_edit(activations),
+            at_layer=self.at_layer,
+        )
+        return train_heads(cut, features, self, strengths, self.tuning, watch=watch, progress=progress, label=self.name)
+
+    def install(self, model: nn.Module, cut: Split, activations: Activations, state: dict[str, Tensor]) -> nn.Module:
+        """Return a copy of the model with a trained head and, for P-ClArC, the inserted module."""
+        corrected = cut.model_with(state, model)
+        edit = self.inference_edit(activations)
+        if edit is None:
+            return corrected
+        return insert_after(corrected, activations.layer, edit, attribute=PROJECTION)
+
+
+class CAVCorrection(Correction):
+    """A correction along the directions of a fitted CAV."""
+
+    def __init__(self, cav: CAV, *, strength: float = 1.0, tuning: FineTuning | None = None) -> None:
+        super().__init__(strength=strength, tuning=tuning)
+        self.cav = cav
+
+    @classmethod
+    def for_run(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
+        """Make a member along the run's CAV."""
+        return cls(cav, tuning=tuning)
+
+    def describe(self) -> dict[str, str]:
+        """Add the CAV's name."""
+        return {**super().describe(), "cav": self.cav.name}
+
+    def check(self, cut: Split, activations: Activations) -> None:
+        """Refuse a CAV of another layer."""
+        channels = self.cav.directions_.shape[1]
+        if channels != activations.pooled.shape[1]:
+            raise DataError(
+                f"The CAV has {channels} channels, the layer {activations.layer!r} has "
+                f"{activations.pooled.shape[1]}: it was fitted on another layer."
+            )

@@ -1,0 +1,36 @@
+"""The two rivals that shift activations along the CAV: P-ClArC for good, A-ClArC while training (Anders et al., 2022)."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor, nn
+
+from hansfree.activations import Activations
+from hansfree.corrections.base import CAVCorrection
+from hansfree.corrections.projection import Projection
+from hansfree.training import Head, HeadBatch
+
+
+class _Shifted(CAVCorrection):
+    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits; the shift does the work."""
+        return head(*batch.values), None
+
+    def _shift_to(self, score: np.ndarray, activations: Activations) -> Projection:
+        return Projection(self.cav.directions_, score, pooling=activations.pooling)
+
+
+class PClArC(_Shifted, name="p-clarc"):
+    """Fine-tune as Vanilla, then shift every activation to the mean score of clean images, in the model itself."""
+
+    def inference_edit(self, activations: Activations) -> nn.Module:
+        """Return the projection that the corrected model keeps."""
+        return self._shift_to(self.cav.clean_score_, activations)
+
+
+class AClArC(_Shifted, name="a-clarc"):
+    """Fine-tune with every activation shifted to the mean score of artifact images, so that it carries no news."""
+
+    def training_edit(self, activations: Activations) -> nn.Module:
+        """Return the shift that adds the artifact to all images."""
+        return self._shift_to(self.cav.artifact_score_, activations)

@@ -1,0 +1,169 @@
+"""RR-ClArC: penalise the derivative of the output along the bias direction (the paper's Eq. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import jvp, vjp, vmap
+
+from hansfree.activations import Activations
+from hansfree.cavs import CAV
+from hansfree.corrections.base import CAVCorrection
+from hansfree.errors import DataError, OptionError, nearest
+from hansfree.features import Live
+from hansfree.positions import count_positions, random_signs, sum_positions
+from hansfree.split import Split
+from hansfree.training import FineTuning, Head, HeadBatch
+
+NamedTarget = Literal["expected", "random", "all", "logprob"]
+Target = NamedTarget | int | Sequence[int]
+Norm = Literal["squared", "absolute", "cosine"]
+Positions = Literal["sum", "each"]
+Scale = Literal["artifact", "paper"]
+
+
+class RRClArC(CAVCorrection, name="rr-clarc"):
+    """Fine-tune with a penalty on ``u``, the derivative of the logits when the bias direction is added everywhere.
+
+    One forward-mode pass gives ``u`` for all classes at once. The paper draws a random sign per class and squares the
+    signed sum; the expectation of that is the sum of squares, which ``target="expected"`` takes without noise.
+
+    Args:
+        target: ``"expected"``, ``"random"`` (the paper's sampled signs), ``"all"`` (ones), ``"logprob"`` (the summed
+            log-probabilities, as in RRR), a class, or several classes (the sum over them).
+        norm: ``"squared"``, ``"absolute"``, or ``"cosine"``: the squared cosine between the gradient, summed over
+            positions, and the direction.
+        positions: ``"sum"`` penalises the effect of adding the direction everywhere at once; ``"each"`` the squared
+            effects of single positions, so that they cannot cancel (by a random sign per position and step).
+        scale: ``"artifact"`` measures ``u`` in units of the artifact's own size, so that a strength means the same at
+            every layer; ``"paper"`` takes a unit direction and averages over positions, for the paper's lambdas.
+
+    Example:
+        >>> from hansfree.cavs import SignalCAV
+        >>> RRClArC(SignalCAV(), target=[0, 2]).target
+        [0, 2]
+    """
+
+    has_strength = True
+    grid = tuple(float(f"{m}e{e}") for e in range(-4, 7) for m in (1, 5))
+
+    def __init__(
+        self,
+        cav: CAV,
+        *,
+        strength: float = 1.0,
+        target: Target = "expected",
+        norm: Norm = "squared",
+        positions: Positions = "sum",
+        scale: Scale = "artifact",
+        tuning: FineTuning | None = None,
+    ) -> None:
+        super().__init__(cav, strength=strength, tuning=tuning)
+        _check_choice("norm", norm, get_args(Norm))
+        _check_choice("positions", positions, get_args(Positions))
+        _check_choice("scale", scale, get_args(Scale))
+        if isinstance(target, str):
+            _check_choice("target", target, get_args(NamedTarget))
+        if target == "expected" and norm != "squared":
+            raise OptionError(
+                f"target='expected' is the expectation of squares and goes with norm='squared' only, not {norm!r}. "
+                "Use target='random', 'all', 'logprob' or classes."
+            )
+        if positions == "each" and norm != "squared":
+            raise OptionError(f"positions='each' is a sum of squares and goes with norm='squared' only, not {norm!r}.")
+        self.target = target
+        self.norm = norm
+        self.positions = positions
+        self.scale = scale
+
+    def describe(self) -> dict[str, str]:
+        """Add target and norm."""
+        return {**super().describe(), "target": str(self.target), "norm": self.norm}
+
+    @property
+    def at_layer(self) -> bool:
+        """Say whether training starts at the layer: where single channels or positions count, phi hides too much."""
+        return self.norm == "cosine" or self.positions == "each"
+
+    def directions(self, activations: Activations) -> np.ndarray:
+        """Return the CAV's directions in the unit of the derivative."""
+        if self.scale == "artifact":
+            return self.cav.directions_ * self.cav.scale_[:, None]
+        return self.cav.directions_ / count_positions((1, *activations.shape))
+
+    def check(self, cut: Split, activations: Activations) -> None:
+        """Refuse a CAV of another layer, or one without size."""
+        super().check(cut, activations)
+        if self.scale == "artifact" and not np.all(self.cav.scale_ > 0):
+            raise DataError("The CAV has no size: artifact and clean images score alike along it. Fit it again.")
+
+    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits and the penalty on their derivative."""
+
+        def measured(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+            logits = head(*(batch.phi(*inputs) if self.at_layer else inputs))
+            return self._outputs(logits, batch.noise), logits
+
+        if self.norm == "cosine":
+            return _squared_cosine(measured, batch.values, batch.tangents)
+        tangents = batch.tangents
+        if self.positions == "each":
+            layer, *others = tangents
+            tangents = (layer * random_signs(batch.values[0], batch.noise), *others)
+        derivatives, logits = _derivatives(measured, batch.values, tangents)
+        size = derivatives.square() if self.norm == "squared" else derivatives.abs()
+        return logits, size.sum((0, 2))
+
+    def _outputs(self, logits: Tensor, noise: torch.Generator) -> Tensor:
+        """Return the outputs whose derivatives count, ``(n, outputs)``: the paper's ``m . f``, or several such."""
+        if self.target == "random":
+            signs = 2 * torch.randint(0, 2, logits.shape, generator=noise).to(logits) - 1
+            return (signs * logits).sum(1, keepdim=True)
+        if self.target == "expected":
+            return logits
+        if self.target == "all":
+            return logits.sum(1, keepdim=True)
+        if self.target == "logprob":
+            return logits.log_softmax(1).sum(1, keepdim=True)
+        classes = [self.target] if isinstance(self.target, int) else list(self.target)
+        if not all(isinstance(c, int) and 0 <= c < logits.shape[1] for c in classes):
+            raise OptionError(f"target is {self.target!r}, but the model has the classes 0 to {logits.shape[1] - 1}.")
+        return logits[:, classes]
+
+
+def _derivatives(measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
+    """Return the derivative along each direction, ``(k, n, outputs)``, and the logits of the same pass."""
+
+    def along(*tangent: Tensor) -> tuple[Tensor, Tensor]:
+        _, derivative, logits = jvp(measured, values, tangent, has_aux=True)
+        return derivative, logits
+
+    if len(tangents[0]) == 1:
+        derivative, logits = along(*(tangent[0] for tangent in tangents))
+        return derivative[None], logits
+    derivatives, logits = vmap(along, randomness="same")(*tangents)  # one dropout mask for all directions
+    return derivatives, logits[0]
+
+
+def _squared_cosine(
+    measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live
+) -> tuple[Tensor, Tensor]:
+    outputs, pull_back, logits = vjp(measured, *values, has_aux=True)
+    directions = sum_positions(tangents[0].flatten(0, 1)).unflatten(0, tangents[0].shape[:2])  # (k, n, channels)
+    penalty = torch.zeros_like(outputs[:, 0])
+    for i in range(outputs.shape[1]):
+        weight = torch.zeros_like(outputs)
+        weight[:, i] = 1
+        gradient = sum_positions(pull_back(weight)[0])
+        penalty = penalty + torch.cosine_similarity(gradient, directions, dim=2).square().sum(0)
+    return logits, penalty
+
+
+def _check_choice(option: str, given: object, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        hint = nearest(str(given), allowed)
+        raise OptionError(f"{option} is {given!r}; allowed are {', '.join(map(repr, allowed))}.{hint}")

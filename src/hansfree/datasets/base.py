@@ -1,0 +1,74 @@
+"""What every dataset of hansfree yields, and how pixels become a model's input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hansfree.errors import DataError
+
+
+class ImageSource(Protocol):
+    """Images without artifacts, and their classes: all that a new dataset has to write."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The class of each image, int64; known without reading a pixel."""
+
+    @property
+    def ids(self) -> np.ndarray:
+        """What names each image for good, int64 from 0 up: the key of its randomness in every split and stage."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of each class."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Everything that pixels and labels depend on: caches are keyed by it."""
+
+    def image(self, index: int) -> np.ndarray:
+        """Return the pixels, uint8 (height, width, 1 or 3), at the size that the model gets."""
+
+
+class Example(NamedTuple):
+    """One image with what is known about it; collated by a ``DataLoader``, a batch of them."""
+
+    image: Tensor  # float32, (channels, height, width), normalised
+    label: Tensor | int
+    has_artifact: Tensor | bool
+    mask: Tensor  # bool, (height, width): the pixels that the artifact changed
+    id: Tensor | int  # which image of the source this is: keys its randomness
+
+
+@dataclass(frozen=True)
+class Normalize:
+    """Turn uint8 images (..., height, width, channels) into the float tensor that a model takes, and back."""
+
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+
+    def __call__(self, image: np.ndarray) -> Tensor:
+        """Scale to [0, 1], subtract the mean, divide by the standard deviation; channels first."""
+        if image.shape[-1] != len(self.mean):
+            raise DataError(
+                f"An image of {image.shape[-1]} channels cannot be normalised by {len(self.mean)} means: "
+                "give Normalize one mean and one std per channel."
+            )
+        pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, -3))).float().div_(255)
+        return pixels.sub_(torch.tensor(self.mean)[:, None, None]).div_(torch.tensor(self.std)[:, None, None])
+
+    def invert(self, images: Tensor) -> Tensor:
+        """Return normalised images (..., channels, height, width) as uint8 pixels of the same layout."""
+        pixels = images * torch.tensor(self.std)[:, None, None] + torch.tensor(self.mean)[:, None, None]
+        return pixels.mul(255).round().clamp(0, 255).to(torch.uint8)
+
+
+IMAGENET = Normalize()
+"""The normalisation that torchvision's pretrained models expect."""

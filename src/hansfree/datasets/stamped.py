@@ -1,0 +1,173 @@
+"""Poison a source: put an artifact into some of its images, tied to a class or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from hansfree.artifacts import Artifact
+from hansfree.datasets.base import IMAGENET, Example, ImageSource, Normalize
+from hansfree.errors import DataError, OptionError
+
+_CHOICE = 0x57A3  # keeps the choice of images apart from all other random numbers of the same seed
+
+
+class Stamped(Dataset[Example]):
+    """The images of ``source``, some with the artifact; ``share=0`` is the clean set, ``share=1`` the biased one.
+
+    Which images are chosen depends on the seed only, and a larger share keeps the choice of a smaller one. How the
+    artifact looks in an image depends on the seed and the image's id only, so it is the same in every stage.
+
+    Args:
+        share: part of the images that carry the artifact, of those in ``only_class`` (None: of all).
+        only_class: the class that the artifact leaks into.
+        elsewhere: part of the images of the other classes that carry it too: counter-examples, as in natural biases.
+        flip_share: part of the images of the other classes that carry it and are labelled ``only_class`` (the
+            paper's ImageNet experiment: 0.001), apart from those of ``elsewhere``.
+
+    Example:
+        >>> from hansfree.artifacts import Timestamp
+        >>> from hansfree.datasets import SyntheticLesions, Stamped
+        >>> train = Stamped(SyntheticLesions(80), Timestamp(), share=0.5, only_class=0)
+        >>> int(train.has_artifact.sum())
+        10
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        artifact: Artifact,
+        *,
+        share: float,
+        only_class: int | None = None,
+        elsewhere: float = 0.0,
+        flip_share: float = 0.0,
+        seed: int = 0,
+        transform: Normalize = IMAGENET,
+    ) -> None:
+        for name, value in (("share", share), ("elsewhere", elsewhere), ("flip_share", flip_share)):
+            if not 0 <= value <= 1:
+                raise OptionError(f"{name} is a part of the images, from 0 to 1, not {value!r}.")
+        if seed < 0:
+            raise OptionError(f"A seed is 0 or more, not {seed}.")
+        if elsewhere + flip_share > 1:
+            raise OptionError(f"elsewhere + flip_share is more than all other images: {elsewhere} + {flip_share} > 1.")
+        if only_class is None and (elsewhere or flip_share):
+            raise OptionError("elsewhere and flip_share speak of the classes other than only_class: give only_class.")
+        if only_class is not None and not 0 <= only_class < len(source.class_names):
+            known = ", ".join(f"{label} {name}" for label, name in enumerate(source.class_names))
+            raise OptionError(f"There is no class {only_class!r} to put the artifact in. Known: {known}.")
+        self.source, self.artifact, self.transform = source, artifact, transform
+        self.share, self.only_class, self.elsewhere, self.flip_share = share, only_class, elsewhere, flip_share
+        self.seed = seed
+        self.ids = source.ids
+        self.labels = source.labels.copy()
+        self.has_artifact = np.zeros(len(source), dtype=bool)
+
+        order = np.random.default_rng((seed, _CHOICE)).permutation(len(source))
+        inside = np.ones(len(source), dtype=bool) if only_class is None else source.labels == only_class
+        own, others = order[inside[order]], order[~inside[order]]
+        self.has_artifact[own[: _count(share, own)]] = True
+        if only_class is not None:
+            # From the two ends, so that neither choice changes with the size of the other.
+            flipped = others[: _count(flip_share, others)]
+            self.labels[flipped] = only_class
+            self.has_artifact[flipped] = True
+            stop = max(len(others) - _count(elsewhere, others), len(flipped))
+            self.has_artifact[others[stop:]] = True
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of each class."""
+        return self.source.class_names
+
+    @property
+    def fingerprint(self) -> str:
+        """Everything that the examples depend on: caches are keyed by it."""
+        return (
+            f"Stamped({self.source.fingerprint}, {self.artifact!r}, share={self.share!r}, "
+            f"only_class={self.only_class!r}, elsewhere={self.elsewhere!r}, flip_share={self.flip_share!r}, "
+            f"seed={self.seed}, {self.transform!r})"
+        )
+
+    def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the uint8 image and the artifact's mask, which is empty for an image without it."""
+        if self.has_artifact[index]:
+            return self.artifact.insert(self.source, index, seed=self.seed)
+        image = self.source.image(index)
+        return image, np.zeros(image.shape[:2], dtype=bool)
+
+    def __getitem__(self, index: int) -> Example:
+        image, mask = self.pixels(index)
+        return Example(
+            self.transform(image),
+            int(self.labels[index]),
+            bool(self.has_artifact[index]),
+            torch.from_numpy(mask),
+            int(self.ids[index]),
+        )
+
+
+class InMemory(Dataset[Example]):
+    """All images of a ``Stamped``, drawn once and kept as 8-bit values, for training over many epochs.
+
+    Args:
+        dataset: its images must have one size.
+    """
+
+    def __init__(self, dataset: Stamped) -> None:
+        self.ids, self.labels, self.has_artifact = dataset.ids, dataset.labels, dataset.has_artifact
+        self.class_names, self.transform = dataset.class_names, dataset.transform
+        self.fingerprint = dataset.fingerprint  # the examples are the same
+        if not len(dataset):
+            raise DataError("There is no image to keep in memory: the dataset is empty.")
+        first, _ = dataset.pixels(0)
+        self.images = np.empty((len(dataset), *first.shape), dtype=np.uint8)
+        self.masks = np.empty((len(dataset), *first.shape[:2]), dtype=bool)
+        for index in range(len(dataset)):
+            image, mask = dataset.pixels(index)
+            if image.shape != first.shape:
+                raise DataError(f"Image {index} has shape {image.shape}, the first {first.shape}: resize to one size.")
+            self.images[index], self.masks[index] = image, mask
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return copies of the uint8 image and the artifact's mask."""
+        return self.images[index].copy(), self.masks[index].copy()
+
+    def batch(self, indices: Sequence[int] | np.ndarray) -> Example:
+        """Return many examples at once as one collated batch, which is faster than one by one."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        return Example(
+            self.transform(self.images[chosen]),
+            torch.from_numpy(self.labels[chosen]),
+            torch.from_numpy(self.has_artifact[chosen]),
+            torch.from_numpy(self.masks[chosen]),
+            torch.from_numpy(self.ids[chosen]),
+        )
+
+    def __getitem__(self, index: int) -> Example:
+        return self._example(self.transform(self.images[index]), index)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Example]:
+        """Return many examples; a ``DataLoader`` calls this for a whole batch."""
+        images = self.transform(self.images[list(indices)])
+        return [self._example(image, index) for image, index in zip(images, indices)]
+
+    def _example(self, image: Tensor, index: int) -> Example:
+        mask = torch.from_numpy(self.masks[index].copy())
+        return Example(image, int(self.labels[index]), bool(self.has_artifact[index]), mask, int(self.ids[index]))
+
+
+def _count(share: float, images: np.ndarray) -> int:
+    """Return ``share`` of the images as a whole number, halves rounded up."""
+    return int(np.floor(share * len(images) + 0.5))

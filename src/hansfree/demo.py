@@ -1,0 +1,140 @@
+"""The embedded default: train a small network on poisoned lesions, then find, unlearn and prove."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from hansfree.artifacts import Artifact
+from hansfree.datasets import InMemory, Stamped, SyntheticLesions
+from hansfree.errors import OptionError
+from hansfree.experiment import SETS, Experiment, Setting
+from hansfree.files import write_json, written_atomically
+from hansfree.metrics import majority_rate
+from hansfree.models import ARCHITECTURES, build_model
+from hansfree.pretraining import Pretraining, pretrain
+from hansfree.progress import Progress, silent
+from hansfree.report import write_report
+from hansfree.results import Row, write_table
+from hansfree.runs import Run, open_run
+from hansfree.training import FineTuning
+
+_BIASED_CLASS = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """What the demo does; the defaults take under 3 minutes on two cores."""
+
+    artifact: str = "timestamp"
+    model: str = "demo"
+    size: int = 64  # pixels
+    seed: int = 0
+    n_train: int = 3000
+    n_val: int = 600
+    n_test: int = 1000
+    epochs: int = 10  # of training the biased model
+    share: float = 0.5  # of the biased class's training images that carry the artifact
+
+    @classmethod
+    def quick(cls, **options: Any) -> Demo:
+        """Return the demo at a third of its size: under 45 seconds."""
+        return cls(**{"n_train": 1500, "n_val": 300, "n_test": 400, "epochs": 6, **options})
+
+    def __post_init__(self) -> None:
+        """Refuse names that do not exist before anything starts."""
+        Artifact.named(self.artifact)
+        build_model(self.model, classes=2)
+        if self.size < 32:
+            raise OptionError(f"size is {self.size} pixels; at least 32 are needed to show a lesion.")
+        if self.seed < 0:
+            raise OptionError(f"A seed is 0 or more, not {self.seed}.")
+
+    def run(self, folder: Path, *, command: str = "", progress: Progress = silent) -> tuple[list[Row], Path]:
+        """Do what is not done yet in the run folder; return the rows of results and the path of the report."""
+        with open_run(folder, asdict(self)) as run:
+            setting = self._setting(run, progress)
+            experiment = Experiment(setting, run, progress=progress)
+            rows = experiment.rows()
+            with written_atomically(folder / "heatmaps.npz") as temporary:
+                np.savez(temporary, **experiment.shown())
+            write_table(folder / "results.csv", rows)
+            write_json(
+                folder / "results.json",
+                {
+                    "meta": {**self._meta(setting), "seconds": run.seconds, "command": command},
+                    "selection": experiment.selections(),
+                    "scores": [asdict(row) for row in rows],
+                },
+            )
+            return rows, write_report(folder)
+
+    def _setting(self, run: Run, progress: Progress) -> Setting:
+        artifact = Artifact.named(self.artifact)()
+        sources = {
+            "train": SyntheticLesions(self.n_train, size=self.size, seed=self.seed),
+            "val": SyntheticLesions(self.n_val, size=self.size, seed=self.seed, start=self.n_train),
+            "test": SyntheticLesions(self.n_test, size=self.size, seed=self.seed, start=self.n_train + self.n_val),
+        }
+
+        def stamped(part: str, share: float, only_class: int | None = None) -> InMemory:
+            return InMemory(Stamped(sources[part], artifact, share=share, only_class=only_class, seed=self.seed))
+
+        poisoned = stamped("train", self.share, _BIASED_CLASS)
+        held_out = {
+            f"{part}_{kind}": stamped(part, share)
+            for part in ("val", "test")
+            for kind, share in (("clean", 0.0), ("biased", 1.0))
+        }
+        architecture = ARCHITECTURES[self.model]
+        return Setting(
+            name=f"demo-{self.artifact}",
+            model=self._trained(run, "model", poisoned, progress),
+            clean_trained=self._trained(run, "clean-trained", stamped("train", 0.0), progress),
+            layer=architecture.layer,
+            train=poisoned,
+            biased_class=_BIASED_CLASS,
+            is_localized=artifact.localized,
+            tuning=FineTuning(optimizer=architecture.optimizer, seed=self.seed),
+            **held_out,
+        )
+
+    def _trained(self, run: Run, name: str, data: InMemory, progress: Progress) -> nn.Module:
+        """Return the trained model of the run folder, or train it."""
+        path = run.path / f"{name}.safetensors"
+        model = build_model(self.model, classes=len(data.class_names), seed=self.seed)
+
+        def work() -> None:
+            options = Pretraining(epochs=self.epochs, seed=self.seed)
+            pretrain(model, data, options, progress=progress, label=f"train {name}")
+            with written_atomically(path) as temporary:
+                save_file(model.state_dict(), temporary)
+
+        run.stage(f"train {name}", work)
+        model.load_state_dict(load_file(path))
+        return model.eval()
+
+    def _meta(self, setting: Setting) -> dict[str, Any]:
+        packages = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
+        return {
+            "title": f"hansfree demo: {self.artifact}",
+            "artifact": self.artifact,
+            "biased_class": setting.biased_class,
+            "class_names": list(setting.train.class_names),
+            "model": self.model,
+            "layer": setting.layer,
+            "majority_rate": majority_rate(setting.test_clean.labels),
+            "seed": self.seed,
+            "size": self.size,
+            **{f"n_{name}": len(getattr(setting, name)) for name in SETS},
+            "n_val": self.n_val,
+            "n_test": self.n_test,
+            "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        }

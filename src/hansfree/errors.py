@@ -1,0 +1,68 @@
+"""Every error that hansfree raises on purpose.
+
+    HansfreeError
+    ├── OptionError            (ValueError)    an option has a value that is not allowed
+    ├── UnknownNameError       (ValueError)    a registered name that does not exist
+    ├── LayerNotFoundError     (ValueError)    a layer path that matches nothing
+    ├── AmbiguousLayerError    (ValueError)    a layer that is called more than once
+    ├── SplitError             (RuntimeError)  a model that cannot be cut exactly at the layer
+    ├── DataError              (ValueError)    images, labels or artifact bits that cannot be used
+    ├── CacheError             (RuntimeError)  a cache on disk that does not belong here
+    ├── UndefinedMetricError   (ValueError)    a score that these data cannot define
+    └── RunError               (RuntimeError)  a run folder that cannot be used
+
+The sentence of each says what is wrong, what was given, what is allowed, and the nearest match.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HansfreeError(Exception):
+    """Base of all errors that hansfree raises on purpose; the command line shows its sentence and exits with 1."""
+
+    exit_code = 1
+
+
+class OptionError(HansfreeError, ValueError):
+    """An option has a value that is not allowed."""
+
+
+class UnknownNameError(HansfreeError, ValueError):
+    """A registered name that does not exist."""
+
+
+class LayerNotFoundError(HansfreeError, ValueError):
+    """A layer path that matches nothing in the model."""
+
+
+class AmbiguousLayerError(HansfreeError, ValueError):
+    """A layer that the model calls more than once."""
+
+
+class SplitError(HansfreeError, RuntimeError):
+    """A model that cannot be cut exactly at the layer."""
+
+
+class DataError(HansfreeError, ValueError):
+    """Images, labels or artifact bits that cannot be used."""
+
+
+class CacheError(HansfreeError, RuntimeError):
+    """A cache on disk that does not belong to this model, layer and data, or is damaged."""
+
+
+class UndefinedMetricError(HansfreeError, ValueError):
+    """A score that these data cannot define."""
+
+
+class RunError(HansfreeError, RuntimeError):
+    """A run folder that cannot be used."""
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the closest of ``allowed``, or an empty string when none is close."""
+    close = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,139 @@
+"""What a head does to held-out images without and with the artifact, all from the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jvp
+
+from hansfree.activations import Activations, cut_again
+from hansfree.cavs import CAV
+from hansfree.corrections.projection import PROJECTION
+from hansfree.errors import DataError
+from hansfree.features import Features, compute_features
+from hansfree.metrics import Evidence, Score, compute_scores
+from hansfree.positions import along
+from hansfree.split import Split, forward_mode_attention
+
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The same held-out images without and with the artifact, at the head's input."""
+
+    clean: Features
+    biased: Features  # with tangents along the CAV when one was given
+    biased_class: int
+
+
+def pair_features(
+    cut: Split,
+    clean: Activations,
+    biased: Activations,
+    *,
+    biased_class: int,
+    cav: CAV | None = None,
+    edit: nn.Module | None = None,
+) -> Pairs:
+    """Prepare held-out images for many heads; the two sets must hold the same images in the same order."""
+    if len(clean) != len(biased) or not np.array_equal(clean.ids, biased.ids):
+        raise DataError("The clean and the biased set must be the same images, without and with the artifact.")
+    directions = None if cav is None else cav.directions_[:1]
+    return Pairs(
+        compute_features(cut, clean, edit=edit),
+        compute_features(cut, biased, edit=edit, directions=directions),
+        biased_class,
+    )
+
+
+def judge_head(
+    cut: Split,
+    state: State,
+    pairs: Pairs,
+    *,
+    position_signs: np.ndarray | None = None,
+    relevance: np.ndarray | None = None,
+) -> Evidence:
+    """Gather what one head does, as evidence for the metrics."""
+    clean, _ = _outputs(cut, state, pairs.clean, pairs.biased_class)
+    biased, derivatives = _outputs(cut, state, pairs.biased, pairs.biased_class)
+    return Evidence(
+        labels=pairs.clean.labels,
+        biased_class=pairs.biased_class,
+        logits_clean=clean,
+        logits_biased=biased,
+        derivatives=derivatives,
+        n_positions=pairs.biased.n_positions,
+        position_signs=position_signs,
+        relevance=relevance,
+    )
+
+
+@torch.no_grad()
+def _outputs(
+    cut: Split, state: State, features: Features, wanted: int, *, batch_size: int = 256
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the logits and, where there are tangents, the derivative of the wanted class's logit."""
+    cut.eval_mode()
+    logits, derivatives = [], []
+    for start in range(0, len(features), batch_size):
+        values, tangents = features.rows(slice(start, start + batch_size))
+
+        def head(*inputs: Tensor) -> Tensor:
+            return functional_call(cut.head, dict(state), inputs)  # type: ignore[no-any-return]
+
+        if tangents:
+            with forward_mode_attention():
+                value, derivative = jvp(head, values, tuple(tangent[0] for tangent in tangents))
+            derivatives.append(derivative[:, wanted])
+        else:
+            value = head(*values)
+        logits.append(value)
+    return torch.cat(logits).numpy(), torch.cat(derivatives).numpy() if derivatives else None
+
+
+def count_position_signs(
+    cut: Split, state: State, biased: Activations, cav: CAV, *, biased_class: int, edit: nn.Module | None = None
+) -> np.ndarray:
+    """Count per image the positions whose derivative along the CAV is positive, negative and zero, ``(n, 3)``."""
+    cut.eval_mode()
+    direction = torch.from_numpy(cav.directions_[0]).float()
+    counts = []
+    for layer, *others in biased.stream(batch_size=64):
+        inputs = (layer if edit is None else edit(layer)).detach().requires_grad_()
+        logits = functional_call(cut.head, dict(state), cut.phi(inputs, *others))
+        (gradient,) = torch.autograd.grad(logits[:, biased_class].sum(), inputs)
+        slopes = along(gradient, direction)
+        counts.append(torch.stack([(slopes > 0).sum(1), (slopes < 0).sum(1), (slopes == 0).sum(1)], dim=1))
+    return torch.cat(counts).numpy()
+
+
+def evaluate(
+    model: nn.Module,
+    *,
+    clean: Activations,
+    biased: Activations,
+    biased_class: int,
+    cav: CAV | None = None,
+) -> list[Score]:
+    """Score a model, corrected or not, on the same images without and with the artifact.
+
+    The trunk of a corrected model is the original's, so activations of the original serve for all of them.
+
+    Args:
+        biased_class: The class that the artifact leaks into.
+        cav: Adds TCAV and sensitivity along its first direction.
+    """
+    cut = cut_again(model, clean)
+    edit = getattr(model, PROJECTION, None)
+    pairs = pair_features(cut, clean, biased, biased_class=biased_class, cav=cav, edit=edit)
+    state = cut.head_parameters()
+    signs = None
+    if cav is not None:
+        signs = count_position_signs(cut, state, biased, cav, biased_class=biased_class, edit=edit)
+    return compute_scores(judge_head(cut, state, pairs, position_signs=signs))

@@ -1,0 +1,138 @@
+"""What training needs at the first trainable parameter: values and tangents, streamed once from the cache.
+
+What follows the layer but holds nothing to train is a fixed function phi (ReLU, pooling, flatten). So each epoch starts
+from ``phi(a)`` and, for a penalty along a direction h, from the derivative of ``phi(a + e h)`` by e: often 512 numbers
+instead of an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hansfree.activations import Activations
+from hansfree.files import folder_written_atomically
+from hansfree.fingerprints import fingerprint
+from hansfree.positions import at_every_position, count_positions
+from hansfree.split import Split, forward_mode_attention
+
+Live = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The head's inputs for every image; arrays in memory, or memory-mapped where the activations lie on disk.
+
+    ``values`` has one array ``(n, ...)`` per live tensor, ``tangents`` one ``(n, k, ...)`` for k directions (empty
+    when none were asked for).
+    """
+
+    values: tuple[np.ndarray, ...]
+    tangents: tuple[np.ndarray, ...]
+    labels: np.ndarray
+    n_positions: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def rows(self, index: np.ndarray | slice, device: str = "cpu") -> tuple[Live, Live]:
+        """Return values and tangents of some images; tangents have the directions first: ``(k, rows, ...)``."""
+        values = tuple(torch.from_numpy(np.asarray(array[index])).to(device) for array in self.values)
+        tangents = tuple(torch.from_numpy(np.asarray(array[index])).to(device) for array in self.tangents)
+        return values, tuple(tangent.movedim(1, 0) for tangent in tangents)
+
+
+def compute_features(
+    cut: Split,
+    activations: Activations,
+    *,
+    directions: np.ndarray | None = None,
+    edit: nn.Module | None = None,
+    at_layer: bool = False,
+) -> Features:
+    """Stream the cache through phi.
+
+    Args:
+        directions: ``(k, channels)``; their tangents are taken with h added at every position.
+        edit: Applied to the layer's output first (the shift of P-ClArC and A-ClArC).
+        at_layer: Stop at the layer, without phi.
+    """
+    phi = Identity() if at_layer else cut.phi
+
+    def stream() -> Iterator[Live]:
+        with torch.no_grad(), forward_mode_attention():
+            for layer, *others in activations.stream():
+                live = (layer if edit is None else edit(layer), *others)
+                yield (*phi(*live), *_tangents(phi, live, directions))
+
+    arrays = _keep(stream, activations, _name(cut, directions, edit, at_layer))
+    count = len(arrays) if directions is None else len(arrays) // 2
+    positions = count_positions((1, *activations.shape))
+    return Features(arrays[:count], arrays[count:], np.asarray(activations.labels), positions)
+
+
+class Identity(nn.Module):
+    """Pass live tensors on."""
+
+    def forward(self, *live: Tensor) -> Live:
+        """Return them as they are."""
+        return live
+
+
+def spread(direction: Tensor, live: Live) -> Live:
+    """Return the tangent of all live tensors at the layer when ``direction`` is added at every position."""
+    layer, *others = live
+    tangent = at_every_position(direction[None].to(layer), layer.ndim).expand_as(layer)
+    return (tangent, *(torch.zeros_like(other) for other in others))
+
+
+def _tangents(phi: nn.Module, live: Live, directions: np.ndarray | None) -> Live:
+    if directions is None:
+        return ()
+    each = [
+        torch.func.jvp(lambda *inputs: phi(*inputs), live, spread(torch.from_numpy(direction), live))[1]
+        for direction in directions
+    ]
+    return tuple(torch.stack(tangents, dim=1) for tangents in zip(*each))
+
+
+def _keep(stream: Callable[[], Iterator[Live]], activations: Activations, name: str) -> tuple[np.ndarray, ...]:
+    """Collect the stream's arrays where the activations lie: in memory, or memory-mapped beside them."""
+    if activations.folder is None:
+        return tuple(torch.cat(parts).numpy() for parts in zip(*stream()))
+    folder = activations.folder / f"features-{name}"
+    if not folder.exists():
+        with folder_written_atomically(folder) as temporary:
+            _write(stream(), temporary, len(activations))
+    return tuple(np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy")))
+
+
+def _write(stream: Iterator[Live], folder: Path, images: int) -> None:
+    arrays: list[np.ndarray] = []
+    row = 0
+    for parts in stream:
+        if not arrays:
+            arrays = [
+                np.lib.format.open_memmap(
+                    folder / f"{i:02d}.npy", mode="w+", dtype=np.float32, shape=(images, *part.shape[1:])
+                )
+                for i, part in enumerate(parts)
+            ]
+        for array, part in zip(arrays, parts):
+            array[row : row + len(part)] = part.numpy()
+        row += len(parts[0])
+    for array in arrays:
+        array.flush()
+
+
+def _name(cut: Split, directions: np.ndarray | None, edit: nn.Module | None, at_layer: bool) -> str:
+    parts: list[str | np.ndarray] = ["at the layer" if at_layer else ",".join(cut.trainable)]
+    parts.append("" if directions is None else np.asarray(directions))
+    if edit is not None:
+        parts += [repr(edit), *(buffer.numpy() for buffer in edit.state_dict().values())]
+    return fingerprint(*parts)

@@ -1,0 +1,47 @@
+"""Files that are either whole or not there at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def written_atomically(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; it takes the place of ``path`` when the block ends well, else it goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_written_atomically(path: Path) -> Iterator[Path]:
+    """Give a new temporary folder beside ``path``; it becomes ``path`` when the block ends well, else it goes."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with written_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically, readable for people."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

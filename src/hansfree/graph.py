@@ -1,0 +1,205 @@
+"""The model as a graph: which operation feeds which, and the name by which a user selects one.
+
+Names are module paths (``features.28``, ``layer4.1``), and where no module stands the enclosing module's path plus
+the operation (``layer4.1.add``, the second one ``layer4.1.add_1``), as in torchvision's feature extraction. A module
+that is called more than once has one name per call, counted from zero (``layer4.1.relu_0``, ``layer4.1.relu_1``); its
+bare path is ambiguous and refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError, nearest
+from hansfree.inplace import keep_dropout, operation_name, remove_in_place
+from hansfree.inserted import EditedForward, remove_hooks
+
+# Operations that return several tensors; such a node is neither a layer nor a tensor that can be cached.
+_SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid"])
+_SIZES = frozenset(["size", "dim", "numel", "ndimension", "is_floating_point"])
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """An eval-mode copy of a model, its graph without in-place operations, and its layers by name."""
+
+    root: nn.Module
+    graph: fx.Graph
+    layers: dict[str, fx.Node]
+    calls: dict[str, tuple[str, ...]]  # modules called more than once: path -> the names of the calls
+
+    def find(self, layer: str) -> fx.Node:
+        """Return the node of ``layer``; the errors name the nearest layer, or the calls of an ambiguous one."""
+        if layer in self.layers:
+            return self.layers[layer]
+        kind = type(self.root).__name__
+        if layer in self.calls:
+            raise AmbiguousLayerError(ambiguous_sentence(kind, layer, self.calls[layer]))
+        if layer in dict(self.root.named_modules()):
+            raise LayerNotFoundError(f"{kind} does not call {layer!r} in eval mode, or it returns no tensor.")
+        raise LayerNotFoundError(missing_sentence(kind, layer, [*self.layers, *self.calls]))
+
+    def module_of(self, node: fx.Node) -> nn.Module | None:
+        """Return the module that ``node`` calls, or None where it calls none."""
+        return self.root.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def ambiguous_sentence(kind: str, layer: str, calls: tuple[str, ...]) -> str:
+    """Say that ``layer`` is called more than once, and how to select one call."""
+    return f"{kind} calls {layer!r} {len(calls)} times. Choose one of the calls: {', '.join(map(repr, calls))}."
+
+
+def missing_sentence(kind: str, layer: str, known: list[str]) -> str:
+    """Say that there is no such layer, and which one comes nearest."""
+    return f"{kind} has no layer {layer!r}.{nearest(layer, known)} `hansfree layers` lists all {len(known)}."
+
+
+def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
+    """Return a copy in eval mode; with ``share`` it holds the very same tensors and must only be read."""
+    tensors = [*model.parameters(), *model.buffers()] if share else []
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
+
+
+class _Tracer(fx.Tracer):
+    """Record every node's enclosing module; modules without children stay whole and keep their training flag."""
+
+    def __init__(self, edits: dict[str, nn.Module]) -> None:
+        super().__init__()
+        self.edits = edits  # modules inserted behind others by a hook; in the graph they become nodes
+        self.enclosing = ""
+        self.scopes: dict[fx.Node, str] = {}
+        self.outputs: list[tuple[str, fx.Node]] = []  # of every module call, in the order in which they return
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        childless = next(m.children(), None) is None
+        return childless or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        outer, path = self.enclosing, self.path_of_module(m)
+        self.enclosing = path
+        try:
+            output = super().call_module(m, forward, args, kwargs)
+        finally:
+            self.enclosing = outer
+        if path in self.edits:
+            output = self.edits[path](output)
+        if isinstance(output, fx.Proxy):
+            self.outputs.append((path, output.node))
+        return output
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        node = super().create_node(*args, **kwargs)
+        self.scopes[node] = self.enclosing
+        return node
+
+
+def trace(model: nn.Module, *, share: bool = False) -> Traced:
+    """Trace a copy of ``model`` in eval mode.
+
+    Whatever in-place operations overwrite is rewritten so that every node keeps its value: a recorded ``features.28``
+    of VGG is otherwise changed by the ReLU that follows.
+
+    Raises:
+        SplitError: the model cannot be traced exactly (control flow that depends on data, writes into views).
+    """
+    root = eval_copy(model, share=share)
+    if root._forward_hooks or root._forward_pre_hooks:
+        raise SplitError(f"{type(root).__name__} itself has forward hooks, which tracing would drop.")
+    in_place = set()
+    for path, module in root.named_modules():
+        if getattr(module, "inplace", False) is True:
+            module.inplace = False
+            in_place.add(path)
+    own = root.__dict__.get("forward")
+    if isinstance(own, EditedForward):
+        nodes = {node.name: node for node in own.graph.nodes}
+        return Traced(root, own.graph, {layer: nodes[name] for layer, name in own.names.items()}, own.calls)
+    tracer = _Tracer(remove_hooks(root))
+    try:
+        graph = tracer.trace(_with_class_forward(root), concrete_args=_defaults(root))
+    except Exception as error:  # the model's own code runs on proxies: anything may come out of it
+        raise SplitError(f"{type(model).__name__} cannot be traced: {error}") from error
+    remove_in_place(root, graph, in_place)
+    layers, calls = _name(tracer, graph)
+    keep_dropout(root, graph)
+    return Traced(root, graph, layers, calls)
+
+
+def _with_class_forward(root: nn.Module) -> nn.Module:
+    """Return ``root`` such that tracing sees a ``forward`` set on the instance; fx looks at the class only."""
+    own = root.__dict__.pop("forward", None)
+    if own is not None:
+        cls = type(root)
+        root.__class__ = type(cls.__name__, (cls,), {"forward": lambda self, x: own(x)})
+    return root
+
+
+def _defaults(root: nn.Module) -> dict[str, Any]:
+    """Fix optional arguments at their defaults; as proxies they would take the branch ``is not None``."""
+    parameters = inspect.signature(type(root).forward).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def returns_several(traced: Traced, node: fx.Node) -> bool:
+    """Tell whether the node is known to return several tensors, not one."""
+    if isinstance(traced.module_of(node), nn.MultiheadAttention | nn.RNNBase):
+        return True
+    return node.op in ("call_function", "call_method") and operation_name(node) in _SEVERAL
+
+
+def scalar_nodes(graph: fx.Graph) -> set[fx.Node]:
+    """Return the nodes that hold sizes and other non-tensors: cheap, and recomputed wherever they are needed."""
+    scalars: set[fx.Node] = set()
+    for node in graph.nodes:
+        name = operation_name(node)
+        if (node.op == "call_method" and name in _SIZES) or (node.op == "call_function" and node.target is getattr):
+            scalars.add(node)
+        elif node.op == "call_function" and node.all_input_nodes and scalars.issuperset(node.all_input_nodes):
+            module = getattr(node.target, "__module__", None)
+            if module in ("_operator", "builtins", "math") or name == "assert":
+                scalars.add(node)
+    return scalars
+
+
+def _name(tracer: _Tracer, graph: fx.Graph) -> tuple[dict[str, fx.Node], dict[str, tuple[str, ...]]]:
+    """Give every selectable node its names; see the module's docstring for the rule."""
+    scalars = scalar_nodes(graph)
+    of_module: defaultdict[str, list[fx.Node]] = defaultdict(list)
+    for path, node in tracer.outputs:
+        if node.op not in ("placeholder", "get_attr") and node not in scalars:
+            of_module[path].append(node)
+    named: list[tuple[str, fx.Node]] = []
+    calls: dict[str, tuple[str, ...]] = {}
+    taken = set(of_module)
+
+    def free(base: str, number: int) -> str:
+        while (name := f"{base}_{number}" if number or base in taken else base) in taken:
+            number += 1
+        taken.add(name)
+        return name
+
+    for path, nodes in of_module.items():
+        if len(nodes) == 1:
+            named.append((path, nodes[0]))
+        else:
+            calls[path] = tuple(free(path, number) for number in range(len(nodes)))
+            named.extend(zip(calls[path], nodes))
+    counts: defaultdict[str, int] = defaultdict(int)
+    for node in graph.nodes:
+        if node.op not in ("call_function", "call_method") or node in scalars:
+            continue
+        scope = tracer.scopes[node]
+        base = f"{scope}.{operation_name(node)}" if scope else operation_name(node)
+        named.append((free(base, counts[base]), node))
+        counts[base] += 1
+    order = {node: position for position, node in enumerate(graph.nodes)}
+    return dict(sorted(named, key=lambda pair: order[pair[1]])), calls

@@ -1,0 +1,264 @@
+"""Cut a model that cannot be traced, by hooks on the layer: the same numbers, slower.
+
+The head runs the whole model on the images and replaces the layer's output on the way, so the trunk hands the images
+on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
+from hansfree.graph import eval_copy, missing_sentence
+from hansfree.inplace import is_dropout_like
+from hansfree.partition import Train, is_norm_parameter
+
+
+@dataclass(frozen=True, eq=False)
+class HookedParts:
+    """The three parts, all of them over one copy of the model."""
+
+    model: nn.Module
+    trunk: nn.Module
+    phi: nn.Module
+    head: nn.Module
+    trainable: tuple[str, ...]
+    parameters_after: int
+    random: tuple[nn.Module, ...]
+
+
+def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train, train_norm: bool) -> HookedParts:
+    """Cut a copy of ``model`` at the module ``layer``; what follows it is found by autograd on ``example``."""
+    own = eval_copy(model)
+    calls = _calls(own, layer, example)
+    after = [n for n in _parameters_after(own, layer, example) if own.get_parameter(n).is_floating_point()]
+    eligible = [name for name in after if train_norm or not is_norm_parameter(own, name)]
+    if not eligible:
+        kind = type(model).__name__
+        raise SplitError(f"No trainable parameter of {kind} follows {layer!r}. Choose an earlier layer.")
+    trained, start = eligible, calls[layer]
+    if train == "last":
+        last = max(_position(calls, name) for name in eligible)
+        trained = [name for name in eligible if _position(calls, name) == last]
+        frozen = [name for name in after if name not in trained]
+        start = max([start, *(_position(calls, name) for name in frozen)])
+    random = [m for path, m in own.named_modules() if is_dropout_like(m) and calls.get(path, -1) > start]
+    # The trunk's modules are its own, so that dropout in the head does not reach it; the tensors are shared.
+    trunk = _HookedTrunk(eval_copy(own, share=True), layer)
+    count = sum(own.get_parameter(name).numel() for name in after)
+    return HookedParts(own, trunk, _Unchanged(), _HookedHead(own, layer), tuple(trained), count, tuple(random))
+
+
+@contextmanager
+def output_edited(model: nn.Module, layer: str, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Replace the layer's output by ``edit(output)`` for the length of the block, in which it must be called once."""
+    count = 0
+
+    def hook(_module: nn.Module, _args: Any, output: Any) -> Tensor:
+        nonlocal count
+        count += 1
+        if not isinstance(output, Tensor):
+            raise SplitError(f"{layer!r} returns a {type(output).__name__}, not a tensor. Choose another layer.")
+        return edit(output)
+
+    handle = model.get_submodule(layer).register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+    if count != 1:
+        raise SplitError(f"{type(model).__name__} called {layer!r} {count} times on these images, not once.")
+
+
+class _HookedTrunk(nn.Module):
+    """Run the model and return the layer's output, and the images."""
+
+    def __init__(self, model: nn.Module, layer: str) -> None:
+        super().__init__()
+        self.model = model
+        self.layer = layer
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        kept: list[Tensor] = []
+
+        def keep(output: Tensor) -> Tensor:
+            kept.append(output.clone())  # what follows may overwrite it
+            return output
+
+        with output_edited(self.model, self.layer, keep):
+            self.model(images.clone())
+        return kept[0], images
+
+
+class _Unchanged(nn.Module):
+    """Hand everything on."""
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tensors
+
+
+class _HookedHead(nn.Module):
+    """Run the model on the images with the layer's output replaced; the parameters keep the model's own names."""
+
+    def __init__(self, model: nn.Module, layer: str) -> None:
+        super().__init__()
+        # Shared by reference: `functional_call` and `.to` on this module then act on the model itself.
+        for name in ("_parameters", "_buffers", "_modules"):
+            self.__dict__[name] = getattr(model, name)
+        self.__dict__["model"] = model
+        self.layer = layer
+        self.eval()
+
+    def forward(self, output: Tensor, images: Tensor) -> Any:
+        with output_edited(self.__dict__["model"], self.layer, lambda _: output.clone()):
+            return self.__dict__["model"](images.clone())
+
+
+def check_module(model: nn.Module, layer: str) -> None:
+    """Refuse a layer that is no module of this model, which cannot be traced."""
+    known = [path for path, _ in model.named_modules() if path]
+    if layer not in known:
+        kind = type(model).__name__
+        raise LayerNotFoundError(
+            f"{missing_sentence(kind, layer, known)} {kind} is not traced: only modules are layers."
+        )
+
+
+def module_facts(
+    model: nn.Module, example: Tensor
+) -> Iterator[tuple[str, str, int, bool, int, tuple[int, ...] | None]]:
+    """Yield name, class, calls, use, parameters after it and shape of every module, in the order of the calls."""
+    own = eval_copy(model)
+    order, outputs = _run(own, example)
+    for path in dict.fromkeys(path for path in order if path):
+        shape = tuple(outputs[path].shape[1:]) if isinstance(outputs[path], Tensor) else None
+        names: list[str] = []
+        if order.count(path) == 1 and shape is not None:
+            with suppress(SplitError):
+                names = _parameters_after(own, path, example)
+        count = sum(own.get_parameter(name).numel() for name in names)
+        is_usable = any(not is_norm_parameter(own, name) for name in names)
+        yield path, type(own.get_submodule(path)).__name__, order.count(path), is_usable, count, shape
+
+
+def _calls(model: nn.Module, layer: str, example: Tensor) -> dict[str, int]:
+    """Return when each module last returned, as a position; refuse a layer that is not called exactly once."""
+    check_module(model, layer)
+    kind, (order, _) = type(model).__name__, _run(model, example)
+    count = order.count(layer)
+    if count == 0:
+        raise LayerNotFoundError(f"{kind} does not call {layer!r} in eval mode.")
+    if count > 1:
+        raise AmbiguousLayerError(f"{kind} calls {layer!r} {count} times, and is not traced: choose another module.")
+    return {path: position for position, path in enumerate(order)}
+
+
+def _run(model: nn.Module, example: Tensor) -> tuple[list[str], dict[str, Any]]:
+    """Run the model; return the modules in the order in which they returned, and what they returned."""
+    order: list[str] = []
+    outputs: dict[str, Any] = {}
+
+    def record(path: str, output: Any) -> None:
+        order.append(path)
+        outputs[path] = output
+
+    handles = [
+        module.register_forward_hook(lambda _m, _a, output, path=path: record(path, output))
+        for path, module in model.named_modules()
+    ]
+    try:
+        with torch.no_grad():
+            model(example.clone())
+    finally:
+        for handle in handles:
+            handle.remove()
+    return order, outputs
+
+
+def _position(calls: dict[str, int], parameter: str) -> int:
+    """Return when the innermost called module around the parameter returned."""
+    path = parameter.rpartition(".")[0]
+    while path not in calls and path:
+        path = path.rpartition(".")[0]
+    return calls[path]
+
+
+def _parameters_after(model: nn.Module, layer: str, example: Tensor) -> list[str]:
+    """Return the parameters whose first use together with activations depends on the layer's output.
+
+    A gradient alone would not tell: beside a skip connection, parameters before the layer have one too.
+    """
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
+    images = example.clone().requires_grad_()
+    leaves: list[Tensor] = []
+
+    def as_leaf(output: Tensor) -> Tensor:
+        leaves.append(output.detach().clone().requires_grad_())
+        return leaves[0].clone()
+
+    with torch.enable_grad(), output_edited(model, layer, as_leaf):
+        logits = model(images.clone())
+    kind = type(model).__name__
+    if not isinstance(logits, Tensor):
+        raise SplitError(f"{kind} returns a {type(logits).__name__}, not one tensor of logits. Wrap it in a module.")
+    below = _below(logits.grad_fn)
+    users = defaultdict(list)
+    for node in below:
+        for child, _ in node.next_functions:
+            users[child].append(node)
+    accumulators = {id(node.variable): node for node in below if hasattr(node, "variable")}
+    depends = _above(users, accumulators.get(id(leaves[0])))
+    if not depends:
+        raise SplitError(f"The output of {kind} does not depend on {layer!r}. Choose another layer.")
+    mixed = depends | _above(users, accumulators.get(id(images)))
+    after = []
+    for name, parameter in model.named_parameters():
+        uses = {node in depends for node in _first(users, accumulators.get(id(parameter)), mixed)}
+        if uses == {True, False}:
+            raise SplitError(f"{name!r} of {kind} is used before and after {layer!r}. Choose an earlier layer.")
+        if True in uses:
+            after.append(name)
+    return after
+
+
+def _below(root: Any) -> list[Any]:
+    """Return all nodes of the autograd graph under ``root``."""
+    found, open_nodes = {}, [root] if root is not None else []
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in found:
+            found[node] = True
+            open_nodes.extend(child for child, _ in node.next_functions if child is not None)
+    return list(found)
+
+
+def _above(users: dict[Any, list[Any]], start: Any) -> set[Any]:
+    """Return ``start`` and every autograd node that uses it, at any distance; nothing for None."""
+    found, open_nodes = set(), [start] if start is not None else []
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in found:
+            found.add(node)
+            open_nodes.extend(users[node])
+    return found
+
+
+def _first(users: dict[Any, list[Any]], start: Any, wanted: set[Any]) -> set[Any]:
+    """Return the nearest users of ``start`` that are in ``wanted``, beyond which the walk does not go."""
+    found, seen, open_nodes = set(), set(), [start] if start is not None else []
+    while open_nodes:
+        for node in users[open_nodes.pop()]:
+            if node in wanted:
+                found.add(node)
+            elif node not in seen:
+                seen.add(node)
+                open_nodes.append(node)
+    return found

@@ -1,0 +1,44 @@
+"""Metrics: what a model does with and without the artifact, each number with an honest standard error.
+
+To add one, write a class with ``compute`` and import it here; scores and tables follow the order of these imports.
+"""
+
+from hansfree.metrics.accuracy import AccuracyBiased, AccuracyClean, BalancedAccuracyBiased, BalancedAccuracyClean
+from hansfree.metrics.auroc import AUROCBiased, AUROCClean
+from hansfree.metrics.base import NO_PREDICTION, Condition, Evidence, Metric, Score, compute_scores, predict_classes
+from hansfree.metrics.comparison import lost_classes, paired_difference
+from hansfree.metrics.groups import MIN_GROUP, AccuracyWorstGroup, group_name, majority_rate
+from hansfree.metrics.insertion import FlipRate, ProbabilityChange
+from hansfree.metrics.tcav import TCAV, TCAVPositions, TCAVSensitivity, TCAVZeroShare
+
+# isort: split
+from hansfree.metrics.relevance import ArtifactRelevance  # after TCAV: the order of the tables
+
+__all__ = [
+    "MIN_GROUP",
+    "NO_PREDICTION",
+    "TCAV",
+    "AUROCBiased",
+    "AUROCClean",
+    "AccuracyBiased",
+    "AccuracyClean",
+    "AccuracyWorstGroup",
+    "ArtifactRelevance",
+    "BalancedAccuracyBiased",
+    "BalancedAccuracyClean",
+    "Condition",
+    "Evidence",
+    "FlipRate",
+    "Metric",
+    "ProbabilityChange",
+    "Score",
+    "TCAVPositions",
+    "TCAVSensitivity",
+    "TCAVZeroShare",
+    "compute_scores",
+    "group_name",
+    "lost_classes",
+    "majority_rate",
+    "paired_difference",
+    "predict_classes",
+]

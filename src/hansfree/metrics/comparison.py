@@ -1,0 +1,35 @@
+"""Two models on the same images: which is better, and what one of them no longer says."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hansfree.errors import DataError
+from hansfree.metrics.base import NO_PREDICTION, Integers
+
+
+def paired_difference(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[float, float]:
+    """Return the accuracy of a minus that of b on the same images, and its standard error.
+
+    Only images on which exactly one of the two is right tell them apart (McNemar), so for similar models the error is
+    far below that of two separate accuracies.
+    """
+    a, b = np.asarray(correct_a, dtype=bool), np.asarray(correct_b, dtype=bool)
+    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
+        raise DataError(f"A paired comparison needs the same images twice; given shapes {a.shape} and {b.shape}.")
+    only_a, only_b = np.sum(a & ~b), np.sum(b & ~a)
+    difference = (only_a - only_b) / a.size
+    return float(difference), float(np.sqrt(((only_a + only_b) / a.size - difference**2) / a.size))
+
+
+def lost_classes(predictions_before: Integers, predictions_after: Integers, n_classes: int) -> tuple[int, ...]:
+    """Return the classes that were predicted at least once before and never after.
+
+    A head that lost a class can still score well on unbalanced data; it must never be chosen.
+    """
+    for predictions in (predictions_before, predictions_after):
+        if not np.isin(predictions, [NO_PREDICTION, *range(n_classes)]).all():
+            raise DataError(f"Predictions must be classes 0 to {n_classes - 1}, or {NO_PREDICTION} for none.")
+    lost = np.setdiff1d(predictions_before, predictions_after)
+    return tuple(int(label) for label in lost if label != NO_PREDICTION)

@@ -1,0 +1,46 @@
+"""How scores are written: shares in percent with one digit, magnitudes in thousandths with three significant ones."""
+
+from __future__ import annotations
+
+import math
+
+MISSING = "\N{EN DASH}"
+_MAGNITUDES = ("tcav_sensitivity",)  # every other metric is a share of images, positions or relevance
+_THOUSAND = 1000  # the paper's tables print sensitivity in thousandths
+
+
+def is_share(metric: str) -> bool:
+    """Tell whether a metric is a fraction, written in percent."""
+    return metric not in _MAGNITUDES
+
+
+def unit_of(metric: str) -> str:
+    """Return the unit in which a metric is written."""
+    return "%" if is_share(metric) else "10\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT THREE}"
+
+
+def write_value(metric: str, value: float) -> str:
+    """Write a score without its unit; a change carries its sign."""
+    if not math.isfinite(value):
+        return MISSING
+    if not is_share(metric):
+        return f"{_THOUSAND * value:.3g}"
+    return _signed(f"{100 * value:+.1f}" if metric == "probability_change" else f"{100 * value:.1f}")
+
+
+def write_stderr(metric: str, stderr: float) -> str:
+    """Write a standard error in the unit of its score, or nothing where there is none."""
+    if not math.isfinite(stderr):
+        return ""
+    return f"{100 * stderr:.1f}" if is_share(metric) else f"{_THOUSAND * stderr:.2g}"
+
+
+def percent(share: float) -> str:
+    """Write a share inside a sentence."""
+    return f"{_signed(f'{100 * share:.1f}')}\N{NO-BREAK SPACE}%"
+
+
+def _signed(text: str) -> str:
+    if float(text) == 0:  # neither "-0.0" nor "+0.0" says anything
+        return text.lstrip("+-")
+    return text.replace("-", "\N{MINUS SIGN}")

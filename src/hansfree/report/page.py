@@ -1,0 +1,79 @@
+"""Put the report together: sentences, tables and figures into one file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from hansfree.files import write_text, written_atomically
+from hansfree.report.figures import draw_alignment, draw_heatmaps
+from hansfree.report.reading import Results, load_results, method_title
+from hansfree.report.strengths import draw_strengths, draw_tradeoff
+from hansfree.report.style import Drawing
+from hansfree.report.tables import inner_table, insertion_table
+from hansfree.report.verdict import describe_setting, reach_verdict
+
+_DPI = 160
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as the page shows it: PNG in base64, with its words."""
+
+    data: str
+    alt: str
+    caption: str
+    width: int  # CSS pixels
+
+
+def write_report(run: Path) -> Path:
+    """Write ``report.html`` and ``figures/`` into the run folder, from what that folder holds; return the page."""
+    results = load_results(run)
+    drawings = (draw_alignment(results), draw_tradeoff(results), draw_strengths(results), draw_heatmaps(results))
+    pictures = {drawing.name: _picture(drawing, run / "figures") for drawing in drawings if drawing is not None}
+    path = run / "report.html"
+    write_text(path, _render(results, pictures))
+    return path
+
+
+def _picture(drawing: Drawing, folder: Path) -> Picture:
+    path = folder / f"{drawing.name}.png"
+    with written_atomically(path) as temporary:
+        drawing.figure.savefig(temporary, dpi=_DPI)
+    width = round(drawing.figure.get_figwidth() * 110)
+    return Picture(base64.b64encode(path.read_bytes()).decode("ascii"), drawing.alt, drawing.caption, width)
+
+
+def _render(results: Results, pictures: dict[str, Picture]) -> str:
+    environment = Environment(
+        loader=PackageLoader("hansfree", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["method"] = method_title
+    meta = results.meta
+    return environment.get_template("report.html.jinja").render(
+        title=meta.get("title") or "Unlearning a shortcut",
+        setting=describe_setting(results),
+        verdict=reach_verdict(results),
+        insertion=insertion_table(results),
+        inner=inner_table(results),
+        pictures=pictures,
+        selection=results.selection,
+        diverged=_diverged(results),
+        meta=meta,
+    )
+
+
+def _diverged(results: Results) -> list[str]:
+    """Return in words which strengths ended in numbers that are not finite."""
+    recorded = [
+        (method, strength) for method, choice in results.selection.items() for strength in choice.get("diverged") or ()
+    ]
+    recorded += [(item["method"], item["strength"]) for item in results.meta.get("diverged") or ()]
+    return [f"{method_title(method)} at strength {strength:g}" for method, strength in dict.fromkeys(recorded)]

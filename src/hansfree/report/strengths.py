@@ -1,0 +1,117 @@
+"""Figures over all strengths: what a correction costs, and what it wins."""
+
+from __future__ import annotations
+
+import math
+
+from hansfree.report.numbers import percent
+from hansfree.report.reading import Results, Row, Variant, fullest_split
+from hansfree.report.style import ALARM, FAINT, INK, OTHER_STYLE, STYLES, Drawing, new_figure, quiet_axes, show_percent
+
+_ACCURACIES = ("balanced_accuracy", "accuracy")  # the first that a run has
+Pair = tuple[Row, Row]  # the same model without and with the artifact
+
+
+def draw_tradeoff(results: Results) -> Drawing | None:
+    """Draw accuracy with the artifact against accuracy without it, for every method and strength."""
+    rows = _paths(results)
+    if rows is None:
+        return None
+    split, name, points = rows
+    figure = new_figure(width=6.4, height=5.2)
+    (axes,) = quiet_axes(figure)
+    axes.axline((0.5, 0.5), slope=1, color=FAINT, linewidth=1.2, zorder=0)
+    for variant, pairs in points.items():
+        colour, marker = STYLES.get(variant.method, OTHER_STYLE)
+        title = variant.title(points)
+        pairs = [pair for pair in pairs if math.isfinite(pair[0].value) and math.isfinite(pair[1].value)]
+        axes.plot(*_values(pairs), "-", color=colour, alpha=0.35, linewidth=1)
+        others = [pair for pair in pairs if not pair[0].is_chosen]
+        axes.plot(*_values(others), marker, color=colour, alpha=0.45, markersize=4.5, mew=0)
+        taken = [pair for pair in pairs if pair[0].is_chosen]
+        axes.plot(*_values(taken), marker, color=colour, markersize=11, mec="white", label=title, zorder=3)
+    axes.set_xlabel(f"{name}, without the artifact")
+    axes.set_ylabel(f"{name}, with the artifact")
+    show_percent(axes.xaxis, axes.yaxis)
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+    told = "; ".join(
+        f"{v.title(points)}: {percent(c.value)} without, {percent(b.value)} with"
+        for v, pairs in points.items()
+        for c, b in pairs
+        if c.is_chosen and math.isfinite(c.value) and math.isfinite(b.value)
+    )
+    return Drawing(
+        "tradeoff",
+        figure,
+        f"Scatter of {name.lower()} with the artifact against that without it ({split}). Chosen: {told}.",
+        f"All strengths on the {_split_title(split)} images; large marks are the chosen ones. On the grey line the "
+        "artifact costs nothing; up and to the right is better.",
+    )
+
+
+def draw_strengths(results: Results) -> Drawing | None:
+    """Draw accuracy with and without the artifact against the strength, one panel per method."""
+    rows = _paths(results)
+    if rows is None:
+        return None
+    split, name, points = rows
+    # a strength of 0 has no place on a logarithmic axis
+    paths = {v: [(c, b) for c, b in pairs if c.strength is not None and c.strength > 0] for v, pairs in points.items()}
+    paths = {variant: pairs for variant, pairs in paths.items() if len(pairs) > 1}
+    if not paths:
+        return None
+    figure = new_figure(height=3.0)
+    panels = quiet_axes(figure, columns=len(paths))
+    for axes, (variant, pairs) in zip(panels, paths.items()):
+        colour, marker = STYLES.get(variant.method, OTHER_STYLE)
+        strengths = [clean.strength or 0 for clean, _ in pairs]
+        axes.plot(strengths, [b.value for _, b in pairs], "-", color=colour, marker=marker, markersize=4)
+        axes.plot(strengths, [c.value for c, _ in pairs], "--", color=colour, linewidth=1.2, alpha=0.8)
+        for clean, biased in pairs:
+            if clean.is_chosen:
+                axes.axvline(clean.strength or 0, color=INK, linewidth=1, linestyle=":", zorder=0)
+                axes.plot(clean.strength or 0, biased.value, marker=marker, markersize=10, color=colour, mec="white")
+        for strength in (c.strength or 0 for c, b in pairs if not math.isfinite(c.value + b.value)):
+            axes.plot(strength, 0.03, "x", color=ALARM, transform=axes.get_xaxis_transform(), clip_on=False)
+        axes.set_xscale("log")
+        axes.set_title(variant.title(paths), fontsize=10, color=INK)
+        axes.set_xlabel("strength")
+    panels[0].set_ylabel(name)
+    show_percent(panels[0].yaxis)
+    told = "; ".join(
+        f"{v.title(paths)}: {pairs[0][0].strength:.3g} to {pairs[-1][0].strength:.3g}" for v, pairs in paths.items()
+    )
+    return Drawing(
+        "strengths",
+        figure,
+        f"Curves of {name.lower()} over the strength, {split} split. Strengths of {told}.",
+        f"Solid: with the artifact; dashed: without ({_split_title(split)} images). The dotted line and the large mark "
+        "show the chosen strength; a red cross is a strength that diverged.",
+    )
+
+
+def _paths(results: Results) -> tuple[str, str, dict[Variant, list[Pair]]] | None:
+    """Return the split on which all strengths were scored, the accuracy's name, and the pairs by variant."""
+    for metric in _ACCURACIES:
+        clean = fullest_split([row for row in results.rows if row.metric == f"{metric}_clean" and not row.group])
+        if not clean:
+            continue
+        split = clean[0].split
+        biased = {(r.variant, r.strength): r for r in results.of_metric(f"{metric}_biased", split=split)}
+        points: dict[Variant, list[Pair]] = {}
+        for row in clean:
+            if (row.variant, row.strength) in biased:
+                points.setdefault(row.variant, []).append((row, biased[row.variant, row.strength]))
+        for pairs in points.values():
+            pairs.sort(key=lambda pair: pair[0].strength or 0)
+        order = [variant for variant in results.methods() if variant in points]
+        return split, metric.replace("_", " ").capitalize(), {variant: points[variant] for variant in order}
+    return None
+
+
+def _values(pairs: list[Pair]) -> tuple[list[float], list[float]]:
+    return [clean.value for clean, _ in pairs], [biased.value for _, biased in pairs]
+
+
+def _split_title(split: str) -> str:
+    return {"val": "validation"}.get(split, split)

@@ -1,0 +1,60 @@
+"""How every figure looks: one palette, one pair of quiet axes, no global state of matplotlib."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+# Okabe and Ito's palette: told apart with every common colour vision; markers say the same without colour.
+STYLES = {
+    "original": ("#000000", "X"),
+    "vanilla": ("#E69F00", "s"),
+    "rrr": ("#CC79A7", "D"),
+    "p-clarc": ("#009E73", "^"),
+    "a-clarc": ("#56B4E9", "v"),
+    "rr-clarc": ("#D55E00", "o"),
+    "clean-trained": ("#777777", "P"),
+}
+OTHER_STYLE = ("#0072B2", "h")
+INK, FAINT, ALARM = "#333333", "#DDDDDD", "#B00020"
+WIDTH = 9.0  # inches; the page shows a figure at about 1000 px
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with the words that stand for it where it cannot be seen, and those below it."""
+
+    name: str
+    figure: Figure
+    alt: str
+    caption: str
+
+
+def new_figure(*, width: float = WIDTH, height: float) -> Figure:
+    """Return an empty figure that draws to PNG without pyplot."""
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def quiet_axes(figure: Figure, *, columns: int = 1) -> list[Axes]:
+    """Return panels in a row that share their y axis, with a faint grid and no box."""
+    panels = list(figure.subplots(1, columns, sharey=True, squeeze=False)[0])
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color("#888888")
+        axes.tick_params(colors=INK, labelsize=9)
+        axes.grid(color=FAINT, linewidth=0.6)
+        axes.set_axisbelow(True)
+    return panels
+
+
+def show_percent(*sides: Axis) -> None:
+    """Write the ticks of shares in percent."""
+    for side in sides:
+        side.set_major_formatter(PercentFormatter(1.0, decimals=0))

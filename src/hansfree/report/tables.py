@@ -1,0 +1,193 @@
+"""The table of methods: who is nearest to each metric's ideal, and who does not compete."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from hansfree.metrics import Metric
+from hansfree.report.numbers import MISSING, is_share, unit_of, write_stderr, write_value
+from hansfree.report.reading import REFERENCES, Results, Row, Variant, method_title
+
+Mark = Literal["", "best", "near"]
+Kind = Literal["method", "reference", "failed", "chance"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One metric: its head, what follows the comma of its label, its unit and its ideal."""
+
+    metric: str
+    head: str
+    part: str
+    unit: str
+    ideal: str
+    description: str
+    n: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One score as it is printed."""
+
+    value: str = MISSING
+    stderr: str = ""
+    mark: Mark = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method, or one reference that does not compete."""
+
+    title: str
+    detail: str
+    kind: Kind
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Methods against metrics."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def heads(self) -> list[tuple[str, int]]:
+        """Return each head with the number of neighbouring columns under it."""
+        heads: list[tuple[str, int]] = []
+        for column in self.columns:
+            if heads and heads[-1][0] == column.head:
+                heads[-1] = (column.head, heads[-1][1] + 1)
+            else:
+                heads.append((column.head, 1))
+        return heads
+
+
+def insertion_table(results: Results) -> Table:
+    """Return what the same test images show without and with the artifact: metrics that need the answers only."""
+    return _table(results, [name for name, metric in Metric.members().items() if not metric.needs])
+
+
+def inner_table(results: Results) -> Table:
+    """Return what lies inside the model: metrics that need derivatives or heatmaps."""
+    return _table(results, [name for name, metric in Metric.members().items() if metric.needs])
+
+
+def kind_of(results: Results, variant: Variant) -> Kind:
+    """Tell whether a variant competes; one that is not finite or answers at chance level never does.
+
+    A head that always gives the same answer flips nothing and looks at nothing: it would win half of the columns.
+    """
+    if variant.method in REFERENCES:
+        return "reference"
+    scores = results.chosen(variant)
+    if not scores or any(not math.isfinite(row.value) for row in scores.values()):
+        return "failed"
+    balanced = scores.get("balanced_accuracy_clean")
+    n_classes = len(results.meta.get("class_names") or ())
+    if balanced and n_classes and balanced.value <= 1 / n_classes + _spread(balanced):
+        return "chance"
+    return "method"
+
+
+def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
+    """Mark the competing method nearest to the metric's ideal, and those within one standard error of it."""
+    ideal = Metric.named(metric).ideal
+    scores = {
+        variant: results.chosen(variant)[metric]
+        for variant in results.methods()
+        if kind_of(results, variant) == "method" and metric in results.chosen(variant)
+    }
+    if not scores:
+        return {}
+    distances = {variant: abs(row.value - ideal) for variant, row in scores.items()}
+    if len(scores) > 1 and len(set(distances.values())) == 1:
+        return {}  # a column in which all are equal tells them not apart
+    best = min(distances, key=lambda variant: distances[variant])
+    limit = distances[best] + _spread(scores[best])
+    return {
+        variant: "best" if distance == distances[best] else "near"
+        for variant, distance in distances.items()
+        if distance <= limit
+    }
+
+
+def _spread(row: Row) -> float:
+    return row.stderr if math.isfinite(row.stderr) else 0.0
+
+
+def _table(results: Results, metrics: list[str]) -> Table:
+    variants = results.methods()
+    present = {name for variant in variants for name in results.chosen(variant)}
+    metrics = [name for name in metrics if name in present]
+    marks = {name: marks_of(results, name) for name in metrics}
+    lines = []
+    for variant in variants:
+        kind = kind_of(results, variant)
+        scores = results.chosen(variant)
+        cells = tuple(_cell(scores.get(name), marks[name].get(variant, "")) for name in metrics)
+        lines.append(Line(variant.title(variants), _detail(results, variant, kind), kind, cells))
+    lines += [
+        Line(method_title(method), "failed: no usable result", "failed", (Cell(),) * len(metrics))
+        for method in results.selection
+        if results.variant(method) is None
+    ]
+    if any(name.endswith(("accuracy_clean", "accuracy_biased")) for name in metrics):
+        lines += _majority(results, metrics)
+    columns = [_column(results, name) for name in metrics]
+    shared = {column.head for column in columns if column.part}
+    columns = [replace(c, part=c.part or "overall") if c.head in shared else c for c in columns]
+    return Table(tuple(columns), tuple(lines))
+
+
+def _detail(results: Results, variant: Variant, kind: Kind) -> str:
+    scores = results.chosen(variant)
+    if kind == "failed":
+        return "failed: not finite" if scores else "failed: no usable result"
+    if kind == "chance":
+        return "answers at chance level"
+    # A method without a strength cannot be chosen otherwise: it competes all the same, and the reader is told.
+    if kind == "method" and not results.selection.get(variant.method, {}).get("admissible", True):
+        return "breaks the selection rule"
+    strengths = {row.strength for row in scores.values() if row.strength is not None}
+    return f"strength {strengths.pop():.3g}" if len(strengths) == 1 else ""
+
+
+def _cell(row: Row | None, mark: Mark) -> Cell:
+    if row is None:
+        return Cell()
+    if not math.isfinite(row.value):
+        return Cell(value="NaN", note="not finite")
+    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr), mark, row.group)
+
+
+def _majority(results: Results, metrics: list[str]) -> list[Line]:
+    """Return the line of a model that always names the largest class: what plain accuracy is worth here."""
+    rate, n_classes = results.meta.get("majority_rate"), len(results.meta.get("class_names") or ())
+    if rate is None:
+        return []
+    known = dict.fromkeys(("accuracy_clean", "accuracy_biased"), float(rate))
+    if n_classes:
+        known |= dict.fromkeys(("balanced_accuracy_clean", "balanced_accuracy_biased"), 1 / n_classes)
+    cells = tuple(Cell(write_value(name, known[name])) if name in known else Cell() for name in metrics)
+    return [Line("Majority rate", "always the largest class", "reference", cells)]
+
+
+def _column(results: Results, name: str) -> Column:
+    metric = Metric.named(name)
+    head, _, part = metric.label.partition(", ")
+    counts = {
+        row.n for variant in results.methods() if (row := results.chosen(variant).get(name)) and row.n is not None
+    }
+    return Column(
+        metric=name,
+        head=head,
+        part=part,
+        unit=unit_of(name),
+        ideal=f"{100 * metric.ideal:g}" if is_share(name) else f"{metric.ideal:g}",
+        description=metric.description,
+        n=" to ".join(str(n) for n in sorted({min(counts), max(counts)})) if counts else MISSING,
+    )

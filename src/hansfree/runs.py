@@ -1,0 +1,82 @@
+"""A run folder: locked while in use, written atomically, resumed where it stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from hansfree.errors import RunError
+from hansfree.files import write_json, write_text
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """An open run folder; each stage is done once and its result kept as JSON."""
+
+    path: Path
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def stage(self, name: str, work: Callable[[], Any]) -> Any:
+        """Return the kept result of a stage, or do the work and keep it; what ``work`` returns must fit into JSON."""
+        kept = self.path / "stages" / f"{name}.json"
+        if not kept.exists():
+            start = time.perf_counter()
+            result = work()
+            seconds = round(time.perf_counter() - start, 2)
+            write_json(kept, {"seconds": seconds, "result": result})
+            self._log(stage=name, seconds=seconds)
+        content = json.loads(kept.read_text(encoding="utf-8"))
+        self.seconds[name] = content["seconds"]
+        return content["result"]
+
+    def _log(self, **event: Any) -> None:
+        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S"), **event}) + "\n")
+
+
+@contextmanager
+def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
+    """Open a run folder for writing; a folder that holds another run, or that is in use, is an error.
+
+    Args:
+        config: Everything that the results depend on, as plain values; kept as ``config.yaml``.
+    """
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file, not a folder for a run.")
+    kept = path / "config.yaml"
+    if path.is_dir() and not kept.exists() and any(entry.name != ".lock" for entry in path.iterdir()):
+        raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
+    path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path / ".lock", timeout=0)
+    try:
+        with lock:
+            _settle_config(kept, dict(config))
+            yield Run(path)
+    except Timeout:
+        raise RunError(f"{path} is in use by another process. Wait for it, or choose another folder.") from None
+
+
+def _settle_config(kept: Path, config: dict[str, Any]) -> None:
+    if not kept.exists():
+        write_text(kept, yaml.safe_dump(config, sort_keys=False))
+        return
+    before = yaml.safe_load(kept.read_text(encoding="utf-8"))
+    if not isinstance(before, dict):
+        raise RunError(f"{kept} is damaged. Delete the folder, or choose another one.")
+    changed = [key for key in {**before, **config} if before.get(key) != config.get(key)]
+    if changed:
+        differences = ", ".join(f"{key} was {before.get(key)!r}, is now {config.get(key)!r}" for key in changed)
+        raise RunError(
+            f"{kept.parent} holds another run ({differences}). Choose another folder, or delete this one to start anew."
+        )

@@ -1,0 +1,103 @@
+"""How activations lie on disk: shards of fixed index ranges, and one memory-mapped table of facts over all of them.
+
+A shard holds, for its images, the live tensors at the layer (``live0`` is the layer's output, the rest are skip
+connections) and the facts: ``pooled``, ``labels``, ``ids`` and, where known, ``has_artifact``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from hansfree.files import written_atomically
+
+log = logging.getLogger(__name__)
+
+Shard = dict[str, Tensor]
+
+FACTS = ("pooled", "labels", "ids", "has_artifact")
+_IMAGES = 256
+
+
+def shard_ranges(images: int, batch_size: int) -> list[range]:
+    """Cut the images into ranges of a few hundred, each a multiple of the batch, so that no batch crosses a border."""
+    step = max(1, round(_IMAGES / batch_size)) * batch_size
+    return [range(start, min(start + step, images)) for start in range(0, images, step)]
+
+
+def shard_path(home: Path, rows: range) -> Path:
+    """Return where the shard of these rows lies."""
+    return home / f"shard-{rows.start:08d}.safetensors"
+
+
+def is_whole(path: Path, rows: range) -> bool:
+    """Say whether the shard is there and readable; a damaged one is collected again."""
+    if not path.exists():
+        return False
+    try:
+        with safe_open(path, framework="pt") as file:
+            return bool(file.get_slice("labels").get_shape() == [len(rows)])
+    except (SafetensorError, OSError) as error:
+        log.warning("The shard %s is damaged (%s) and is collected again.", path, error)
+        return False
+
+
+def gather_shards(parts: Iterable[Shard], ranges: Iterable[range]) -> Iterator[Shard]:
+    """Join batches, in order, into one shard per range."""
+    stream = iter(parts)
+    for rows in ranges:
+        batches: list[Shard] = []
+        while sum(len(batch["labels"]) for batch in batches) < len(rows):
+            batches.append(next(stream))
+        yield {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def write_shard(path: Path, shard: Shard) -> None:
+    """Write a shard atomically."""
+    with written_atomically(path) as temporary:
+        save_file(shard, temporary)
+
+
+def live_tensors(shard: Shard | Path) -> tuple[Tensor, ...]:
+    """Return the live tensors of a shard; from disk they are memory-mapped."""
+    tensors = load_file(shard) if isinstance(shard, Path) else shard
+    return tuple(tensors[name] for name in sorted(tensors) if name.startswith("live"))
+
+
+def join_facts(shards: list[Shard]) -> dict[str, np.ndarray]:
+    """Return the facts of all shards that are in memory."""
+    return {name: torch.cat([shard[name] for shard in shards]).numpy() for name in FACTS if name in shards[0]}
+
+
+def map_facts(home: Path, paths: list[Path], images: int) -> dict[str, np.ndarray]:
+    """Return the facts of all shards on disk as memory-mapped arrays, written shard by shard on first use."""
+    with safe_open(paths[0], framework="pt") as first:
+        names = [name for name in FACTS if name in first.keys()]  # noqa: SIM118 (not a dict)
+    for name in names:
+        target = home / f"{name}.npy"
+        if target.exists():
+            continue
+        with written_atomically(target) as temporary:
+            _join_on_disk(temporary, name, paths, images)
+    return {name: np.load(home / f"{name}.npy", mmap_mode="r") for name in names}
+
+
+def _join_on_disk(target: Path, name: str, paths: list[Path], images: int) -> None:
+    table: np.ndarray | None = None
+    row = 0
+    for path in paths:
+        with safe_open(path, framework="pt") as file:
+            part = file.get_tensor(name).numpy()
+        if table is None:
+            table = np.lib.format.open_memmap(target, mode="w+", dtype=part.dtype, shape=(images, *part.shape[1:]))
+        table[row : row + len(part)] = part
+        row += len(part)
+    if table is not None:
+        table.flush()

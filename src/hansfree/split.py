@@ -1,0 +1,166 @@
+"""Split a model at a layer: ``head(*phi(*trunk(x)))`` gives what ``model(x)`` gives in eval mode.
+
+The trunk is frozen and runs once per image. Phi has nothing to train and no randomness (ReLU, pooling, flatten), so its
+output, and its derivative along a direction, can be kept. Only the head is trained.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx, nn
+
+from hansfree.errors import OptionError, SplitError, nearest
+from hansfree.forward_mode import forward_mode_attention as forward_mode_attention
+from hansfree.graph import Traced, eval_copy, trace
+from hansfree.hooked import hooked_parts
+from hansfree.inplace import is_dropout_like
+from hansfree.partition import Train, partition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Split:
+    """A model in three parts, each taking the tuple that the one before returns.
+
+    The first tensor that the trunk returns is the layer's output.
+    All tensors between the parts have the images along their first dimension.
+    """
+
+    layer: str
+    trunk: nn.Module
+    phi: nn.Module
+    head: nn.Module
+    trainable: tuple[str, ...]  # names of parameters, as in the model's own state_dict
+    parameters_after: int  # how many numbers the parameters after the layer hold, trained or not
+    traced: bool
+    is_linear_head: bool  # the head is one nn.Linear, maybe after dropout
+    random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
+
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        """Return what is to be trained, by name in the original model; ``functional_call`` on the head takes it too."""
+        return {name: self.head.get_parameter(name) for name in self.trainable}
+
+    def model_with(self, state: Mapping[str, Tensor], model: nn.Module) -> nn.Module:
+        """Return a copy of ``model`` in which only the head's parameters in ``state`` are replaced."""
+        for name, value in state.items():
+            if name not in self.trainable:
+                raise SplitError(f"{name!r} is not trained after {self.layer!r}.{nearest(name, self.trainable)}")
+            if (shape := self.head.get_parameter(name).shape) != value.shape:
+                raise SplitError(f"{name!r} has the shape {tuple(shape)}, {tuple(value.shape)} was given.")
+        corrected = copy.deepcopy(model)
+        with torch.no_grad():
+            for name, value in state.items():
+                corrected.get_parameter(name).copy_(value)
+        return corrected
+
+    def train_mode(self) -> None:
+        """Prepare the head for fine-tuning: dropout is active, batch norm keeps its statistics."""
+        self.eval_mode()
+        for module in self.random:
+            module.training = True
+
+    def eval_mode(self) -> None:
+        """Make the head deterministic."""
+        self.head.eval()
+
+
+def split(
+    model: nn.Module,
+    layer: str,
+    *,
+    example: Tensor | None = None,
+    train: Train = "all",
+    train_norm: bool = False,
+) -> Split:
+    """Split a copy of ``model`` after ``layer``; the model itself is not touched.
+
+    Args:
+        model: Any module from one batch of images to logits.
+        layer: A name that ``list_layers`` shows.
+        example: A batch of images, to check the parts against the model; a model that cannot be traced needs it.
+        train: ``"all"`` that follows the layer, or only the ``"last"`` module that has parameters.
+        train_norm: Train the affine parameters of batch norms after the layer too; their statistics never change.
+    """
+    if train not in ("all", "last"):
+        raise OptionError(f"train is {train!r}.{nearest(train, ('all', 'last'))} Allowed: 'all', 'last'.")
+    try:
+        traced = trace(model)
+    except SplitError as error:
+        reason = str(error)
+    else:
+        result = _split_traced(traced, layer, train=train, train_norm=train_norm)
+        if example is None or _is_exact(result, model, example):
+            return result
+        reason = f"The traced graph of {type(model).__name__} does not give the model's numbers."
+    if example is None:
+        raise SplitError(f"{reason} Give `example`, a batch of images: with it the layer is cut by hooks instead.")
+    logger.warning("%s The layer is cut by hooks: the same numbers, but the head runs the whole model.", reason)
+    parts = hooked_parts(model, layer, example, train=train, train_norm=train_norm)
+    _freeze(parts.model, parts.trainable)
+    return Split(
+        layer=layer,
+        trunk=parts.trunk,
+        phi=parts.phi,
+        head=parts.head,
+        trainable=parts.trainable,
+        parameters_after=parts.parameters_after,
+        traced=False,
+        is_linear_head=False,
+        random=parts.random,
+    )
+
+
+def _split_traced(traced: Traced, layer: str, *, train: Train, train_norm: bool) -> Split:
+    parts = partition(traced, layer, train=train, train_norm=train_norm)
+    _freeze(traced.root, parts.trainable)
+    random = []
+    for name, module in list(parts.head.named_modules()):
+        if is_dropout_like(module):
+            if next(module.parameters(), None) is None:
+                # The trunk may call the very same module, and there it has to stay off.
+                module = copy.deepcopy(module)
+                parts.head.set_submodule(name, module)
+            random.append(module)
+    return Split(
+        layer=layer,
+        trunk=parts.trunk,
+        phi=parts.phi,
+        head=parts.head,
+        trainable=parts.trainable,
+        parameters_after=parts.parameters_after,
+        traced=True,
+        is_linear_head=_is_linear(parts.head),
+        random=tuple(random),
+    )
+
+
+def _freeze(root: nn.Module, trainable: tuple[str, ...]) -> None:
+    root.requires_grad_(False)
+    for name in trainable:
+        root.get_parameter(name).requires_grad_(True)
+
+
+def _is_linear(head: fx.GraphModule) -> bool:
+    nodes = [node for node in head.graph.nodes if node.op not in ("placeholder", "output")]
+    if any(node.op != "call_module" for node in nodes) or not nodes:
+        return False
+    modules = [head.get_submodule(str(node.target)) for node in nodes]
+    *others, last = modules
+    return isinstance(last, nn.Linear) and all(is_dropout_like(m) or isinstance(m, nn.Identity) for m in others)
+
+
+def _is_exact(result: Split, model: nn.Module, example: Tensor) -> bool:
+    """Compare the parts with the model on ``example``, and see that they leave the cached tensors as they were."""
+    with torch.no_grad():
+        expected = eval_copy(model, share=True)(example.clone())
+        kept = result.trunk(example.clone())
+        before = [tensor.clone() for tensor in kept]
+        got = result.head(*result.phi(*kept))
+    unchanged = all(torch.equal(old, new) for old, new in zip(before, kept))
+    return unchanged and torch.allclose(got, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))

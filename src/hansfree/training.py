@@ -1,0 +1,210 @@
+"""The one training loop: heads on cached features, many strengths at once.
+
+All strengths see the same batches and the same dropout masks, so they differ by their penalty alone. Small heads are
+stacked and trained in one go; large ones (VGG-16's has 119 million parameters) one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from hansfree.errors import OptionError
+from hansfree.features import Features, Live
+from hansfree.progress import Progress, silent
+from hansfree.seeds import seeded
+from hansfree.split import Split, forward_mode_attention
+
+log = logging.getLogger(__name__)
+
+Head = Callable[..., Tensor]  # the head's inputs -> logits
+Watch = Callable[["Heads"], Sequence[Any]]  # called after every epoch: one entry per head
+
+_STACKED_BYTES = 64 * 2**20  # heads are trained together while their weights stay below this
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning:
+    """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3)."""
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: float = 1e-4
+    epochs: int = 10
+    batch_size: int = 32
+    seed: int = 0
+    device: str = "cpu"
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot train."""
+        if self.optimizer not in ("sgd", "adam"):
+            raise OptionError(f"optimizer is {self.optimizer!r}; allowed are 'sgd' and 'adam'.")
+        if not self.learning_rate > 0:
+            raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
+        if self.epochs < 0 or self.batch_size < 1:
+            raise OptionError(f"epochs={self.epochs}, batch_size={self.batch_size}: at least 0 and 1 are needed.")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadBatch:
+    """Some images at the head's input."""
+
+    values: Live
+    tangents: Live  # (k, rows, ...) for k directions
+    labels: Tensor
+    rows: np.ndarray  # which images of the set
+    noise: torch.Generator  # for what a method samples; the same for all strengths
+    trunk: nn.Module
+    phi: nn.Module  # from the layer to the head's input
+
+
+class Objective(Protocol):
+    """What a correction asks of a head beyond the right class."""
+
+    can_stack: bool  # whether many heads can be trained in one go
+
+    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits and, per image, the penalty that the strength multiplies (None for none)."""
+
+
+class Heads:
+    """Copies of one head with weights of their own, stacked along a first axis."""
+
+    def __init__(self, cut: Split, count: int, device: str) -> None:
+        self.module = cut.head.to(device)
+        self.count = count
+        self.parameters = {
+            name: parameter.detach().to(device).expand(count, *parameter.shape).clone().requires_grad_()
+            for name, parameter in cut.head_parameters().items()
+        }
+
+    def each(self, function: Callable[..., Any], *per_head: Tensor) -> Any:
+        """Return ``function(head, *per_head)`` for every head, stacked along a first axis."""
+
+        def call(parameters: dict[str, Tensor], *arguments: Tensor) -> Any:
+            return function(lambda *inputs: functional_call(self.module, parameters, inputs), *arguments)
+
+        if self.count > 1:
+            return vmap(call, randomness="same")(self.parameters, *per_head)
+        # squeeze, not index: its backward is a view, where a select would copy VGG-16's 411 MB
+        only = {name: parameter.squeeze(0) for name, parameter in self.parameters.items()}
+        return call(only, *(argument.squeeze(0) for argument in per_head)).unsqueeze(0)
+
+    @torch.no_grad()
+    def logits(self, features: Features, *, batch_size: int = 512) -> Tensor:
+        """Return the logits of all images, ``(heads, n, classes)``; call it with the head in eval mode."""
+        device = next(iter(self.parameters.values())).device
+        parts = [
+            self.each(lambda head, values=features.rows(slice(i, i + batch_size), str(device))[0]: head(*values))
+            for i in range(0, len(features), batch_size)
+        ]
+        return torch.cat(parts, dim=1).cpu()
+
+    @torch.no_grad()
+    def are_finite(self) -> list[bool]:
+        """Say for every head whether all of its weights are numbers."""
+        each = [torch.isfinite(parameter).flatten(1).all(1) for parameter in self.parameters.values()]
+        return torch.stack(each).all(0).tolist()
+
+    def state(self, number: int) -> dict[str, Tensor]:
+        """Return the weights of one head under the original model's names."""
+        return {name: parameter[number].detach().cpu().clone() for name, parameter in self.parameters.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedHead:
+    """A head after training with one strength."""
+
+    strength: float
+    state: dict[str, Tensor]
+    is_finite: bool
+    history: tuple[Any, ...]  # what the watch said after every epoch
+
+
+def train_heads(
+    cut: Split,
+    features: Features,
+    objective: Objective,
+    strengths: Sequence[float],
+    tuning: FineTuning,
+    *,
+    watch: Watch | None = None,
+    progress: Progress = silent,
+    label: str = "training",
+) -> Iterator[TrainedHead]:
+    """Fine-tune one head per strength from the model's own head; a strength that diverges is a result like any other.
+
+    Yields in the order of the strengths, as soon as a group is done, so that large heads need not be kept.
+    """
+    size = sum(4 * parameter.numel() for parameter in cut.head_parameters().values())
+    together = max(1, _STACKED_BYTES // size) if objective.can_stack else 1
+    groups = [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
+    steps = -(-len(features) // tuning.batch_size) * tuning.epochs
+    ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
+    for group in groups:
+        heads = Heads(cut, len(group), tuning.device)
+        history = _train_group(cut, heads, features, objective, group, tuning, watch, ticks)
+        finite = heads.are_finite()
+        for i, strength in enumerate(group):
+            if not finite[i]:
+                log.warning("%s: strength %g diverged.", label, strength)
+            yield TrainedHead(strength, heads.state(i), finite[i], tuple(epoch[i] for epoch in history))
+
+
+def _train_group(
+    cut: Split,
+    heads: Heads,
+    features: Features,
+    objective: Objective,
+    strengths: Sequence[float],
+    tuning: FineTuning,
+    watch: Watch | None,
+    ticks: Iterator[int],
+) -> list[Sequence[Any]]:
+    weights = torch.tensor(strengths, dtype=torch.float32, device=tuning.device)
+    optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer](
+        heads.parameters.values(), lr=tuning.learning_rate
+    )
+    history: list[Sequence[Any]] = []
+    step = 0
+    for epoch in range(tuning.epochs):
+        cut.train_mode()
+        for rows in _shuffled(len(features), tuning, epoch):
+            with seeded(tuning.seed, step) as noise, forward_mode_attention(), _precision(tuning):
+                values, tangents = features.rows(rows, tuning.device)
+                labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
+                batch = HeadBatch(values, tangents, labels, rows, noise, cut.trunk, cut.phi)
+
+                def loss(head: Head, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
+                    logits, penalty = objective.forward(head, batch)
+                    wrong = nn.functional.cross_entropy(logits.float(), batch.labels)
+                    return wrong if penalty is None else wrong + strength * penalty.float().mean()
+
+                losses = heads.each(loss, weights)
+            optimizer.zero_grad()
+            losses.sum().backward()  # the heads share no weight, so each gets the gradient of its own loss
+            optimizer.step()
+            step += 1
+            next(ticks, None)
+        cut.eval_mode()
+        if watch is not None:
+            history.append(watch(heads))
+    return history
+
+
+def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarray]:
+    order = np.random.default_rng((tuning.seed, epoch)).permutation(images)
+    for start in range(0, images, tuning.batch_size):
+        yield order[start : start + tuning.batch_size]
+
+
+def _precision(tuning: FineTuning) -> Any:
+    kind = torch.device(tuning.device).type
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=tuning.precision == "bfloat16")

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+
+from hansfree.cavs import CAV, SignalCAV
+from hansfree.errors import DataError, HansfreeError, UnknownNameError
+from tests.cavs.samples import activations
+
+MEMBERS = list(CAV.members().values())
+
+
+class Given(CAV):
+    """A CAV whose directions are given, to see what the base makes of them."""
+
+    def __init__(self, raw=None):
+        self.raw = raw
+
+    def _direction(self, X, has_artifact):
+        self.seen_ = X
+        return np.asarray(self.raw, dtype=float)
+
+
+def test_members_are_found_by_the_names_of_the_paper():
+    assert set(CAV.members()) == {"signal", "svm", "ridge", "lasso", "logistic"}
+    with pytest.raises(UnknownNameError, match="Did you mean 'ridge'"):
+        CAV.named("rigde")
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_fitted_attributes_mean_what_they_say(member):
+    X, has_artifact = activations()
+    cav = member().fit(X, has_artifact)
+    scores = X @ cav.directions_.T
+    assert cav.directions_.shape == (1, 6)
+    np.testing.assert_allclose(cav.directions_ @ cav.directions_.T, [[1.0]], atol=1e-12)
+    np.testing.assert_allclose(cav.clean_score_, scores[~has_artifact].mean(0))
+    np.testing.assert_allclose(cav.artifact_score_, scores[has_artifact].mean(0))
+    np.testing.assert_allclose(cav.scale_, cav.artifact_score_ - cav.clean_score_)
+    assert cav.scale_ > 0
+    np.testing.assert_allclose(cav.score_along(X), scores)
+    np.testing.assert_allclose(cav.decision_function(X), scores[:, 0] + cav.intercept_)
+    np.testing.assert_array_equal(cav.direction_, cav.directions_[0])
+    assert cav.score(X, has_artifact) > 0.8
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("labels", [("clean", "ruler"), (-1, 1), (3, 7)])
+def test_any_two_labels_and_the_larger_is_the_artifact(member, labels):
+    X, has_artifact = activations()
+    cav, reference = member().fit(X, np.where(has_artifact, labels[1], labels[0])), member().fit(X, has_artifact)
+    np.testing.assert_array_equal(cav.directions_, reference.directions_)
+    assert cav.classes_.tolist() == list(labels)
+    np.testing.assert_array_equal(cav.predict(X) == labels[1], reference.predict(X))
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_shift_of_the_features_moves_only_the_scores(member):
+    X, has_artifact = activations()
+    cav, moved = member().fit(X, has_artifact), member().fit(X + 100.0, has_artifact)
+    np.testing.assert_allclose(moved.directions_, cav.directions_, atol=1e-6)
+    np.testing.assert_array_equal(moved.predict(X + 100.0), cav.predict(X))
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_torch_tensors_of_half_the_precision_are_taken(member):
+    X, has_artifact = activations()
+    X = X.astype(np.float32)
+    cav = member().fit(torch.from_numpy(X), torch.from_numpy(has_artifact))
+    assert cav.directions_.dtype == np.float64
+    np.testing.assert_allclose(cav.directions_, member().fit(X, has_artifact).directions_)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_fit_repeats_itself_and_leaves_the_global_generator_alone(member):
+    X, has_artifact = activations(size=0.5)
+    before = np.random.get_state()[1].copy()
+    first = member().fit(X, has_artifact)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)
+    np.testing.assert_array_equal(member().fit(X, has_artifact).directions_, first.directions_)
+
+
+def _with(X, value):
+    X = X.copy()
+    X[3, 1] = value
+    return X
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda X, y: (X, np.ones(len(X), dtype=bool)), "one class: True"),
+        (lambda X, y: (_with(X, np.nan), y), "contains NaN"),
+        (lambda X, y: (_with(X, np.inf), y), "infinity"),
+        (lambda X, y: (np.full_like(X, 0.1), y), "6 features are constant over all 60 samples"),
+        (lambda X, y: (X[:0], y[:0]), "0 sample"),
+        (lambda X, y: (X[:, :0], y), "0 feature"),
+        (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
+        (lambda X, y: (X, np.arange(len(X)) % 3), "Only binary classification is supported"),
+        (lambda X, y: (X, X[:, 0]), "Unknown label type"),
+    ],
+)
+def test_bad_input_gets_a_sentence(member, spoil, sentence):
+    with pytest.raises(DataError, match=sentence):
+        member().fit(*spoil(*activations()))
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_not_fitted_is_said(member):
+    for ask in (lambda cav: cav.predict([[1.0]]), lambda cav: cav.direction_, lambda cav: cav.to_tensors()):
+        with pytest.raises(NotFittedError, match="has no direction yet"):
+            ask(member())
+
+
+def test_equal_means_have_no_direction():
+    with pytest.raises(DataError, match="do not differ"):
+        SignalCAV().fit([[-1.0], [1.0], [-1.0], [1.0]], [0, 0, 1, 1])
+
+
+def test_features_come_centred():
+    X, has_artifact = activations()
+    np.testing.assert_allclose(Given(np.ones(6)).fit(X, has_artifact).seen_, X - X.mean(0), atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 4), size=st.sampled_from([1e-12, 1.0, 1e12]))
+def test_several_directions_become_orthonormal_and_point_to_the_artifact(seed, k, size):
+    X, has_artifact = activations(seed=seed % 7)
+    raw = np.random.default_rng(seed).normal(size=(k, 6)) * size
+    cav = Given(raw).fit(X, has_artifact)
+    np.testing.assert_allclose(cav.directions_ @ cav.directions_.T, np.eye(k), atol=1e-10)
+    assert np.all(cav.scale_ >= 0)
+    np.testing.assert_allclose(abs(cav.directions_[0] @ raw[0]), np.linalg.norm(raw[0]))
+    span = cav.directions_.T @ cav.directions_
+    np.testing.assert_allclose(raw @ span, raw, atol=1e-9 * size)
+
+
+def test_several_directions_decide_along_the_way_between_the_class_means():
+    X, has_artifact = activations()
+    cav = Given(np.eye(6)[:2]).fit(X, has_artifact)
+    way = X[has_artifact].mean(0)[:2] - X[~has_artifact].mean(0)[:2]
+    middle = (X[has_artifact].mean(0)[:2] + X[~has_artifact].mean(0)[:2]) / 2
+    np.testing.assert_allclose(cav.decision_function(X), (X[:, :2] - middle) @ way / np.linalg.norm(way))
+    assert cav.score_along(X).shape == (60, 2)
+
+
+@pytest.mark.parametrize("raw", [[[1, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0]], np.ones((7, 6))])
+def test_dependent_directions_are_an_error(raw):
+    with pytest.raises(DataError, match="linearly independent"):
+        Given(raw).fit(*activations())
+
+
+@pytest.mark.parametrize("raw", [np.zeros(6), np.full(6, np.nan), [[1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]])
+def test_directions_without_length_are_an_error(raw):
+    with pytest.raises(HansfreeError, match="do not differ"):
+        Given(raw).fit(*activations())
+
+
+@pytest.mark.parametrize("room", ["signal", "svm", "ridge", "lasso", "logistic", "alignment"])
+def test_examples_run(room):
+    outcome = doctest.testmod(importlib.import_module(f"hansfree.cavs.{room}"))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hansfree.errors import UndefinedMetricError
+from hansfree.metrics import TCAV, Evidence, Metric, TCAVPositions, TCAVSensitivity, TCAVZeroShare
+from tests.metrics.examples import draw_evidence, one_hot, plain_evidence
+
+ALL = [TCAV, TCAVPositions, TCAVZeroShare, TCAVSensitivity]
+
+
+def from_positions(positions: np.ndarray) -> Evidence:
+    """Return evidence whose derivatives are these, (images, positions)."""
+    signs = np.stack([(positions > 0).sum(1), (positions < 0).sum(1), (positions == 0).sum(1)], axis=1)
+    logits = one_hot([0, 1], 2)
+    return plain_evidence(
+        [0, 1],
+        logits,
+        logits,
+        derivatives=positions.sum(axis=1),
+        n_positions=positions.shape[1],
+        position_signs=signs,
+    )
+
+
+POSITIONS = np.array([[2.0, -1.0, 0.0], [-1.0, -1.0, 1.0], [1.0, 3.0, 2.0], [0.0, 0.0, 0.0]])
+
+
+def test_values_by_hand() -> None:
+    evidence = from_positions(POSITIONS)
+    assert TCAV().compute(evidence).value == 2 / 4  # sums 1, -1, 6, 0
+    assert TCAV().compute(evidence).stderr == pytest.approx(math.sqrt(0.5 * 0.5 / 4))
+    assert TCAVPositions().compute(evidence).value == 5 / 8
+    residuals = [1 - 2 * 5 / 8, 1 - 3 * 5 / 8, 3 - 3 * 5 / 8, 0.0]
+    expected = math.sqrt(4 / 3 * sum(residual**2 for residual in residuals)) / 8
+    assert TCAVPositions().compute(evidence).stderr == pytest.approx(expected)
+    assert TCAVZeroShare().compute(evidence).value == pytest.approx(4 / 12)
+    assert TCAVSensitivity().compute(evidence).value == pytest.approx((1 + 1 + 6 + 0) / 4 / 3)
+    assert all(metric().compute(evidence).n == 4 for metric in ALL)
+
+
+def test_sensitivity_from_the_gradient_as_the_paper_writes_it() -> None:
+    """|mean over positions of the gradient, times the unit direction|, image by image."""
+    rng = np.random.default_rng(0)
+    gradients, direction = rng.normal(size=(6, 4, 5)), rng.normal(size=4)  # images, channels, positions
+    direction /= np.linalg.norm(direction)
+    expected = [abs(gradient.mean(axis=1) @ direction) for gradient in gradients]
+    score = TCAVSensitivity().compute(from_positions(np.einsum("ncp,c->np", gradients, direction)))
+    assert score.value == pytest.approx(np.mean(expected))
+    assert score.stderr == pytest.approx(np.std(expected, ddof=1) / math.sqrt(6))
+
+
+def test_positions_that_go_together_count_once() -> None:
+    """Perfectly correlated positions: the naive error is sqrt(positions) times too small."""
+    n, n_positions = 400, 49
+    signs = np.where(np.random.default_rng(0).random(n) < 0.6, 1.0, -1.0)
+    score = TCAVPositions().compute(from_positions(np.tile(signs[:, None], (1, n_positions))))
+    naive = math.sqrt(score.value * (1 - score.value) / (n * n_positions))
+    assert score.stderr / naive == pytest.approx(math.sqrt(n_positions), rel=0.01)
+    assert score.stderr == pytest.approx(math.sqrt(score.value * (1 - score.value) / n), rel=0.01)
+
+
+def test_positions_that_are_independent_give_the_naive_error() -> None:
+    rng = np.random.default_rng(1)
+    score = TCAVPositions().compute(from_positions(np.where(rng.random((2000, 49)) < 0.6, 1.0, -1.0)))
+    assert score.stderr == pytest.approx(math.sqrt(0.6 * 0.4 / (2000 * 49)), rel=0.1)
+
+
+def test_positions_error_agrees_with_a_bootstrap_over_images() -> None:
+    evidence = draw_evidence(2)
+    signs = evidence.position_signs
+    assert signs is not None
+    rng = np.random.default_rng(3)
+    shares = []
+    for _ in range(2000):
+        again = signs[rng.integers(len(signs), size=len(signs))].sum(axis=0)
+        shares.append(again[0] / (again[0] + again[1]))
+    assert TCAVPositions().compute(evidence).stderr == pytest.approx(np.std(shares), rel=0.15)
+
+
+def test_zero_share_is_over_images_where_positions_are_unknown() -> None:
+    evidence = replace(from_positions(POSITIONS), position_signs=None)
+    score = TCAVZeroShare().compute(evidence)
+    assert score.value == 1 / 4
+    assert score.stderr == pytest.approx(math.sqrt(0.25 * 0.75 / 4))
+
+
+def test_zero_share_of_equal_images_has_no_error_over_images() -> None:
+    score = TCAVZeroShare().compute(from_positions(np.tile([1.0, 0.0], (5, 1))))
+    assert (score.value, score.stderr) == (0.5, 0)
+
+
+def test_all_zero_derivatives_leave_the_positions_undefined() -> None:
+    evidence = from_positions(np.zeros((4, 3)))
+    with pytest.raises(UndefinedMetricError, match="4 image\\(s\\) have 0 of them"):
+        TCAVPositions().compute(evidence)
+    assert TCAVZeroShare().compute(evidence).value == 1
+    assert TCAV().compute(evidence).value == 0
+
+
+def test_one_image_has_no_spread_over_images() -> None:
+    with pytest.raises(UndefinedMetricError, match="needs 2 images"):
+        TCAVPositions().compute(from_positions(np.ones((1, 3))))
+
+
+@pytest.mark.parametrize("metric", ALL)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_derivative_that_is_not_finite_makes_all_undefined(metric: type[Metric], value: float) -> None:
+    evidence = from_positions(POSITIONS)
+    derivatives = evidence.derivatives.copy()
+    derivatives[1] = value
+    with pytest.raises(UndefinedMetricError, match="1 of 4 derivatives are not finite"):
+        metric().compute(replace(evidence, derivatives=derivatives))
+
+
+@pytest.mark.parametrize("metric", [TCAVPositions, TCAVZeroShare])
+def test_a_position_without_sign_is_not_dropped_in_silence(metric: type[Metric]) -> None:
+    with pytest.raises(UndefinedMetricError, match="no sign"):
+        metric().compute(replace(from_positions(POSITIONS), n_positions=4))
+
+
+@pytest.mark.parametrize("metric", ALL)
+def test_no_images_with_the_artifact_is_undefined(metric: type[Metric]) -> None:
+    with pytest.raises(UndefinedMetricError, match="needs"):
+        metric().compute(from_positions(np.zeros((0, 3))))
+
+
+def test_the_scale_of_the_derivatives_matters_to_sensitivity_only() -> None:
+    once, thrice = from_positions(POSITIONS), from_positions(3 * POSITIONS)
+    for metric in ALL:
+        factor = 3 if metric is TCAVSensitivity else 1
+        assert metric().compute(thrice).value == pytest.approx(factor * metric().compute(once).value)

@@ -1,0 +1,164 @@
+"""The page as a whole: it needs nothing else, says what the scores say, and is written whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from hansfree.errors import RunError
+from hansfree.report import write_report
+from tests.report.conftest import CHOSEN, META, SELECTION, MakeRun
+
+
+def text_of(path: Path) -> str:
+    """Return what a reader sees, without tags, styles and images."""
+    page = re.sub(r"<style>.*?</style>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+def test_the_page_is_self_contained(make_run: MakeRun) -> None:
+    run = make_run(heatmaps=True)
+    path = write_report(run)
+    assert path == run / "report.html"
+    page = path.read_text(encoding="utf-8")
+    assert not re.search(r"https?://|//[a-z]+\.[a-z]+/|<script|<link|@import|url\(", page)
+    sources = re.findall(r'<img src="([^"]+)" alt="([^"]+)"', page)
+    assert len(sources) == 4
+    for source, alt in sources:
+        assert source.startswith("data:image/png;base64,")
+        assert base64.b64decode(source.partition(",")[2]).startswith(b"\x89PNG")
+        assert len(alt) > 20
+    names = {file.name for file in (run / "figures").iterdir()}
+    assert names == {"alignment.png", "tradeoff.png", "strengths.png", "heatmaps.png"}
+
+
+def test_no_temporary_file_is_left(make_run: MakeRun) -> None:
+    run = make_run()
+    write_report(run)
+    write_report(run)
+    assert {file.name for file in run.iterdir()} == {
+        *("results.csv", "results.json", "report.html", "figures"),
+    }
+    assert all(file.suffix == ".png" and not file.name.startswith(".") for file in (run / "figures").iterdir())
+
+
+def test_a_failure_leaves_the_old_page(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run()
+    before = write_report(run).read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_report(run)
+    assert (run / "report.html").read_bytes() == before
+    assert not list(run.rglob("*.part*"))
+
+
+def test_the_numbers_of_the_csv_are_on_the_page(make_run: MakeRun) -> None:
+    text = text_of(write_report(make_run()))
+    for clean, biased, flips, _ in CHOSEN.values():
+        for value in (clean, biased, flips):
+            assert f" {100 * value:.1f} " in text
+    assert "± 1.2" in text  # of 0.871, n = 800
+    assert "+3.4" in text  # probability change of RR-ClArC
+    assert " 0.738 " in text  # its sensitivity is not a share, but in thousandths
+    assert "Majority rate" in text
+    assert "hansfree demo --artifact timestamp --seed 0" in text
+    assert "12.2" in text  # seconds
+    assert "RR-ClArC at strength 100000" in text
+
+
+def test_the_order_of_the_page(make_run: MakeRun) -> None:
+    page = write_report(make_run(heatmaps=True)).read_text(encoding="utf-8")
+    heads = re.findall(r"<h2>([^<]+)</h2>", page)
+    assert heads == [
+        "First evidence: insertion",
+        "Second evidence: inside the model",
+        "How well the directions fit",
+        "What correction costs",
+        "Where the models look",
+        "How the strengths were chosen",
+        "Reproduce",
+    ]
+    assert page.index("Verdict") < page.index(heads[0])
+
+
+def test_without_heatmaps_the_rest_is_there(make_run: MakeRun) -> None:
+    run = make_run()
+    text = text_of(write_report(run))
+    assert "Where the models look" not in text
+    assert "87.1" in text
+    assert not (run / "figures" / "heatmaps.png").exists()
+
+
+def test_missing_settings_are_left_out(make_run: MakeRun) -> None:
+    text = text_of(write_report(make_run(meta={}, selection={})))
+    assert "A model that learned an artifact." in text
+    assert "Majority rate" not in text
+    assert "None" not in text
+
+
+def test_only_the_header_is_a_page_too(make_run: MakeRun) -> None:
+    text = text_of(write_report(make_run(change=lambda _: [], selection={})))
+    assert "RR-ClArC is missing from this run." in text
+    assert "no scores on test images" in text
+
+
+def test_words_of_the_run_are_escaped(make_run: MakeRun) -> None:
+    page = write_report(make_run(meta=META | {"title": "<script>alert(1)</script>"})).read_text(encoding="utf-8")
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_strengths_that_diverged_are_listed_once(make_run: MakeRun) -> None:
+    selection = SELECTION | {"rrr": SELECTION["rrr"] | {"diverged": [1e4]}, "rr-clarc": {"diverged": [1e5]}}
+    text = text_of(write_report(make_run(selection=selection)))
+    assert "RRR at strength 10000; RR-ClArC at strength 100000." in text
+
+
+def test_one_rule_for_all_is_said_once(make_run: MakeRun) -> None:
+    text = text_of(write_report(make_run()))
+    assert text.count(SELECTION["rrr"]["rule"]) == 1
+    assert "best on val: 70.2 %" in text
+
+
+def test_a_failed_method_is_red_and_said_first(make_run: MakeRun) -> None:
+    def break_it(lines: list[dict]) -> list[dict]:
+        return [line | {"value": float("nan")} if line["method"] == "rr-clarc" else line for line in lines]
+
+    selection = SELECTION | {"rr-clarc": {"rule": "r", "strength": None, "reason": "every strength diverged"}}
+    path = write_report(make_run(change=break_it, selection=selection))
+    page = path.read_text(encoding="utf-8")
+    assert '<p class="failure">RR-ClArC has no usable result: every strength diverged.</p>' in page
+    assert re.search(r'<tr class="failed">\s*<th scope="row">RR-ClArC<span class="detail">failed: not finite', page)
+    assert "after A-ClArC" in text_of(path)
+
+
+@pytest.mark.parametrize("name", ["results.csv", "results.json"])
+def test_an_unfinished_run_is_named(make_run: MakeRun, name: str) -> None:
+    run = make_run()
+    (run / name).unlink()
+    with pytest.raises(RunError, match=f"no {name}"):
+        write_report(run)
+
+
+def test_a_missing_column_is_named(make_run: MakeRun) -> None:
+    run = make_run()
+    table = run / "results.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("stderr", "error", 1), encoding="utf-8")
+    with pytest.raises(RunError, match="lacks the column\\(s\\) stderr"):
+        write_report(run)
+
+
+def test_damaged_json_is_named(make_run: MakeRun) -> None:
+    run = make_run()
+    (run / "results.json").write_text(json.dumps({})[:1], encoding="utf-8")
+    with pytest.raises(RunError, match="not valid JSON"):
+        write_report(run)

@@ -1,0 +1,192 @@
+"""Who is marked best, who competes, and how numbers are written."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansfree.report.numbers import percent, write_stderr, write_value
+from hansfree.report.reading import Results, Variant, load_results
+from hansfree.report.tables import Line, Table, inner_table, insertion_table, kind_of, marks_of
+from hansfree.report.verdict import describe_setting, reach_verdict
+from tests.report.conftest import CHOSEN, MakeRun, score
+
+
+def marked(results: Results, metric: str) -> dict[str, str]:
+    return {variant.method: mark for variant, mark in marks_of(results, metric).items()}
+
+
+def line_of(table: Table, title: str) -> Line:
+    return next(line for line in table.lines if line.title == title)
+
+
+def changed(method: str, metric: str, value: float):
+    def change(lines: list[dict]) -> list[dict]:
+        wanted = (method, metric, "test")
+        return [
+            line | {"value": value} if (line["method"], line["metric"], line["split"]) == wanted else line
+            for line in lines
+        ]
+
+    return change
+
+
+def test_best_is_nearest_to_the_ideal(make_run: MakeRun) -> None:
+    results = load_results(make_run())
+    # 0.31, 0.47 and 0.62: neither the largest nor the smallest; the clean-trained 0.50 does not compete
+    assert marked(results, "tcav") == {"rr-clarc": "best"}
+    # standard error of 0.871 is 0.0119; A-ClArC is 0.009 away
+    assert marked(results, "balanced_accuracy_biased") == {"rr-clarc": "best", "a-clarc": "near"}
+    assert marked(results, "flip_rate") == {"rr-clarc": "best"}
+
+
+def test_a_change_is_best_at_zero(make_run: MakeRun) -> None:
+    results = load_results(make_run(change=changed("vanilla", "probability_change", -0.4)))
+    assert marked(results, "probability_change") == {"rr-clarc": "best"}
+
+
+def test_equal_columns_mark_nobody(make_run: MakeRun) -> None:
+    assert marked(load_results(make_run()), "tcav_zero_share") == {}
+
+
+def test_a_collapsed_head_does_not_compete(make_run: MakeRun) -> None:
+    def collapse(lines: list[dict]) -> list[dict]:
+        values = {"balanced_accuracy_clean": 0.25, "balanced_accuracy_biased": 0.25, "flip_rate": 0.0}
+        return [
+            line | {"value": values.get(line["metric"], line["value"])} if line["method"] == "rrr" else line
+            for line in lines
+        ]
+
+    results = load_results(make_run(change=collapse))
+    assert kind_of(results, Variant("rrr", "timestamp", seed="0")) == "chance"
+    assert marked(results, "flip_rate") == {"rr-clarc": "best"}
+    assert line_of(insertion_table(results), "RRR").detail == "answers at chance level"
+
+
+def test_one_value_that_is_not_finite_fails_the_method(make_run: MakeRun) -> None:
+    results = load_results(make_run(change=changed("rr-clarc", "auroc_biased", math.nan)))
+    line = line_of(insertion_table(results), "RR-ClArC")
+    assert line.kind == "failed"
+    assert "NaN" in [cell.value for cell in line.cells]
+    assert all(not cell.mark for cell in line.cells)
+    assert marked(results, "balanced_accuracy_biased") == {"a-clarc": "best"}
+
+
+def test_a_method_that_breaks_the_rule_competes_and_is_told(make_run: MakeRun) -> None:
+    # A-ClArC has no strength: leaving it out of the comparison would flatter the others.
+    choice = {"rule": "r", "strength": None, "reason": "has no strength to choose", "admissible": False}
+    results = load_results(make_run(selection={"a-clarc": choice}, change=changed("a-clarc", "flip_rate", 0.01)))
+    assert line_of(insertion_table(results), "A-ClArC").detail == "breaks the selection rule"
+    assert marked(results, "flip_rate") == {"a-clarc": "best"}
+
+
+def test_the_verdict_says_why_nothing_could_be_chosen(make_run: MakeRun) -> None:
+    def none_chosen(lines: list[dict]) -> list[dict]:
+        return [line | {"chosen": 0} if line["method"] == "rr-clarc" else line for line in lines]
+
+    choice = {"rule": "r", "strength": None, "reason": "every head lost class 2", "admissible": False}
+    results = load_results(make_run(change=none_chosen, selection={"rr-clarc": choice}))
+    assert line_of(insertion_table(results), "RR-ClArC").detail == "failed: no usable result"
+    assert reach_verdict(results).failure == "RR-ClArC has no usable result: every head lost class 2."
+
+
+def test_the_order_of_methods_is_the_papers(make_run: MakeRun) -> None:
+    def shuffle(lines: list[dict]) -> list[dict]:
+        return [score("new-method", "flip_rate", 0.3), *reversed(lines)]
+
+    methods = [variant.method for variant in load_results(make_run(change=shuffle)).methods()]
+    assert methods == [*list(CHOSEN)[:-1], "new-method", "clean-trained"]
+
+
+def test_a_method_without_any_row_stands_as_failed(make_run: MakeRun) -> None:
+    results = load_results(make_run(change=lambda lines: [line for line in lines if line["method"] != "rr-clarc"]))
+    assert line_of(insertion_table(results), "RR-ClArC").kind == "failed"
+
+
+def test_rows_and_columns(make_run: MakeRun) -> None:
+    results = load_results(make_run())
+    table = insertion_table(results)
+    assert [line.title for line in table.lines] == [
+        *("Original", "Vanilla", "RRR", "P-ClArC", "A-ClArC", "RR-ClArC", "Clean-trained", "Majority rate"),
+    ]
+    assert [line.kind for line in table.lines] == ["reference", *["method"] * 5, "reference", "reference"]
+    assert table.heads[:3] == [("Accuracy", 2), ("Balanced accuracy", 2), ("AUROC", 2)]
+    assert sum(span for _, span in table.heads) == len(table.columns)
+    majority = dict(zip([c.metric for c in table.columns], line_of(table, "Majority rate").cells))
+    assert majority["accuracy_biased"].value == "41.0"
+    assert majority["balanced_accuracy_biased"].value == "25.0"
+    assert line_of(table, "RR-ClArC").detail == "strength 10"
+    worst = dict(zip([c.metric for c in table.columns], line_of(table, "RR-ClArC").cells))["accuracy_worst_group"]
+    assert (worst.value, worst.note) == ("67.1", "class 1 with artifact")
+    assert {c.metric: c.ideal for c in inner_table(results).columns}["tcav"] == "50"
+    assert "Majority rate" not in [line.title for line in inner_table(results).lines]
+
+
+def test_epochs_and_strengths_not_taken_stay_out_of_the_table(make_run: MakeRun) -> None:
+    def add(lines: list[dict]) -> list[dict]:
+        return [
+            *lines,
+            score("rr-clarc", "flip_rate", 0.0, cav="signal", strength=99.0, chosen=0),
+            score("rr-clarc", "flip_rate", 0.0, cav="signal", strength=10.0, epoch=3),
+        ]
+
+    line = line_of(insertion_table(load_results(make_run(change=add))), "RR-ClArC")
+    assert "0.0" not in [cell.value for cell in line.cells]
+
+
+def test_variants_are_told_apart_by_what_differs(make_run: MakeRun) -> None:
+    def add(lines: list[dict]) -> list[dict]:
+        return [*lines, score("rr-clarc", "flip_rate", 0.2, cav="svm", strength=10.0)]
+
+    titles = [line.title for line in insertion_table(load_results(make_run(change=add))).lines]
+    assert "RR-ClArC · signal" in titles
+    assert "RR-ClArC · svm" in titles
+    assert "A-ClArC" in titles
+
+
+def test_the_verdict(make_run: MakeRun) -> None:
+    results = load_results(make_run())
+    verdict = reach_verdict(results)
+    assert verdict.failure == ""
+    told = " ".join(verdict.sentences).replace("\N{NO-BREAK SPACE}", " ")
+    assert told == (
+        "Inserting the timestamp artifact into 800 held-out images changes 56.0 % of the answers of the original "
+        "model, and 6.0 % after RR-ClArC. Balanced accuracy rises from 48.0 % to 87.1 % (± 1.2) on images with the "
+        "artifact, and falls from 92.1 % to 91.6 % (± 1.0) on images without the artifact."
+    )
+    assert verdict.beside.replace("\N{NO-BREAK SPACE}", " ") == (
+        "It is the best of 5 methods on images with the artifact. "
+        "A model trained on clean data changes 1.5 % of its answers."
+    )
+    assert describe_setting(results) == (
+        "A demo model that learned the timestamp artifact as a sign of “melanoma”, corrected at layer features.9; "
+        "4,000 training, 400 validation and 800 test images of 64 px."
+    )
+
+
+@pytest.mark.parametrize(("value", "words"), [(0.875, "within one standard error"), (0.95, "The best of 5 methods")])
+def test_the_verdict_names_a_better_rival(make_run: MakeRun, value: float, words: str) -> None:
+    results = load_results(make_run(change=changed("p-clarc", "balanced_accuracy_biased", value)))
+    verdict = reach_verdict(results)
+    assert "after RR-ClArC" in verdict.sentences[0]
+    assert words in verdict.beside
+    assert "P-ClArC" in verdict.beside
+
+
+def test_numbers() -> None:
+    assert write_value("flip_rate", 0.0614) == "6.1"
+    assert write_value("probability_change", -0.02) == "\N{MINUS SIGN}2.0"
+    assert write_value("probability_change", 0.02) == "+2.0"
+    assert write_value("probability_change", -0.00001) == "0.0"
+    assert write_value("tcav_sensitivity", 0.0012345) == "1.23"
+    assert write_value("flip_rate", math.nan) == "\N{EN DASH}"
+    assert write_stderr("flip_rate", math.nan) == ""
+    assert percent(0.5) == "50.0\N{NO-BREAK SPACE}%"
+
+
+@given(st.floats(0, 1))
+def test_a_share_is_written_to_a_twentieth_of_a_point(value: float) -> None:
+    assert abs(float(write_value("flip_rate", value)) - 100 * value) <= 0.05 + 1e-9
