@@ -1,1 +1,39 @@
-"""hansfree: find the shortcut a trained vision model relies on, unlearn it, and prove that it is gone."""
+"""hansfree: find the shortcut a trained vision model relies on, unlearn it, and prove that it is gone.
+
+    acts = hf.collect_activations(model, "layer4.1.add", loader)
+    cav = hf.SignalCAV().fit(acts.pooled, acts.has_artifact)
+    fixed = hf.RRClArC(cav, strength=1.0).correct(model, acts)
+
+Names are imported on first use, so that ``import hansfree`` costs nothing that is not needed.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "activations": ("Activations", "collect_activations"),
+    "artifacts": ("LSB", "Artifact", "Brightness", "Plaster", "Timestamp"),
+    "cavs": ("CAV", "LassoCAV", "LogisticCAV", "RidgeCAV", "SVMCAV", "SignalCAV", "load_cavs", "save_cavs"),
+    "corrections": ("RRR", "AClArC", "Correction", "PClArC", "RRClArC", "Vanilla"),
+    "datasets": ("Example", "InMemory", "Normalize", "Stamped", "SyntheticLesions"),
+    "errors": ("HansfreeError",),
+    "evaluation": ("evaluate",),
+    "heatmaps": ("artifact_relevance", "heatmaps"),
+    "layers": ("list_layers",),
+    "metrics": ("Evidence", "Metric", "Score"),
+    "split": ("Split", "split"),
+    "training": ("FineTuning",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 (one list, not two)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'hansfree' has no attribute {name!r}")
+    return getattr(import_module(f"hansfree.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -190,8 +190,8 @@ def _batches(loader: DataLoader[Any], batches: list[list[int]]) -> DataLoader[An
 
 def _unpack(batch: Any, rows: list[int]) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     if isinstance(batch, Example):
-        labels, has_artifact, ids = (torch.as_tensor(fact) for fact in (batch.label, batch.has_artifact, batch.id))
-        return batch.image, labels, has_artifact, ids
+        facts = [torch.as_tensor(fact) for fact in (batch.label, batch.has_artifact, batch.id)]
+        return batch.image, facts[0], facts[1], facts[2]
     if isinstance(batch, (tuple, list)) and len(batch) in (2, 3):
         has_artifact = torch.as_tensor(batch[2]).bool() if len(batch) == 3 else None
         return batch[0], torch.as_tensor(batch[1]), has_artifact, torch.tensor(rows)

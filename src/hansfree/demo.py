@@ -64,7 +64,7 @@ class Demo:
             experiment = Experiment(setting, run, progress=progress)
             rows = experiment.rows()
             with written_atomically(folder / "heatmaps.npz") as temporary:
-                np.savez(temporary, **experiment.shown())
+                np.savez(temporary, **experiment.shown())  # type: ignore[arg-type]
             write_table(folder / "results.csv", rows)
             write_json(
                 folder / "results.json",
@@ -88,11 +88,6 @@ class Demo:
             return InMemory(Stamped(sources[part], artifact, share=share, only_class=only_class, seed=self.seed))
 
         poisoned = stamped("train", self.share, _BIASED_CLASS)
-        held_out = {
-            f"{part}_{kind}": stamped(part, share)
-            for part in ("val", "test")
-            for kind, share in (("clean", 0.0), ("biased", 1.0))
-        }
         architecture = ARCHITECTURES[self.model]
         return Setting(
             name=f"demo-{self.artifact}",
@@ -100,10 +95,13 @@ class Demo:
             clean_trained=self._trained(run, "clean-trained", stamped("train", 0.0), progress),
             layer=architecture.layer,
             train=poisoned,
+            val_clean=stamped("val", 0.0),
+            val_biased=stamped("val", 1.0),
+            test_clean=stamped("test", 0.0),
+            test_biased=stamped("test", 1.0),
             biased_class=_BIASED_CLASS,
             is_localized=artifact.localized,
             tuning=FineTuning(optimizer=architecture.optimizer, seed=self.seed),
-            **held_out,
         )
 
     def _trained(self, run: Run, name: str, data: InMemory, progress: Progress) -> nn.Module:

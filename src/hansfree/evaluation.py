@@ -12,9 +12,9 @@ from torch.func import functional_call, jvp
 
 from hansfree.activations import Activations, cut_again
 from hansfree.cavs import CAV
-from hansfree.corrections.projection import PROJECTION
 from hansfree.errors import DataError
 from hansfree.features import Features, compute_features
+from hansfree.layers import take_out
 from hansfree.metrics import Evidence, Score, compute_scores
 from hansfree.positions import along
 from hansfree.split import Split, forward_mode_attention
@@ -89,7 +89,7 @@ def _outputs(
 
         if tangents:
             with forward_mode_attention():
-                value, derivative = jvp(head, values, tuple(tangent[0] for tangent in tangents))
+                value, derivative = jvp(head, values, tuple(tangent[0] for tangent in tangents))  # type: ignore[misc]
             derivatives.append(derivative[:, wanted])
         else:
             value = head(*values)
@@ -129,8 +129,8 @@ def evaluate(
         biased_class: The class that the artifact leaks into.
         cav: Adds TCAV and sensitivity along its first direction.
     """
-    cut = cut_again(model, clean)
-    edit = getattr(model, PROJECTION, None)
+    plain, edit = take_out(model)
+    cut = cut_again(plain, clean)
     pairs = pair_features(cut, clean, biased, biased_class=biased_class, cav=cav, edit=edit)
     state = cut.head_parameters()
     signs = None

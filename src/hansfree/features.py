@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,8 +43,10 @@ class Features:
 
     def rows(self, index: np.ndarray | slice, device: str = "cpu") -> tuple[Live, Live]:
         """Return values and tangents of some images; tangents have the directions first: ``(k, rows, ...)``."""
-        values = tuple(torch.from_numpy(np.asarray(array[index])).to(device) for array in self.values)
-        tangents = tuple(torch.from_numpy(np.asarray(array[index])).to(device) for array in self.tangents)
+        values, tangents = (
+            tuple(torch.from_numpy(np.array(array[index])).to(device) for array in arrays)
+            for arrays in (self.values, self.tangents)
+        )
         return values, tuple(tangent.movedim(1, 0) for tangent in tangents)
 
 
@@ -113,7 +116,7 @@ def _keep(stream: Callable[[], Iterator[Live]], activations: Activations, name: 
 
 
 def _write(stream: Iterator[Live], folder: Path, images: int) -> None:
-    arrays: list[np.ndarray] = []
+    arrays: list[np.memmap[Any, Any]] = []
     row = 0
     for parts in stream:
         if not arrays:

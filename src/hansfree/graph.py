@@ -127,7 +127,7 @@ def trace(model: nn.Module, *, share: bool = False) -> Traced:
     try:
         graph = tracer.trace(_with_class_forward(root), concrete_args=_defaults(root))
     except Exception as error:  # the model's own code runs on proxies: anything may come out of it
-        raise SplitError(f"{type(model).__name__} cannot be traced: {error}") from error
+        raise SplitError(f"{type(model).__name__} cannot be traced: {str(error).rstrip('.')}.") from error
     remove_in_place(root, graph, in_place)
     layers, calls = _name(tracer, graph)
     keep_dropout(root, graph)

@@ -38,17 +38,16 @@ def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train,
     """Cut a copy of ``model`` at the module ``layer``; what follows it is found by autograd on ``example``."""
     own = eval_copy(model)
     calls = _calls(own, layer, example)
-    after = [n for n in _parameters_after(own, layer, example) if own.get_parameter(n).is_floating_point()]
+    after = _parameters_after(own, layer, example)
     eligible = [name for name in after if train_norm or not is_norm_parameter(own, name)]
     if not eligible:
         kind = type(model).__name__
         raise SplitError(f"No trainable parameter of {kind} follows {layer!r}. Choose an earlier layer.")
     trained, start = eligible, calls[layer]
     if train == "last":
-        last = max(_position(calls, name) for name in eligible)
-        trained = [name for name in eligible if _position(calls, name) == last]
-        frozen = [name for name in after if name not in trained]
-        start = max([start, *(_position(calls, name) for name in frozen)])
+        owner = max(eligible, key=after.__getitem__).rpartition(".")[0]
+        trained = [name for name in eligible if name.rpartition(".")[0] == owner]
+        start = max(start, *(_position(calls, name) for name in after if name not in trained), -1)
     random = [m for path, m in own.named_modules() if is_dropout_like(m) and calls.get(path, -1) > start]
     # The trunk's modules are its own, so that dropout in the head does not reach it; the tensors are shared.
     trunk = _HookedTrunk(eval_copy(own, share=True), layer)
@@ -139,7 +138,7 @@ def module_facts(
     order, outputs = _run(own, example)
     for path in dict.fromkeys(path for path in order if path):
         shape = tuple(outputs[path].shape[1:]) if isinstance(outputs[path], Tensor) else None
-        names: list[str] = []
+        names: dict[str, int] = {}
         if order.count(path) == 1 and shape is not None:
             with suppress(SplitError):
                 names = _parameters_after(own, path, example)
@@ -183,29 +182,30 @@ def _run(model: nn.Module, example: Tensor) -> tuple[list[str], dict[str, Any]]:
 
 
 def _position(calls: dict[str, int], parameter: str) -> int:
-    """Return when the innermost called module around the parameter returned."""
+    """Return when the innermost called module around the parameter returned; -1 for a parameter of the model itself."""
     path = parameter.rpartition(".")[0]
     while path not in calls and path:
         path = path.rpartition(".")[0]
-    return calls[path]
+    return calls[path] if path else -1
 
 
-def _parameters_after(model: nn.Module, layer: str, example: Tensor) -> list[str]:
-    """Return the parameters whose first use together with activations depends on the layer's output.
+def _parameters_after(model: nn.Module, layer: str, example: Tensor) -> dict[str, int]:
+    """Return the parameters whose first use together with activations depends on the layer's output, and when it is.
 
     A gradient alone would not tell: beside a skip connection, parameters before the layer have one too.
     """
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     images = example.clone().requires_grad_()
-    leaves: list[Tensor] = []
+    seen: list[Tensor] = []
 
     def as_leaf(output: Tensor) -> Tensor:
-        leaves.append(output.detach().clone().requires_grad_())
-        return leaves[0].clone()
+        seen.extend([output, output.detach().clone().requires_grad_()])
+        return seen[1].clone()
 
     with torch.enable_grad(), output_edited(model, layer, as_leaf):
         logits = model(images.clone())
+    output, leaf = seen
     kind = type(model).__name__
     if not isinstance(logits, Tensor):
         raise SplitError(f"{kind} returns a {type(logits).__name__}, not one tensor of logits. Wrap it in a module.")
@@ -215,17 +215,19 @@ def _parameters_after(model: nn.Module, layer: str, example: Tensor) -> list[str
         for child, _ in node.next_functions:
             users[child].append(node)
     accumulators = {id(node.variable): node for node in below if hasattr(node, "variable")}
-    depends = _above(users, accumulators.get(id(leaves[0])))
+    depends = _above(users, accumulators.get(id(leaf)))
     if not depends:
         raise SplitError(f"The output of {kind} does not depend on {layer!r}. Choose another layer.")
     mixed = depends | _above(users, accumulators.get(id(images)))
-    after = []
+    before = {id(node.variable) for node in _below(output.grad_fn) if hasattr(node, "variable")}
+    after = {}
     for name, parameter in model.named_parameters():
-        uses = {node in depends for node in _first(users, accumulators.get(id(parameter)), mixed)}
-        if uses == {True, False}:
+        uses = _first(users, accumulators.get(id(parameter)), mixed)
+        if not uses & depends:
+            continue
+        if uses - depends or id(parameter) in before:
             raise SplitError(f"{name!r} of {kind} is used before and after {layer!r}. Choose an earlier layer.")
-        if True in uses:
-            after.append(name)
+        after[name] = max(node._sequence_nr() for node in uses)
     return after
 
 

@@ -133,9 +133,8 @@ def _shapes(traced: Traced, example: Tensor | None) -> dict[fx.Node, tuple[int, 
 def _describe(flow: Flow, name: str, shapes: dict[fx.Node, tuple[int, ...]] | None) -> Layer:
     traced = flow.traced
     node = traced.layers[name]
-    modules = dict(traced.root.named_modules())
     path = next((path for path, calls in traced.calls.items() if name in calls), name)
-    kind = type(modules[path]).__name__ if path in modules else operation_name(node)
+    kind = type(flow.modules[path]).__name__ if path in flow.modules else operation_name(node)
     shape = None if shapes is None else shapes.get(node)
     try:
         count = Cut(flow, name).parameters_after()

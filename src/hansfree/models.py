@@ -58,7 +58,7 @@ def build_model(name: str, *, classes: int, seed: int = 0) -> nn.Module:
     with seeded(seed):
         if name == "demo":
             return DemoNet(classes)
-        import torchvision  # noqa: PLC0415 (takes 1.6 s, and the demo does without)
+        import torchvision  # here, as it takes 1.6 s and the demo does without
 
         model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=classes)
         return model

@@ -66,6 +66,8 @@ class Flow:
                 self.free.add(node)
         # By every path, because tied parameters have several.
         self.parameters = dict(traced.root.named_parameters(remove_duplicate=False))
+        self.norms = {name for name in self.parameters if is_norm_parameter(traced.root, name)}
+        self.modules = dict(traced.root.named_modules())
         self.parameters_of = {node: self._names(node) for node in self.nodes}
 
     def _names(self, node: fx.Node) -> list[str]:
@@ -113,8 +115,9 @@ class Cut:
     def parameters_after(self) -> int:
         """Return how many numbers the parameters after the layer hold; an error where the layer cannot be used."""
         self._check_layer()
-        after = self._needed([self.output], stop=set(self._live()))
-        self._trained(after, train="all", train_norm=False)
+        live = self._live()
+        after = self._needed([self.output], stop=set(live))
+        self._check_tied(self._needed(live, stop=set()), self._trained(after, train="all", train_norm=False))
         return self._count(after)
 
     def _count(self, nodes: Iterable[fx.Node]) -> int:
@@ -173,7 +176,7 @@ class Cut:
 
     def _trained(self, after: Sequence[fx.Node], *, train: Train, train_norm: bool) -> list[str]:
         eligible = [
-            [n for n in self.flow.parameters_of[node] if train_norm or not is_norm_parameter(self.traced.root, n)]
+            [name for name in self.flow.parameters_of[node] if train_norm or name not in self.flow.norms]
             for node in after
         ]
         groups = [names for names in eligible if names]

@@ -48,7 +48,7 @@ def pretrain(
             batch = data.batch(order[i * options.batch_size : (i + 1) * options.batch_size])
             loss = nn.functional.cross_entropy(model(batch.image), torch.as_tensor(batch.label))
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
     model.eval()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,7 +91,7 @@ def map_facts(home: Path, paths: list[Path], images: int) -> dict[str, np.ndarra
 
 
 def _join_on_disk(target: Path, name: str, paths: list[Path], images: int) -> None:
-    table: np.ndarray | None = None
+    table: np.memmap[Any, Any] | None = None
     row = 0
     for path in paths:
         with safe_open(path, framework="pt") as file:

@@ -101,10 +101,10 @@ class Heads:
     def logits(self, features: Features, *, batch_size: int = 512) -> Tensor:
         """Return the logits of all images, ``(heads, n, classes)``; call it with the head in eval mode."""
         device = next(iter(self.parameters.values())).device
-        parts = [
-            self.each(lambda head, values=features.rows(slice(i, i + batch_size), str(device))[0]: head(*values))
-            for i in range(0, len(features), batch_size)
-        ]
+        parts = []
+        for start in range(0, len(features), batch_size):
+            values, _ = features.rows(slice(start, start + batch_size), str(device))
+            parts.append(self.each(lambda head, values=values: head(*values)))
         return torch.cat(parts, dim=1).cpu()
 
     @torch.no_grad()

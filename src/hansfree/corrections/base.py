@@ -13,7 +13,6 @@ from typing_extensions import Self
 
 from hansfree.activations import Activations, cut_again
 from hansfree.cavs import CAV
-from hansfree.corrections.projection import PROJECTION
 from hansfree.errors import DataError, OptionError
 from hansfree.features import compute_features
 from hansfree.layers import insert_after
@@ -108,7 +107,7 @@ class Correction(Registered, ABC):
         edit = self.inference_edit(activations)
         if edit is None:
             return corrected
-        return insert_after(corrected, activations.layer, edit, attribute=PROJECTION)
+        return insert_after(corrected, activations.layer, edit)
 
 
 class CAVCorrection(Correction):

@@ -1,4 +1,4 @@
-"""The two rivals that shift activations along the CAV: P-ClArC for good, A-ClArC while training (Anders et al., 2022)."""
+"""The rivals that shift activations along the CAV: P-ClArC for good, A-ClArC in training (Anders et al., 2022)."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from hansfree.positions import Pooling, at_every_position, pool
 
-PROJECTION = "hansfree_projection"  # the name under which a corrected model holds it
-
 
 class Projection(nn.Module):
     """Move activations along the bias directions until their pooled score is the target, ``a + gamma(x) h``.

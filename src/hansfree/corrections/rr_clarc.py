@@ -139,7 +139,7 @@ def _derivatives(measured: Callable[..., tuple[Tensor, Tensor]], values: Live, t
     """Return the derivative along each direction, ``(k, n, outputs)``, and the logits of the same pass."""
 
     def along(*tangent: Tensor) -> tuple[Tensor, Tensor]:
-        _, derivative, logits = jvp(measured, values, tangent, has_aux=True)
+        _, derivative, logits = jvp(measured, values, tangent, has_aux=True)  # type: ignore[misc]
         return derivative, logits
 
     if len(tangents[0]) == 1:
@@ -152,8 +152,8 @@ def _derivatives(measured: Callable[..., tuple[Tensor, Tensor]], values: Live, t
 def _squared_cosine(
     measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live
 ) -> tuple[Tensor, Tensor]:
-    outputs, pull_back, logits = vjp(measured, *values, has_aux=True)
-    directions = sum_positions(tangents[0].flatten(0, 1)).unflatten(0, tangents[0].shape[:2])  # (k, n, channels)
+    outputs, pull_back, logits = vjp(measured, *values, has_aux=True)  # type: ignore[misc]
+    directions = sum_positions(tangents[0].flatten(0, 1)).reshape(*tangents[0].shape[:2], -1)  # (k, n, channels)
     penalty = torch.zeros_like(outputs[:, 0])
     for i in range(outputs.shape[1]):
         weight = torch.zeros_like(outputs)

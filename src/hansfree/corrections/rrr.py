@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import jvp
+from torch.func import jvp, vjp
 from torch.utils.data import Dataset, default_collate
 from typing_extensions import Self
 
@@ -35,7 +35,6 @@ class RRR(Correction, name="rrr"):
 
     has_strength = True
     grid = (1e-1, 1e1, 1e3, 1e5)
-    can_stack = False
 
     def __init__(
         self,
@@ -84,28 +83,27 @@ class RRR(Correction, name="rrr"):
             return logits, None
         examples = default_collate([self.images[int(row)] for row in batch.rows[marked]])
         device = batch.labels.device
-        penalty = torch.zeros(len(batch.rows), device=device)
         images, masks = examples.image.to(device), examples.mask[:, None].to(device)
-        return logits, penalty.index_put(
-            (torch.from_numpy(marked).to(device),), self._penalty(head, batch, images, masks)
-        )
+        penalty = self._penalty(head, batch, images, masks)
+        share = len(marked) / len(batch.rows)  # images without mask count as zeros in the mean
+        return logits, penalty * share
 
     def _penalty(self, head: Head, batch: HeadBatch, images: Tensor, masks: Tensor) -> Tensor:
         def to_head(pixels: Tensor) -> tuple[Tensor, ...]:
             return tuple(batch.phi(*batch.trunk(pixels)))
 
-        pixels = images.requires_grad_()
-        reached = to_head(pixels)
-        inputs = tuple(tensor.detach().requires_grad_() for tensor in reached)
-        log_probabilities = head(*inputs).log_softmax(1)
-        chosen = log_probabilities.sum() if self.target == "sum" else log_probabilities[:, self.target].sum()
-        at_head = torch.autograd.grad(chosen, inputs, create_graph=True)
-        (gradient,) = torch.autograd.grad(reached, pixels, [part.detach() for part in at_head])
+        def log_probability(*inputs: Tensor) -> Tensor:
+            each = head(*inputs).log_softmax(1)
+            return each.sum(1) if self.target == "sum" else each[:, self.target]
 
-        value, pull = self._size(gradient, masks)
-        _, back_up = jvp(to_head, (pixels.detach(),), (pull,))
-        change = sum((part * tangent).flatten(1).sum(1) for part, tangent in zip(at_head, back_up))
-        return value + 2 * (change - change.detach())  # the value of the penalty, with the gradient of 2 pull . g
+        inputs, pull_to_pixels = vjp(to_head, images)
+        outputs, pull_to_head = vjp(log_probability, *inputs)
+        at_head = pull_to_head(torch.ones_like(outputs))
+        (gradient,) = pull_to_pixels(tuple(part.detach() for part in at_head))
+        value, half_slope = self._size(gradient, masks)
+        _, tangents = jvp(to_head, (images,), (half_slope,))  # type: ignore[misc]
+        change = torch.stack([(part * tangent).flatten(1).sum(1) for part, tangent in zip(at_head, tangents)]).sum(0)
+        return value + 2 * (change - change.detach())  # the penalty's value, with the gradient that its slope gives
 
     def _size(self, gradient: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """Return the penalty and half of its derivative by the pixels' gradient."""

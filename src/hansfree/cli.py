@@ -1,0 +1,134 @@
+"""The command line: it translates words into calls, shows progress, and turns errors into sentences.
+
+Nothing heavy is imported before a command needs it, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from hansfree.progress import Progress
+    from hansfree.results import Row
+
+app = typer.Typer(
+    help="Find the shortcut that a trained vision model relies on, unlearn it, and prove that it is gone.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+Out = Annotated[Path, typer.Option("--out", help="Folder of the run; the same command resumes it.")]
+
+
+@app.command()
+def demo(
+    artifact: Annotated[str, typer.Option(help="timestamp, brightness, lsb or plaster.")] = "timestamp",
+    model: Annotated[str, typer.Option(help="demo, resnet18, vgg16 or efficientnet_b0.")] = "demo",
+    size: Annotated[int, typer.Option(help="Image size in pixels.")] = 64,
+    seed: Annotated[int, typer.Option(help="Seed of data, training and correction.")] = 0,
+    out: Out = Path("hansfree-demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer images and epochs: a first look.")] = False,
+) -> None:
+    """Train a network on poisoned images, find the shortcut, unlearn it by five methods, and write a report."""
+    from hansfree.demo import Demo
+
+    options = {"artifact": artifact, "model": model, "size": size, "seed": seed}
+    plan = Demo.quick(**options) if quick else Demo(**options)  # type: ignore[arg-type]
+    with _progress_bars() as progress:
+        rows, report = plan.run(out, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
+    _show_methods(rows)
+    console.print(f"report: {report}", soft_wrap=True)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="Folder of a finished run.")]) -> None:
+    """Write the report of a finished run anew."""
+    from hansfree.report import write_report
+
+    console.print(f"report: {write_report(run)}", soft_wrap=True)
+
+
+@app.command()
+def layers(
+    model: Annotated[str, typer.Argument(help="demo, resnet18, vgg16 or efficientnet_b0.")],
+    size: Annotated[int, typer.Option(help="Image size in pixels, for the shapes.")] = 224,
+) -> None:
+    """List the layers of a model: names, output shapes, and which can be used."""
+    import torch
+    from rich.table import Table
+
+    from hansfree.layers import list_layers
+    from hansfree.models import ARCHITECTURES, build_model
+
+    table = Table("layer", "kind", "output", "parameters after", "usable", box=None)
+    for layer in list_layers(build_model(model, classes=1000).eval(), torch.zeros(1, 3, size, size)):
+        mark = " (the paper's)" if layer.name == ARCHITECTURES[model].layer else ""
+        shape = "" if layer.shape is None else " x ".join(map(str, layer.shape))
+        usable = "yes" if layer.usable else f"no: {layer.calls} calls" if layer.calls > 1 else "no"
+        table.add_row(layer.name + mark, layer.kind, shape, f"{layer.parameters_after:,}", usable)
+    console.print(table)
+
+
+def main() -> None:
+    """Run the command line: a sentence and exit code 1 for what hansfree refuses, 130 for Ctrl-C."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    from hansfree.errors import HansfreeError
+
+    try:
+        app()
+    except HansfreeError as error:
+        errors.print(f"Error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        errors.print("Stopped. The same command goes on from here.")
+        sys.exit(130)
+
+
+@contextmanager
+def _progress_bars() -> Iterator[Progress]:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=errors) as bars:
+
+        def show(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
+            task = bars.add_task(label, total=total)
+            for step in steps:
+                yield step
+                bars.advance(task)
+
+        yield show
+
+
+def _show_methods(rows: list[Row]) -> None:
+    from rich.table import Table
+
+    from hansfree.metrics import Metric
+
+    shown = ("accuracy_clean", "accuracy_biased", "flip_rate", "tcav", "artifact_relevance")
+    final = {
+        (row.method, row.metric): row for row in rows if row.split == "test" and row.epoch is None and row.chosen == 1
+    }
+    table = Table("method", "strength", title="test images, in % (± standard error)", box=None)
+    for metric in shown:
+        table.add_column(Metric.named(metric).label, justify="right")
+    for method in dict.fromkeys(method for method, _ in final):
+        found = [final.get((method, metric)) for metric in shown]
+        cells = ["–" if row is None else f"{100 * row.value:.1f} ± {100 * (row.stderr or 0):.1f}" for row in found]
+        strength = next((row.strength for row in found if row is not None), None)
+        table.add_row(method, "" if strength is None else f"{strength:g}", *cells)
+    console.print(table)
