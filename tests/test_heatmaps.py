@@ -15,8 +15,8 @@ from torchvision.models import VGG, efficientnet_b0, resnet18
 from torchvision.models.vgg import make_layers
 
 from hansfree.errors import DataError, OptionError
-from hansfree.heatmaps import artifact_relevance, heatmaps
-from hansfree.layers import insert_after
+from hansfree.heatmaps import artifact_relevance, compute_heatmaps
+from hansfree.splitting import insert_after
 
 EPSILON = 1e-6
 
@@ -113,7 +113,9 @@ def test_equals_the_slow_reference() -> None:
     images = seeded(3, 3, 6, 6)
     target = torch.tensor([0, 2, 1])
     expected = [reference_heatmap(conv1, conv2, dense, x.numpy(), int(t)) for x, t in zip(images, target)]
-    np.testing.assert_allclose(heatmaps(model, images, target, batch_size=2).numpy(), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        compute_heatmaps(model, images, target, batch_size=2).numpy(), expected, rtol=1e-9, atol=1e-12
+    )
 
 
 # Measured in float64: 1.4e-5 (small), 1.1e-5 (VGG), 4.5e-5 (ResNet-18); what is lost is the rules' stabiliser of 1e-6.
@@ -124,7 +126,7 @@ def test_relevance_adds_up_to_the_logit_without_biases(build) -> None:
     model = settle(build(), bias=False)
     images = seeded(2, 3, 32, 32)
     logits = model(images)[:, 1].detach()
-    total = heatmaps(model, images, 1).sum(dim=(1, 2))
+    total = compute_heatmaps(model, images, 1).sum(dim=(1, 2))
     assert ((total - logits).abs() / logits.abs()).max() < 2e-4
 
 
@@ -132,7 +134,7 @@ def test_a_traced_graph_gets_the_same_heatmaps_as_its_model() -> None:
     model = settle(resnet18(num_classes=3), bias=True)
     images = seeded(2, 3, 32, 32)
     traced = fx.symbolic_trace(copy.deepcopy(model))
-    torch.testing.assert_close(heatmaps(traced, images, 0), heatmaps(model, images, 0))
+    torch.testing.assert_close(compute_heatmaps(traced, images, 0), compute_heatmaps(model, images, 0))
 
 
 @pytest.mark.parametrize("layer", ["layer4.1.add", "layer2.0.add", "layer4.1.bn2", "layer3.0"])
@@ -143,7 +145,7 @@ def test_relevance_passes_an_inserted_projection(layer: str) -> None:
     images = seeded(2, 3, 32, 32)
     logits = projected(images)[:, 1].detach()
     assert not torch.allclose(logits, plain(images)[:, 1])
-    total = heatmaps(projected, images, 1, pass_through=(Centred,)).sum(dim=(1, 2))
+    total = compute_heatmaps(projected, images, 1, pass_through=(Centred,)).sum(dim=(1, 2))
     torch.testing.assert_close(total, logits, rtol=2e-4, atol=0)
 
 
@@ -151,10 +153,10 @@ def test_pass_through_hands_relevance_on_unchanged() -> None:
     plain = settle(small_net(), bias=False)
     projected = nn.Sequential(*plain[:4], Centred(), *plain[4:])
     images = seeded(2, 3, 20, 20)
-    passed = heatmaps(projected, images, 1, pass_through=(Centred,))
+    passed = compute_heatmaps(projected, images, 1, pass_through=(Centred,))
     logits = projected(images)[:, 1].detach()
     torch.testing.assert_close(passed.sum(dim=(1, 2)), logits, rtol=1e-3, atol=0)
-    assert not torch.allclose(passed, heatmaps(projected, images, 1))
+    assert not torch.allclose(passed, compute_heatmaps(projected, images, 1))
 
 
 def state_of(model: nn.Module) -> tuple[dict[str, Tensor], list[int], list[bool], list[bool]]:
@@ -175,9 +177,9 @@ def test_the_model_is_not_touched(build, target: int) -> None:
     before = state_of(model)
     if target == 99:
         with pytest.raises(OptionError, match="0 to 2"):
-            heatmaps(model, seeded(2, 3, 32, 32), target)
+            compute_heatmaps(model, seeded(2, 3, 32, 32), target)
     else:
-        heatmaps(model, seeded(2, 3, 32, 32), target)
+        compute_heatmaps(model, seeded(2, 3, 32, 32), target)
     after = state_of(model)
     assert after[1:] == before[1:]
     assert after[0].keys() == before[0].keys()
@@ -195,17 +197,17 @@ def test_an_error_in_the_middle_leaves_no_hook() -> None:
     model = settle(nn.Sequential(*small_net(), Fragile()), bias=True)
     before = state_of(model)
     with pytest.raises(ValueError, match="only one image"):
-        heatmaps(model, seeded(4, 3, 20, 20), 0)
+        compute_heatmaps(model, seeded(4, 3, 20, 20), 0)
     assert state_of(model)[1:] == before[1:]
 
 
 def test_works_inside_inference_mode_and_in_batches() -> None:
     model = settle(small_net(), bias=True)
     images = seeded(5, 3, 20, 20)
-    expected = heatmaps(model, images, 2)
+    expected = compute_heatmaps(model, images, 2)
     with torch.inference_mode():
-        torch.testing.assert_close(heatmaps(model, images, 2, batch_size=2), expected)
-    assert heatmaps(model, images[:0], 2).shape == (0, 20, 20)
+        torch.testing.assert_close(compute_heatmaps(model, images, 2, batch_size=2), expected)
+    assert compute_heatmaps(model, images[:0], 2).shape == (0, 20, 20)
 
 
 def test_a_batch_norm_that_does_not_follow_its_neighbour_is_not_merged(caplog) -> None:
@@ -220,13 +222,13 @@ def test_a_batch_norm_that_does_not_follow_its_neighbour_is_not_merged(caplog) -
             return self.conv(self.norm(x)).mean(dim=(2, 3))
 
     with caplog.at_level(logging.WARNING):
-        heatmaps(settle(Crossed(), bias=True), seeded(1, 3, 8, 8), 0)
+        compute_heatmaps(settle(Crossed(), bias=True), seeded(1, 3, 8, 8), 0)
     assert "cannot be merged" in caplog.text
 
 
 def test_efficientnet_is_explained_with_a_warning(caplog) -> None:
     with caplog.at_level(logging.WARNING):
-        maps = heatmaps(settle(efficientnet_b0(num_classes=3), bias=True), seeded(1, 3, 32, 32), 0)
+        maps = compute_heatmaps(settle(efficientnet_b0(num_classes=3), bias=True), seeded(1, 3, 32, 32), 0)
     assert maps.shape == (1, 32, 32)
     assert "not conserved" in caplog.text
 
@@ -234,12 +236,12 @@ def test_efficientnet_is_explained_with_a_warning(caplog) -> None:
 @pytest.mark.parametrize("shape", [(3, 20, 20), (3,)])
 def test_wrong_shapes_are_named(shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="shape"):
-        heatmaps(small_net(), torch.zeros(shape), 0)
+        compute_heatmaps(small_net(), torch.zeros(shape), 0)
 
 
 def test_one_target_per_image() -> None:
     with pytest.raises(DataError, match="one per image"):
-        heatmaps(small_net(), torch.zeros(2, 3, 20, 20), torch.tensor([0, 1, 2]))
+        compute_heatmaps(small_net(), torch.zeros(2, 3, 20, 20), torch.tensor([0, 1, 2]))
 
 
 def test_artifact_relevance_is_the_papers_formula() -> None:

@@ -18,15 +18,14 @@ _HOMES = {
     "datasets": ("Example", "InMemory", "Normalize", "Stamped", "SyntheticLesions"),
     "errors": ("HansfreeError",),
     "evaluation": ("evaluate",),
-    "heatmaps": ("artifact_relevance", "heatmaps"),
-    "layers": ("list_layers",),
+    "heatmaps": ("artifact_relevance", "compute_heatmaps"),
     "metrics": ("Evidence", "Metric", "Score"),
-    "split": ("Split", "split"),
+    "splitting": ("Split", "list_layers", "split"),
     "training": ("FineTuning",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605 (one list, not two)
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:

@@ -70,8 +70,8 @@ def layers(
     import torch
     from rich.table import Table
 
-    from hansfree.layers import list_layers
     from hansfree.models import ARCHITECTURES, build_model
+    from hansfree.splitting.layers import list_layers
 
     table = Table("layer", "kind", "output", "parameters after", "usable", box=None)
     for layer in list_layers(build_model(model, classes=1000).eval(), torch.zeros(1, 3, size, size)):
@@ -128,7 +128,7 @@ def _show_methods(rows: list[Row]) -> None:
         table.add_column(Metric.named(metric).label, justify="right")
     for method in dict.fromkeys(method for method, _ in final):
         found = [final.get((method, metric)) for metric in shown]
-        cells = ["–" if row is None else f"{100 * row.value:.1f} ± {100 * (row.stderr or 0):.1f}" for row in found]
+        cells = ["-" if row is None else f"{100 * row.value:.1f} ± {100 * (row.stderr or 0):.1f}" for row in found]
         strength = next((row.strength for row in found if row is not None), None)
         table.add_row(method, "" if strength is None else f"{strength:g}", *cells)
     console.print(table)

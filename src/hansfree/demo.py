@@ -19,12 +19,11 @@ from hansfree.experiment import SETS, Experiment, Setting
 from hansfree.files import write_json, written_atomically
 from hansfree.metrics import majority_rate
 from hansfree.models import ARCHITECTURES, build_model
-from hansfree.pretraining import Pretraining, pretrain
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.results import Row, write_table
 from hansfree.runs import Run, open_run
-from hansfree.training import FineTuning
+from hansfree.training import FineTuning, Pretraining, pretrain
 
 _BIASED_CLASS = 0
 

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
-from hansfree.activations import Activations, cut_again
+from hansfree.activations import Activations, Features, compute_features, cut_again
+from hansfree.activations.positions import along
 from hansfree.cavs import CAV
 from hansfree.errors import DataError
-from hansfree.features import Features, compute_features
-from hansfree.layers import take_out
 from hansfree.metrics import Evidence, Score, compute_scores
-from hansfree.positions import along
-from hansfree.split import Split, forward_mode_attention
+from hansfree.splitting import Split, exact_forward_mode, take_out
 
 State = Mapping[str, Tensor]
 
@@ -88,7 +86,7 @@ def _outputs(
             return functional_call(cut.head, dict(state), inputs)  # type: ignore[no-any-return]
 
         if tangents:
-            with forward_mode_attention():
+            with exact_forward_mode():
                 value, derivative = jvp(head, values, tuple(tangent[0] for tangent in tangents))  # type: ignore[misc]
             derivatives.append(derivative[:, wanted])
         else:

@@ -11,22 +11,21 @@ import numpy as np
 from safetensors.torch import save_file
 from torch import nn
 
-from hansfree.activations import Activations, collect_activations, cut_again
+from hansfree.activations import Activations, collect_activations, compute_features, cut_again
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, load_cavs, save_cavs
 from hansfree.corrections import Correction, Projection
 from hansfree.datasets import InMemory
 from hansfree.errors import DataError
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features
-from hansfree.features import compute_features
 from hansfree.files import written_atomically
-from hansfree.heatmaps import artifact_relevance, heatmaps
+from hansfree.heatmaps import artifact_relevance, compute_heatmaps
 from hansfree.metrics import Evidence, Score, compute_scores, predict_classes
 from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
 from hansfree.results import Row, row_of_quality, rows_of
 from hansfree.runs import Run
-from hansfree.selection import BalancedRule, StrengthPath, Validation, Validator, walk_path
-from hansfree.split import Split
+from hansfree.selection import BalancedRule, Choice, StrengthPath, Validation, Validator, walk_path
+from hansfree.splitting import Split
 from hansfree.training import FineTuning, Heads
 
 SETS = ("train", "val_clean", "val_biased", "test_clean", "test_biased")
@@ -132,8 +131,7 @@ class Experiment:
         strengths = list(setting.strengths.get(name, method.grid)) if method.has_strength else [0.0]
         path = walk_path(
             method.train(self.cut, train, strengths, watch=validator, progress=self.progress),
-            setting.rule,
-            self._original_validation,
+            self._choose if method.has_strength else self._take_the_only_one,
             lambda head: compute_scores(judge_head(self.cut, head.state, pairs)),
         )
         chosen_scores: list[Score] = []
@@ -147,17 +145,27 @@ class Experiment:
             "selection": {
                 "rule": str(setting.rule),
                 "strength": path.best.strength if path.best and method.has_strength else None,
-                "reason": path.choice.reason if method.has_strength else "has no strength to choose",
+                "reason": path.choice.reason,
                 "diverged": [s for s, h in zip(path.strengths, path.histories) if not h[-1].is_finite],
-                "admissible": path.best is not None,
+                "admissible": any(not self._objection(history[-1]) for history in path.histories),
             },
         }
+
+    def _choose(self, finals: Sequence[Validation]) -> Choice:
+        return self.setting.rule.choose(finals, self._original_validation)
+
+    def _take_the_only_one(self, finals: Sequence[Validation]) -> Choice:
+        """A method without strength has nothing to choose; where the rule would reject it, the table says so."""
+        objection = self._objection(finals[0])
+        return Choice(0, "has no strength to choose" + (f", but {objection}" if objection else ""))
+
+    def _objection(self, final: Validation) -> str:
+        return self.setting.rule.objection(final, self._original_validation)
 
     def _path_rows(self, method: Correction, path: StrengthPath, chosen_scores: list[Score]) -> list[Row]:
         rows: list[Row] = []
         for i, (strength, history, scores) in enumerate(zip(path.strengths, path.histories, path.scores)):
-            is_chosen = i == path.choice.index or not method.has_strength
-            about = {**self._about, **method.describe(), "chosen": int(is_chosen)}
+            about = {**self._about, **method.describe(), "chosen": int(i == path.choice.index)}
             about["strength"] = strength if method.has_strength else None
             for epoch, seen in enumerate(history, start=1):
                 rows += rows_of([seen.clean, seen.biased], epoch=epoch, split="val", **about)
@@ -231,7 +239,7 @@ class Experiment:
         signs = count_position_signs(self.cut, state, biased, self.cav, biased_class=setting.biased_class, edit=edit)
         rows = np.concatenate([self._shown_rows, np.setdiff1d(np.arange(len(biased)), self._shown_rows)])[:_EXPLAINED]
         batch = setting.test_biased.batch(rows)
-        relevance = heatmaps(model, batch.image, setting.biased_class, pass_through=(Projection,))
+        relevance = compute_heatmaps(model, batch.image, setting.biased_class, pass_through=(Projection,))
         with written_atomically(self.run.path / "stages" / f"{name}.npz") as temporary:
             np.savez(temporary, relevance=relevance[:_SHOWN].numpy())
         share = artifact_relevance(relevance, batch.mask) if setting.is_localized else None

@@ -21,7 +21,7 @@ from zennit.rules import Pass
 from zennit.types import BatchNorm
 
 from hansfree.errors import DataError, OptionError
-from hansfree.inserted import EditedForward
+from hansfree.splitting.inserted import EditedForward
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _SAME_LOGITS = 1e-3
 
 
-def heatmaps(
+def compute_heatmaps(
     model: nn.Module,
     images: Tensor,
     target: int | Tensor,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hansfree.features import Features
+from hansfree.activations import Features
 from hansfree.metrics import (
     BalancedAccuracyBiased,
     BalancedAccuracyClean,
@@ -57,17 +57,18 @@ class BalancedRule:
         """Return the best admissible candidate; of equals the first (the weakest strength)."""
         best: int | None = None
         for i, candidate in enumerate(candidates):
-            if self._objection(candidate, original):
+            if self.objection(candidate, original):
                 continue
             if best is None or candidate.biased.value > candidates[best].biased.value:
                 best = i
         if best is None:
-            reasons = sorted({self._objection(candidate, original) for candidate in candidates})
+            reasons = sorted({self.objection(candidate, original) for candidate in candidates})
             return Choice(None, f"no strength is admissible: {'; '.join(reasons)}")
-        rejected = sum(bool(self._objection(candidate, original)) for candidate in candidates)
+        rejected = sum(bool(self.objection(candidate, original)) for candidate in candidates)
         return Choice(best, f"best of {len(candidates) - rejected} admissible strengths ({rejected} rejected)")
 
-    def _objection(self, candidate: Validation, original: Validation) -> str:
+    def objection(self, candidate: Validation, original: Validation) -> str:
+        """Say why a head must not be taken; empty when it may."""
         if not candidate.is_finite:
             return "diverged"
         if candidate.lost:
@@ -117,8 +118,7 @@ class StrengthPath:
 
 def walk_path(
     heads: Iterable[TrainedHead],
-    rule: BalancedRule,
-    original: Validation,
+    choose: Callable[[Sequence[Validation]], Choice],
     score: Callable[[TrainedHead], list[Score]],
 ) -> StrengthPath:
     """Choose among heads as they come from training, without keeping more than one of them in memory."""
@@ -131,7 +131,7 @@ def walk_path(
         strengths.append(head.strength)
         histories.append(head.history)
         scores.append(score(head))
-        choice = rule.choose([history[-1] for history in histories], original)
+        choice = choose([history[-1] for history in histories])
         if choice.index == len(strengths) - 1:
             best = head
     return StrengthPath(tuple(strengths), tuple(histories), tuple(scores), choice, best)

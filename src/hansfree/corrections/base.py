@@ -11,14 +11,12 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from typing_extensions import Self
 
-from hansfree.activations import Activations, cut_again
+from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.cavs import CAV
 from hansfree.errors import DataError, OptionError
-from hansfree.features import compute_features
-from hansfree.layers import insert_after
 from hansfree.progress import Progress, silent
 from hansfree.registry import Registered
-from hansfree.split import Split
+from hansfree.splitting import Split, insert_after
 from hansfree.training import FineTuning, Head, HeadBatch, TrainedHead, Watch, train_heads
 
 
@@ -51,7 +49,7 @@ class Correction(Registered, ABC):
 
     @abstractmethod
     def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-        """Return the logits and, per image, the penalty that the strength multiplies (None for none)."""
+        """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
 
     @property
     def at_layer(self) -> bool:

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree.positions import Pooling, at_every_position, pool
+from hansfree.activations import Pooling
+from hansfree.activations.positions import at_every_position, pool
 
 
 class Projection(nn.Module):

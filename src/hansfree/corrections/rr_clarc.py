@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
-from hansfree.activations import Activations
+from hansfree.activations import Activations, Live
+from hansfree.activations.positions import count_positions, random_signs, sum_positions
 from hansfree.cavs import CAV
 from hansfree.corrections.base import CAVCorrection
 from hansfree.errors import DataError, OptionError, nearest
-from hansfree.features import Live
-from hansfree.positions import count_positions, random_signs, sum_positions
-from hansfree.split import Split
+from hansfree.splitting import Split
 from hansfree.training import FineTuning, Head, HeadBatch
 
 NamedTarget = Literal["expected", "random", "all", "logprob"]

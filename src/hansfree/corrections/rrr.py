@@ -16,7 +16,7 @@ from hansfree.cavs import CAV
 from hansfree.corrections.base import Correction
 from hansfree.datasets.base import Example
 from hansfree.errors import DataError, OptionError
-from hansfree.split import Split
+from hansfree.splitting import Split
 from hansfree.training import FineTuning, Head, HeadBatch
 
 
@@ -96,8 +96,8 @@ class RRR(Correction, name="rrr"):
             each = head(*inputs).log_softmax(1)
             return each.sum(1) if self.target == "sum" else each[:, self.target]
 
-        inputs, pull_to_pixels = vjp(to_head, images)
-        outputs, pull_to_head = vjp(log_probability, *inputs)
+        inputs, pull_to_pixels = vjp(to_head, images)  # type: ignore[misc]
+        outputs, pull_to_head = vjp(log_probability, *inputs)  # type: ignore[misc]
         at_head = pull_to_head(torch.ones_like(outputs))
         (gradient,) = pull_to_pixels(tuple(part.detach() for part in at_head))
         value, half_slope = self._size(gradient, masks)

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from hansfree.errors import OptionError, SplitError, nearest
-from hansfree.forward_mode import forward_mode_attention as forward_mode_attention
-from hansfree.graph import Traced, eval_copy, trace
-from hansfree.hooked import hooked_parts
-from hansfree.inplace import is_dropout_like
-from hansfree.partition import Train, partition
+from hansfree.splitting.graph import Traced, eval_copy, trace
+from hansfree.splitting.hooked import hooked_parts
+from hansfree.splitting.inplace import is_dropout_like
+from hansfree.splitting.partition import Train, partition
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
-from hansfree.forward_mode import forward_mode_attention
-from hansfree.hooked import output_edited
-from hansfree.split import Split, split
+from hansfree.splitting import Split, exact_forward_mode, split
+from hansfree.splitting.hooked import output_edited
 
 
 class Block(nn.Module):
@@ -80,7 +79,7 @@ def together(parts: Split, x: Tensor) -> Tensor:
 def test_same_as_the_traced_split(
     model: Untraceable, images: Tensor, layer: str, options: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger="hansfree.split"):
+    with caplog.at_level(logging.WARNING, logger="hansfree.splitting.cut"):
         parts = split(model, layer, example=images, **options)
     assert "cut by hooks: the same numbers" in caplog.text
     traced = split(twin(model), layer, **options)
@@ -104,7 +103,7 @@ def test_derivatives_and_replaced_parameters(model: Untraceable, images: Tensor)
         def run(first: Tensor, cut: Split = cut, others: list[Tensor] = others) -> Tensor:
             return functional_call(cut.head, state, cut.phi(first, *others))
 
-        with forward_mode_attention():
+        with exact_forward_mode():
             derivatives.append(jvp(run, (first,), (torch.ones_like(first),))[1])
     torch.testing.assert_close(*derivatives)
     assert derivatives[0].abs().max() > 0

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations import Activations
+from hansfree.activations.cache import Activations
+from hansfree.activations.positions import at_every_position, count_positions
 from hansfree.files import folder_written_atomically
 from hansfree.fingerprints import fingerprint
-from hansfree.positions import at_every_position, count_positions
-from hansfree.split import Split, forward_mode_attention
+from hansfree.splitting import Split, exact_forward_mode
 
 Live = tuple[Tensor, ...]
 
@@ -68,7 +68,7 @@ def compute_features(
     phi = Identity() if at_layer else cut.phi
 
     def stream() -> Iterator[Live]:
-        with torch.no_grad(), forward_mode_attention():
+        with torch.no_grad(), exact_forward_mode():
             for layer, *others in activations.stream():
                 live = (layer if edit is None else edit(layer), *others)
                 yield (*phi(*live), *_tangents(phi, live, directions))

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
-from hansfree.graph import eval_copy, missing_sentence
-from hansfree.inplace import is_dropout_like
-from hansfree.partition import Train, is_norm_parameter
+from hansfree.splitting.graph import eval_copy, missing_sentence
+from hansfree.splitting.inplace import is_dropout_like
+from hansfree.splitting.partition import Train, is_norm_parameter
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from hansfree.activations import Features, Live
 from hansfree.errors import OptionError
-from hansfree.features import Features, Live
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
-from hansfree.split import Split, forward_mode_attention
+from hansfree.splitting import Split, exact_forward_mode
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Objective(Protocol):
     can_stack: bool  # whether many heads can be trained in one go
 
     def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-        """Return the logits and, per image, the penalty that the strength multiplies (None for none)."""
+        """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
 
 
 class Heads:
@@ -177,7 +177,7 @@ def _train_group(
     for epoch in range(tuning.epochs):
         cut.train_mode()
         for rows in _shuffled(len(features), tuning, epoch):
-            with seeded(tuning.seed, step) as noise, forward_mode_attention(), _precision(tuning):
+            with seeded(tuning.seed, step) as noise, exact_forward_mode(), _precision(tuning):
                 values, tangents = features.rows(rows, tuning.device)
                 labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
                 batch = HeadBatch(values, tangents, labels, rows, noise, cut.trunk, cut.phi)

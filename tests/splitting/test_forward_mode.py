@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, jvp
 
-from hansfree.forward_mode import forward_mode_attention
+from hansfree.splitting import exact_forward_mode
 
 
 class SelfAttention(nn.Module):
@@ -50,7 +50,7 @@ def test_gradient_of_a_penalty(name: str) -> None:
         return jvp(lambda x: module(x * weight), (x,), (tangent,))[1].pow(2).sum()
 
     plain = module(x)
-    with forward_mode_attention():
+    with exact_forward_mode():
         torch.testing.assert_close(module(x), plain)
         gradient = (grad(penalty)(weight) * step).sum()
         expected = (penalty(weight + 1e-6 * step) - penalty(weight - 1e-6 * step)) / 2e-6
@@ -62,7 +62,7 @@ def test_half_precision_is_normalised_in_float() -> None:
         nn.LayerNorm(64, dtype=torch.float16),
         torch.randn(4, 64, generator=torch.Generator().manual_seed(0)) * 300,
     )
-    with forward_mode_attention():
+    with exact_forward_mode():
         result = norm(x.half())
     assert result.dtype == torch.float16
     torch.testing.assert_close(result, norm(x.half()), rtol=2e-3, atol=2e-3)
@@ -70,7 +70,7 @@ def test_half_precision_is_normalised_in_float() -> None:
 
 def test_everything_is_as_before_after_an_error() -> None:
     def fail() -> None:
-        with forward_mode_attention():
+        with exact_forward_mode():
             assert not torch.backends.mha.get_fastpath_enabled()
             raise RuntimeError("inside")
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from hansfree.errors import SplitError
-from hansfree.graph import Traced, trace
-from hansfree.hooked import check_module, module_facts
-from hansfree.inplace import operation_name
-from hansfree.inserted import PROJECTION, AppliedAfter, EditedForward, take_out
-from hansfree.partition import Cut, Flow
+from hansfree.splitting.graph import Traced, trace
+from hansfree.splitting.hooked import check_module, module_facts
+from hansfree.splitting.inplace import operation_name
+from hansfree.splitting.inserted import PROJECTION, AppliedAfter, EditedForward, take_out
+from hansfree.splitting.partition import Cut, Flow
 
 __all__ = ["PROJECTION", "Layer", "find_layer", "insert_after", "list_layers", "take_out"]
 

@@ -11,8 +11,8 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hansfree.errors import SplitError
-from hansfree.graph import Traced, returns_several, scalar_nodes
-from hansfree.inplace import is_dropout_like
+from hansfree.splitting.graph import Traced, returns_several, scalar_nodes
+from hansfree.splitting.inplace import is_dropout_like
 
 Train = Literal["all", "last"]
 

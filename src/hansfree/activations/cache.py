@@ -17,13 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
-from hansfree.datasets.base import Example
-from hansfree.errors import CacheError, DataError, OptionError
-from hansfree.files import write_json
-from hansfree.fingerprints import fingerprint, fingerprint_model
-from hansfree.positions import Pooling, pool
-from hansfree.progress import Progress, silent
-from hansfree.shards import (
+from hansfree.activations.positions import Pooling, pool
+from hansfree.activations.shards import (
     Shard,
     gather_shards,
     is_whole,
@@ -34,7 +29,12 @@ from hansfree.shards import (
     shard_ranges,
     write_shard,
 )
-from hansfree.split import Split, split
+from hansfree.datasets.base import Example
+from hansfree.errors import CacheError, DataError, OptionError
+from hansfree.files import write_json
+from hansfree.fingerprints import fingerprint, fingerprint_model
+from hansfree.progress import Progress, silent
+from hansfree.splitting import Split, split
 
 Precision = Literal["float32", "float16"]
 

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 
 @contextmanager
-def forward_mode_attention() -> Iterator[None]:
+def exact_forward_mode() -> Iterator[None]:
     """Make ``torch.func.jvp`` and the backward pass through it work, and right; the backward may run outside."""
     _load_forward_mode()
     fast = torch.backends.mha.get_fastpath_enabled()

@@ -18,8 +18,8 @@ from typing import Any
 from torch import fx, nn
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError, nearest
-from hansfree.inplace import keep_dropout, operation_name, remove_in_place
-from hansfree.inserted import EditedForward, remove_hooks
+from hansfree.splitting.inplace import keep_dropout, operation_name, remove_in_place
+from hansfree.splitting.inserted import EditedForward, remove_hooks
 
 # Operations that return several tensors; such a node is neither a layer nor a tensor that can be cached.
 _SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid"])

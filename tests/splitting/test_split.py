@@ -19,8 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision import models
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, OptionError, SplitError
-from hansfree.layers import list_layers
-from hansfree.split import Split, forward_mode_attention, split
+from hansfree.splitting import Split, exact_forward_mode, list_layers, split
 
 
 @pytest.fixture(autouse=True)
@@ -334,7 +333,7 @@ def test_jvp_agrees_with_double_backward(name: str, layer: str) -> None:
 
         return jvp(run, (live[0],), (tangent,))[1]
 
-    with forward_mode_attention():
+    with exact_forward_mode():
         derivative = directional(state)
         penalty = torch.func.grad(lambda s: directional(s).pow(2).sum())(state)
         cut = live[0].clone().requires_grad_()
@@ -458,7 +457,7 @@ def test_in_place_writes_that_cannot_be_followed_are_cut_by_hooks(style: str, ca
     model, x = InPlace(style).eval(), torch.randn(5, 6)
     with pytest.raises(SplitError, match="Give `example`"):
         split(model, "first")
-    with caplog.at_level(logging.WARNING, logger="hansfree.split"):
+    with caplog.at_level(logging.WARNING, logger="hansfree.splitting.cut"):
         parts = split(model, "first", example=x)
     assert not parts.traced
     assert "cut by hooks" in caplog.text

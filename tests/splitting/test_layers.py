@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torchvision import models
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
-from hansfree.layers import PROJECTION, Layer, find_layer, insert_after, list_layers, take_out
-from hansfree.split import split
+from hansfree.splitting import Layer, find_layer, insert_after, list_layers, split, take_out
+from hansfree.splitting.layers import PROJECTION
 
 
 @pytest.fixture(autouse=True)
