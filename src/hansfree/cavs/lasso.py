@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import lasso_path
 
 from hansfree.cavs.class_means import FloatArray
-from hansfree.cavs.penalised import PenalisedCAV
+from hansfree.cavs.penalised import PenalisedCAV, squared_loss
 
 
 class LassoCAV(PenalisedCAV, name="lasso"):
@@ -36,3 +36,6 @@ class LassoCAV(PenalisedCAV, name="lasso"):
             warnings.simplefilter("ignore", ConvergenceWarning)
             _, weights, _ = lasso_path(np.asfortranarray(X), bit - bit.mean(), alphas=penalties, tol=1e-3, max_iter=300)
         return weights.T, np.full(len(penalties), bit.mean() - 0.5)
+
+    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        return squared_loss(outputs, has_artifact)

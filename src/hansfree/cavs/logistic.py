@@ -40,3 +40,8 @@ class LogisticCAV(PenalisedCAV, name="logistic"):
                 weights.append(solver.coef_[0].copy())
                 intercepts.append(solver.intercept_[0])
         return np.array(weights), np.array(intercepts)
+
+    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        signs = np.where(has_artifact, 1.0, -1.0)[:, None]
+        loss: FloatArray = np.logaddexp(0, -signs * outputs).mean(axis=0)
+        return loss

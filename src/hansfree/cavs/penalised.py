@@ -7,7 +7,6 @@ from abc import abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from sklearn.model_selection import StratifiedKFold
 
 from hansfree.cavs.base import CAV
@@ -23,10 +22,10 @@ PENALTIES: FloatArray = np.power(10.0, np.arange(5, -6, -1), dtype=np.float64)
 class PenalisedCAV(CAV):
     """A linear classifier's weight vector, its penalty chosen by shuffled stratified cross-validation.
 
-    The penalty is the one of 1e-5, 1e-4 ... 1e5 with the best mean AUC on held-out samples. AUC, not accuracy, for all
-    solvers: artifacts are often rare, where accuracy rewards "never", and a direction is judged by the order it gives,
-    not by where a solver happens to put the border. Of penalties that are equally good the strongest is taken: it
-    leans least on noise, and well separated classes, where many score 1, are thus no handicap for these solvers.
+    The penalty is the one of 1e-5, 1e-4 ... 1e5 with the least mean loss on held-out samples, each solver by its own
+    loss, as scikit-learn's ``RidgeCV`` and ``LassoCV`` choose. Accuracy and AUC cannot choose here: an artifact that
+    shows well scores 1 at every penalty, and the choice would be a matter of how ties are broken. Of penalties that
+    are equally good the strongest is taken.
 
     Features are centred on the training part and the intercept is not penalised. Norms are squared, as in
     scikit-learn's objectives (the paper prints them un-squared).
@@ -37,12 +36,12 @@ class PenalisedCAV(CAV):
 
     Attributes:
         best_penalty_: The chosen penalty.
-        cv_auc_: (11,), mean held-out AUC of each penalty, strongest (1e5) first.
+        cv_loss_: (11,), mean held-out loss of each penalty, strongest (1e5) first.
         solver_intercept_: The solver's own intercept for centred features, in units of the unit direction.
     """
 
     best_penalty_: float
-    cv_auc_: FloatArray
+    cv_loss_: FloatArray
     solver_intercept_: float
 
     def __init__(self, *, folds: int = 5, seed: int = 0) -> None:
@@ -58,11 +57,15 @@ class PenalisedCAV(CAV):
         A sample is taken to carry the artifact where ``X @ weights + intercept > 0``.
         """
 
+    @abstractmethod
+    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        """Return the solver's mean loss per column of outputs (samples, penalties), without the penalty."""
+
     def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
         self._check_folds(has_artifact)
-        self.cv_auc_ = self._held_out_auc(X, has_artifact)
+        self.cv_loss_ = self._held_out_loss(X, has_artifact)
         # Means over folds that differ by rounding only are equal.
-        best = int(np.argmax(self.cv_auc_ >= self.cv_auc_.max() - 1e-9))
+        best = int(np.argmax(self.cv_loss_ <= self.cv_loss_.min() * (1 + 1e-9)))
         weights, intercepts = self._path(X, has_artifact, PENALTIES[: best + 1])
         if not np.any(weights[best]):
             # The lasso may leave nothing: then the strongest penalty that leaves something.
@@ -79,14 +82,14 @@ class PenalisedCAV(CAV):
         self.solver_intercept_ = float(intercepts[best] / np.linalg.norm(direction))
         return direction
 
-    def _held_out_auc(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
-        scores = []
+    def _held_out_loss(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        losses = []
         folds = StratifiedKFold(self.folds, shuffle=True, random_state=self.seed)
         for train, test in folds.split(X, has_artifact):
             center = X[train].mean(axis=0)
-            weights, _ = self._path(X[train] - center, has_artifact[train], PENALTIES)
-            scores.append(_auc((X[test] - center) @ weights.T, has_artifact[test]))
-        mean: FloatArray = np.mean(scores, axis=0)
+            weights, intercepts = self._path(X[train] - center, has_artifact[train], PENALTIES)
+            losses.append(self._loss((X[test] - center) @ weights.T + intercepts, has_artifact[test]))
+        mean: FloatArray = np.mean(losses, axis=0)
         return mean
 
     def _settle(self, raw: FloatArray, means: ClassMeans) -> None:
@@ -116,9 +119,7 @@ class PenalisedCAV(CAV):
             )
 
 
-def _auc(scores: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
-    """Return the AUC of each column, ties by half; all at once, where scikit-learn's function takes one at a time."""
-    n_artifact, n_clean = has_artifact.sum(), (~has_artifact).sum()
-    ranks = rankdata(scores, axis=0)[has_artifact].sum(axis=0)
-    auc: FloatArray = (ranks - n_artifact * (n_artifact + 1) / 2) / (n_artifact * n_clean)
-    return auc
+def squared_loss(outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+    """Return the mean squared residual of a regression on the artifact bit whose border is at one half."""
+    loss: FloatArray = np.square(outputs + 0.5 - has_artifact[:, None]).mean(axis=0)
+    return loss

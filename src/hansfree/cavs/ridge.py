@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from hansfree.cavs.class_means import FloatArray
-from hansfree.cavs.penalised import PenalisedCAV
+from hansfree.cavs.penalised import PenalisedCAV, squared_loss
 
 
 class RidgeCAV(PenalisedCAV, name="ridge"):
@@ -40,3 +40,6 @@ class RidgeCAV(PenalisedCAV, name="ridge"):
         else:
             weights = (filters * (vectors.T @ (X.T @ centred_bit))) @ vectors.T
         return weights, np.full(len(penalties), bit.mean() - 0.5)
+
+    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        return squared_loss(outputs, has_artifact)

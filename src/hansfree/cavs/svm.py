@@ -50,3 +50,8 @@ class SVMCAV(PenalisedCAV, name="svm"):
                 weights.append(solver.dual_coef_[0] @ X[solver.support_])
                 intercepts.append(solver.intercept_[0])
         return np.array(weights), np.array(intercepts)
+
+    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        hinge = np.maximum(0, 1 - np.where(has_artifact, 1.0, -1.0)[:, None] * outputs)
+        loss: FloatArray = (hinge[has_artifact].mean(axis=0) + hinge[~has_artifact].mean(axis=0)) / 2
+        return loss
