@@ -30,8 +30,6 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 
-Out = Annotated[Path, typer.Option("--out", help="Folder of the run; the same command resumes it.")]
-
 
 @app.command()
 def demo(
@@ -39,7 +37,13 @@ def demo(
     model: Annotated[str, typer.Option(help="demo, resnet18, vgg16 or efficientnet_b0.")] = "demo",
     size: Annotated[int, typer.Option(help="Image size in pixels.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of data, training and correction.")] = 0,
-    out: Out = Path("hansfree-demo"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the run; the same command resumes it. "
+            "[default: hansfree-demo, followed by what differs from the plain demo]"
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer images and epochs: a first look.")] = False,
 ) -> None:
     """Train a network on poisoned images, find the shortcut, unlearn it by five methods, and write a report."""
@@ -47,8 +51,10 @@ def demo(
 
     options = {"artifact": artifact, "model": model, "size": size, "seed": seed}
     plan = Demo.quick(**options) if quick else Demo(**options)  # type: ignore[arg-type]
+    changed = [f"{name}-{value}" for name, value in options.items() if value != getattr(Demo, name)]
+    folder = out or Path("-".join(["hansfree-demo", *(["quick"] if quick else []), *changed]))
     with _progress_bars() as progress:
-        rows, report = plan.run(out, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
+        rows, report = plan.run(folder, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
     _show_methods(rows)
     console.print(f"report: {report}", soft_wrap=True)
 
@@ -64,7 +70,7 @@ def report(run: Annotated[Path, typer.Argument(help="Folder of a finished run.")
 @app.command()
 def layers(
     model: Annotated[str, typer.Argument(help="demo, resnet18, vgg16 or efficientnet_b0.")],
-    size: Annotated[int, typer.Option(help="Image size in pixels, for the shapes.")] = 224,
+    size: Annotated[int, typer.Option(min=32, help="Image size in pixels, for the shapes.")] = 224,
 ) -> None:
     """List the layers of a model: names, output shapes, and which can be used."""
     import torch
@@ -108,8 +114,9 @@ def _progress_bars() -> Iterator[Progress]:
         def show(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
             task = bars.add_task(label, total=total)
             for step in steps:
-                yield step
+                # Counted when handed out: whoever knows the number of steps never asks for one more after the last.
                 bars.advance(task)
+                yield step
 
         yield show
 
@@ -120,15 +127,24 @@ def _show_methods(rows: list[Row]) -> None:
     from hansfree.metrics import Metric
 
     shown = ("accuracy_clean", "accuracy_biased", "flip_rate", "tcav", "artifact_relevance")
-    final = {
-        (row.method, row.metric): row for row in rows if row.split == "test" and row.epoch is None and row.chosen == 1
-    }
-    table = Table("method", "strength", title="test images, in % (± standard error)", box=None)
+    tried = [row for row in rows if row.split == "test" and row.epoch is None and row.chosen is not None]
+    final = {(row.method, row.metric): row for row in tried if row.chosen == 1}
+    # Close together: it has to fit into the 80 columns of a small terminal.
+    table = Table(title="test images, in % ± standard error", box=None, pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    table.add_column("strength")
     for metric in shown:
         table.add_column(Metric.named(metric).label, justify="right")
-    for method in dict.fromkeys(method for method, _ in final):
+    for method in dict.fromkeys(row.method for row in tried):
         found = [final.get((method, metric)) for metric in shown]
-        cells = ["-" if row is None else f"{100 * row.value:.1f} ± {100 * (row.stderr or 0):.1f}" for row in found]
-        strength = next((row.strength for row in found if row is not None), None)
-        table.add_row(method, "" if strength is None else f"{strength:g}", *cells)
+        cells = ["-" if row is None else f"{100 * row.value:.1f}±{100 * (row.stderr or 0):.1f}" for row in found]
+        table.add_row(method, _strength(found), *cells)
     console.print(table)
+
+
+def _strength(found: list[Row | None]) -> str:
+    """Return the chosen strength in words; a method of which no strength was fit to be taken has no scores."""
+    chosen = next((row for row in found if row is not None), None)
+    if chosen is None:
+        return "none"
+    return "" if chosen.strength is None else f"{chosen.strength:g}"

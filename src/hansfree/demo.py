@@ -18,7 +18,7 @@ from hansfree.errors import OptionError
 from hansfree.experiment import SETS, Experiment, Setting
 from hansfree.files import write_json, written_atomically
 from hansfree.metrics import majority_rate
-from hansfree.models import ARCHITECTURES, build_model
+from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.results import Row, write_table
@@ -50,7 +50,7 @@ class Demo:
     def __post_init__(self) -> None:
         """Refuse names that do not exist before anything starts."""
         Artifact.named(self.artifact)
-        build_model(self.model, classes=2)
+        architecture_named(self.model)
         if self.size < 32:
             raise OptionError(f"size is {self.size} pixels; at least 32 are needed to show a lesion.")
         if self.seed < 0:
@@ -87,7 +87,7 @@ class Demo:
             return InMemory(Stamped(sources[part], artifact, share=share, only_class=only_class, seed=self.seed))
 
         poisoned = stamped("train", self.share, _BIASED_CLASS)
-        architecture = ARCHITECTURES[self.model]
+        architecture = architecture_named(self.model)
         return Setting(
             name=f"demo-{self.artifact}",
             model=self._trained(run, "model", poisoned, progress),

@@ -39,8 +39,10 @@ def pair_features(
     edit: nn.Module | None = None,
 ) -> Pairs:
     """Prepare held-out images for many heads; the two sets must hold the same images in the same order."""
-    if len(clean) != len(biased) or not np.array_equal(clean.ids, biased.ids):
+    if not (np.array_equal(clean.ids, biased.ids) and np.array_equal(clean.labels, biased.labels)):
         raise DataError("The clean and the biased set must be the same images, without and with the artifact.")
+    if (clean.layer, clean.trunk) != (biased.layer, biased.trunk):
+        raise DataError("The activations of the clean and the biased set come from different layers or models.")
     directions = None if cav is None else cav.directions_[:1]
     return Pairs(
         compute_features(cut, clean, edit=edit),

@@ -240,7 +240,13 @@ class Experiment:
         rows = np.concatenate([self._shown_rows, np.setdiff1d(np.arange(len(biased)), self._shown_rows)])[:_EXPLAINED]
         batch = setting.test_biased.batch(rows)
         relevance = compute_heatmaps(model, batch.image, setting.biased_class, pass_through=(Projection,))
-        with written_atomically(self.run.path / "stages" / f"{name}.npz") as temporary:
-            np.savez(temporary, relevance=relevance[:_SHOWN].numpy())
         share = artifact_relevance(relevance, batch.mask) if setting.is_localized else None
-        return judge_head(self.cut, state, self._test_pairs(edit), position_signs=signs, relevance=share)
+        evidence = judge_head(self.cut, state, self._test_pairs(edit), position_signs=signs, relevance=share)
+        with written_atomically(self.run.path / "stages" / f"{name}.npz") as temporary:
+            np.savez(
+                temporary,
+                relevance=relevance[:_SHOWN].numpy(),
+                correct_clean=evidence.is_correct("clean"),
+                correct_biased=evidence.is_correct("biased"),
+            )
+        return evidence

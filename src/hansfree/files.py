@@ -25,13 +25,20 @@ def written_atomically(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_written_atomically(path: Path) -> Iterator[Path]:
-    """Give a new temporary folder beside ``path``; it becomes ``path`` when the block ends well, else it goes."""
+    """Give a new temporary folder beside ``path``; it becomes ``path`` when the block ends well, else it goes.
+
+    Where another process was first, its folder stays: what is written this way is named by its content.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        os.replace(temporary, path)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if not path.is_dir():
+                raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -39,7 +46,7 @@ def folder_written_atomically(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with written_atomically(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, fx, nn
 
 
 def fingerprint(*parts: str | np.ndarray) -> str:
@@ -23,11 +24,43 @@ def fingerprint(*parts: str | np.ndarray) -> str:
 
 
 def fingerprint_model(model: nn.Module, *, without: Collection[str] = ()) -> str:
-    """Return a hash of a model's class, structure and every weight and buffer, except those ``without``."""
+    """Return a hash of what a model computes: its graph, structure, settings, and all tensors except ``without``.
+
+    Settings are the modules' plain attributes too, because their ``repr`` is not complete: attention with 4 heads
+    reads like attention with 8, and has the same weights.
+    """
     parts: list[str | np.ndarray] = [type(model).__qualname__, repr(model)]
-    for name, tensor in model.state_dict().items():
-        if any(name.endswith(left_out) for left_out in without):
-            continue
-        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)  # bytes: numpy has no bfloat16
-        parts += [f"{name} {tensor.dtype} {tuple(tensor.shape)}", raw.numpy()]
+    if isinstance(model, fx.GraphModule):
+        parts.append(str(model.code))
+    for path, module in model.named_modules():
+        for name, value in sorted(vars(module).items()):
+            if name.startswith("_") or name == "training":
+                continue
+            if isinstance(value, Tensor):
+                parts += _tensor(f"{path}.{name}", value)
+            elif (text := _plain(value)) is not None:
+                parts.append(f"{path}.{name} {text}")
+    for name, tensor in _tensors(model):
+        if name not in without:
+            parts += _tensor(name, tensor)
     return fingerprint(*parts)
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)  # those that no state_dict holds too
+
+
+def _tensor(name: str, tensor: Tensor) -> list[str | np.ndarray]:
+    raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)  # bytes: numpy has no bfloat16
+    return [f"{name} {tensor.dtype} {tuple(tensor.shape)}", raw.numpy()]
+
+
+def _plain(value: Any) -> str | None:
+    """Return a text for a value whose text says all of it, else None."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        texts = [_plain(one) for one in value]
+        return None if None in texts else repr(texts)
+    return getattr(value, "__qualname__", None)  # a function, as functional.gelu

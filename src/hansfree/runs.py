@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ from filelock import FileLock, Timeout
 
 from hansfree.errors import RunError
 from hansfree.files import write_json, write_text
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,25 +52,34 @@ def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a folder for a run.")
     kept = path / "config.yaml"
-    if path.is_dir() and not kept.exists() and any(entry.name != ".lock" for entry in path.iterdir()):
+    # Hidden files do not count: the lock, and what a kill leaves half written.
+    if path.is_dir() and not kept.exists() and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
-    path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path / ".lock", timeout=0)
     try:
-        with lock:
-            _settle_config(kept, dict(config))
-            yield Run(path)
+        path.mkdir(parents=True, exist_ok=True)
+        held = lock.acquire()
     except Timeout:
         raise RunError(f"{path} is in use by another process. Wait for it, or choose another folder.") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder.") from error
+    with held:
+        _settle_config(kept, dict(config))
+        yield Run(path)
 
 
 def _settle_config(kept: Path, config: dict[str, Any]) -> None:
+    text = yaml.safe_dump(config, sort_keys=False)
     if not kept.exists():
-        write_text(kept, yaml.safe_dump(config, sort_keys=False))
+        write_text(kept, text)
         return
-    before = yaml.safe_load(kept.read_text(encoding="utf-8"))
+    try:
+        before = yaml.safe_load(kept.read_text(encoding="utf-8"))
+    except yaml.YAMLError:
+        before = None
     if not isinstance(before, dict):
         raise RunError(f"{kept} is damaged. Delete the folder, or choose another one.")
+    config = yaml.safe_load(text)  # as it was kept: a tuple comes back as a list
     changed = [key for key in {**before, **config} if before.get(key) != config.get(key)]
     if changed:
         differences = ", ".join(f"{key} was {before.get(key)!r}, is now {config.get(key)!r}" for key in changed)

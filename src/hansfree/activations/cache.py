@@ -10,27 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, SequentialSampler
+from torch.utils.data import DataLoader, Dataset
 
+from hansfree.activations.loading import as_loader, load_batches, unpack
 from hansfree.activations.positions import Pooling, pool
 from hansfree.activations.shards import (
     Shard,
     gather_shards,
     is_whole,
     join_facts,
+    live_name,
     live_tensors,
     map_facts,
     shard_path,
     shard_ranges,
     write_shard,
 )
-from hansfree.datasets.base import Example
-from hansfree.errors import CacheError, DataError, OptionError
+from hansfree.errors import CacheError, DataError, OptionError, nearest
 from hansfree.files import write_json
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
@@ -38,7 +39,7 @@ from hansfree.splitting import Split, split
 
 Precision = Literal["float32", "float16"]
 
-_FORMAT = "1"  # part of the key: raise it when the content of a shard changes its meaning
+_FORMAT = "2"  # part of the key: raise it when the content of a shard changes its meaning
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,21 +93,26 @@ def collect_activations(
         folder: Where to keep the cache on disk; None keeps it in memory.
         data_key: Says which data these are, for the cache on disk; datasets of hansfree know it themselves.
     """
-    loader = _as_loader(data, batch_size)
+    _check_choice("precision", precision, Precision)
+    _check_choice("pooling", pooling, Pooling)
+    loader = as_loader(data, batch_size)
     size: int = loader.batch_size or batch_size
-    cut = split(model, layer, example=_unpack(next(iter(_batches(loader, [[0]]))), [0])[0])
+    key = "" if folder is None else _data_key(loader.dataset, data_key)
+    cut = split(model, layer, example=unpack(next(iter(load_batches(loader, [[0]], in_process=True))), [0]).images)
+    trunk = _fingerprint_trunk(cut)
     ranges = shard_ranges(len(loader.dataset), size)  # type: ignore[arg-type]
     home = None
     if folder is not None:
-        home = folder / _key(model, layer, loader.dataset, data_key, precision, pooling)
+        home = folder / fingerprint(_FORMAT, trunk, layer, key, precision, pooling)
         write_json(home / "about.json", {"layer": layer, "precision": precision, "pooling": pooling})
     todo = [rows for rows in ranges if home is None or not is_whole(shard_path(home, rows), rows)]
 
     batches = [list(rows[i : i + size]) for rows in todo for i in range(0, len(rows), size)]
-    stream = progress(_batches(loader, batches), total=len(batches), label=f"activations at {layer}")
+    images = load_batches(loader, batches, in_process=not batches)
+    stream = progress(images, total=len(batches), label=f"activations at {layer}")
     outputs = _run_trunk(cut, zip(stream, batches), pooling=pooling, precision=precision, device=device)
     kept: list[Shard] = []
-    for rows, shard in zip(todo, gather_shards(outputs, todo)):
+    for shard, rows in zip(gather_shards(outputs, todo), todo):
         if home is None:
             kept.append(shard)
         else:
@@ -123,7 +129,7 @@ def collect_activations(
         ids=facts["ids"],
         has_artifact=facts.get("has_artifact"),
         shape=tuple(live_tensors(shards[0])[0].shape[1:]),
-        trunk=_fingerprint_trunk(cut),
+        trunk=trunk,
         traced=cut.traced,
         shards=shards,
         folder=home,
@@ -143,10 +149,10 @@ def cut_again(model: nn.Module, activations: Activations) -> Split:
 
 
 def _fingerprint_trunk(cut: Split) -> str:
-    return fingerprint_model(cut.trunk, without=() if cut.traced else cut.trainable)
+    # A trunk that is cut by hooks holds the whole model, so what is trained has to be left out.
+    return fingerprint_model(cut.trunk, without=() if cut.traced else [f"model.{name}" for name in cut.trainable])
 
 
-@torch.inference_mode()
 def _run_trunk(
     cut: Split,
     batches: Iterable[tuple[Any, list[int]]],
@@ -156,57 +162,34 @@ def _run_trunk(
     device: str,
 ) -> Iterator[Shard]:
     trunk = cut.trunk.to(device)
-    for batch, rows in batches:
-        images, labels, has_artifact, ids = _unpack(batch, rows)
-        live = trunk(images.to(device))
-        shard = {f"live{i}": tensor.to(getattr(torch, precision)) for i, tensor in enumerate(live)}
-        if not all(torch.isfinite(tensor).all() for tensor in shard.values()):
-            raise DataError(
-                f"The activations at {cut.layer!r} are not finite in {precision} for some of the images {rows[0]} to "
-                f"{rows[-1]}. Check the model's weights and the images, or use precision='float32'."
-            )
-        shard |= {"pooled": pool(live[0], pooling).float(), "labels": labels, "ids": ids}
-        if has_artifact is not None:
-            shard["has_artifact"] = has_artifact
+    for loaded, rows in batches:
+        batch = unpack(loaded, rows)
+        with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes
+            live = trunk(batch.images.to(device))
+            shard = {live_name(i): tensor.to(getattr(torch, precision)) for i, tensor in enumerate(live)}
+            if not all(torch.isfinite(tensor).all() for tensor in shard.values()):
+                advice = ", or use precision='float32'" if precision != "float32" else ""
+                raise DataError(
+                    f"The activations at {cut.layer!r} are not finite in {precision} for some of the images {rows[0]} "
+                    f"to {rows[-1]}. Check the model's weights and the images{advice}."
+                )
+            shard |= {"pooled": pool(live[0], pooling).float(), "labels": batch.labels, "ids": batch.ids}
+        if batch.has_artifact is not None:
+            shard["has_artifact"] = batch.has_artifact
         yield {name: tensor.cpu().contiguous() for name, tensor in shard.items()}
 
 
-def _as_loader(data: Dataset[Any] | DataLoader[Any], batch_size: int) -> DataLoader[Any]:
-    loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size=batch_size)
-    if not hasattr(loader.dataset, "__len__") or not hasattr(loader.dataset, "__getitem__"):
-        raise DataError(f"{type(loader.dataset).__name__} must be a map-style dataset, with a length and an index.")
-    if not isinstance(loader.sampler, SequentialSampler):
-        raise DataError("The loader shuffles or samples; activations are kept in the order of the dataset.")
-    if len(loader.dataset) == 0:
-        raise DataError("There are no images in the dataset.")
-    return loader
+def _check_choice(option: str, value: str, allowed: Any) -> None:
+    names = get_args(allowed)
+    if value not in names:
+        raise OptionError(f"{option} is {value!r}.{nearest(str(value), names)} Allowed: {', '.join(map(repr, names))}.")
 
 
-def _batches(loader: DataLoader[Any], batches: list[list[int]]) -> DataLoader[Any]:
-    return DataLoader(
-        loader.dataset, batch_sampler=batches, num_workers=loader.num_workers, collate_fn=loader.collate_fn
-    )
-
-
-def _unpack(batch: Any, rows: list[int]) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    if isinstance(batch, Example):
-        facts = [torch.as_tensor(fact) for fact in (batch.label, batch.has_artifact, batch.id)]
-        return batch.image, facts[0], facts[1], facts[2]
-    if isinstance(batch, (tuple, list)) and len(batch) in (2, 3):
-        has_artifact = torch.as_tensor(batch[2]).bool() if len(batch) == 3 else None
-        return batch[0], torch.as_tensor(batch[1]), has_artifact, torch.tensor(rows)
-    raise DataError(
-        f"A dataset must yield Example, (image, label) or (image, label, has_artifact); got {type(batch).__name__}."
-    )
-
-
-def _key(
-    model: nn.Module, layer: str, dataset: Any, data_key: str | None, precision: Precision, pooling: Pooling
-) -> str:
-    data = data_key or getattr(dataset, "fingerprint", None)
-    if data is None:
+def _data_key(dataset: Any, given: str | None) -> str:
+    key = given or getattr(dataset, "fingerprint", None)
+    if key is None:
         raise OptionError(
             f"{type(dataset).__name__} does not say which data it holds, so a cache on disk could be reused wrongly. "
             "Pass data_key='...' (a text that changes when the data change), or leave out folder."
         )
-    return fingerprint(_FORMAT, fingerprint_model(model), layer, data, precision, pooling)
+    return str(key)

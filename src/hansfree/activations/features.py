@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hansfree.activations.cache import Activations
 from hansfree.activations.positions import at_every_position, count_positions
 from hansfree.files import folder_written_atomically
-from hansfree.fingerprints import fingerprint
+from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.splitting import Split, exact_forward_mode
 
 Live = tuple[Tensor, ...]
@@ -68,12 +68,13 @@ def compute_features(
     phi = Identity() if at_layer else cut.phi
 
     def stream() -> Iterator[Live]:
-        with torch.no_grad(), exact_forward_mode():
-            for layer, *others in activations.stream():
+        for layer, *others in activations.stream():
+            with torch.no_grad(), exact_forward_mode():  # not around the yield: it would hold for the caller too
                 live = (layer if edit is None else edit(layer), *others)
-                yield (*phi(*live), *_tangents(phi, live, directions))
+                found = (*phi(*live), *_tangents(phi, live, directions))
+            yield found
 
-    arrays = _keep(stream, activations, _name(cut, directions, edit, at_layer))
+    arrays = _keep(stream, activations, _name(phi, directions, edit))
     count = len(arrays) if directions is None else len(arrays) // 2
     positions = count_positions((1, *activations.shape))
     return Features(arrays[:count], arrays[count:], np.asarray(activations.labels), positions)
@@ -98,7 +99,7 @@ def _tangents(phi: nn.Module, live: Live, directions: np.ndarray | None) -> Live
     if directions is None:
         return ()
     each = [
-        torch.func.jvp(lambda *inputs: phi(*inputs), live, spread(torch.from_numpy(direction), live))[1]
+        torch.func.jvp(lambda *inputs: phi(*inputs), live, spread(torch.tensor(direction), live))[1]
         for direction in directions
     ]
     return tuple(torch.stack(tangents, dim=1) for tangents in zip(*each))
@@ -122,7 +123,7 @@ def _write(stream: Iterator[Live], folder: Path, images: int) -> None:
         if not arrays:
             arrays = [
                 np.lib.format.open_memmap(
-                    folder / f"{i:02d}.npy", mode="w+", dtype=np.float32, shape=(images, *part.shape[1:])
+                    folder / f"{i:03d}.npy", mode="w+", dtype=np.float32, shape=(images, *part.shape[1:])
                 )
                 for i, part in enumerate(parts)
             ]
@@ -133,9 +134,7 @@ def _write(stream: Iterator[Live], folder: Path, images: int) -> None:
         array.flush()
 
 
-def _name(cut: Split, directions: np.ndarray | None, edit: nn.Module | None, at_layer: bool) -> str:
-    parts: list[str | np.ndarray] = ["at the layer" if at_layer else ",".join(cut.trainable)]
-    parts.append("" if directions is None else np.asarray(directions))
-    if edit is not None:
-        parts += [repr(edit), *(buffer.numpy() for buffer in edit.state_dict().values())]
-    return fingerprint(*parts)
+def _name(phi: nn.Module, directions: np.ndarray | None, edit: nn.Module | None) -> str:
+    # Phi with its weights: a batch norm behind the layer is not trained, but another model's is another one.
+    parts: list[str | np.ndarray] = [fingerprint_model(phi), "" if edit is None else fingerprint_model(edit)]
+    return fingerprint(*parts, *([] if directions is None else [np.asarray(directions)]))

@@ -1,6 +1,6 @@
 """How activations lie on disk: shards of fixed index ranges, and one memory-mapped table of facts over all of them.
 
-A shard holds, for its images, the live tensors at the layer (``live0`` is the layer's output, the rest are skip
+A shard holds, for its images, the live tensors at the layer (``live000`` is the layer's output, the rest are skip
 connections) and the facts: ``pooled``, ``labels``, ``ids`` and, where known, ``has_artifact``.
 """
 
@@ -35,7 +35,8 @@ def shard_ranges(images: int, batch_size: int) -> list[range]:
 
 def shard_path(home: Path, rows: range) -> Path:
     """Return where the shard of these rows lies."""
-    return home / f"shard-{rows.start:08d}.safetensors"
+    # With the end too: another batch size cuts other ranges, and must not replace shards that are in use.
+    return home / f"shard-{rows.start:08d}-{rows.stop:08d}.safetensors"
 
 
 def is_whole(path: Path, rows: range) -> bool:
@@ -52,18 +53,26 @@ def is_whole(path: Path, rows: range) -> bool:
 
 def gather_shards(parts: Iterable[Shard], ranges: Iterable[range]) -> Iterator[Shard]:
     """Join batches, in order, into one shard per range."""
-    stream = iter(parts)
-    for rows in ranges:
-        batches: list[Shard] = []
-        while sum(len(batch["labels"]) for batch in batches) < len(rows):
-            batches.append(next(stream))
-        yield {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+    lengths = map(len, ranges)
+    missing, batches = next(lengths, 0), list[Shard]()
+    for part in parts:
+        batches.append(part)
+        missing -= len(part["labels"])
+        if missing == 0:
+            shard = {name: torch.cat([batch[name] for batch in batches]) for name in part}
+            missing, batches = next(lengths, 0), []  # first, so that a shard is held once while it is written
+            yield shard
 
 
 def write_shard(path: Path, shard: Shard) -> None:
     """Write a shard atomically."""
     with written_atomically(path) as temporary:
         save_file(shard, temporary)
+
+
+def live_name(index: int) -> str:
+    """Return the name of a live tensor in a shard; by name they are in order, also where there are more than ten."""
+    return f"live{index:03d}"
 
 
 def live_tensors(shard: Shard | Path) -> tuple[Tensor, ...]:

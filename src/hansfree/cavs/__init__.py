@@ -5,14 +5,16 @@ cav.directions_                                          # (k, channels), orthon
 CAV.named("ridge")                                       # -> RidgeCAV
 """
 
-from hansfree.cavs.alignment import CAVQuality, alignment_mean, alignment_sample, cav_auc
+# ruff: noqa: I001 (imported in the paper's order, which is the order of tables)
+
 from hansfree.cavs.base import CAV
+from hansfree.cavs.signal import SignalCAV
+from hansfree.cavs.svm import SVMCAV
+from hansfree.cavs.ridge import RidgeCAV
 from hansfree.cavs.lasso import LassoCAV
 from hansfree.cavs.logistic import LogisticCAV
-from hansfree.cavs.ridge import RidgeCAV
-from hansfree.cavs.signal import SignalCAV
+from hansfree.cavs.alignment import CAVQuality, alignment_mean, alignment_sample, cav_auc
 from hansfree.cavs.storage import load_cavs, save_cavs
-from hansfree.cavs.svm import SVMCAV
 
 __all__ = [
     "CAV",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from typing_extensions import Self
@@ -70,6 +71,10 @@ class Correction(Registered, ABC):
 
     def check(self, cut: Split, activations: Activations) -> None:
         """Raise before any work starts when these activations cannot serve."""
+        if len(activations) == 0 or int(activations.labels.min()) < 0:
+            raise DataError("Fine-tuning needs images with labels of at least 0.")
+        if (largest := int(activations.labels.max())) >= (classes := count_classes(cut, activations)):
+            raise DataError(f"There are labels up to {largest}, but the model has the classes 0 to {classes - 1}.")
 
     def correct(self, model: nn.Module, activations: Activations, *, progress: Progress = silent) -> nn.Module:
         """Return a corrected model of the same class; ``model`` stays as it is."""
@@ -87,8 +92,6 @@ class Correction(Registered, ABC):
         progress: Progress = silent,
     ) -> Iterator[TrainedHead]:
         """Fine-tune one head per strength on the same cache (:func:`hansfree.training.train_heads`)."""
-        if len(activations) == 0 or int(activations.labels.min()) < 0:
-            raise DataError("Fine-tuning needs images with labels of at least 0.")
         self.check(cut, activations)
         features = compute_features(
             cut,
@@ -105,7 +108,8 @@ class Correction(Registered, ABC):
         edit = self.inference_edit(activations)
         if edit is None:
             return corrected
-        return insert_after(corrected, activations.layer, edit)
+        like = next(corrected.parameters())
+        return insert_after(corrected, activations.layer, edit.to(like.device, like.dtype))
 
 
 class CAVCorrection(Correction):
@@ -126,9 +130,17 @@ class CAVCorrection(Correction):
 
     def check(self, cut: Split, activations: Activations) -> None:
         """Refuse a CAV of another layer."""
-        channels = self.cav.directions_.shape[1]
+        super().check(cut, activations)
+        channels = len(self.cav.direction_)  # an error of its own where the CAV is not fitted
         if channels != activations.pooled.shape[1]:
             raise DataError(
                 f"The CAV has {channels} channels, the layer {activations.layer!r} has "
                 f"{activations.pooled.shape[1]}: it was fitted on another layer."
             )
+
+
+def count_classes(cut: Split, activations: Activations) -> int:
+    """Return how many classes the model tells apart, from one image."""
+    cut.eval_mode()
+    with torch.no_grad():
+        return int(cut.head(*cut.phi(*next(activations.stream(batch_size=1)))).shape[1])

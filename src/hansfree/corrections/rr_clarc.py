@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.func import jvp, vjp, vmap
 from hansfree.activations import Activations, Live
 from hansfree.activations.positions import count_positions, random_signs, sum_positions
 from hansfree.cavs import CAV
-from hansfree.corrections.base import CAVCorrection
+from hansfree.corrections.base import CAVCorrection, count_classes
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, Head, HeadBatch
@@ -48,7 +49,7 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
     """
 
     has_strength = True
-    grid = tuple(float(f"{m}e{e}") for e in range(-4, 7) for m in (1, 5))
+    grid = (*(float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)), 1e4)  # 22 strengths
 
     def __init__(
         self,
@@ -67,7 +68,8 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         _check_choice("scale", scale, get_args(Scale))
         if isinstance(target, str):
             _check_choice("target", target, get_args(NamedTarget))
-        if target == "expected" and norm != "squared":
+        self._classes = () if isinstance(target, str) else _as_classes(target)
+        if isinstance(target, str) and target == "expected" and norm != "squared":
             raise OptionError(
                 f"target='expected' is the expectation of squares and goes with norm='squared' only, not {norm!r}. "
                 "Use target='random', 'all', 'logprob' or classes."
@@ -95,8 +97,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         return self.cav.directions_ / count_positions((1, *activations.shape))
 
     def check(self, cut: Split, activations: Activations) -> None:
-        """Refuse a CAV of another layer, or one without size."""
+        """Refuse a class that the model does not have, and a CAV of another layer or without size."""
         super().check(cut, activations)
+        classes = count_classes(cut, activations)
+        if not all(0 <= c < classes for c in self._classes):
+            raise OptionError(f"target is {self.target!r}, but the model has the classes 0 to {classes - 1}.")
         if self.scale == "artifact" and not np.all(self.cav.scale_ > 0):
             raise DataError("The CAV has no size: artifact and clean images score alike along it. Fit it again.")
 
@@ -119,19 +124,16 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
 
     def _outputs(self, logits: Tensor, noise: torch.Generator) -> Tensor:
         """Return the outputs whose derivatives count, ``(n, outputs)``: the paper's ``m . f``, or several such."""
+        if self._classes:
+            return logits[:, list(self._classes)]
         if self.target == "random":
             signs = 2 * torch.randint(0, 2, logits.shape, generator=noise).to(logits) - 1
             return (signs * logits).sum(1, keepdim=True)
-        if self.target == "expected":
-            return logits
         if self.target == "all":
             return logits.sum(1, keepdim=True)
         if self.target == "logprob":
             return logits.log_softmax(1).sum(1, keepdim=True)
-        classes = [self.target] if isinstance(self.target, int) else list(self.target)
-        if not all(isinstance(c, int) and 0 <= c < logits.shape[1] for c in classes):
-            raise OptionError(f"target is {self.target!r}, but the model has the classes 0 to {logits.shape[1] - 1}.")
-        return logits[:, classes]
+        return logits
 
 
 def _derivatives(measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
@@ -166,3 +168,13 @@ def _check_choice(option: str, given: object, allowed: tuple[str, ...]) -> None:
     if given not in allowed:
         hint = nearest(str(given), allowed)
         raise OptionError(f"{option} is {given!r}; allowed are {', '.join(map(repr, allowed))}.{hint}")
+
+
+def _as_classes(target: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        classes = tuple(operator.index(label) for label in (target if isinstance(target, Iterable) else [target]))
+    except TypeError:
+        raise OptionError(f"target is {target!r}; allowed are class numbers and {get_args(NamedTarget)}.") from None
+    if not classes:
+        raise OptionError(f"target is {target!r}, which names no class: nothing would be penalised.")
+    return classes

@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from hansfree.activations import Activations
 from hansfree.cavs import CAV
-from hansfree.corrections.base import Correction
+from hansfree.corrections.base import Correction, count_classes
 from hansfree.datasets.base import Example
 from hansfree.errors import DataError, OptionError
 from hansfree.splitting import Split
@@ -48,7 +48,7 @@ class RRR(Correction, name="rrr"):
         super().__init__(strength=strength, tuning=tuning)
         if norm not in ("squared", "cosine"):
             raise OptionError(f"norm is {norm!r}; allowed are 'squared' and 'cosine'.")
-        if isinstance(target, str) and target != "sum":
+        if target != "sum" and not isinstance(target, int | np.integer):
             raise OptionError(f"target is {target!r}; allowed are 'sum' and a class number.")
         self.images = images
         self.target = target
@@ -64,7 +64,8 @@ class RRR(Correction, name="rrr"):
         return {**super().describe(), "target": str(self.target), "norm": self.norm}
 
     def check(self, cut: Split, activations: Activations) -> None:
-        """Refuse images that are not those of the activations, or that carry no mask."""
+        """Refuse images that are not those of the activations or carry no mask, and a class that does not exist."""
+        super().check(cut, activations)
         if len(self.images) != len(activations):  # type: ignore[arg-type]
             raise DataError(
                 f"RRR got {len(self.images)} images for {len(activations)} activations."  # type: ignore[arg-type]
@@ -72,8 +73,14 @@ class RRR(Correction, name="rrr"):
         first = self.images[0]
         if not isinstance(first, Example):
             raise DataError(f"RRR needs images with masks (Example), got {type(first).__name__}.")
-        if int(first.id) != int(activations.ids[0]):
+        ids = getattr(self.images, "ids", None)
+        if int(first.id) != int(activations.ids[0]) or not (ids is None or np.array_equal(ids, activations.ids)):
             raise DataError("RRR's images are not in the order of the activations.")
+        if not self._may_have_mask(np.arange(len(activations))).any():
+            raise DataError("None of RRR's images carries the artifact: nothing would be penalised.")
+        classes = count_classes(cut, activations)
+        if self.target != "sum" and not 0 <= self.target < classes:
+            raise OptionError(f"target is {self.target!r}, but the model has the classes 0 to {classes - 1}.")
 
     def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits of all images and the penalty of those with a mask."""

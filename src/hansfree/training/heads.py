@@ -6,6 +6,7 @@ stacked and trained in one go; large ones (VGG-16's has 119 million parameters) 
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,8 +49,12 @@ class FineTuning:
             raise OptionError(f"optimizer is {self.optimizer!r}; allowed are 'sgd' and 'adam'.")
         if not self.learning_rate > 0:
             raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
-        if self.epochs < 0 or self.batch_size < 1:
-            raise OptionError(f"epochs={self.epochs}, batch_size={self.batch_size}: at least 0 and 1 are needed.")
+        if self.epochs < 0 or self.batch_size < 1 or self.seed < 0:
+            raise OptionError(
+                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}: at least 0, 1 and 0 are needed."
+            )
+        if self.precision not in ("float32", "bfloat16"):
+            raise OptionError(f"precision is {self.precision!r}; allowed are 'float32' and 'bfloat16'.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,18 +83,24 @@ class Heads:
     """Copies of one head with weights of their own, stacked along a first axis."""
 
     def __init__(self, cut: Split, count: int, device: str) -> None:
-        self.module = cut.head.to(device)
+        self.module = cut.head
         self.count = count
+        trained = cut.head_parameters()
         self.parameters = {
             name: parameter.detach().to(device).expand(count, *parameter.shape).clone().requires_grad_()
-            for name, parameter in cut.head_parameters().items()
+            for name, parameter in trained.items()
         }
+        # Batch norm's statistics and the like are handed over too: the module itself stays where it is.
+        known = {id(parameter) for parameter in trained.values()}
+        tensors = [*cut.head.named_parameters(), *cut.head.named_buffers()]
+        self._fixed = {name: tensor.detach().to(device) for name, tensor in tensors if id(tensor) not in known}
 
     def each(self, function: Callable[..., Any], *per_head: Tensor) -> Any:
         """Return ``function(head, *per_head)`` for every head, stacked along a first axis."""
 
         def call(parameters: dict[str, Tensor], *arguments: Tensor) -> Any:
-            return function(lambda *inputs: functional_call(self.module, parameters, inputs), *arguments)
+            tensors = {**self._fixed, **parameters}
+            return function(lambda *inputs: functional_call(self.module, tensors, inputs), *arguments)
 
         if self.count > 1:
             return vmap(call, randomness="same")(self.parameters, *per_head)
@@ -172,6 +183,7 @@ def _train_group(
     optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer](
         heads.parameters.values(), lr=tuning.learning_rate
     )
+    trunk, phi = (_copy_on(part, tuning.device) for part in (cut.trunk, cut.phi))
     history: list[Sequence[Any]] = []
     step = 0
     for epoch in range(tuning.epochs):
@@ -180,7 +192,7 @@ def _train_group(
             with seeded(tuning.seed, step) as noise, exact_forward_mode(), _precision(tuning):
                 values, tangents = features.rows(rows, tuning.device)
                 labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
-                batch = HeadBatch(values, tangents, labels, rows, noise, cut.trunk, cut.phi)
+                batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi)
 
                 def loss(head: Head, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
                     logits, penalty = objective.forward(head, batch)
@@ -203,6 +215,11 @@ def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarra
     order = np.random.default_rng((tuning.seed, epoch)).permutation(images)
     for start in range(0, images, tuning.batch_size):
         yield order[start : start + tuning.batch_size]
+
+
+def _copy_on(part: nn.Module, device: str) -> nn.Module:
+    """Return the part on the device; what the cache is streamed through stays on the CPU."""
+    return part if torch.device(device).type == "cpu" else copy.deepcopy(part).to(device)
 
 
 def _precision(tuning: FineTuning) -> Any:

@@ -1,0 +1,53 @@
+# `make demo` and `make test` do all set-up by themselves: an own .venv, the installation, the run.
+# Options pass through: make demo ARGS="--artifact lsb", make test ARGS="-k signal".
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# A stamp is newer than pyproject.toml once the installation succeeded; then make has nothing to set up.
+INSTALLED := .venv/.installed
+INSTALLED_DEV := .venv/.installed-dev
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@echo "make demo    train, find, unlearn, prove on embedded images; ends with a table and a report"
+	@echo "make test    the tests"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   how fast, against the paper's own procedure"
+	@echo "make clean   remove the .venv and the caches; runs stay"
+
+demo: $(INSTALLED)
+	$(BIN)/hansfree demo $(ARGS)
+
+test: $(INSTALLED_DEV)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(INSTALLED_DEV)
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m ruff format --check
+	$(BIN)/python -m mypy
+
+bench: $(INSTALLED)
+	$(BIN)/hansfree bench $(ARGS)
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(1) is what to install. The .venv is made anew when a first attempt left it without pip.
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "hansfree needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
+	@echo "Setting up .venv (once; PyTorch is a large download) ..."
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(PIP) install -e '$(1)'
+endef
+
+$(INSTALLED): pyproject.toml
+	$(call install,.)
+	@touch $@
+
+$(INSTALLED_DEV): pyproject.toml
+	$(call install,.[dev])
+	@touch $(INSTALLED) $@

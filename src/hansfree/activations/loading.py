@@ -1,0 +1,98 @@
+"""Images into the cache: each of a dataset's images once, in its order, with what is known about it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+
+from hansfree.datasets.base import Example
+from hansfree.errors import DataError
+
+
+class Batch(NamedTuple):
+    """Some images in a row; ``has_artifact`` is None when the data do not say."""
+
+    images: Tensor
+    labels: Tensor
+    has_artifact: Tensor | None
+    ids: Tensor
+
+
+def as_loader(data: Dataset[Any] | DataLoader[Any], batch_size: int) -> DataLoader[Any]:
+    """Return a loader over the data; one that would not give every image in the dataset's order is refused."""
+    dataset: Any = data.dataset if isinstance(data, DataLoader) else data
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise DataError(f"{type(dataset).__name__} must be a map-style dataset, with a length and an index.")
+    if len(dataset) == 0:
+        raise DataError("There are no images in the dataset.")
+    loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size=batch_size)
+    if loader.batch_sampler is None:
+        raise DataError("The loader has batch_size=None; give it a batch size, and a dataset of single images.")
+    if type(loader.batch_sampler) is not BatchSampler or not isinstance(loader.sampler, SequentialSampler):
+        raise DataError("The loader shuffles or samples; activations are kept in the order of the dataset.")
+    return loader
+
+
+def load_batches(loader: DataLoader[Any], batches: list[list[int]], *, in_process: bool = False) -> DataLoader[Any]:
+    """Return a loader of just these rows that works as the given one does."""
+    workers = 0 if in_process else loader.num_workers
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=batches,
+        num_workers=workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context if workers else None,
+        generator=torch.Generator().manual_seed(0),  # else every pass would draw from the global one
+    )
+
+
+def unpack(batch: Any, rows: list[int]) -> Batch:
+    """Return what a collated batch says about these rows of the dataset."""
+    has_artifact: Any = None
+    ids: Any = torch.tensor(rows)
+    if isinstance(batch, Example):
+        images, labels, has_artifact, _, ids = batch
+    elif isinstance(batch, (tuple, list)) and len(batch) in (2, 3):
+        images, labels = batch[:2]
+        has_artifact = batch[2] if len(batch) == 3 else None
+    else:
+        raise DataError(
+            f"A dataset must yield Example, (image, label) or (image, label, has_artifact); got {type(batch).__name__}."
+        )
+    if not isinstance(images, Tensor):
+        raise DataError(f"The images must be tensors, not {type(images).__name__}.")
+    numbers = _numbers("labels", labels)
+    if numbers.is_floating_point():
+        raise DataError(f"The labels must be whole numbers, one class per image, not {numbers.dtype}.")
+    bits = None if has_artifact is None else _bits(has_artifact)
+    found = Batch(images, numbers, bits, _numbers("ids", ids))
+    for name, tensor in zip(found._fields, found):
+        if tensor is not None and tuple(tensor.shape[: 1 if name == "images" else None]) != (len(rows),):
+            raise DataError(
+                f"For the images {rows[0]} to {rows[-1]} the data give {name} of shape {tuple(tensor.shape)}, not one "
+                f"for each of {len(rows)}."
+            )
+    return found
+
+
+def _numbers(name: str, values: Any) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"The {name} must be numbers, not {values!r:.80}.") from None
+
+
+def _bits(values: Any) -> Tensor:
+    """Return truth values; other numbers than 0 and 1 are something else than a bit, an index for example."""
+    bits = _numbers("has_artifact", values)
+    if bits.dtype != torch.bool and not torch.isin(bits, torch.tensor([0, 1], dtype=bits.dtype)).all():
+        raise DataError(
+            "The third of (image, label, has_artifact) must be true or false, 1 or 0, for each image; "
+            f"got {bits.flatten()[:8].tolist()}."
+        )
+    return bits.bool()

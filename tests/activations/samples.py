@@ -1,0 +1,135 @@
+"""Small models and pictures for the tests of the cache."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import Counter
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from hansfree.datasets import Example
+from hansfree.models import build_model
+
+
+class Pictures(Dataset[Any]):
+    """Random pictures, each the same whenever it is read; ``reads`` counts how often that was, in this process."""
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        size: int = 16,
+        seed: int = 0,
+        kind: Literal["example", "triple", "pair"] = "example",
+        stall_at: int | None = None,
+        fail_at: int | None = None,
+    ) -> None:
+        self.n, self.size, self.seed, self.kind = n, size, seed, kind
+        self.stall_at, self.fail_at = stall_at, fail_at
+        self.reads: Counter[int] = Counter()
+        self.fingerprint = f"Pictures({n}, {size}, {seed}, {kind})"
+
+    def __len__(self) -> int:
+        return self.n
+
+    def image(self, index: int) -> Tensor:
+        generator = torch.Generator().manual_seed(100_000 * self.seed + index)
+        return torch.randn(3, self.size, self.size, generator=generator)
+
+    def __getitem__(self, index: int) -> Any:
+        self.reads[index] += 1
+        if index == self.stall_at:
+            time.sleep(120)  # until the test kills this process
+        if index == self.fail_at:
+            raise OSError("the disk is gone")
+        image, label, has_artifact = self.image(index), index * 7 % 4, index % 3 == 0
+        if self.kind == "pair":
+            return image, label
+        if self.kind == "triple":
+            return image, label, has_artifact
+        mask = torch.zeros(self.size, self.size, dtype=torch.bool)
+        return Example(image, label, has_artifact, mask, 1000 + 2 * index)
+
+
+class Branching(nn.Module):
+    """A network that cannot be traced; a head called ``fc``, and a trunk with an ``fc`` of its own inside."""
+
+    forwards = 0  # of all copies together, in images
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, stride=2)
+        self.inner = nn.ModuleDict({"fc": nn.Linear(6, 6)})
+        self.norm = nn.BatchNorm2d(6)
+        self.fc = nn.Linear(6, 4)
+        self.factor = 1.5
+
+    def forward(self, images: Tensor) -> Tensor:
+        Branching.forwards += len(images)
+        if images.sum() > 1e9:
+            return images
+        maps = self.stem(images) * self.factor
+        gate = self.inner["fc"](maps.mean((2, 3))).sigmoid()
+        return self.fc(self.norm(maps * gate[:, :, None, None]).relu().mean((2, 3)))
+
+
+class ManySkips(nn.Module):
+    """A network with more than ten tensors that run beside the layer, each of them used in another way."""
+
+    def __init__(self, skips: int = 12) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, stride=2)
+        self.sides = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(skips))
+        self.layer = nn.Conv2d(4, 4, 1)
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        stem = self.stem(images)
+        sides = [side(stem) for side in self.sides]
+        total = self.layer(stem).relu()
+        for weight, side in enumerate(sides, start=1):
+            total = total + weight * side
+        return self.fc(total.mean((2, 3)))
+
+
+def demo_net(seed: int = 0) -> nn.Module:
+    """Return the demo network with statistics in its batch norms that do something."""
+    return lively(build_model("demo", classes=4, seed=seed))
+
+
+def lively(model: nn.Module, seed: int = 5) -> nn.Module:
+    """Give every batch norm statistics and weights other than 0 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            with torch.no_grad():
+                module.running_mean.normal_(0, 0.3, generator=generator)
+                module.running_var.uniform_(0.5, 2, generator=generator)
+                module.weight.uniform_(0.5, 1.5, generator=generator)
+                module.bias.normal_(0, 0.3, generator=generator)
+    return model
+
+
+def branching() -> Branching:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return lively(Branching())
+
+
+def hooked(model: nn.Module, module: str, batches: list[Tensor]) -> Tensor:
+    """Return the output of a module for all images, the plain way."""
+    own, outputs = copy.deepcopy(model).eval(), []
+    # Cloned, because an in-place ReLU that follows overwrites it.
+    own.get_submodule(module).register_forward_hook(lambda _m, _a, output: outputs.append(output.clone()))
+    with torch.no_grad():
+        for images in batches:
+            own(images)
+    return torch.cat(outputs)
+
+
+def batches_of(data: Pictures, size: int) -> list[Tensor]:
+    return list(torch.stack([data.image(i) for i in range(len(data))]).split(size))

@@ -1,0 +1,243 @@
+"""A tiny world: images with a patch that leaks into class 0, and small models with every kind of head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jvp
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from hansfree.activations import Activations, collect_activations
+from hansfree.activations.features import spread
+from hansfree.cavs import SignalCAV
+from hansfree.corrections import Correction
+from hansfree.datasets import Example
+from hansfree.splitting import Split, exact_forward_mode, split
+from hansfree.training import HeadBatch
+
+CLASSES = 3
+CHANNELS = 6  # of every model's layer
+
+
+class TinyImages(Dataset[Example]):
+    """Noise, a class told by the colour, and a patch in the corner of no image, of all, or of most of class 0."""
+
+    def __init__(self, count: int = 12, *, artifact: Literal["none", "all", "leaks"] = "leaks", seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.labels = rng.permutation(np.arange(count) % CLASSES)
+        self.ids = 100 + np.arange(count)
+        chosen = (self.labels == 0) & (rng.random(count) < 0.9)
+        self.has_artifact = {"none": np.zeros(count, bool), "all": np.ones(count, bool), "leaks": chosen}[artifact]
+        images = rng.normal(size=(count, 3, 8, 8))
+        images[np.arange(count), self.labels] += 0.4
+        images[self.has_artifact, :, :4, :4] += np.array([2.0, -1.0, 1.5])[:, None, None]
+        self.images = torch.from_numpy(images).float()
+        self.masks = torch.zeros(count, 8, 8, dtype=torch.bool)
+        self.masks[torch.from_numpy(self.has_artifact), :4, :4] = True
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Example:
+        return Example(
+            self.images[index],
+            int(self.labels[index]),
+            bool(self.has_artifact[index]),
+            self.masks[index],
+            int(self.ids[index]),
+        )
+
+
+class ConvHead(nn.Module):
+    """Convolution, batch norm and mean pooling behind a pre-activation layer ``features``, a map of 2 x 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Conv2d(3, CHANNELS, 4, stride=4)
+        self.act = nn.ReLU()
+        self.conv = nn.Conv2d(CHANNELS, 5, 3, padding=1)
+        self.norm = nn.BatchNorm2d(5)
+        self.fc = nn.Linear(5, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = functional.silu(self.norm(self.conv(self.act(self.features(images)))))
+        return self.fc(hidden.mean((2, 3)))
+
+
+class MLPHead(nn.Module):
+    """VGG in small: ReLU in place, max pooling, and fully connected layers with dropout."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, CHANNELS, 3, stride=2, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+        )
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout),
+            nn.Linear(CHANNELS * 4, 8),
+            nn.Tanh(),
+            nn.Dropout(dropout),
+            nn.Linear(8, CLASSES),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classifier(self.features(images).flatten(1))
+
+
+class Tokens(nn.Module):
+    """A vision transformer's last block: layer norms, attention and a class-wise mean over tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, CHANNELS, 4, stride=4)
+        self.embed = nn.Linear(CHANNELS, CHANNELS)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(CHANNELS) for _ in range(3))
+        self.qkv = nn.Linear(CHANNELS, 3 * CHANNELS)
+        self.mlp = nn.Sequential(nn.Linear(CHANNELS, 8), nn.GELU(), nn.Linear(8, CHANNELS))
+        self.fc = nn.Linear(CHANNELS, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.embed(self.patches(images).flatten(2).transpose(1, 2))
+        query, key, value = self.qkv(self.norm1(x)).chunk(3, dim=-1)
+        x = x + (query @ key.transpose(1, 2)).softmax(-1) @ value
+        x = x + self.mlp(self.norm2(x))
+        return self.fc(self.norm3(x).mean(1))
+
+
+class Residual(nn.Module):
+    """A block with a skip connection; its sum has no module of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, CHANNELS, 4, stride=4)
+        self.branch = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
+        self.act = nn.SiLU()
+        self.conv = nn.Conv2d(CHANNELS, 5, 2)
+        self.fc = nn.Linear(5, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        skip = functional.relu(self.stem(images))
+        hidden = self.act(skip + self.branch(skip))
+        return self.fc(functional.relu(self.conv(hidden)).flatten(1))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, a layer, and where a hook finds the layer's output: at a module's output or input."""
+
+    build: Callable[[], nn.Module]
+    layer: str
+    module: str
+    side: Literal["output", "input"] = "output"
+
+    def model(self) -> nn.Module:
+        """Build it with weights of its own and batch norm statistics that are not trivial; in eval mode."""
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            model = self.build()
+            for module in model.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.running_mean.normal_()
+                    module.running_var.uniform_(0.5, 2.0)
+        return model.eval()
+
+
+CASES = {
+    "convolution": Case(ConvHead, "features", "features"),
+    "mlp": Case(MLPHead, "features.0", "features.0"),
+    "tokens": Case(Tokens, "embed", "embed"),
+    "graph node": Case(Residual, "add", "act", "input"),
+    "skip connection": Case(Residual, "branch", "branch"),
+}
+
+
+class GivenCAV(SignalCAV):
+    """A CAV along given rows, for biases of several directions."""
+
+    def __init__(self, rows: Any = None) -> None:
+        self.rows = rows
+
+    def _direction(self, X: Any, has_artifact: Any) -> Any:
+        return np.asarray(self.rows, dtype=float)
+
+
+def fit_cav(activations: Activations, k: int = 1) -> SignalCAV:
+    """Fit on the artifact bit; ``k > 1`` directions are any that the artifact has a part in.
+
+    With the signal-CAV's own direction among them, all others would have no size.
+    """
+    rows = np.random.default_rng(5).normal(size=(k, activations.pooled.shape[1]))
+    cav = SignalCAV() if k == 1 else GivenCAV(rows)
+    return cav.fit(activations.pooled, activations.has_artifact)
+
+
+def collect(case: Case, model: nn.Module, data: Dataset[Any]) -> Activations:
+    return collect_activations(model, case.layer, data)
+
+
+def in_double(model: nn.Module, case: Case) -> Split:
+    """Cut the model in float64, where a formula can be compared to ten digits."""
+    return split(model.double(), case.layer)
+
+
+def batch_of(cut: Split, method: Correction, activations: Activations, data: TinyImages) -> HeadBatch:
+    """Make a batch of all images in float64, tangents by the derivative of phi itself."""
+    live = cut.trunk(data.images.double())
+    to_start = (lambda *inputs: inputs) if method.at_layer else (lambda *inputs: cut.phi(*inputs))
+    directions = method.directions(activations)
+    tangents: tuple[Tensor, ...] = ()
+    if directions is not None:
+        with exact_forward_mode():
+            each = [jvp(to_start, live, spread(torch.from_numpy(row), live))[1] for row in directions]
+        tangents = tuple(torch.stack(parts) for parts in zip(*each))
+    return HeadBatch(
+        values=tuple(part.detach() for part in to_start(*live)),
+        tangents=tuple(part.detach() for part in tangents),
+        labels=torch.from_numpy(data.labels),
+        rows=np.arange(len(data)),
+        noise=torch.Generator().manual_seed(0),
+        trunk=cut.trunk,
+        phi=cut.phi,
+    )
+
+
+def value_and_gradients(
+    cut: Split, method: Correction, batch: HeadBatch
+) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
+    """Return the logits, the penalty per image, and the gradient of its mean by every parameter of the head."""
+    parameters = cut.head_parameters()
+    with exact_forward_mode():
+        logits, penalty = method.forward(lambda *inputs: functional_call(cut.head, parameters, inputs), batch)
+    assert penalty is not None
+    return logits.detach(), penalty.detach(), gradients(penalty.mean(), parameters)
+
+
+def gradients(loss: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the gradient by each parameter; zero where the loss does not depend on it."""
+    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(parameter) if gradient is None else gradient
+        for (name, parameter), gradient in zip(parameters.items(), found)
+    }
+
+
+def snapshot(model: nn.Module) -> list[object]:
+    """Return everything about a model that a correction must not change."""
+    facts: list[object] = [
+        (name, tensor.detach().clone().numpy().tobytes(), tensor.requires_grad, tensor.grad is None)
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]
+    ]
+    for name, module in model.named_modules():
+        facts.append((name, type(module), module.training, count_hooks(module), getattr(module, "inplace", None)))
+    return facts
+
+
+def count_hooks(module: nn.Module) -> int:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return sum(map(len, hooks))

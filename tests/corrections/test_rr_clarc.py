@@ -1,0 +1,334 @@
+"""The penalty of RR-ClArC, value and gradient, against the paper's double backward through the whole model."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from hansfree.activations import Activations
+from hansfree.corrections import RRClArC, rr_clarc
+from hansfree.errors import DataError, OptionError
+from hansfree.splitting import Split
+from hansfree.training import FineTuning
+from tests.corrections.examples import (
+    CASES,
+    CLASSES,
+    Case,
+    MLPHead,
+    TinyImages,
+    batch_of,
+    collect,
+    fit_cav,
+    gradients,
+    in_double,
+    value_and_gradients,
+)
+from tests.corrections.reference import along, gradient_at_layer, rr_loss, squared_cosine
+
+EXACT = {"rtol": 1e-9, "atol": 1e-11}
+SIGNS = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=CLASSES)), dtype=torch.float64)
+ONE_HOT = torch.eye(CLASSES, dtype=torch.float64)
+DATA = TinyImages(6)
+CASE = CASES["convolution"]
+
+
+class Bench:
+    """One model in float64 with the method's view and the reference's view of it."""
+
+    def __init__(self, case: Case, k: int = 1) -> None:
+        self.case = case
+        self.activations: Activations = collect(case, case.model(), DATA)
+        self.cav = fit_cav(self.activations, k)
+        self.model: nn.Module = case.model().double()
+        self.cut: Split = in_double(case.model(), case)
+        self.images = DATA.images.double()
+
+    def ours(self, **options: Any) -> tuple[Tensor, Tensor, Any]:
+        method = RRClArC(self.cav, **options)
+        return value_and_gradients(self.cut, method, batch_of(self.cut, method, self.activations, DATA))
+
+    def directions(self) -> list[Tensor]:
+        return [torch.from_numpy(h * s) for h, s in zip(self.cav.directions_, self.cav.scale_)]
+
+    def check(self, ours: tuple[Tensor, Tensor, Any], expected: Tensor) -> None:
+        """Compare logits, penalty per image, and the gradient of its mean by every parameter of the head."""
+        logits, penalty, slopes = ours
+        torch.testing.assert_close(logits, self.model(self.images).detach(), **EXACT)
+        assert (expected > 0).any(), "a penalty of zero would prove nothing"
+        torch.testing.assert_close(penalty, expected.detach(), **EXACT)
+        parameters = {name: self.model.get_parameter(name) for name in self.cut.trainable}
+        torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def bench(request: pytest.FixtureRequest) -> Bench:
+    return Bench(CASES[request.param])
+
+
+def test_all_ones(bench: Bench) -> None:
+    (h,) = bench.directions()
+    bench.check(bench.ours(target="all"), rr_loss(bench.model, bench.case, bench.images, torch.ones(3).double(), h))
+
+
+def test_one_class(bench: Bench) -> None:
+    (h,) = bench.directions()
+    bench.check(bench.ours(target=1), rr_loss(bench.model, bench.case, bench.images, ONE_HOT[1], h))
+
+
+def test_several_classes_are_a_sum_of_squares(bench: Bench) -> None:
+    (h,) = bench.directions()
+    expected = sum(rr_loss(bench.model, bench.case, bench.images, ONE_HOT[c], h) for c in (0, 2))
+    bench.check(bench.ours(target=[0, 2]), expected)
+
+
+def test_expected_is_the_mean_over_all_signs(bench: Bench) -> None:
+    (h,) = bench.directions()
+    each = [rr_loss(bench.model, bench.case, bench.images, m, h) for m in SIGNS]
+    bench.check(bench.ours(), torch.stack(each).mean(0))
+
+
+def test_several_directions_add_up() -> None:
+    bench = Bench(CASE, k=2)
+    assert len(bench.directions()) == 2
+    each = [rr_loss(bench.model, CASE, bench.images, m, h) for m in SIGNS for h in bench.directions()]
+    bench.check(bench.ours(), 2 * torch.stack(each).mean(0))
+
+
+def test_random_signs_are_drawn_per_image_and_average_to_the_expected() -> None:
+    bench = Bench(CASE)
+    (h,) = bench.directions()
+    many = TinyImages(4000)
+    many.images = bench.images[:1].float().expand(4000, -1, -1, -1)
+    method = RRClArC(bench.cav, target="random")
+    _, drawn, _ = value_and_gradients(bench.cut, method, batch_of(bench.cut, method, bench.activations, many))
+    possible = torch.stack([rr_loss(bench.model, CASE, bench.images[:1], m, h) for m in SIGNS]).detach()
+    assert ((drawn[:, None] - possible.T).abs().amin(1) < 1e-9 * possible.max()).all()
+    shares = [(drawn - value).abs().lt(1e-9 * possible.max()).double().mean().item() for value in possible.unique()]
+    assert min(shares) > 0.1, "some sign vectors are never drawn"
+    standard_error = drawn.std() / len(drawn) ** 0.5
+    assert abs(drawn.mean() - possible.mean()) < 3 * standard_error
+
+
+def test_absolute(bench: Bench) -> None:
+    (h,) = bench.directions()
+    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, lambda logits: logits[:, 2])
+    bench.check(bench.ours(target=2, norm="absolute"), along(gradient, h).sum(1).abs())
+
+
+@pytest.mark.parametrize("target", [0, "all", "logprob"])
+def test_cosine(bench: Bench, target: Any) -> None:
+    (h,) = bench.directions()
+    measured = {
+        0: lambda logits: logits[:, 0],
+        "all": lambda logits: logits.sum(1),
+        "logprob": lambda logits: logits.log_softmax(1).sum(1),
+    }[target]
+    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, measured)
+    bench.check(bench.ours(target=target, norm="cosine"), squared_cosine(gradient, h))
+
+
+def test_cosine_of_several_classes_and_directions_adds_up() -> None:
+    bench = Bench(CASE, k=2)
+    expected = torch.zeros(len(DATA), dtype=torch.float64)
+    for label in (0, 1):
+        _, gradient = gradient_at_layer(bench.model, CASE, bench.images, lambda logits, c=label: logits[:, c])
+        for h in bench.directions():
+            expected = expected + squared_cosine(gradient, h)
+    bench.check(bench.ours(target=[0, 1], norm="cosine"), expected)
+
+
+def test_cosine_of_a_gradient_that_is_zero_is_zero_and_trains_nothing() -> None:
+    bench = Bench(CASE)
+    with torch.no_grad():
+        bench.cut.head.get_parameter("fc.weight").zero_()
+    _, penalty, slopes = bench.ours(target=0, norm="cosine")
+    assert torch.equal(penalty, torch.zeros_like(penalty))
+    assert all(torch.isfinite(slope).all() for slope in slopes.values())
+
+
+def test_log_probabilities_keep_the_graph_through_the_probabilities(bench: Bench) -> None:
+    (h,) = bench.directions()
+    _, gradient = gradient_at_layer(
+        bench.model, bench.case, bench.images, lambda logits: logits.log_softmax(1).sum(1)
+    )
+    bench.check(bench.ours(target="logprob"), along(gradient, h).sum(1) ** 2)
+
+
+@pytest.mark.parametrize("name", ["convolution", "tokens", "skip connection"])
+def test_each_position_by_itself_in_expectation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Average over every pattern of signs that the four positions can have."""
+    bench = Bench(CASES[name], k=2)
+    patterns = list(itertools.product([-1.0, 1.0], repeat=4))
+    shape = (1, 4, 1) if name == "tokens" else (1, 1, 2, 2)
+    results = []
+    for pattern in patterns:
+        signs = torch.tensor(pattern, dtype=torch.float64).reshape(shape)
+        monkeypatch.setattr(rr_clarc, "random_signs", lambda _a, _g, signs=signs: signs)
+        results.append(bench.ours(target=1, positions="each"))
+    mean = torch.stack([penalty for _, penalty, _ in results]).mean(0)
+    slopes = {key: torch.stack([each[key] for _, _, each in results]).mean(0) for key in results[0][2]}
+    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, lambda logits: logits[:, 1])
+    expected = sum((along(gradient, h) ** 2).sum(1) for h in bench.directions())
+    bench.check((results[0][0], mean, slopes), expected)
+
+
+def test_each_position_draws_signs_of_its_own() -> None:
+    bench = Bench(CASE)
+    (h,) = bench.directions()
+    many = TinyImages(4000)
+    many.images = bench.images[:1].float().expand(4000, -1, -1, -1)
+    method = RRClArC(bench.cav, positions="each", target=1)
+    _, drawn, _ = value_and_gradients(bench.cut, method, batch_of(bench.cut, method, bench.activations, many))
+    _, gradient = gradient_at_layer(bench.model, CASE, bench.images[:1], lambda logits: logits[:, 1])
+    expected = (along(gradient, h) ** 2).sum().item()
+    assert abs(drawn.mean() - expected) < 3 * drawn.std() / len(drawn) ** 0.5
+    assert drawn.std() > 0
+
+
+@pytest.mark.parametrize("positions", ["sum", "each"])
+def test_the_papers_scale_is_a_unit_direction_and_a_mean_over_positions(positions: Any) -> None:
+    bench = Bench(CASE)
+    _, ours, slopes = bench.ours(positions=positions)
+    _, papers, paper_slopes = bench.ours(positions=positions, scale="paper")
+    factor = (4 * bench.cav.scale_[0]) ** 2
+    torch.testing.assert_close(ours, factor * papers, **EXACT)
+    torch.testing.assert_close(slopes, {key: factor * slope for key, slope in paper_slopes.items()}, **EXACT)
+
+
+def test_cosine_has_no_scale() -> None:
+    bench = Bench(CASE)
+    _, ours, _ = bench.ours(norm="cosine", target=0)
+    _, papers, _ = bench.ours(norm="cosine", target=0, scale="paper")
+    torch.testing.assert_close(ours, papers, **EXACT)
+
+
+DROPOUT = Case(lambda: MLPHead(dropout=0.5), "features.0", "features.0")
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_value_and_derivative_share_the_dropout_mask(k: int) -> None:
+    """One mask for the logits, all classes and all directions, as in a double backward through the whole model."""
+    bench = Bench(DROPOUT, k)
+    bench.cut.train_mode()
+    bench.model.classifier.train()
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        logits, penalty, slopes = bench.ours()
+        torch.manual_seed(1)
+        torch.testing.assert_close(logits, bench.model(bench.images).detach(), **EXACT)
+        expected = torch.zeros(len(DATA), dtype=torch.float64)
+        for m, h in itertools.product(ONE_HOT, bench.directions()):
+            torch.manual_seed(1)
+            expected = expected + rr_loss(bench.model, DROPOUT, bench.images, m, h)
+    torch.testing.assert_close(penalty, expected.detach(), **EXACT)
+    parameters = {name: bench.model.get_parameter(name) for name in bench.cut.trainable}
+    torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
+
+
+def test_the_cosine_shares_the_dropout_mask_too() -> None:
+    bench = Bench(DROPOUT)
+    bench.cut.train_mode()
+    bench.model.classifier.train()
+    (h,) = bench.directions()
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        logits, penalty, _ = bench.ours(norm="cosine", target=0)
+        torch.manual_seed(1)
+        expected, gradient = gradient_at_layer(bench.model, DROPOUT, bench.images, lambda logits: logits[:, 0])
+    torch.testing.assert_close(logits, expected.detach(), **EXACT)
+    torch.testing.assert_close(penalty, squared_cosine(gradient, h).detach(), **EXACT)
+
+
+@settings(max_examples=20, deadline=None)
+@given(shift=st.floats(-50, 50), target=st.sampled_from(["expected", "all", 1, "logprob"]))
+def test_the_penalty_does_not_see_a_shift_of_the_logits(shift: float, target: Any) -> None:
+    bench = _shared_bench()
+    _, before, _ = bench.ours(target=target)
+    bias = bench.cut.head.get_parameter("fc.bias")
+    with torch.no_grad():
+        original = bias.clone()
+        bias += shift
+    try:
+        _, after, _ = bench.ours(target=target)
+    finally:
+        with torch.no_grad():
+            bias.copy_(original)
+    torch.testing.assert_close(before, after, rtol=1e-8, atol=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    size=st.floats(0.1, 10),
+    sign=st.sampled_from([-1, 1]),
+    options=st.sampled_from([{}, {"target": "all", "norm": "absolute"}, {"target": 0, "norm": "cosine"}]),
+)
+def test_the_sign_of_a_direction_does_not_matter_and_its_size_does(
+    size: float, sign: int, options: dict[str, Any]
+) -> None:
+    bench = copy.copy(_shared_bench())
+    _, before, _ = bench.ours(**options)
+    bench.cav = copy.copy(bench.cav)
+    bench.cav.directions_ = sign * bench.cav.directions_
+    bench.cav.scale_ = size * bench.cav.scale_
+    _, after, _ = bench.ours(**options)
+    factor = {"squared": size**2, "absolute": size, "cosine": 1.0}[options.get("norm", "squared")]
+    torch.testing.assert_close(after, factor * before, rtol=1e-8, atol=1e-10)
+
+
+@functools.cache
+def _shared_bench() -> Bench:
+    return Bench(CASE)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"norm": "squarred"}, "Did you mean 'squared'"),
+        ({"target": "randm"}, "Did you mean 'random'"),
+        ({"positions": "every"}, "'sum', 'each'"),
+        ({"scale": "papers"}, "Did you mean 'paper'"),
+        ({"norm": "cosine"}, "goes with norm='squared' only"),
+        ({"norm": "absolute"}, "goes with norm='squared' only"),
+        ({"norm": "absolute", "target": 0, "positions": "each"}, "goes with norm='squared' only"),
+        ({"target": []}, "names no class"),
+        ({"target": [0, "1"]}, "target"),
+        ({"target": 1.5}, "target"),
+        ({"strength": -1.0}, "at least 0"),
+        ({"strength": float("nan")}, "at least 0"),
+        ({"strength": float("inf")}, "at least 0"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        RRClArC(_shared_bench().cav, **options)
+
+
+@pytest.mark.parametrize("target", [3, -1, [0, 7]])
+def test_a_class_that_the_model_does_not_have_is_refused_before_training(target: Any) -> None:
+    bench, model = _shared_bench(), CASE.model()
+    method = RRClArC(bench.cav, target=target, tuning=FineTuning(epochs=0))
+    with pytest.raises(OptionError, match="classes 0 to 2"):
+        method.correct(model, bench.activations)
+
+
+@pytest.mark.parametrize("target", [np.int64(1), np.array([1]), (1,), range(1, 2)])
+def test_classes_may_come_from_numpy(target: Any) -> None:
+    bench = _shared_bench()
+    torch.testing.assert_close(bench.ours(target=target)[1], bench.ours(target=1)[1], **EXACT)
+
+
+def test_a_cav_without_size_is_refused() -> None:
+    bench = _shared_bench()
+    cav = fit_cav(bench.activations)
+    cav.scale_ = np.zeros(1)
+    with pytest.raises(DataError, match="no size"):
+        RRClArC(cav).correct(CASE.model(), bench.activations)
