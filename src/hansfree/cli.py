@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from hansfree.bench import Ratio
     from hansfree.progress import Progress
     from hansfree.results import Row
 
@@ -79,13 +80,39 @@ def layers(
     from hansfree.models import ARCHITECTURES, build_model
     from hansfree.splitting.layers import list_layers
 
-    table = Table("layer", "kind", "output", "parameters after", "usable", box=None)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("layer", no_wrap=True)  # it is there to be copied
+    for column in ("kind", "output", "parameters after", "usable"):
+        table.add_column(column)
     for layer in list_layers(build_model(model, classes=1000).eval(), torch.zeros(1, 3, size, size)):
-        mark = " (the paper's)" if layer.name == ARCHITECTURES[model].layer else ""
         shape = "" if layer.shape is None else " x ".join(map(str, layer.shape))
         usable = "yes" if layer.usable else f"no: {layer.calls} calls" if layer.calls > 1 else "no"
-        table.add_row(layer.name + mark, layer.kind, shape, f"{layer.parameters_after:,}", usable)
+        usable = "default" if layer.name == ARCHITECTURES[model].layer else usable
+        table.add_row(layer.name, layer.kind, shape, f"{layer.parameters_after:,}", usable)
     console.print(table)
+
+
+@app.command()
+def bench(
+    model: Annotated[
+        list[str] | None, typer.Option(help="Once per model. [default: resnet18, efficientnet_b0 and vgg16]")
+    ] = None,
+    images: Annotated[int, typer.Option(help="Training images; a multiple of the batch.")] = 256,
+    batch: Annotated[int, typer.Option(help="Images in a batch, on all sides.")] = 64,
+    size: Annotated[int, typer.Option(min=32, help="Image size in pixels.")] = 224,
+    repeats: Annotated[int, typer.Option(help="Turns; the median of their ratios counts.")] = 3,
+    out: Annotated[Path, typer.Option(help="File for the ratios.")] = Path("bench.json"),
+) -> None:
+    """Measure how fast: our path against one forward pass and against the paper's own procedure."""
+    from hansfree.bench import Bench, write_ratios
+
+    models = tuple(model) if model else Bench.models
+    plan = Bench(models=models, images=images, batch=batch, size=size, repeats=repeats)
+    with _progress_bars() as progress:
+        ratios, about = plan.run(progress=progress)
+    write_ratios(out, ratios, about)
+    _show_ratios(ratios, about)
+    console.print(f"ratios: {out}", soft_wrap=True)
 
 
 def main() -> None:
@@ -98,9 +125,10 @@ def main() -> None:
     except HansfreeError as error:
         errors.print(f"Error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        errors.print("Stopped. The same command goes on from here.")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # what typer makes of Ctrl-C, without a word
+            errors.print("Stopped. The same command goes on from here.")
+        raise
 
 
 @contextmanager
@@ -148,3 +176,28 @@ def _strength(found: list[Row | None]) -> str:
     if chosen is None:
         return "none"
     return "" if chosen.strength is None else f"{chosen.strength:g}"
+
+
+def _show_ratios(ratios: list[Ratio], about: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"ratios of times: median of {about['repeats']} turns", box=None, pad_edge=False)
+    table.add_column("model", no_wrap=True)
+    for column in ("ratio", "median", "lowest", "highest"):
+        table.add_column(column, justify="left" if column == "ratio" else "right")
+    for ratio in ratios:
+        name, _, kind = ratio.name.partition(".")
+        table.add_row(name, kind, *(f"{value:.3g}" for value in (ratio.value, ratio.low, ratio.high)))
+    console.print(table)
+    for name, facts in about["models"].items():
+        ours = (
+            "ours was run in full"
+            if facts["our_strengths_timed"] == facts["strengths"]
+            else f"ours is multiplied up from {facts['our_epochs_timed']} epochs of one strength per turn"
+        )
+        console.print(
+            f"{name}: {facts['strengths']} strengths x {facts['epochs']} epochs on {facts['images']} images; {ours}; "
+            f"the paper's {facts['paper_steps']} steps are multiplied up from {facts['paper_steps_timed']}.",
+            soft_wrap=True,
+            highlight=False,
+        )

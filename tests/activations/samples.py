@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from hansfree.datasets import Example
-from hansfree.models import build_model
 
 
 class Pictures(Dataset[Any]):
@@ -55,6 +54,23 @@ class Pictures(Dataset[Any]):
         return Example(image, label, has_artifact, mask, 1000 + 2 * index)
 
 
+class SmallNet(nn.Module):
+    """Four strided convolutions, mean pooling and a linear head: phi after the last batch norm is easy to write out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs, outputs in ((3, 8), (8, 16), (16, 16), (16, 16)):
+            layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False)]
+            layers += [nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        self.features = nn.Sequential(*layers)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(16, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classifier(self.pool(self.features(images)).flatten(1))
+
+
 class Branching(nn.Module):
     """A network that cannot be traced; a head called ``fc``, and a trunk with an ``fc`` of its own inside."""
 
@@ -78,7 +94,7 @@ class Branching(nn.Module):
 
 
 class ManySkips(nn.Module):
-    """A network with more than ten tensors that run beside the layer, each of them used in another way."""
+    """A network with more than ten tensors that run beside the layer, each of them with another weight."""
 
     def __init__(self, skips: int = 12) -> None:
         super().__init__()
@@ -91,14 +107,16 @@ class ManySkips(nn.Module):
         stem = self.stem(images)
         sides = [side(stem) for side in self.sides]
         total = self.layer(stem).relu()
-        for weight, side in enumerate(sides, start=1):
-            total = total + weight * side
+        for side in sides:
+            total = (total + side) / 2
         return self.fc(total.mean((2, 3)))
 
 
-def demo_net(seed: int = 0) -> nn.Module:
-    """Return the demo network with statistics in its batch norms that do something."""
-    return lively(build_model("demo", classes=4, seed=seed))
+def small_net() -> nn.Module:
+    """Return the same network whenever it is called, in every process."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return lively(SmallNet())
 
 
 def lively(model: nn.Module, seed: int = 5) -> nn.Module:
@@ -112,6 +130,12 @@ def lively(model: nn.Module, seed: int = 5) -> nn.Module:
                 module.weight.uniform_(0.5, 1.5, generator=generator)
                 module.bias.normal_(0, 0.3, generator=generator)
     return model
+
+
+def many_skips() -> ManySkips:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return ManySkips()
 
 
 def branching() -> Branching:

@@ -16,7 +16,7 @@ from torch import nn
 from hansfree.activations import Activations, collect_activations, cut_again
 from hansfree.errors import CacheError, DataError, LayerNotFoundError, OptionError
 from hansfree.models import build_model
-from tests.activations.samples import ManySkips, Pictures, batches_of, branching, demo_net, hooked, lively
+from tests.activations.samples import Pictures, batches_of, branching, hooked, lively, many_skips, small_net
 
 LAYER = "features.4"  # maps of 4 x 4 at 16 px
 
@@ -31,7 +31,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 
 
 def test_values_are_the_models_own(folder: Path | None) -> None:
-    model, data = demo_net(), Pictures(70)
+    model, data = small_net(), Pictures(70)
     activations = collect_activations(model, LAYER, data, folder=folder, batch_size=16)
     expected = hooked(model, LAYER, batches_of(data, 16))
     (got,) = live(activations, batch_size=13)
@@ -44,7 +44,7 @@ def test_values_are_the_models_own(folder: Path | None) -> None:
 
 def test_facts_keep_the_order_of_the_dataset(folder: Path | None) -> None:
     data = Pictures(300)
-    activations = collect_activations(demo_net(), LAYER, data, folder=folder, batch_size=32)
+    activations = collect_activations(small_net(), LAYER, data, folder=folder, batch_size=32)
     rows = np.arange(300)
     assert len(activations) == 300
     assert np.array_equal(activations.labels, rows * 7 % 4)
@@ -56,12 +56,12 @@ def test_facts_keep_the_order_of_the_dataset(folder: Path | None) -> None:
 
 def test_every_image_is_read_once(folder: Path | None) -> None:
     data = Pictures(300)
-    collect_activations(demo_net(), LAYER, data, folder=folder, batch_size=32)
+    collect_activations(small_net(), LAYER, data, folder=folder, batch_size=32)
     assert data.reads == Counter({0: 2} | dict.fromkeys(range(1, 300), 1))  # the first also checks the cut
 
 
 def test_disk_is_memory(tmp_path: Path) -> None:
-    model, data = demo_net(), Pictures(300)
+    model, data = small_net(), Pictures(300)
     memory = collect_activations(model, LAYER, data, batch_size=32)
     disk = collect_activations(model, LAYER, data, batch_size=32, folder=tmp_path)
     assert len(disk.shards) == 2
@@ -74,7 +74,7 @@ def test_disk_is_memory(tmp_path: Path) -> None:
 
 
 def test_half_precision_is_close_and_half_as_large(tmp_path: Path) -> None:
-    model, data = demo_net(), Pictures(64)
+    model, data = small_net(), Pictures(64)
     full = collect_activations(model, LAYER, data, folder=tmp_path)
     half = collect_activations(model, LAYER, data, folder=tmp_path, precision="float16")
     (a,), (b,) = live(full), live(half)
@@ -100,8 +100,7 @@ def test_skip_connections_are_kept(folder: Path | None) -> None:
 
 
 def test_more_than_ten_live_tensors_keep_their_order(folder: Path | None) -> None:
-    torch.manual_seed(0)
-    model, data = ManySkips(), Pictures(5)
+    model, data = many_skips(), Pictures(5)
     activations = collect_activations(model, "layer", data, folder=folder)
     cut = cut_again(model, activations)
     tensors = live(activations)
@@ -126,7 +125,7 @@ def test_a_model_that_cannot_be_traced_is_cut_by_hooks(folder: Path | None, capl
 
 
 def test_tensors_of_the_stream_can_be_differentiated(folder: Path | None) -> None:
-    activations = collect_activations(demo_net(), LAYER, Pictures(4), folder=folder)
+    activations = collect_activations(small_net(), LAYER, Pictures(4), folder=folder)
     (batch,) = next(activations.stream())
     (batch.requires_grad_() ** 2).sum().backward()
     assert batch.grad is not None
@@ -138,11 +137,11 @@ def state_of(model: nn.Module) -> tuple[Any, ...]:
     return tensors, modules, [p.requires_grad for p in model.parameters()], [p.grad for p in model.parameters()]
 
 
-@pytest.mark.parametrize("make", [demo_net, branching])
+@pytest.mark.parametrize("make", [small_net, branching])
 @pytest.mark.parametrize("fail_at", [None, 9])
 def test_model_is_unchanged(make: Any, fail_at: int | None, folder: Path | None) -> None:
     model = make().train()
-    model.fc_is_frozen = next(model.parameters()).requires_grad_(False) is None
+    next(model.parameters()).requires_grad_(False)
     before, rng = state_of(model), torch.get_rng_state()
     layer = "stem" if make is branching else LAYER
     if fail_at is None:
@@ -157,7 +156,7 @@ def test_model_is_unchanged(make: Any, fail_at: int | None, folder: Path | None)
 
 
 def test_weights_that_are_not_finite_are_refused(folder: Path | None) -> None:
-    model = demo_net()
+    model = small_net()
     with torch.no_grad():
         model.get_parameter("features.3.weight")[0, 0, 0, 0] = torch.nan
     with pytest.raises(DataError, match=r"at 'features.4' are not finite in float32 .* images 0 to 3") as caught:
@@ -166,7 +165,7 @@ def test_weights_that_are_not_finite_are_refused(folder: Path | None) -> None:
 
 
 def test_overflow_of_half_precision_is_refused(tmp_path: Path) -> None:
-    model = demo_net()
+    model = small_net()
     with torch.no_grad():
         model.get_parameter("features.4.weight").mul_(1e6)
     collect_activations(model, LAYER, Pictures(4))
@@ -185,14 +184,14 @@ def test_overflow_of_half_precision_is_refused(tmp_path: Path) -> None:
 def test_unknown_choices_are_refused(options: dict[str, Any], sentence: str) -> None:
     data = Pictures(4)
     with pytest.raises(OptionError) as caught:
-        collect_activations(demo_net(), LAYER, data, **options)
+        collect_activations(small_net(), LAYER, data, **options)
     assert str(caught.value) == sentence
     assert not data.reads
 
 
 def test_unknown_layer_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(LayerNotFoundError, match=r"Did you mean 'features\.4'"):
-        collect_activations(demo_net(), "feature.4", Pictures(4), folder=tmp_path)
+        collect_activations(small_net(), "feature.4", Pictures(4), folder=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -205,12 +204,12 @@ def test_progress_reaches_its_end() -> None:
             yield step
             done.append(label)
 
-    collect_activations(demo_net(), LAYER, Pictures(40), batch_size=16, progress=progress)
+    collect_activations(small_net(), LAYER, Pictures(40), batch_size=16, progress=progress)
     assert told == [(3, "activations at features.4")]
     assert len(done) == 3
 
 
-@pytest.mark.parametrize(("make", "layer", "head"), [(demo_net, LAYER, "classifier"), (branching, "stem", "fc")])
+@pytest.mark.parametrize(("make", "layer", "head"), [(small_net, LAYER, "classifier"), (branching, "stem", "fc")])
 def test_cut_again_accepts_another_head(make: Any, layer: str, head: str) -> None:
     model = make()
     activations = collect_activations(model, layer, Pictures(4))
@@ -224,8 +223,8 @@ def test_cut_again_accepts_another_head(make: Any, layer: str, head: str) -> Non
 @pytest.mark.parametrize(
     ("make", "layer", "changed"),
     [
-        (demo_net, LAYER, "features.0.weight"),
-        (demo_net, LAYER, "features.4.running_mean"),
+        (small_net, LAYER, "features.0.weight"),
+        (small_net, LAYER, "features.4.running_mean"),
         (branching, "norm", "stem.bias"),
         (branching, "norm", "inner.fc.weight"),  # ends like "fc.weight", which is trained
     ],

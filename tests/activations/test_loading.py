@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from hansfree.activations import collect_activations
 from hansfree.errors import DataError
-from tests.activations.samples import Pictures, demo_net
+from tests.activations.samples import Pictures, small_net
 
 LAYER = "features.4"
 
@@ -20,7 +20,7 @@ LAYER = "features.4"
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_gives_what_its_dataset_gives(workers: int) -> None:
     data = Pictures(20)
-    model = demo_net()
+    model = small_net()
     direct = collect_activations(model, LAYER, data, batch_size=8)
     loader = DataLoader(data, batch_size=8, num_workers=workers, drop_last=True)  # all the same, every image
     loaded = collect_activations(model, LAYER, loader)
@@ -34,12 +34,12 @@ def test_the_loaders_own_collate_is_used() -> None:
         return torch.stack(images), [label + 10 for label in labels]
 
     loader = DataLoader(Pictures(6, kind="pair"), batch_size=4, collate_fn=collate)
-    assert collect_activations(demo_net(), LAYER, loader).labels.min() >= 10
+    assert collect_activations(small_net(), LAYER, loader).labels.min() >= 10
 
 
 @pytest.mark.parametrize("kind", ["pair", "triple"])
 def test_plain_tuples(kind: Any) -> None:
-    activations = collect_activations(demo_net(), LAYER, Pictures(7, kind=kind), batch_size=4)
+    activations = collect_activations(small_net(), LAYER, Pictures(7, kind=kind), batch_size=4)
     assert activations.labels.tolist() == [0, 3, 2, 1, 0, 3, 2]
     assert activations.ids.tolist() == list(range(7))
     if kind == "pair":
@@ -57,7 +57,7 @@ def test_loading_is_not_in_inference_mode() -> None:
             return self.kept
 
     data = Keeping(4)
-    collect_activations(demo_net(), LAYER, data)
+    collect_activations(small_net(), LAYER, data)
     assert not data.kept.is_inference()
 
 
@@ -77,20 +77,20 @@ def test_loaders_that_give_another_order_are_refused() -> None:
         DataLoader(data, batch_sampler=[[5, 6], [7]]),
     ):
         with pytest.raises(DataError, match="shuffles or samples"):
-            collect_activations(demo_net(), LAYER, loader)
+            collect_activations(small_net(), LAYER, loader)
     plain = BatchSampler(SequentialSampler(data), 4, drop_last=False)
     with pytest.raises(DataError, match="batch_size=None"):
-        collect_activations(demo_net(), LAYER, DataLoader(data, batch_size=None))
-    assert len(collect_activations(demo_net(), LAYER, DataLoader(data, batch_sampler=plain))) == 8
+        collect_activations(small_net(), LAYER, DataLoader(data, batch_size=None))
+    assert len(collect_activations(small_net(), LAYER, DataLoader(data, batch_sampler=plain))) == 8
 
 
 def test_data_without_an_index_or_an_image_are_refused() -> None:
     for data in (Endless(), DataLoader(Endless(), batch_size=2)):
         with pytest.raises(DataError, match="Endless must be a map-style dataset"):
-            collect_activations(demo_net(), LAYER, data)
+            collect_activations(small_net(), LAYER, data)
     for empty in (Pictures(0), DataLoader(Pictures(0), batch_size=2)):
         with pytest.raises(DataError, match="no images"):
-            collect_activations(demo_net(), LAYER, empty)
+            collect_activations(small_net(), LAYER, empty)
 
 
 class Items(Dataset[Any]):
@@ -123,7 +123,7 @@ PIXELS = torch.zeros(3, 16, 16)
 )
 def test_items_that_do_not_say_what_they_are_get_a_sentence(items: list[Any], sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
-        collect_activations(demo_net(), LAYER, Items(*items))
+        collect_activations(small_net(), LAYER, Items(*items))
 
 
 def test_a_collate_that_drops_images_is_refused() -> None:
@@ -133,4 +133,4 @@ def test_a_collate_that_drops_images_is_refused() -> None:
 
     loader = DataLoader(Pictures(8, kind="pair"), batch_size=4, collate_fn=collate)
     with pytest.raises(DataError, match=r"images 0 to 3 the data give images of shape \(3, 3, 16, 16\)"):
-        collect_activations(demo_net(), LAYER, loader)
+        collect_activations(small_net(), LAYER, loader)

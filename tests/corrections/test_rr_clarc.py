@@ -157,9 +157,7 @@ def test_cosine_of_a_gradient_that_is_zero_is_zero_and_trains_nothing() -> None:
 
 def test_log_probabilities_keep_the_graph_through_the_probabilities(bench: Bench) -> None:
     (h,) = bench.directions()
-    _, gradient = gradient_at_layer(
-        bench.model, bench.case, bench.images, lambda logits: logits.log_softmax(1).sum(1)
-    )
+    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, lambda logits: logits.log_softmax(1).sum(1))
     bench.check(bench.ours(target="logprob"), along(gradient, h).sum(1) ** 2)
 
 

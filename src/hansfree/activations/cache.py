@@ -35,7 +35,7 @@ from hansfree.errors import CacheError, DataError, OptionError, nearest
 from hansfree.files import write_json
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
-from hansfree.splitting import Split, split
+from hansfree.splitting import Split, overwriting, split
 
 Precision = Literal["float32", "float16"]
 
@@ -161,7 +161,7 @@ def _run_trunk(
     precision: Precision,
     device: str,
 ) -> Iterator[Shard]:
-    trunk = cut.trunk.to(device)
+    trunk = overwriting(cut.trunk.to(device))
     for loaded, rows in batches:
         batch = unpack(loaded, rows)
         with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes

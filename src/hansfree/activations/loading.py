@@ -31,7 +31,8 @@ def as_loader(data: Dataset[Any] | DataLoader[Any], batch_size: int) -> DataLoad
     loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size=batch_size)
     if loader.batch_sampler is None:
         raise DataError("The loader has batch_size=None; give it a batch size, and a dataset of single images.")
-    if type(loader.batch_sampler) is not BatchSampler or not isinstance(loader.sampler, SequentialSampler):
+    sampler = loader.batch_sampler  # a loader that is given one has a sequential `sampler` of its own all the same
+    if type(sampler) is not BatchSampler or not isinstance(sampler.sampler, SequentialSampler):
         raise DataError("The loader shuffles or samples; activations are kept in the order of the dataset.")
     return loader
 

@@ -47,7 +47,8 @@ def at_every_position(vectors: Tensor, ndim: int) -> Tensor:
 
 def along(activations: Tensor, direction: Tensor) -> Tensor:
     """Return the coordinate along ``direction`` at each position, flattened: ``(n, positions)``."""
-    return activations.movedim(channel_axis(activations.ndim), -1).matmul(direction).flatten(1)
+    coordinates = activations.movedim(channel_axis(activations.ndim), -1).matmul(direction)
+    return coordinates.reshape(len(activations), -1)
 
 
 def position_axes(ndim: int) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ def walk(model: nn.Module, layer: str, images: Images, tuning: FineTuning, *, ep
     """
     start = perf_counter()
     train, clean, biased = (collect_activations(model, layer, part) for part in images.loaders(tuning.batch_size))
-    correction = RRClArC(SignalCAV().fit(train.pooled, train.has_artifact), tuning=tuning)
+    correction = RRClArC(SignalCAV().fit(train.pooled, images.train.has_artifact), tuning=tuning)
     cut = cut_again(model, train)
     validator = _validator(cut, clean, biased)
     original = validator(Heads(cut, 1, tuning.device))[0]

@@ -34,7 +34,7 @@ class RRR(Correction, name="rrr"):
     """
 
     has_strength = True
-    grid = (1e-1, 1e1, 1e3, 1e5)
+    grid = (1e-2, 1e-1, 1.0, 10.0)
 
     def __init__(
         self,

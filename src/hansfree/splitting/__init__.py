@@ -3,6 +3,7 @@
 from hansfree.splitting.cut import Split, split
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, find_layer, insert_after, list_layers, take_out
+from hansfree.splitting.overwriting import overwriting
 
 __all__ = [
     "Layer",
@@ -11,6 +12,7 @@ __all__ = [
     "find_layer",
     "insert_after",
     "list_layers",
+    "overwriting",
     "split",
     "take_out",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.overrides import TorchFunctionMode
 
 from hansfree.activations import Features, Live
 from hansfree.errors import OptionError
@@ -222,6 +224,21 @@ def _copy_on(part: nn.Module, device: str) -> nn.Module:
     return part if torch.device(device).type == "cpu" else copy.deepcopy(part).to(device)
 
 
-def _precision(tuning: FineTuning) -> Any:
-    kind = torch.device(tuning.device).type
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=tuning.precision == "bfloat16")
+@contextmanager
+def _precision(tuning: FineTuning) -> Iterator[None]:
+    if tuning.precision == "float32":
+        yield
+        return
+    with torch.autocast(torch.device(tuning.device).type, dtype=torch.bfloat16), _WideBatchNorm():
+        yield
+
+
+class _WideBatchNorm(TorchFunctionMode):
+    """Let batch norm see float32: its forward-mode derivative takes no other input than its statistics' type."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is nn.functional.batch_norm:
+            args = (args[0].float(), *args[1:])
+        return func(*args, **(kwargs or {}))

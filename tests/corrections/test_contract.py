@@ -1,0 +1,223 @@
+"""What holds for every correction, the ones that are still to be written included."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from hansfree.activations import Activations, collect_activations, cut_again
+from hansfree.cavs import CAV, SignalCAV
+from hansfree.corrections import CAVCorrection, Correction
+from hansfree.errors import CacheError, DataError
+from hansfree.evaluation import judge_head, pair_features
+from hansfree.splitting import insert_after
+from hansfree.training import FineTuning
+from tests.corrections.examples import CASES, TinyImages, collect, count_hooks, fit_cav, snapshot
+
+MEMBERS = Correction.members()
+TUNING = FineTuning(learning_rate=0.05, epochs=2, batch_size=5)
+EVERY = pytest.mark.parametrize("name", MEMBERS)
+EVERYWHERE = pytest.mark.parametrize("where", CASES)
+
+
+def make(name: str, cav: CAV, images: TinyImages, tuning: FineTuning = TUNING) -> Correction:
+    return MEMBERS[name].for_run(cav=cav, images=images, tuning=tuning)
+
+
+def setting(where: str = "convolution") -> tuple[nn.Module, TinyImages, Activations, CAV]:
+    case, data = CASES[where], TinyImages()
+    model = case.model()
+    activations = collect(case, model, data)
+    assert activations.traced == (where != "hooks")
+    return model, data, activations, fit_cav(activations)
+
+
+@EVERYWHERE
+@EVERY
+def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(name: str, where: str) -> None:
+    model, data, activations, cav = setting(where)
+    method = make(name, cav, data)
+    before, cached = snapshot(model), activations.pooled.copy()
+    fixed = method.correct(model, activations)
+    assert snapshot(model) == before
+    np.testing.assert_array_equal(activations.pooled, cached)
+    assert type(fixed) is type(model)
+    own, edit = model.state_dict(), method.inference_edit(activations)
+    extra = set() if edit is None else {f"hansfree_projection.{key}" for key in edit.state_dict()}
+    assert set(fixed.state_dict()) == set(own) | extra
+    # Only the head was trained, and all of it was.
+    changed = {key for key, value in own.items() if not torch.equal(value, fixed.state_dict()[key])}
+    assert changed <= set(cut_again(model, activations).trainable)
+    assert any(key.endswith("weight") for key in changed), "nothing was trained"
+    # Nothing of the training is left behind: no hook (but the projection's), no gradient, no flag.
+    assert sum(map(count_hooks, fixed.modules())) <= (edit is not None)
+    assert [p.requires_grad for p in fixed.parameters()] == [p.requires_grad for p in model.parameters()]
+    assert all(parameter.grad is None for parameter in fixed.parameters())
+    assert not any(module.training for module in fixed.modules())
+
+
+@EVERYWHERE
+@EVERY
+def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, where: str) -> None:
+    model, data, activations, cav = setting(where)
+    method = make(name, cav, data)
+    cut = cut_again(model, activations)
+    (trained,) = method.train(cut, activations, [method.strength])
+    edit = method.inference_edit(activations)
+    pairs = pair_features(cut, activations, activations, biased_class=0, cav=cav, edit=edit)
+    evidence = judge_head(cut, trained.state, pairs)
+    fixed = method.install(model, cut, activations, trained.state)
+    with torch.no_grad():
+        logits, original = fixed(data.images).numpy(), model(data.images).numpy()
+    np.testing.assert_allclose(evidence.logits_clean, logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(evidence.logits_biased, logits, rtol=1e-4, atol=1e-5)
+    assert np.abs(logits - original).max() > 1e-3, "the correction changed nothing"
+
+
+@EVERY
+def test_correct_is_train_and_install(name: str) -> None:
+    model, data, activations, cav = setting()
+    method = make(name, cav, data)
+    cut = cut_again(model, activations)
+    (trained,) = method.train(cut, activations, [method.strength])
+    by_hand = method.install(model, cut, activations, trained.state).state_dict()
+    at_once = method.correct(model, activations).state_dict()
+    assert all(torch.equal(at_once[key], by_hand[key]) for key in by_hand)
+
+
+@EVERYWHERE
+@EVERY
+def test_weights_survive_a_file_and_a_fresh_model(name: str, where: str, tmp_path: Path) -> None:
+    model, data, activations, cav = setting(where)
+    method = make(name, cav, data)
+    fixed = method.correct(model, activations)
+    save_file(fixed.state_dict(), tmp_path / "fixed.safetensors")
+    fresh = CASES[where].build().eval()
+    if (edit := method.inference_edit(activations)) is not None:
+        empty = copy.deepcopy(edit)
+        empty.load_state_dict({key: torch.zeros_like(value) for key, value in edit.state_dict().items()})
+        fresh = insert_after(fresh, activations.layer, empty)
+    fresh.load_state_dict(load_file(tmp_path / "fixed.safetensors"), strict=True)
+    with torch.no_grad():
+        expected = fixed(data.images)
+        torch.testing.assert_close(fresh(data.images), expected)
+        torch.testing.assert_close(copy.deepcopy(fixed)(data.images), expected)
+        torch.testing.assert_close(pickle.loads(pickle.dumps(fixed))(data.images), expected)
+
+
+@EVERY
+def test_a_model_in_training_mode_with_frozen_parts_stays_so(name: str) -> None:
+    model, data, activations, cav = setting()
+    model.train()
+    model.features.requires_grad_(False)
+    before = snapshot(model)
+    fixed = make(name, cav, data).correct(model, activations)
+    assert snapshot(model) == before
+    assert all(module.training for module in fixed.modules())
+    assert not fixed.features.weight.requires_grad
+    assert fixed.fc.weight.requires_grad
+    for statistic in ("running_mean", "running_var", "num_batches_tracked"):
+        assert torch.equal(getattr(fixed.norm, statistic), getattr(model.norm, statistic))
+
+
+@EVERY
+def test_the_given_model_is_untouched_when_training_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data, activations, cav = setting()
+    method = make(name, cav, data)
+    before, state = snapshot(model), torch.random.get_rng_state()
+    steps = 0
+
+    def fail_later(*_arguments: Any, **_options: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        if steps > 1:
+            raise RuntimeError("in the middle of training")
+        return genuine(*_arguments, **_options)
+
+    genuine = method.forward
+    monkeypatch.setattr(method, "forward", fail_later)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        method.correct(model, activations)
+    assert snapshot(model) == before
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.overrides._get_current_function_mode() is None
+    monkeypatch.undo()
+    fixed = method.correct(model, activations)  # and the next attempt is not disturbed
+    assert torch.isfinite(fixed(data.images)).all()
+
+
+@EVERY
+def test_the_global_random_state_is_neither_used_nor_changed(name: str) -> None:
+    model, data, activations, cav = setting()
+    method = make(name, cav, data)
+    results = []
+    for seed in (1, 2):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            before = torch.random.get_rng_state(), np.random.get_state()[1:3], random.getstate()
+            results.append(method.correct(model, activations).state_dict())
+            assert torch.equal(torch.random.get_rng_state(), before[0])
+            np.testing.assert_equal(np.random.get_state()[1:3], before[1])
+            assert random.getstate() == before[2]
+    assert all(torch.equal(results[0][key], results[1][key]) for key in results[0])
+
+
+@EVERY
+def test_activations_of_another_model_are_refused(name: str) -> None:
+    model, data, _, _ = setting()
+    with torch.no_grad():
+        model.features.weight += 0.1
+    foreign, cav = setting()[2:]
+    with pytest.raises(CacheError, match="not taken from this model"):
+        make(name, cav, data).correct(model, foreign)
+
+
+@pytest.mark.parametrize("name", [name for name, member in MEMBERS.items() if issubclass(member, CAVCorrection)])
+@pytest.mark.parametrize("kind", ["other channels", "not fitted"])
+def test_a_wrong_cav_is_refused_before_training(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data, activations, _ = setting()
+    cav = SignalCAV()
+    if kind == "other channels":
+        cav.fit(np.random.default_rng(0).normal(size=(8, 5)), np.arange(8) % 2)
+    monkeypatch.setattr("hansfree.corrections.base.compute_features", None)  # any work would raise a TypeError
+    with pytest.raises((DataError, ValueError), match=r"another layer|fit it"):
+        make(name, cav, data).correct(model, activations)
+
+
+@EVERY
+@pytest.mark.parametrize("label", [-1, 3])
+def test_labels_that_the_model_does_not_have_are_refused(name: str, label: int) -> None:
+    model, data, _, cav = setting()
+    data.labels[4] = label
+    activations = collect_activations(model, "features", data)
+    with pytest.raises(DataError, match="label"):
+        make(name, cav, data).correct(model, activations)
+
+
+@EVERY
+def test_describe_names_the_method(name: str) -> None:
+    _, data, _, cav = setting()
+    method = make(name, cav, data)
+    assert method.describe()["method"] == name
+    assert method.has_strength == bool(method.grid)
+    assert list(method.grid) == sorted(set(method.grid)), "of equals the first is taken, which must be the weakest"
+
+
+@EVERY
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_training_on_a_gpu_gives_the_same(name: str) -> None:
+    model, data, activations, cav = setting()
+    tuning = FineTuning(learning_rate=0.05, epochs=2, batch_size=5, device="cuda")
+    fixed = make(name, cav, data, tuning).correct(model, activations).state_dict()
+    expected = make(name, cav, data).correct(model, activations).state_dict()
+    for key, value in expected.items():
+        torch.testing.assert_close(fixed[key], value, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,124 @@
+"""The bias is there before, and gone after; fine-tuning alone does not take it away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hansfree.activations import Activations
+from hansfree.cavs import CAV, SignalCAV
+from hansfree.corrections import RRR, AClArC, PClArC, RRClArC, Vanilla
+from hansfree.evaluation import evaluate
+from hansfree.training import FineTuning
+from tests.corrections.examples import Case, TinyImages, collect
+
+TUNING = FineTuning(optimizer="adam", learning_rate=1e-2, epochs=5, batch_size=50)
+
+
+def latent_model() -> nn.Module:
+    """A layer of 16 numbers: the artifact is one direction of it, up to the noise."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+CASE = Case(latent_model, "1", "1")
+
+
+@dataclass(frozen=True)
+class World:
+    model: nn.Module
+    data: TinyImages
+    train: Activations
+    clean: Activations
+    biased: Activations
+    cav: CAV
+
+    def scores(self, model: nn.Module, label: int = 0) -> dict[str, float]:
+        found = evaluate(model, clean=self.clean, biased=self.biased, biased_class=label, cav=self.cav)
+        return {score.metric: score.value for score in found}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    data = TinyImages(500)
+    model = CASE.model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(12):
+        loss = functional.cross_entropy(model(data.images), torch.from_numpy(data.labels))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    train = collect(CASE, model, data)
+    clean, biased = (collect(CASE, model, TinyImages(300, artifact=kind, seed=1)) for kind in ("none", "all"))
+    inside = data.labels == 0
+    cav = SignalCAV().fit(train.pooled[inside], data.has_artifact[inside])
+    return World(model, data, train, clean, biased, cav)
+
+
+def test_the_bias_is_there_before(world: World) -> None:
+    before = world.scores(world.model)
+    assert before["flip_rate"] > 0.4
+    assert before["accuracy_clean"] - before["accuracy_biased"] > 0.25
+    assert before["probability_change"] > 0.4
+    assert before["tcav"] > 0.95
+
+
+def test_vanilla_trains_but_does_not_take_the_bias_away(world: World) -> None:
+    fixed = Vanilla(tuning=TUNING).correct(world.model, world.train)
+    labels = torch.from_numpy(world.data.labels)
+    before, after = (
+        functional.cross_entropy(model(world.data.images), labels).item() for model in (world.model, fixed)
+    )
+    assert after < before - 1e-3
+    assert world.scores(fixed)["flip_rate"] > 0.75 * world.scores(world.model)["flip_rate"]
+
+
+def test_rr_clarc_takes_the_bias_away(world: World) -> None:
+    before = world.scores(world.model)
+    after = world.scores(RRClArC(world.cav, strength=1.0, tuning=TUNING).correct(world.model, world.train))
+    assert after["tcav_sensitivity"] < 0.2 * before["tcav_sensitivity"]
+    assert after["flip_rate"] < 0.6 * before["flip_rate"]
+    assert after["accuracy_biased"] > before["accuracy_biased"] + 0.15
+    assert after["accuracy_clean"] > before["accuracy_clean"] - 0.15
+
+
+def test_a_larger_strength_leaves_less_sensitivity(world: World) -> None:
+    found = [
+        world.scores(RRClArC(world.cav, strength=strength, tuning=TUNING).correct(world.model, world.train))
+        for strength in (0.0, 0.03, 0.3, 3.0)
+    ]
+    sensitivities = [scores["tcav_sensitivity"] for scores in found]
+    assert sensitivities == sorted(sensitivities, reverse=True)
+
+
+def test_a_class_specific_penalty_leaves_the_other_classes_alone(world: World) -> None:
+    fixed = RRClArC(world.cav, strength=1.0, target=0, tuning=TUNING).correct(world.model, world.train)
+    vanilla = Vanilla(tuning=TUNING).correct(world.model, world.train)
+    left = [
+        world.scores(fixed, label)["tcav_sensitivity"] / world.scores(vanilla, label)["tcav_sensitivity"]
+        for label in range(3)
+    ]
+    assert left[0] < 0.2
+    assert max(left[1:]) > 0.5
+
+
+@pytest.mark.parametrize("method", [PClArC, AClArC])
+def test_the_other_clarcs_help_too(world: World, method: type[PClArC]) -> None:
+    before = world.scores(world.model)
+    after = world.scores(method(world.cav, tuning=TUNING).correct(world.model, world.train))
+    assert after["flip_rate"] < 0.8 * before["flip_rate"]
+
+
+def test_rrr_lowers_the_gradient_on_the_mask(world: World) -> None:
+    def on_mask(model: nn.Module) -> float:
+        marked = np.flatnonzero(world.data.has_artifact)
+        pixels = world.data.images[marked].clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(pixels).log_softmax(1).sum(), pixels)
+        return float((gradient**2 * world.data.masks[marked][:, None]).sum((1, 2, 3)).mean())
+
+    fixed = RRR(world.data, strength=10.0, tuning=TUNING).correct(world.model, world.train)
+    assert on_mask(fixed) < 0.5 * on_mask(Vanilla(tuning=TUNING).correct(world.model, world.train))

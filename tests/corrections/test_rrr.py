@@ -1,0 +1,144 @@
+"""RRR's penalty, value and gradient, against the literal double backward through the whole model to the pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from hansfree.corrections import RRR
+from hansfree.datasets import Example
+from hansfree.errors import DataError, OptionError
+from tests.corrections.examples import (
+    CASES,
+    TinyImages,
+    batch_of,
+    collect,
+    gradients,
+    in_double,
+    value_and_gradients,
+)
+from tests.corrections.reference import rrr_loss
+
+EXACT = {"rtol": 1e-9, "atol": 1e-11}
+CASE = CASES["convolution"]
+
+
+class OnlyExamples(Dataset[Example]):
+    """Images that do not say beforehand which of them carry the artifact."""
+
+    def __init__(self, source: TinyImages) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.source[index]
+
+
+def double_images(count: int = 8) -> TinyImages:
+    data = TinyImages(count)
+    data.images = data.images.double()
+    assert 0 < data.has_artifact.sum() < count
+    return data
+
+
+@pytest.mark.parametrize("norm", ["squared", "cosine"])
+@pytest.mark.parametrize("target", ["sum", 0])
+@pytest.mark.parametrize(("name", "knows"), [*((name, True) for name in CASES), ("convolution", False)])
+def test_value_and_gradient(name: str, knows: bool, target: Any, norm: Any) -> None:
+    case, data = CASES[name], double_images()
+    activations = collect(case, case.model(), TinyImages(8))
+    cut, whole = in_double(case.model(), case), case.model().double()
+    method = RRR(data if knows else OnlyExamples(data), target=target, norm=norm)
+    logits, penalty, slopes = value_and_gradients(cut, method, batch_of(cut, method, activations, data))
+
+    label = None if target == "sum" else target
+    expected = rrr_loss(whole, data.images, data.masks, target=label, cosine=norm == "cosine")
+    assert (expected[torch.from_numpy(data.has_artifact)] > 0).all()
+    torch.testing.assert_close(logits, whole(data.images).detach(), **EXACT)
+    torch.testing.assert_close(penalty.mean(), expected.mean().detach(), **EXACT)
+    parameters = {name: whole.get_parameter(name) for name in cut.trainable}
+    torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
+
+
+@pytest.mark.parametrize("norm", ["squared", "cosine"])
+def test_images_without_mask_cost_nothing(norm: Any) -> None:
+    data = double_images()
+    activations = collect(CASE, CASE.model(), TinyImages(8))
+    cut = in_double(CASE.model(), CASE)
+    method = RRR(OnlyExamples(data), norm=norm)
+    _, penalty, _ = value_and_gradients(cut, method, batch_of(cut, method, activations, data))
+    assert torch.equal(penalty > 0, torch.from_numpy(data.has_artifact))
+
+
+def test_a_batch_without_artifact_has_no_penalty() -> None:
+    data = TinyImages(4, artifact="none")
+    data.images = data.images.double()
+    activations = collect(CASE, CASE.model(), TinyImages(4))
+    cut = in_double(CASE.model(), CASE)
+    logits, penalty = RRR(data).forward(cut.head, batch_of(cut, RRR(data), activations, data))
+    assert penalty is None
+    torch.testing.assert_close(logits, CASE.model().double()(data.images))
+
+
+def test_a_gradient_that_is_zero_is_no_share_of_itself() -> None:
+    data = double_images()
+    activations = collect(CASE, CASE.model(), TinyImages(8))
+    cut = in_double(CASE.model(), CASE)
+    with torch.no_grad():
+        cut.head.get_parameter("fc.weight").zero_()
+    method = RRR(data, norm="cosine")
+    _, penalty, slopes = value_and_gradients(cut, method, batch_of(cut, method, activations, data))
+    assert torch.equal(penalty, torch.zeros_like(penalty))
+    assert all(torch.isfinite(slope).all() for slope in slopes.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"norm": "absolute"}, "'squared' and 'cosine'"),
+        ({"target": "all"}, "'sum' and a class number"),
+        ({"target": 0.5}, "'sum' and a class number"),
+    ],
+)
+def test_options_that_cannot_be(options: Any, sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        RRR(TinyImages(), **options)
+
+
+def _without_masks() -> Any:
+    data = TinyImages()
+    return [(data.images[i], data.labels[i]) for i in range(len(data))]
+
+
+def _reordered() -> Any:
+    data = TinyImages()
+    data.ids[[4, 5]] = data.ids[[5, 4]]
+    return data
+
+
+@pytest.mark.parametrize(
+    ("images", "sentence"),
+    [
+        (lambda: TinyImages(11), "11 images for 12"),
+        (_without_masks, "masks"),
+        (_reordered, "order"),
+        (lambda: TinyImages(artifact="none"), "nothing would be penalised"),
+    ],
+)
+def test_images_that_cannot_serve_are_refused(images: Any, sentence: str) -> None:
+    model = CASE.model()
+    with pytest.raises(DataError, match=sentence):
+        RRR(images()).correct(model, collect(CASE, model, TinyImages()))
+
+
+@pytest.mark.parametrize("target", [3, -1, np.int64(5)])
+def test_a_class_that_the_model_does_not_have_is_refused(target: Any) -> None:
+    model = CASE.model()
+    with pytest.raises(OptionError, match="classes 0 to 2"):
+        RRR(TinyImages(), target=target).correct(model, collect(CASE, model, TinyImages()))

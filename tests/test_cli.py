@@ -1,0 +1,284 @@
+"""The command line: what it says, how it ends, and one whole demo with a kill in the middle."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from hansfree import cli
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction
+from hansfree.metrics import Metric
+from hansfree.models import build_model
+
+SCRIPT = Path(sys.executable).with_name("hansfree")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+SMALLEST = ("demo", "--quick", "--size", "32")
+COLUMNS = "experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,group,metric,value,stderr,n"
+SIGNED = {"probability_change", "alignment_sample", "alignment_mean"}  # in [-1, 1]; tcav_sensitivity has no bound
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def hansfree(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SCRIPT, *words], env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Call the command line in this process: (exit code, stdout, stderr)."""
+
+    def inside(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hansfree", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, out, err
+
+    return inside
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A whole demo, run once; nobody may change it."""
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    done = hansfree(*SMALLEST, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+@pytest.fixture(scope="module")
+def table(finished: tuple[Path, object]) -> list[dict[str, str]]:
+    text = (finished[0] / "results.csv").read_text(encoding="utf-8")
+    assert text.splitlines()[0] == COLUMNS
+    return list(csv.DictReader(text.splitlines()))
+
+
+# What it says without doing much
+
+
+def test_help_names_every_command() -> None:
+    done = hansfree("--help")
+    assert done.returncode == 0
+    for command in cli.app.registered_commands:
+        assert command.callback is not None
+        assert re.search(rf"^\s+{command.callback.__name__}\s", done.stdout, re.MULTILINE)
+
+
+def test_layers_of_the_demo_network(call: Call) -> None:
+    code, out, _ = call("layers", "demo", "--size", "64")
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["features.0", "Conv2d", "32", "x", "32", "x", "32"] in [line[:7] for line in lines]
+    assert ["classifier", "Linear", "1000", "0", "no"] in lines
+    assert [line[0] for line in lines if line[-1] == "default"] == ["features.10"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("demo", "--artifact", "timestmp"), "Did you mean 'timestamp'?"),
+        (("demo", "--model", "resnet81"), "Did you mean 'resnet18'?"),
+        (("layers", "vgg61"), "Did you mean 'vgg16'?"),
+        (("demo", "--size", "8"), "at least 32"),
+        (("demo", "--seed", "-1"), "0 or more"),
+        (("report", "nowhere"), "nowhere is not a finished run"),
+    ],
+)
+def test_what_is_refused_is_one_sentence(
+    words: tuple[str, ...], sentence: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*words)
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("dmo",), ("demo", "--size", "large"), ("demo", "--colour", "red"), ("layers", "demo", "--size", "8")]
+)
+def test_wrong_use_exits_with_2(words: tuple[str, ...], call: Call) -> None:
+    code, _, err = call(*words)
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_a_folder_that_is_no_run_is_left_alone(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    code, _, err = call(*SMALLEST, "--out", tmp_path)
+    assert code == 1
+    assert "not empty and holds no run" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_ctrl_c_says_how_to_go_on(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hansfree.demo.Demo.run", stop)
+    code, _, err = call(*SMALLEST, "--out", tmp_path)
+    assert code == 130
+    assert "The same command goes on from here." in err
+
+
+def test_another_demo_gets_another_folder(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = []
+
+    def remember(_: object, folder: Path, **__: object) -> tuple[list[object], Path]:
+        folders.append(str(folder))
+        return [], folder / "report.html"
+
+    monkeypatch.setattr("hansfree.demo.Demo.run", remember)
+    for words in ([], ["--quick"], ["--artifact", "lsb", "--seed", "1"], ["--out", "mine"]):
+        assert call("demo", *words)[0] == 0
+    assert folders == ["hansfree-demo", "hansfree-demo-quick", "hansfree-demo-artifact-lsb-seed-1", "mine"]
+
+
+# One whole demo
+
+
+def test_the_run_folder_is_complete(finished: tuple[Path, object], table: list[dict[str, str]]) -> None:
+    folder, _ = finished
+    for name in ("config.yaml", "cavs.safetensors", "results.csv", "results.json", "report.html", "log.jsonl"):
+        assert (folder / name).stat().st_size > 0, name
+    assert list((folder / "activations").rglob("shard-*.safetensors"))
+    assert list((folder / "figures").glob("*.png"))
+    taken = {row["method"] for row in table if row["chosen"] == "1"} & set(Correction.members())
+    assert {path.stem for path in (folder / "corrected").glob("*.safetensors")} == taken
+    assert taken >= {"vanilla", "p-clarc", "a-clarc"}  # they have no strength that could be refused
+
+
+def test_corrected_weights_load_into_the_same_class(finished: tuple[Path, object]) -> None:
+    folder, _ = finished
+    original = load_file(folder / "model.safetensors")
+    for path in sorted((folder / "corrected").glob("*.safetensors")):
+        state = load_file(path)
+        own = {name: value for name, value in state.items() if not name.startswith("hansfree_projection.")}
+        build_model("demo", classes=4).load_state_dict(own, strict=True)
+        assert (len(own) < len(state)) == (path.stem == "p-clarc")
+        changed = {name for name in own if not own[name].equal(original[name])}
+        assert changed == {"classifier.weight", "classifier.bias"}, path.stem
+
+
+def test_results_are_sane(finished: tuple[Path, object], table: list[dict[str, str]]) -> None:
+    qualities = {"alignment_sample", "alignment_mean", "cav_auc"}
+    assert {row["method"] for row in table} == {
+        "original",
+        "clean-trained",
+        *Correction.members(),
+        *(f"cav:{name}" for name in CAV.members()),
+    }
+    assert {row["metric"] for row in table} == {*Metric.members(), *qualities}
+    assert {(row["experiment"], row["seed"]) for row in table} == {("demo-timestamp", "0")}
+    for row in table:
+        value, stderr = float(row["value"]), float(row["stderr"])
+        assert (-1 if row["metric"] in SIGNED else 0) <= value, row
+        assert value <= 1 or row["metric"] == "tcav_sensitivity", row
+        assert stderr >= 0, row
+        assert int(row["n"]) > 0, row
+        assert row["split"] == ("val" if row["epoch"] else "test"), row
+    scores = json.loads((finished[0] / "results.json").read_text(encoding="utf-8"))["scores"]
+    assert len(scores) == len(table)
+
+
+def test_scores_stand_once_and_one_strength_is_chosen(table: list[dict[str, str]]) -> None:
+    keys = Counter(
+        tuple(row[name] for name in ("method", "strength", "epoch", "split", "group", "metric")) for row in table
+    )
+    assert max(keys.values()) == 1
+    for name, member in Correction.members().items():
+        tried = {row["strength"] for row in table if row["method"] == name}
+        chosen = {row["strength"] for row in table if row["method"] == name and row["chosen"] == "1"}
+        assert len(tried) == (len(member.grid) if member.has_strength else 1)
+        assert len(chosen) <= 1
+
+
+def test_the_poisoned_model_uses_the_artifact(table: list[dict[str, str]]) -> None:
+    scores = {row["metric"]: float(row["value"]) for row in table if row["method"] == "original"}
+    assert scores["accuracy_clean"] - scores["accuracy_biased"] > 0.2
+
+
+def test_the_terminal_ends_with_table_and_report(
+    finished: tuple[Path, subprocess.CompletedProcess[str]], table: list[dict[str, str]]
+) -> None:
+    folder, done = finished
+    *lines, last = done.stdout.splitlines()
+    assert last == f"report: {folder / 'report.html'}"
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[-7:]] == ["original", "clean-trained", *Correction.members()]
+    score = next(row for row in table if (row["method"], row["metric"]) == ("original", "accuracy_clean"))
+    assert f"{100 * float(score['value']):.1f}±{100 * float(score['stderr']):.1f}" in lines[-7]
+    bars = re.findall(r"(\d+)/(\d+)", done.stderr)
+    assert bars
+    assert all(at == total for at, total in bars)
+
+
+def test_running_again_changes_nothing(finished: tuple[Path, object]) -> None:
+    folder, _ = finished
+    kept = {name: (folder / name).read_bytes() for name in ("results.csv", "log.jsonl", "config.yaml")}
+    done = hansfree(*SMALLEST, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert {name: (folder / name).read_bytes() for name in kept} == kept  # the log grows with every stage that is done
+
+
+def test_another_seed_in_the_same_folder_is_refused(finished: tuple[Path, object], call: Call) -> None:
+    folder, _ = finished
+    before = (folder / "results.csv").read_bytes()
+    code, _, err = call(*SMALLEST, "--seed", "1", "--out", folder)
+    assert code == 1
+    assert "holds another run (seed was 0, is now 1)" in err
+    assert (folder / "results.csv").read_bytes() == before
+
+
+def test_report_is_written_anew(finished: tuple[Path, object], call: Call) -> None:
+    page = finished[0] / "report.html"
+    before = page.read_text(encoding="utf-8")
+    page.unlink()
+    code, out, _ = call("report", finished[0])
+    assert (code, out) == (0, f"report: {page}\n")
+    assert page.read_text(encoding="utf-8").count("<table") == before.count("<table")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_killed_run_goes_on_to_the_same_results(finished: tuple[Path, object], tmp_path: Path) -> None:
+    folder, stages = tmp_path / "run", tmp_path / "run" / "stages"
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen([SCRIPT, *SMALLEST, "--out", folder], env=ENVIRONMENT, stdout=output, stderr=output)
+        try:
+            _wait_for(lambda: any((stages / f"{name}.json").exists() for name in Correction.members()), process)
+            time.sleep(0.3)  # into the correction that follows
+        finally:
+            process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not all((stages / f"{name}.json").exists() for name in Correction.members())
+    assert not (folder / "results.csv").exists()
+
+    done = hansfree(*SMALLEST, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "results.csv").read_bytes() == (finished[0] / "results.csv").read_bytes()
+    log = [json.loads(line)["stage"] for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(log) == len(set(log))  # what was done before the kill was not done again
+
+
+def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 300
+    while not condition():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < until, "the run took too long"
+        time.sleep(0.02)

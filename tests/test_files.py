@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hansfree.files import folder_written_atomically, write_json, write_text, written_atomically
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "table.npz"
+    with written_atomically(path) as temporary:
+        assert temporary.parent == path.parent  # else the replacement would not be atomic
+        assert temporary.suffix == ".npz"  # numpy adds it otherwise, and writes another file
+        temporary.write_bytes(b"first half")
+        assert not path.exists()
+    assert path.read_bytes() == b"first half"
+    assert names(path.parent) == {"table.npz"}
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_text(path, "before")
+    with pytest.raises(KeyboardInterrupt), written_atomically(path) as temporary:  # noqa: PT012 (the error is ours)
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "before"
+    assert names(tmp_path) == {"a.txt"}
+
+
+def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "features-1"
+    with folder_written_atomically(path) as temporary:
+        (temporary / "0.npy").write_bytes(b"0")
+        assert not path.exists()
+    assert names(path) == {"0.npy"}
+    assert names(path.parent) == {"features-1"}
+
+
+def test_an_error_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="stop"), folder_written_atomically(tmp_path / "a") as temporary:  # noqa: PT012
+        (temporary / "0.npy").write_bytes(b"0")
+        raise RuntimeError("stop")
+    assert not names(tmp_path)
+
+
+def test_what_a_killed_process_left_is_not_part_of_a_new_folder(tmp_path: Path) -> None:
+    left = tmp_path / f".a.{os.getpid()}.part"
+    left.mkdir()
+    (left / "9.npy").write_bytes(b"old")
+    with folder_written_atomically(tmp_path / "a") as temporary:
+        (temporary / "0.npy").write_bytes(b"new")
+    assert names(tmp_path / "a") == {"0.npy"}
+
+
+def test_where_another_process_was_first_its_folder_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with folder_written_atomically(path) as temporary:
+        (temporary / "0.npy").write_bytes(b"ours")
+        path.mkdir()
+        (path / "0.npy").write_bytes(b"theirs")
+    assert (path / "0.npy").read_bytes() == b"theirs"
+    assert names(tmp_path) == {"a"}
+
+
+def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file")
+    with pytest.raises(OSError, match="a"), folder_written_atomically(tmp_path / "a"):
+        pass
+    assert names(tmp_path) == {"a"}
+
+
+def test_text_is_the_same_bytes_on_every_system(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.txt", "ü\n\n")
+    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xbc\n\n"
+
+
+def test_json_comes_back(tmp_path: Path) -> None:
+    content = {"ü": [1, 0.1, None, "x"], "b": {"c": True}}
+    write_json(tmp_path / "a.json", content)
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert json.loads(text) == content
+    assert "ü" in text
+    assert text.endswith("}\n")
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "b.json", {"a": object()})
+    assert names(tmp_path) == {"a.json"}

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansfree.cavs import CAVQuality
+from hansfree.metrics import Score
+from hansfree.results import COLUMNS, Row, _cell, row_of_quality, rows_of, write_table
+
+
+def test_columns_are_those_of_the_design() -> None:
+    assert ", ".join(COLUMNS) == (
+        "experiment, method, cav, target, norm, strength, chosen, seed, epoch, split, group, metric, value, stderr, n"
+    )
+
+
+def test_bytes_of_the_table(tmp_path: Path) -> None:
+    rows = [
+        Row(experiment="demo", method="original", metric="accuracy_clean", value=1 / 3, chosen=1, seed=0, n=900),
+        Row(
+            experiment='a, "b"',
+            method="rr-clarc",
+            cav="signal",
+            target="expected",
+            norm="squared",
+            strength=1e-5,
+            chosen=0,
+            seed=1,
+            epoch=3,
+            split="val",
+            group="class 0",
+            metric="tcav",
+            value=0.0,
+            stderr=0.0,
+            n=0,
+        ),
+    ]
+    write_table(tmp_path / "results.csv", rows)
+    assert (tmp_path / "results.csv").read_bytes() == (
+        b"experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,group,metric,value,stderr,n\n"
+        b"demo,original,,,,,1,0,,,,accuracy_clean,0.333333,,900\n"
+        b'"a, ""b""",rr-clarc,signal,expected,squared,1e-05,0,1,3,val,class 0,tcav,0,0,0\n'
+    )
+
+
+def test_the_last_bits_of_a_sum_do_not_show(tmp_path: Path) -> None:
+    for name, value in (("a", 0.1 + 0.2), ("b", 0.3)):
+        write_table(tmp_path / name, [Row(experiment="e", method="m", metric="accuracy", value=value)])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_table_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    for value in (0.5, 0.25):
+        write_table(path, [Row(experiment="e", method="m", metric="accuracy", value=value)])
+    with path.open(newline="") as file:
+        assert [row["value"] for row in csv.DictReader(file)] == ["0.25"]
+    write_table(path, [])
+    assert path.read_text() == ",".join(COLUMNS) + "\n"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.one_of(st.none(), st.integers(0, 10**9)))
+def test_numbers_come_back_with_six_digits(value: float, n: int | None) -> None:
+    assert abs(float(_cell(value)) - value) <= 1e-5 * abs(value)
+    assert _cell(n) == ("" if n is None else str(n))
+
+
+def test_scores_become_rows() -> None:
+    scores = [Score("accuracy_clean", 0.9, 0.01, 100), Score("accuracy_clean", 0.8, 0.02, 50, "class 1")]
+    first, second = rows_of(scores, experiment="demo", method="vanilla", split="test")
+    assert (first.metric, first.value, first.stderr, first.n, first.group) == ("accuracy_clean", 0.9, 0.01, 100, None)
+    assert (second.group, second.method, second.split, second.strength) == ("class 1", "vanilla", "test", None)
+
+
+def test_quality_becomes_a_row() -> None:
+    row = row_of_quality("cav_auc", CAVQuality(0.75, 0.1, 40), experiment="demo", method="cav:signal")
+    assert (row.metric, row.value, row.stderr, row.n) == ("cav_auc", 0.75, 0.1, 40)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from filelock import Timeout
+
+from hansfree.errors import RunError
+from hansfree.runs import open_run
+
+CONFIG = {"artifact": "timestamp", "seed": 0, "rate": 1e-05, "strengths": (1.0, 10.0), "note": None}
+
+
+def test_a_stage_is_done_once(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def work() -> dict[str, Any]:
+        calls.append(1)
+        return {"rows": [1, 2.5, None], "pair": (1, 2)}
+
+    for _ in range(2):
+        with open_run(tmp_path / "run", CONFIG) as run:
+            results = [run.stage("train demo", work) for _ in range(2)]
+            assert results == [{"rows": [1, 2.5, None], "pair": [1, 2]}] * 2  # the same the first time as kept
+            assert run.seconds["train demo"] >= 0
+    assert len(calls) == 1
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["stage"] for line in lines] == ["train demo"]
+
+
+def test_an_interrupted_stage_is_done_again(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), open_run(tmp_path, CONFIG) as run:  # noqa: PT012
+        assert run.stage("first", lambda: 1) == 1
+        run.stage("second", interrupted)
+    with open_run(tmp_path, CONFIG) as run:
+        assert run.stage("first", interrupted) == 1
+        assert run.stage("second", lambda: 2) == 2
+
+
+def test_a_result_that_cannot_be_kept_is_not_half_kept(tmp_path: Path) -> None:
+    with open_run(tmp_path, CONFIG) as run:
+        with pytest.raises(TypeError):
+            run.stage("a", lambda: {"x": object()})
+        assert run.stage("a", lambda: 3) == 3
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.json"]
+
+
+def test_the_config_is_kept_and_the_same_one_resumes(tmp_path: Path) -> None:
+    for _ in range(2):
+        with open_run(tmp_path / "new" / "run", CONFIG):
+            pass
+    kept = yaml.safe_load((tmp_path / "new" / "run" / "config.yaml").read_text())
+    assert kept == {**CONFIG, "strengths": [1.0, 10.0]}
+    assert list(kept) == list(CONFIG)
+
+
+def test_another_config_is_refused_and_the_difference_named(tmp_path: Path) -> None:
+    with open_run(tmp_path, CONFIG):
+        pass
+    before = (tmp_path / "config.yaml").read_bytes()
+    with (
+        pytest.raises(RunError, match=r"\(seed was 0, is now 1, size was None, is now 64\)"),
+        open_run(tmp_path, {**CONFIG, "seed": 1, "size": 64}),
+    ):
+        pass
+    assert (tmp_path / "config.yaml").read_bytes() == before
+    with open_run(tmp_path, CONFIG):  # the refused one gave the lock back
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "just text", "a: [1", "- 1\n- 2"])
+def test_a_damaged_config_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(RunError, match=r"config\.yaml is damaged"), open_run(tmp_path, CONFIG):
+        pass
+
+
+def test_a_strangers_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(RunError, match="is not empty and holds no run"), open_run(tmp_path, CONFIG):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_what_a_kill_left_half_written_does_not_stop_a_run(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.yaml.123.part.yaml").write_text("art")
+    with open_run(tmp_path, CONFIG) as run:
+        assert run.path == tmp_path
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run"
+    file.write_text("a file")
+    with pytest.raises(RunError, match="is a file, not a folder"), open_run(file, CONFIG):
+        pass
+    with pytest.raises(RunError, match=r"cannot be written \(Not a directory\)"), open_run(file / "deeper", CONFIG):
+        pass
+    assert file.read_text() == "a file"
+
+
+def test_a_run_is_opened_once_at_a_time(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from hansfree.errors import RunError\nfrom hansfree.runs import open_run\n"
+        "try:\n    with open_run(Path(sys.argv[1]), {'seed': 0}): print('opened')\n"
+        "except RunError as error: print(error)"
+    )
+
+    def another_process() -> str:
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    with open_run(tmp_path, {"seed": 0}):
+        assert "is in use by another process. Wait for it" in another_process()
+        with pytest.raises(RunError, match="in use"), open_run(tmp_path, {"seed": 0}):
+            pass
+    assert another_process() == "opened\n"
+
+
+def test_the_lock_goes_with_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mine"), open_run(tmp_path, CONFIG):
+        raise ValueError("mine")
+    with open_run(tmp_path, CONFIG):
+        pass
+
+
+def test_a_timeout_within_the_run_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(Timeout, match=r"other\.lock"), open_run(tmp_path, CONFIG):
+        raise Timeout("other.lock")
