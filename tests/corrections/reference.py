@@ -37,7 +37,7 @@ def output_and_activation(model: nn.Module, case: Case, images: Tensor) -> tuple
 def gradient_at_layer(
     model: nn.Module, case: Case, images: Tensor, measured: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits, and the gradient of ``measured(logits)``, one number per image: ``(n, positions, channels)``."""
+    """Return the logits, and the gradient of ``measured(logits)`` at the layer: ``(n, positions, channels)``."""
     logits, activation = output_and_activation(model, case, images)
     (gradient,) = torch.autograd.grad(measured(logits).sum(), activation, create_graph=True)
     if gradient.ndim == 4:

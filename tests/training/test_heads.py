@@ -163,6 +163,27 @@ def test_every_image_is_seen_once_per_epoch_in_an_order_of_its_own() -> None:
     assert not np.array_equal(*epochs)
 
 
+def test_every_step_has_randomness_of_its_own_which_the_seed_repeats() -> None:
+    scene = Scene()
+
+    def drawn(seed: int) -> list[tuple[float, float]]:
+        found: list[tuple[float, float]] = []
+
+        class Drawing(Vanilla):
+            def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+                # What dropout draws from, and what a method draws from.
+                found.append((torch.rand(()).item(), torch.rand((), generator=batch.noise).item()))
+                return super().forward(head, batch)
+
+        scene.train(Drawing(tuning=FineTuning(epochs=2, batch_size=8, seed=seed)), [0.0])
+        return found
+
+    first = drawn(0)
+    assert len(set(first)) == len(first) == 6
+    assert drawn(0) == first
+    assert set(drawn(1)).isdisjoint(first)
+
+
 def test_strength_zero_is_vanilla() -> None:
     scene, tuning = Scene(DROPOUT), FineTuning(learning_rate=0.05, epochs=2, batch_size=8)
     (vanilla,) = scene.train(Vanilla(tuning=tuning), [0.0])
