@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any, get_args
 
 
 class HansfreeError(Exception):
@@ -66,3 +67,10 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest of ``allowed``, or an empty string when none is close."""
     close = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_choice(option: str, given: object, choices: Any) -> None:
+    """Raise an `OptionError` unless ``given`` is one of the words of ``choices``, a ``Literal``."""
+    words = get_args(choices)
+    if given not in words:
+        raise OptionError(f"{option} is {given!r}.{nearest(str(given), words)} Allowed: {', '.join(map(repr, words))}.")

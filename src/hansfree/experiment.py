@@ -15,7 +15,7 @@ from hansfree.activations import Activations, collect_activations, compute_featu
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, load_cavs, save_cavs
 from hansfree.corrections import Correction, Projection
 from hansfree.datasets import InMemory
-from hansfree.errors import DataError
+from hansfree.errors import DataError, OptionError
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features
 from hansfree.files import written_atomically
 from hansfree.heatmaps import artifact_relevance, compute_heatmaps
@@ -55,6 +55,11 @@ class Setting:
     clean_trained: nn.Module | None = None
     strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)  # per method, instead of its own grid
     rule: BalancedRule = field(default_factory=BalancedRule)
+
+    def __post_init__(self) -> None:
+        """Refuse what would leave nothing to choose from."""
+        if self.tuning.epochs < 1:
+            raise OptionError("A run needs at least 1 epoch of fine-tuning: the strength is chosen after it.")
 
 
 class Experiment:
@@ -128,7 +133,7 @@ class Experiment:
         method = Correction.named(name).for_run(cav=self.cav, images=setting.train, tuning=setting.tuning)
         edit = method.inference_edit(train)
         pairs, validator = self._test_pairs(edit), self._validator(edit)
-        strengths = list(setting.strengths.get(name, method.grid)) if method.has_strength else [0.0]
+        strengths = sorted(setting.strengths.get(name, method.grid)) if method.has_strength else [0.0]
         path = walk_path(
             method.train(self.cut, train, strengths, watch=validator, progress=self.progress),
             self._choose if method.has_strength else self._take_the_only_one,

@@ -101,7 +101,7 @@ def test_a_gradient_that_is_zero_is_no_share_of_itself() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"norm": "absolute"}, "'squared' and 'cosine'"),
+        ({"norm": "absolute"}, "Allowed: 'squared', 'cosine'"),
         ({"target": "all"}, "'sum' and a class number"),
         ({"target": 0.5}, "'sum' and a class number"),
     ],

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hansfree.activations import Activations, Features, compute_features, cut_again
+from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
 from hansfree.errors import OptionError
-from hansfree.training import FineTuning, Head, HeadBatch, Heads, TrainedHead, heads, train_heads
+from hansfree.training import FineTuning, Head, HeadBatch, Heads, TrainedHead, heads
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
 
@@ -329,22 +329,6 @@ def test_a_state_is_a_copy() -> None:
             value.fill_(9.0)
     assert all(not (value == 9.0).all() for value in one.state(0).values())
     assert all(not (value == 9.0).all() for value in scene.cut.head_parameters().values())
-
-
-def test_an_objective_that_cannot_be_stacked_gets_one_head_at_a_time() -> None:
-    scene = Scene()
-
-    class Alone(Vanilla):
-        can_stack = False
-
-        def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-            logits, _ = super().forward(head, batch)
-            assert isinstance(logits.sum().item(), float)  # a stacked head has no single number
-            return logits, None
-
-    features: Features = compute_features(scene.cut, scene.activations)
-    found = list(train_heads(scene.cut, features, Alone(), [0.0, 1.0], FineTuning(epochs=1)))
-    assert [head.strength for head in found] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(

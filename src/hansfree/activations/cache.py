@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from hansfree.activations.shards import (
     shard_ranges,
     write_shard,
 )
-from hansfree.errors import CacheError, DataError, OptionError, nearest
+from hansfree.errors import CacheError, DataError, OptionError, check_choice
 from hansfree.files import write_json
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
@@ -93,8 +93,9 @@ def collect_activations(
         folder: Where to keep the cache on disk; None keeps it in memory.
         data_key: Says which data these are, for the cache on disk; datasets of hansfree know it themselves.
     """
-    _check_choice("precision", precision, Precision)
-    _check_choice("pooling", pooling, Pooling)
+    check_choice("precision", precision, Precision)
+    check_choice("pooling", pooling, Pooling)
+    _check_type(model)
     loader = as_loader(data, batch_size)
     size: int = loader.batch_size or batch_size
     key = "" if folder is None else _data_key(loader.dataset, data_key)
@@ -134,6 +135,15 @@ def collect_activations(
         shards=shards,
         folder=home,
     )
+
+
+def _check_type(model: nn.Module) -> None:
+    kinds = {parameter.dtype for parameter in model.parameters()} - {torch.float32}
+    if kinds:
+        raise OptionError(
+            f"{type(model).__name__} has weights in {', '.join(sorted(map(str, kinds)))}; hansfree works in float32. "
+            "Pass model.float(), and turn the corrected model back afterwards."
+        )
 
 
 def cut_again(model: nn.Module, activations: Activations) -> Split:
@@ -177,12 +187,6 @@ def _run_trunk(
         if batch.has_artifact is not None:
             shard["has_artifact"] = batch.has_artifact
         yield {name: tensor.cpu().contiguous() for name, tensor in shard.items()}
-
-
-def _check_choice(option: str, value: str, allowed: Any) -> None:
-    names = get_args(allowed)
-    if value not in names:
-        raise OptionError(f"{option} is {value!r}.{nearest(str(value), names)} Allowed: {', '.join(map(repr, names))}.")
 
 
 def _data_key(dataset: Any, given: str | None) -> str:

@@ -31,7 +31,6 @@ class Correction(Registered, ABC):
 
     has_strength: ClassVar[bool] = False
     grid: ClassVar[tuple[float, ...]] = ()  # the strengths that a run tries
-    can_stack: bool = True
 
     def __init__(self, *, strength: float = 1.0, tuning: FineTuning | None = None) -> None:
         if not (np.isfinite(strength) and strength >= 0):

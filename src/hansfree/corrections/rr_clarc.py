@@ -15,7 +15,7 @@ from hansfree.activations import Activations, Live
 from hansfree.activations.positions import count_positions, random_signs, sum_positions
 from hansfree.cavs import CAV
 from hansfree.corrections.base import CAVCorrection, count_classes
-from hansfree.errors import DataError, OptionError, nearest
+from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, Head, HeadBatch
 
@@ -63,11 +63,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         tuning: FineTuning | None = None,
     ) -> None:
         super().__init__(cav, strength=strength, tuning=tuning)
-        _check_choice("norm", norm, get_args(Norm))
-        _check_choice("positions", positions, get_args(Positions))
-        _check_choice("scale", scale, get_args(Scale))
+        check_choice("norm", norm, Norm)
+        check_choice("positions", positions, Positions)
+        check_choice("scale", scale, Scale)
         if isinstance(target, str):
-            _check_choice("target", target, get_args(NamedTarget))
+            check_choice("target", target, NamedTarget)
         self._classes = () if isinstance(target, str) else _as_classes(target)
         if isinstance(target, str) and target == "expected" and norm != "squared":
             raise OptionError(
@@ -162,12 +162,6 @@ def _squared_cosine(
         gradient = sum_positions(pull_back(weight)[0])
         penalty = penalty + torch.cosine_similarity(gradient, directions, dim=2).square().sum(0)
     return logits, penalty
-
-
-def _check_choice(option: str, given: object, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        hint = nearest(str(given), allowed)
-        raise OptionError(f"{option} is {given!r}; allowed are {', '.join(map(repr, allowed))}.{hint}")
 
 
 def _as_classes(target: int | Sequence[int]) -> tuple[int, ...]:

@@ -15,9 +15,11 @@ from hansfree.activations import Activations
 from hansfree.cavs import CAV
 from hansfree.corrections.base import Correction, count_classes
 from hansfree.datasets.base import Example
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, Head, HeadBatch
+
+Norm = Literal["squared", "cosine"]
 
 
 class RRR(Correction, name="rrr"):
@@ -42,12 +44,11 @@ class RRR(Correction, name="rrr"):
         *,
         strength: float = 1.0,
         target: Literal["sum"] | int = "sum",
-        norm: Literal["squared", "cosine"] = "squared",
+        norm: Norm = "squared",
         tuning: FineTuning | None = None,
     ) -> None:
         super().__init__(strength=strength, tuning=tuning)
-        if norm not in ("squared", "cosine"):
-            raise OptionError(f"norm is {norm!r}; allowed are 'squared' and 'cosine'.")
+        check_choice("norm", norm, Norm)
         if target != "sum" and not isinstance(target, int | np.integer):
             raise OptionError(f"target is {target!r}; allowed are 'sum' and a class number.")
         self.images = images

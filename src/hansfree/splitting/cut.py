@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, fx, nn
 
-from hansfree.errors import OptionError, SplitError, nearest
+from hansfree.errors import SplitError, check_choice, nearest
 from hansfree.splitting.graph import Traced, eval_copy, trace
 from hansfree.splitting.hooked import hooked_parts
 from hansfree.splitting.inplace import is_dropout_like
@@ -77,7 +77,7 @@ def split(
     train: Train = "all",
     train_norm: bool = False,
 ) -> Split:
-    """Split a copy of ``model`` after ``layer``; the model itself is not touched.
+    """Split a copy of ``model`` after ``layer``; the parts are on the CPU, and the model itself is not touched.
 
     Args:
         model: Any module from one batch of images to logits.
@@ -86,8 +86,7 @@ def split(
         train: ``"all"`` that follows the layer, or only the ``"last"`` module that has parameters.
         train_norm: Train the affine parameters of batch norms after the layer too; their statistics never change.
     """
-    if train not in ("all", "last"):
-        raise OptionError(f"train is {train!r}.{nearest(train, ('all', 'last'))} Allowed: 'all', 'last'.")
+    check_choice("train", train, Train)
     try:
         traced = trace(model)
     except SplitError as error:
@@ -158,10 +157,14 @@ def _is_linear(head: fx.GraphModule) -> bool:
 def _is_exact(result: Split, model: nn.Module, example: Tensor) -> bool:
     """Compare the parts with the model on ``example``, and see that they leave the cached tensors as they were."""
     with torch.no_grad():
-        expected = eval_copy(model, share=True)(example.clone())
+        expected = eval_copy(model, share=True)(example.clone().to(_device_of(model))).cpu()
         kept = result.trunk(example.clone())
         before = [tensor.clone() for tensor in kept]
         got = result.head(*result.phi(*kept))
     unchanged = all(torch.allclose(old, new, rtol=0, atol=0, equal_nan=True) for old, new in zip(before, kept))
     scale = float(expected.abs().nan_to_num().max())
     return unchanged and torch.allclose(got, expected, rtol=1e-4, atol=1e-5 * scale, equal_nan=True)
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))

@@ -62,9 +62,10 @@ def missing_sentence(kind: str, layer: str, known: list[str]) -> str:
 
 
 def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
-    """Return a copy in eval mode; with ``share`` it holds the very same tensors and must only be read."""
+    """Return a copy in eval mode on the CPU; with ``share`` it holds the very same tensors and must only be read."""
     tensors = [*model.parameters(), *model.buffers()] if share else []
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
+    own = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
+    return own if share else own.cpu()
 
 
 class _Tracer(fx.Tracer):

@@ -20,13 +20,15 @@ from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
 from hansfree.activations import Features, Live
-from hansfree.errors import OptionError
+from hansfree.errors import OptionError, check_choice
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
 from hansfree.splitting import Split, exact_forward_mode
 
 log = logging.getLogger(__name__)
 
+Optimizer = Literal["sgd", "adam"]
+Precision = Literal["float32", "bfloat16"]
 Head = Callable[..., Tensor]  # the head's inputs -> logits
 Watch = Callable[["Heads"], Sequence[Any]]  # called after every epoch: one entry per head
 
@@ -37,26 +39,24 @@ _STACKED_BYTES = 64 * 2**20  # heads are trained together while their weights st
 class FineTuning:
     """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3)."""
 
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Optimizer = "sgd"
     learning_rate: float = 1e-4
     epochs: int = 10
     batch_size: int = 32
     seed: int = 0
     device: str = "cpu"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
-        if self.optimizer not in ("sgd", "adam"):
-            raise OptionError(f"optimizer is {self.optimizer!r}; allowed are 'sgd' and 'adam'.")
+        check_choice("optimizer", self.optimizer, Optimizer)
+        check_choice("precision", self.precision, Precision)
         if not self.learning_rate > 0:
             raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
         if self.epochs < 0 or self.batch_size < 1 or self.seed < 0:
             raise OptionError(
                 f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}: at least 0, 1 and 0 are needed."
             )
-        if self.precision not in ("float32", "bfloat16"):
-            raise OptionError(f"precision is {self.precision!r}; allowed are 'float32' and 'bfloat16'.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +74,6 @@ class HeadBatch:
 
 class Objective(Protocol):
     """What a correction asks of a head beyond the right class."""
-
-    can_stack: bool  # whether many heads can be trained in one go
 
     def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
@@ -157,7 +155,7 @@ def train_heads(
     Yields in the order of the strengths, as soon as a group is done, so that large heads need not be kept.
     """
     size = sum(4 * parameter.numel() for parameter in cut.head_parameters().values())
-    together = max(1, _STACKED_BYTES // size) if objective.can_stack else 1
+    together = max(1, _STACKED_BYTES // size)
     groups = [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
     steps = -(-len(features) // tuning.batch_size) * tuning.epochs
     ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
