@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from hansfree.artifacts import Artifact
+from hansfree.corrections import RRR
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiment import SETS, Experiment, Setting
@@ -41,11 +42,13 @@ class Demo:
     n_test: int = 1000
     epochs: int = 10  # of training the biased model
     share: float = 0.5  # of the biased class's training images that carry the artifact
+    rrr_strengths: tuple[float, ...] = RRR.grid
 
     @classmethod
     def quick(cls, **options: Any) -> Demo:
         """Return the demo at less than half of its size: under 45 seconds."""
-        return cls(**{"n_train": 2000, "n_val": 400, "n_test": 500, "epochs": 6, **options})
+        smaller = {"n_train": 2000, "n_val": 300, "n_test": 400, "epochs": 6, "rrr_strengths": (0.1, 1.0)}
+        return cls(**{**smaller, **options})
 
     def __post_init__(self) -> None:
         """Refuse names that do not exist before anything starts."""
@@ -101,6 +104,7 @@ class Demo:
             biased_class=_BIASED_CLASS,
             is_localized=artifact.localized,
             tuning=FineTuning(optimizer=architecture.optimizer, seed=self.seed),
+            strengths={RRR.name: self.rrr_strengths},
         )
 
     def _trained(self, run: Run, name: str, data: InMemory, progress: Progress) -> nn.Module:

@@ -17,7 +17,7 @@ from hansfree.cavs import CAV
 from hansfree.corrections.base import CAVCorrection, count_classes
 from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.splitting import Split
-from hansfree.training import FineTuning, Head, HeadBatch
+from hansfree.training import FineTuning, Head, HeadBatch, WeightedHead
 
 NamedTarget = Literal["expected", "random", "all", "logprob"]
 Target = NamedTarget | int | Sequence[int]
@@ -107,18 +107,20 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
 
     def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits and the penalty on their derivative."""
+        values, tangents = batch.values, batch.tangents
+        if not self.at_layer and isinstance(head, WeightedHead):
+            head, values, tangents = head.enter(values, tangents)
 
         def measured(*inputs: Tensor) -> tuple[Tensor, Tensor]:
             logits = head(*(batch.phi(*inputs) if self.at_layer else inputs))
             return self._outputs(logits, batch.noise), logits
 
         if self.norm == "cosine":
-            return _squared_cosine(measured, batch.values, batch.tangents)
-        tangents = batch.tangents
+            return _squared_cosine(measured, values, tangents)
         if self.positions == "each":
             layer, *others = tangents
-            tangents = (layer * random_signs(batch.values[0], batch.noise), *others)
-        derivatives, logits = _derivatives(measured, batch.values, tangents)
+            tangents = (layer * random_signs(values[0], batch.noise), *others)
+        derivatives, logits = _derivatives(measured, values, tangents)
         size = derivatives.square() if self.norm == "squared" else derivatives.abs()
         return logits, size.sum((0, 2))
 

@@ -1,11 +1,13 @@
 """Cut a model at a layer by data flow: trunk, phi and head; list layers, and put a module behind one."""
 
 from hansfree.splitting.cut import Split, split
+from hansfree.splitting.entry import HeadParts
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, find_layer, insert_after, list_layers, take_out
 from hansfree.splitting.overwriting import overwriting
 
 __all__ = [
+    "HeadParts",
     "Layer",
     "Split",
     "exact_forward_mode",

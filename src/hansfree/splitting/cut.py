@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from hansfree.errors import SplitError, check_choice, nearest
+from hansfree.splitting.entry import HeadParts, leading_linear
 from hansfree.splitting.graph import Traced, eval_copy, trace
 from hansfree.splitting.hooked import hooked_parts
 from hansfree.splitting.inplace import is_dropout_like
@@ -44,6 +45,10 @@ class Split:
     def head_parameters(self) -> dict[str, nn.Parameter]:
         """Return what is to be trained, by name in the original model; ``functional_call`` on the head takes it too."""
         return {name: self.head.get_parameter(name) for name in self.trainable}
+
+    def head_parts(self) -> HeadParts:
+        """Return the head, and apart from it the linear layer that it starts with, where it does."""
+        return leading_linear(self.head)
 
     def model_with(self, state: Mapping[str, Tensor], model: nn.Module) -> nn.Module:
         """Return a copy of ``model`` in which only the head's parameters in ``state`` are replaced."""

@@ -1,6 +1,6 @@
 """Training: heads on the cache, many strengths at once; and whole models for the demo."""
 
-from hansfree.training.heads import FineTuning, Head, HeadBatch, Heads, TrainedHead, Watch, train_heads
+from hansfree.training.heads import FineTuning, Head, HeadBatch, Heads, TrainedHead, Watch, WeightedHead, train_heads
 from hansfree.training.pretraining import Pretraining, pretrain
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Pretraining",
     "TrainedHead",
     "Watch",
+    "WeightedHead",
     "pretrain",
     "train_heads",
 ]

@@ -23,7 +23,7 @@ from hansfree.activations import Features, Live
 from hansfree.errors import OptionError, check_choice
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
-from hansfree.splitting import Split, exact_forward_mode
+from hansfree.splitting import HeadParts, Split, exact_forward_mode
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +79,43 @@ class Objective(Protocol):
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
 
 
+class WeightedHead:
+    """A head with weights of its own: the head's inputs -> logits."""
+
+    def __init__(self, parts: HeadParts, tensors: dict[str, Tensor]) -> None:
+        self._parts, self._tensors = parts, tensors
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        return functional_call(self._parts.whole, self._tensors, inputs)  # type: ignore[no-any-return]
+
+    def enter(self, values: Live, tangents: Live) -> tuple[Head, Live, Live]:
+        """Take values and tangents ``(k, n, ...)`` through a leading linear layer together; return what is left.
+
+        One matrix product, and one gradient of its weight, instead of two: in VGG-16 that weight has 411 MB. A head
+        that starts otherwise is returned as it is.
+        """
+        if self._parts.entry is None:
+            return self, values, tangents
+        weight = self._tensors[f"{self._parts.entry}.weight"]
+        bias = self._tensors.get(f"{self._parts.entry}.bias")
+        (value,), (tangent,) = values, tangents
+        rows = torch.cat([value, tangent.flatten(0, 1)]) @ weight.T
+        first = rows[: len(value)] if bias is None else rows[: len(value)] + bias
+        names = dict(self._parts.rest.named_parameters()) | dict(self._parts.rest.named_buffers())
+        tensors = {name: self._tensors[name] for name in names}
+
+        def rest(*inputs: Tensor) -> Tensor:
+            return functional_call(self._parts.rest, tensors, inputs)  # type: ignore[no-any-return]
+
+        return rest, (first,), (rows[len(value) :].unflatten(0, tangent.shape[:2]),)  # type: ignore[no-untyped-call]
+
+
 class Heads:
     """Copies of one head with weights of their own, stacked along a first axis."""
 
     def __init__(self, cut: Split, count: int, device: str) -> None:
-        self.module = cut.head
+        self.parts = cut.head_parts()
         self.count = count
         trained = cut.head_parameters()
         self.parameters = {
@@ -100,7 +132,7 @@ class Heads:
 
         def call(parameters: dict[str, Tensor], *arguments: Tensor) -> Any:
             tensors = {**self._fixed, **parameters}
-            return function(lambda *inputs: functional_call(self.module, tensors, inputs), *arguments)
+            return function(WeightedHead(self.parts, tensors), *arguments)
 
         if self.count > 1:
             return vmap(call, randomness="same")(self.parameters, *per_head)
@@ -121,8 +153,8 @@ class Heads:
     @torch.no_grad()
     def are_finite(self) -> list[bool]:
         """Say for every head whether all of its weights are numbers."""
-        each = [torch.isfinite(parameter).flatten(1).all(1) for parameter in self.parameters.values()]
-        return torch.stack(each).all(0).tolist()
+        ends = [torch.stack(torch.aminmax(p.flatten(1), dim=1)) for p in self.parameters.values()]  # no copy is made
+        return torch.isfinite(torch.cat(ends)).all(0).tolist()
 
     def state(self, number: int) -> dict[str, Tensor]:
         """Return the weights of one head under the original model's names."""

@@ -1,0 +1,36 @@
+"""The linear layer that a head starts with, apart from the rest: values and tangents can share its product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import fx, nn
+
+
+@dataclass(frozen=True, eq=False)
+class HeadParts:
+    """A head; and where it starts with a linear layer, that layer's path and the head without it."""
+
+    whole: nn.Module
+    entry: str | None
+    rest: nn.Module
+
+
+def leading_linear(head: nn.Module) -> HeadParts:
+    """Look for a linear layer that alone reads the head's only input and is called once."""
+    if not isinstance(head, fx.GraphModule):
+        return HeadParts(head, None, head)
+    inputs = [node for node in head.graph.nodes if node.op == "placeholder"]
+    users = [user for node in inputs for user in node.users]
+    if len(inputs) != 1 or len(users) != 1 or users[0].op != "call_module":
+        return HeadParts(head, None, head)
+    path = str(users[0].target)
+    calls = sum(node.op == "call_module" and node.target == path for node in head.graph.nodes)
+    if type(head.get_submodule(path)) is not nn.Linear or calls != 1:
+        return HeadParts(head, None, head)
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(head.graph, {}))
+    (entry,) = (node for node in graph.nodes if node.op == "call_module" and node.target == path)
+    entry.replace_all_uses_with(entry.args[0])
+    graph.erase_node(entry)
+    return HeadParts(head, path, fx.GraphModule(head, graph))
