@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from hansfree.artifacts import Artifact
-from hansfree.corrections import RRR
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiment import SETS, Experiment, Setting
@@ -41,13 +40,13 @@ class Demo:
     n_val: int = 1000
     n_test: int = 1000
     epochs: int = 10  # of training the biased model
+    correction_epochs: int = 10  # of fine-tuning, for every method
     share: float = 0.5  # of the biased class's training images that carry the artifact
-    rrr_strengths: tuple[float, ...] = RRR.grid
 
     @classmethod
     def quick(cls, **options: Any) -> Demo:
         """Return the demo at less than half of its size: under 45 seconds."""
-        smaller = {"n_train": 2000, "n_val": 300, "n_test": 400, "epochs": 6, "rrr_strengths": (0.1, 1.0)}
+        smaller = {"n_train": 1600, "n_val": 300, "n_test": 400, "epochs": 6, "correction_epochs": 5}
         return cls(**{**smaller, **options})
 
     def __post_init__(self) -> None:
@@ -103,8 +102,7 @@ class Demo:
             test_biased=stamped("test", 1.0),
             biased_class=_BIASED_CLASS,
             is_localized=artifact.localized,
-            tuning=FineTuning(optimizer=architecture.optimizer, seed=self.seed),
-            strengths={RRR.name: self.rrr_strengths},
+            tuning=FineTuning(optimizer=architecture.optimizer, epochs=self.correction_epochs, seed=self.seed),
         )
 
     def _trained(self, run: Run, name: str, data: InMemory, progress: Progress) -> nn.Module:
