@@ -131,7 +131,6 @@ META = {
     "seconds": {"train": 31.2, "activations": 4.7, "cavs": 12.25, "corrections": 40.0, "evaluation": 20.1},
     "command": "hansfree demo --artifact timestamp --seed 0",
     "notes": ["Groups under 25 images are not scored."],
-    "diverged": [{"method": "rr-clarc", "strength": 1e5}],
 }
 SELECTION = {
     "rrr": {
@@ -143,6 +142,7 @@ SELECTION = {
         "rule": "best balanced biased accuracy, clean drop ≤ 2 points",
         "strength": 10.0,
         "reason": "best on val: 88.0 %",
+        "diverged": [1e5],
     },
 }
 

@@ -75,7 +75,7 @@ def test_the_curves_run_over_the_strengths(make_run: MakeRun) -> None:
     assert drawing is not None
     panels = {axes.get_title(): axes for axes in drawing.figure.axes}
     assert set(panels) == {"RRR", "RR-ClArC"}
-    np.testing.assert_allclose(panels["RR-ClArC"].lines[0].get_xdata(), STRENGTHS["rr-clarc"])
+    np.testing.assert_allclose(panels["RR-ClArC"].lines[0].get_xdata(), [s for s in STRENGTHS["rr-clarc"] if s != 1e5])
     crosses = [line for line in panels["RR-ClArC"].lines if line.get_marker() == "x"]
     np.testing.assert_allclose(crosses[0].get_xdata(), [1e5])
     dotted = [line for line in panels["RRR"].lines if line.get_linestyle() == ":"]

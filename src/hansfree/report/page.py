@@ -72,8 +72,4 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
 
 def _diverged(results: Results) -> list[str]:
     """Return in words which strengths ended in numbers that are not finite."""
-    recorded = [
-        (method, strength) for method, choice in results.selection.items() for strength in choice.get("diverged") or ()
-    ]
-    recorded += [(item["method"], item["strength"]) for item in results.meta.get("diverged") or ()]
-    return [f"{method_title(method)} at strength {strength:g}" for method, strength in dict.fromkeys(recorded)]
+    return [f"{method_title(method)} at strength {strength:g}" for method, strength in results.diverged()]

@@ -99,6 +99,14 @@ class Results:
         found = [r for r in self.rows if r.variant == variant and r.split == split and r.is_chosen]
         return {row.metric: row for row in sorted(found, key=lambda row: not row.group)}
 
+    def diverged(self) -> dict[tuple[str, float], None]:
+        """Return the methods and strengths that ended in numbers that are not finite, in order."""
+        return {(method, s): None for method, choice in self.selection.items() for s in choice.get("diverged") or ()}
+
+    def has_diverged(self, row: Row) -> bool:
+        """Say whether a score is of a model that diverged; its answers are counted as wrong, not as missing."""
+        return (row.variant.method, row.strength) in self.diverged() or not math.isfinite(row.value)
+
     def variant(self, method: str) -> Variant | None:
         """Return the first variant of a method."""
         return next((variant for variant in self.methods() if variant.method == method), None)
@@ -121,7 +129,7 @@ def load_results(run: Path) -> Results:
     table, summary = run / "results.csv", run / "results.json"
     for path in (table, summary):
         if not path.is_file():
-            raise RunError(f"{run} is not a finished run: it has no {path.name}. `hansfree run` or `demo` writes it.")
+            raise RunError(f"{run} is not a finished run: it has no {path.name}. `hansfree demo` writes it.")
     with table.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]

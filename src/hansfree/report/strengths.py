@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from hansfree.report.numbers import percent
 from hansfree.report.reading import Results, Row, Variant, fullest_split
 from hansfree.report.style import ALARM, FAINT, INK, OTHER_STYLE, STYLES, Drawing, new_figure, quiet_axes, show_percent
@@ -24,7 +22,7 @@ def draw_tradeoff(results: Results) -> Drawing | None:
     for variant, pairs in points.items():
         colour, marker = STYLES.get(variant.method, OTHER_STYLE)
         title = variant.title(points)
-        pairs = [pair for pair in pairs if math.isfinite(pair[0].value) and math.isfinite(pair[1].value)]
+        pairs = [pair for pair in pairs if not any(map(results.has_diverged, pair))]
         axes.plot(*_values(pairs), "-", color=colour, alpha=0.35, linewidth=1)
         others = [pair for pair in pairs if not pair[0].is_chosen]
         axes.plot(*_values(others), marker, color=colour, alpha=0.45, markersize=4.5, mew=0)
@@ -38,7 +36,7 @@ def draw_tradeoff(results: Results) -> Drawing | None:
         f"{v.title(points)}: {percent(c.value)} without, {percent(b.value)} with"
         for v, pairs in points.items()
         for c, b in pairs
-        if c.is_chosen and math.isfinite(c.value) and math.isfinite(b.value)
+        if c.is_chosen and not (results.has_diverged(c) or results.has_diverged(b))
     )
     return Drawing(
         "tradeoff",
@@ -64,14 +62,15 @@ def draw_strengths(results: Results) -> Drawing | None:
     panels = quiet_axes(figure, columns=len(paths))
     for axes, (variant, pairs) in zip(panels, paths.items()):
         colour, marker = STYLES.get(variant.method, OTHER_STYLE)
-        strengths = [clean.strength or 0 for clean, _ in pairs]
-        axes.plot(strengths, [b.value for _, b in pairs], "-", color=colour, marker=marker, markersize=4)
-        axes.plot(strengths, [c.value for c, _ in pairs], "--", color=colour, linewidth=1.2, alpha=0.8)
-        for clean, biased in pairs:
+        finite = [pair for pair in pairs if not any(map(results.has_diverged, pair))]
+        strengths = [clean.strength or 0 for clean, _ in finite]
+        axes.plot(strengths, [b.value for _, b in finite], "-", color=colour, marker=marker, markersize=4)
+        axes.plot(strengths, [c.value for c, _ in finite], "--", color=colour, linewidth=1.2, alpha=0.8)
+        for clean, biased in finite:
             if clean.is_chosen:
                 axes.axvline(clean.strength or 0, color=INK, linewidth=1, linestyle=":", zorder=0)
                 axes.plot(clean.strength or 0, biased.value, marker=marker, markersize=10, color=colour, mec="white")
-        for strength in (c.strength or 0 for c, b in pairs if not math.isfinite(c.value + b.value)):
+        for strength in (c.strength or 0 for c, b in pairs if (c, b) not in finite):
             axes.plot(strength, 0.03, "x", color=ALARM, transform=axes.get_xaxis_transform(), clip_on=False)
         axes.set_xscale("log")
         axes.set_title(variant.title(paths), fontsize=10, color=INK)
