@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,14 @@ def test_sets_that_do_not_belong_together_are_refused(biased: Any) -> None:
 
 def test_activations_of_another_model_are_refused() -> None:
     scene = Scene("convolution")
-    foreign = _other_model(scene)
+    foreign = replace(_other_model(scene), has_artifact=None)
     with pytest.raises(CacheError, match="not taken from this model"):
         evaluate(scene.model, clean=foreign, biased=foreign, biased_class=0)
+
+
+def test_sets_that_are_not_without_and_with_the_artifact_are_refused() -> None:
+    scene = Scene("convolution")
+    with pytest.raises(DataError, match="clean images carry the artifact"):
+        evaluate(scene.model, clean=scene.biased, biased=scene.biased, biased_class=0)
+    with pytest.raises(DataError, match="biased images do not carry the artifact"):
+        evaluate(scene.model, clean=scene.clean, biased=scene.clean, biased_class=0)

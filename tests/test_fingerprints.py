@@ -50,6 +50,8 @@ class Net(nn.Module):
         self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
         self.register_buffer("mean", torch.zeros(3), persistent=False)
         self.offset, self.power, self.sizes, self.activation = torch.ones(2), 2.0, (1, 2), torch.relu
+        self.mean_color, self.scale = np.array([0.5, 0.4]), np.float32(2)
+        self.table, self.steps = {"a": 1, "b": [0.5, np.int64(3)]}, [torch.zeros(2), 1]
         self.small = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
 
 
@@ -78,6 +80,13 @@ def change(name: str, value: Any) -> Any:
         change("power", 3.0),
         change("sizes", (1, 3)),
         change("activation", torch.tanh),
+        change("mean_color", np.array([0.5, 0.3])),
+        change("scale", np.float32(3)),
+        change("scale", np.float64(2)),
+        change("table", {"a": 2, "b": [0.5, np.int64(3)]}),
+        change("table", {"a": 1, "b": [0.5, np.int64(4)]}),
+        change("table", {"a": 1, "c": [0.5, np.int64(3)]}),
+        change("steps", [torch.ones(2), 1]),
         change("conv", nn.Conv2d(3, 4, 3, padding=1)),
     ],
 )

@@ -3,12 +3,14 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.cavs import CAVQuality
+from hansfree.errors import RunError
 from hansfree.metrics import Score
-from hansfree.results import COLUMNS, Row, _cell, row_of_quality, rows_of, write_table
+from hansfree.results import COLUMNS, Row, _cell, read_rows, row_of_quality, rows_of, write_table
 
 
 def test_columns_are_those_of_the_design() -> None:
@@ -60,6 +62,45 @@ def test_a_table_is_replaced(tmp_path: Path) -> None:
         assert [row["value"] for row in csv.DictReader(file)] == ["0.25"]
     write_table(path, [])
     assert path.read_text() == ",".join(COLUMNS) + "\n"
+
+
+def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
+    full = {"cav": "signal", "target": "expected", "norm": "squared", "strength": 1e-5, "chosen": 0, "seed": 1}
+    rows = [
+        Row(experiment="e", method="vanilla", metric="flip_rate", value=0.0),
+        Row(
+            experiment='a, "b"',
+            method="rr-clarc",
+            metric="tcav",
+            value=0.25,
+            epoch=3,
+            split="val",
+            group="class 0",
+            stderr=0.5,
+            n=0,
+            **full,
+        ),
+    ]
+    write_table(tmp_path / "results.csv", rows)
+    read = read_rows(tmp_path / "results.csv")
+    assert read == rows
+    assert [type(read[1].strength), type(read[1].chosen), type(read[1].n)] == [float, int, int]
+
+
+@pytest.mark.parametrize(("column", "cell"), [("value", ""), ("value", "good"), ("n", "1.5"), ("strength", "weak")])
+def test_a_cell_that_cannot_be_read_is_named(tmp_path: Path, column: str, cell: str) -> None:
+    cells = dict.fromkeys(COLUMNS, "") | {"method": "m", "value": "0.5"} | {column: cell}
+    path = tmp_path / "results.csv"
+    path.write_text(",".join(COLUMNS) + "\n" + ",".join(cells.values()) + "\n")
+    with pytest.raises(RunError, match=f"line 2: {column} is '{cell}', not of type"):
+        read_rows(path)
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text("experiment,method\n")
+    with pytest.raises(RunError, match="lacks the column\\(s\\) cav, target"):
+        read_rows(path)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.one_of(st.none(), st.integers(0, 10**9)))

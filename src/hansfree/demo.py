@@ -60,7 +60,7 @@ class Demo:
 
     def run(self, folder: Path, *, command: str = "", progress: Progress = silent) -> tuple[list[Row], Path]:
         """Do what is not done yet in the run folder; return the rows of results and the path of the report."""
-        with open_run(folder, asdict(self)) as run:
+        with open_run(folder, {"hansfree": version("hansfree"), **asdict(self)}) as run:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
             rows = experiment.rows()
@@ -72,6 +72,7 @@ class Demo:
                 {
                     "meta": {**self._meta(setting), "seconds": run.seconds, "command": command},
                     "selection": experiment.selections(),
+                    "paired": experiment.paired(),
                     "scores": [asdict(row) for row in rows],
                 },
             )

@@ -8,6 +8,7 @@
     ├── SplitError             (RuntimeError)  a model that cannot be cut exactly at the layer
     ├── DataError              (ValueError)    images, labels or artifact bits that cannot be used
     ├── CacheError             (RuntimeError)  a cache on disk that does not belong here
+    ├── DivergedError          (RuntimeError)  fine-tuning that ended in numbers that are not finite
     ├── UndefinedMetricError   (ValueError)    a score that these data cannot define
     └── RunError               (RuntimeError)  a run folder that cannot be used
 
@@ -53,6 +54,10 @@ class DataError(HansfreeError, ValueError):
 
 class CacheError(HansfreeError, RuntimeError):
     """A cache on disk that does not belong to this model, layer and data, or is damaged."""
+
+
+class DivergedError(HansfreeError, RuntimeError):
+    """Fine-tuning that ended in numbers that are not finite."""
 
 
 class UndefinedMetricError(HansfreeError, ValueError):

@@ -51,6 +51,14 @@ def pair_features(
     )
 
 
+def check_pairs(clean: np.ndarray | None, biased: np.ndarray | None) -> None:
+    """Refuse sets whose own artifact bits say that they are not without and with it: the proof would prove nothing."""
+    if clean is not None and np.any(clean):
+        raise DataError(f"{np.sum(clean)} of the {len(clean)} clean images carry the artifact.")
+    if biased is not None and not np.all(biased):
+        raise DataError(f"{np.sum(~biased)} of the {len(biased)} biased images do not carry the artifact.")
+
+
 def judge_head(
     cut: Split,
     state: State,
@@ -129,6 +137,7 @@ def evaluate(
         biased_class: The class that the artifact leaks into.
         cav: Adds TCAV and sensitivity along its first direction.
     """
+    check_pairs(clean.has_artifact, biased.has_artifact)
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)
     pairs = pair_features(cut, clean, biased, biased_class=biased_class, cav=cav, edit=edit)

@@ -13,13 +13,13 @@ from torch import nn
 
 from hansfree.activations import Activations, collect_activations, compute_features, cut_again
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, load_cavs, save_cavs
-from hansfree.corrections import Correction, Projection
+from hansfree.corrections import Correction, Projection, RRClArC
 from hansfree.datasets import InMemory
-from hansfree.errors import DataError, OptionError
-from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features
+from hansfree.errors import DataError
+from hansfree.evaluation import Pairs, State, check_pairs, count_position_signs, judge_head, pair_features
 from hansfree.files import written_atomically
 from hansfree.heatmaps import artifact_relevance, compute_heatmaps
-from hansfree.metrics import Evidence, Score, compute_scores, predict_classes
+from hansfree.metrics import MIN_GROUP, Evidence, Score, compute_scores, paired_difference, predict_classes
 from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
 from hansfree.results import Row, row_of_quality, rows_of
@@ -57,9 +57,16 @@ class Setting:
     rule: BalancedRule = field(default_factory=BalancedRule)
 
     def __post_init__(self) -> None:
-        """Refuse what would leave nothing to choose from."""
-        if self.tuning.epochs < 1:
-            raise OptionError("A run needs at least 1 epoch of fine-tuning: the strength is chosen after it.")
+        """Refuse data that could not prove anything."""
+        for part in ("val", "test"):
+            clean, biased = getattr(self, f"{part}_clean"), getattr(self, f"{part}_biased")
+            check_pairs(clean.has_artifact, biased.has_artifact)
+        classes, counts = np.unique(self.val_clean.labels, return_counts=True)
+        if counts.min() < MIN_GROUP:
+            raise DataError(
+                f"There are only {counts.min()} validation images of class {classes[counts.argmin()]}; with fewer than "
+                f"{MIN_GROUP} its accuracy cannot be known, and no strength can be chosen by it."
+            )
 
 
 class Experiment:
@@ -78,6 +85,21 @@ class Experiment:
     def selections(self) -> dict[str, Any]:
         """Say what was chosen for each method, and why."""
         return {name: self._corrected(name)["selection"] for name in Correction.members()}
+
+    def paired(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """Return by how much RR-ClArC is right more often than each rival on the same images, with standard errors."""
+        kept = {path.stem: np.load(path) for path in (self.run.path / "stages").glob("*.npz")}
+        ours = kept.get(RRClArC.name)
+        if ours is None:
+            return {}
+        return {
+            name: {
+                f"accuracy_{kind}": paired_difference(ours[f"correct_{kind}"], theirs[f"correct_{kind}"])
+                for kind in ("clean", "biased")
+            }
+            for name, theirs in sorted(kept.items())
+            if name != RRClArC.name
+        }
 
     def shown(self) -> dict[str, np.ndarray]:
         """Return the heatmaps of some images for every method, with the images."""
@@ -114,7 +136,9 @@ class Experiment:
         cavs = {name: member().fit(X, has_artifact) for name, member in members}
         save_cavs(self.run.path / "cavs.safetensors", cavs)
         clean, biased = self.activations["test_clean"].pooled, self.activations["test_biased"].pooled
-        held_out, is_biased = np.concatenate([clean, biased]), np.repeat([False, True], len(clean))
+        # every image once, without or with the artifact: pairs would not be independent
+        held_out = np.concatenate([clean[::2], biased[1::2]])
+        is_biased = np.arange(len(held_out)) >= len(clean[::2])
         rows = []
         for name, cav in cavs.items():
             about = {"method": f"cav:{name}", "cav": name, "split": "test", **self._about}
@@ -151,7 +175,11 @@ class Experiment:
                 "rule": str(setting.rule),
                 "strength": path.best.strength if path.best and method.has_strength else None,
                 "reason": path.choice.reason,
-                "diverged": [s for s, h in zip(path.strengths, path.histories) if not h[-1].is_finite],
+                "diverged": [
+                    strength if method.has_strength else None
+                    for strength, history in zip(path.strengths, path.histories)
+                    if not history[-1].is_finite
+                ],
                 "admissible": any(not self._objection(history[-1]) for history in path.histories),
             },
         }
@@ -221,12 +249,10 @@ class Experiment:
     @cached_property
     def _original_predictions(self) -> np.ndarray:
         features = compute_features(self.cut, self.activations["val_clean"])
-        self.cut.eval_mode()
         return predict_classes(Heads(self.cut, 1, self.setting.tuning.device).logits(features)[0].double().numpy())
 
     @cached_property
     def _original_validation(self) -> Validation:
-        self.cut.eval_mode()
         return self._validator(None)(Heads(self.cut, 1, self.setting.tuning.device))[0]
 
     @cached_property
@@ -242,15 +268,19 @@ class Experiment:
         setting = self.setting
         biased = self.activations["test_biased"]
         signs = count_position_signs(self.cut, state, biased, self.cav, biased_class=setting.biased_class, edit=edit)
-        rows = np.concatenate([self._shown_rows, np.setdiff1d(np.arange(len(biased)), self._shown_rows)])[:_EXPLAINED]
-        batch = setting.test_biased.batch(rows)
-        relevance = compute_heatmaps(model, batch.image, setting.biased_class, pass_through=(Projection,))
-        share = artifact_relevance(relevance, batch.mask) if setting.is_localized else None
+        shown = setting.test_biased.batch(self._shown_rows)
+        share = None
+        if setting.is_localized:  # on the first images, not on the shown ones, which were picked for their effect
+            scored = setting.test_biased.batch(np.arange(min(_EXPLAINED, len(biased))))
+            relevance = compute_heatmaps(model, scored.image, setting.biased_class, pass_through=(Projection,))
+            share = artifact_relevance(relevance, scored.mask)
         evidence = judge_head(self.cut, state, self._test_pairs(edit), position_signs=signs, relevance=share)
         with written_atomically(self.run.path / "stages" / f"{name}.npz") as temporary:
             np.savez(
                 temporary,
-                relevance=relevance[:_SHOWN].numpy(),
+                relevance=compute_heatmaps(
+                    model, shown.image, setting.biased_class, pass_through=(Projection,)
+                ).numpy(),
                 correct_clean=evidence.is_correct("clean"),
                 correct_biased=evidence.is_correct("biased"),
             )

@@ -36,9 +36,7 @@ def fingerprint_model(model: nn.Module, *, without: Collection[str] = ()) -> str
         for name, value in sorted(vars(module).items()):
             if name.startswith("_") or name == "training":
                 continue
-            if isinstance(value, Tensor):
-                parts += _tensor(f"{path}.{name}", value)
-            elif (text := _plain(value)) is not None:
+            if (text := _plain(value)) is not None:
                 parts.append(f"{path}.{name} {text}")
     for name, tensor in _tensors(model):
         if name not in without:
@@ -60,7 +58,13 @@ def _plain(value: Any) -> str | None:
     """Return a text for a value whose text says all of it, else None."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
+    if isinstance(value, Tensor):
+        return fingerprint(*_tensor("tensor", value))
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        return fingerprint(np.asarray(value))
     if isinstance(value, (tuple, list)):
         texts = [_plain(one) for one in value]
         return None if None in texts else repr(texts)
+    if isinstance(value, dict):
+        return _plain([*value.items()])
     return getattr(value, "__qualname__", None)  # a function, as functional.gelu

@@ -7,9 +7,10 @@ import io
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from hansfree.cavs import CAVQuality
+from hansfree.errors import RunError
 from hansfree.files import write_text
 from hansfree.metrics import Score
 
@@ -36,6 +37,8 @@ class Row:
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
+_TYPES = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(Row).items()}
+_MAY_BE_EMPTY = {field.name for field in fields(Row) if field.default is None}
 
 
 def rows_of(scores: Iterable[Score], **about: Any) -> list[Row]:
@@ -56,6 +59,28 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
     for row in rows:
         writer.writerow([_cell(value) for value in asdict(row).values()])
     write_text(path, text.getvalue())
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read ``results.csv`` as `write_table` writes it; an empty cell is None."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file, restval="")
+        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+        if missing:
+            raise RunError(f"{path} lacks the column(s) {', '.join(missing)}; needed are {', '.join(COLUMNS)}.")
+        return [
+            Row(**{name: _parsed(f"{path}, line {reader.line_num}", name, line[name]) for name in COLUMNS})
+            for line in reader
+        ]
+
+
+def _parsed(place: str, name: str, text: str) -> Any:
+    if not text and name in _MAY_BE_EMPTY:
+        return None
+    try:
+        return _TYPES[name](text)
+    except ValueError:
+        raise RunError(f"{place}: {name} is {text!r}, not of type {_TYPES[name].__name__}.") from None
 
 
 def _cell(value: Any) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hansfree.activations import Activations, collect_activations, cut_again
-from hansfree.errors import CacheError, DataError, LayerNotFoundError, OptionError
+from hansfree.errors import CacheError, DataError, LayerNotFoundError, OptionError, SplitError
 from hansfree.models import build_model
 from tests.activations.samples import Pictures, batches_of, branching, hooked, lively, many_skips, small_net
 
@@ -245,3 +245,16 @@ def test_cut_again_refuses_another_setting_of_the_trunk() -> None:
     model.factor = 2.0
     with pytest.raises(CacheError, match="were not taken from this model"):
         cut_again(model, activations)
+
+
+def test_tensors_without_the_images_in_front_are_refused(folder: Path | None) -> None:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.side, self.layer, self.fc = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fc((self.layer(x) - self.side(x).mean(0, keepdim=True)).mean((2, 3)))
+
+    with pytest.raises(SplitError, match=r"shape \(1, 4, 14, 14\), which does not have the 3 images"):
+        collect_activations(Centred(), "layer", Pictures(6), folder=folder, batch_size=3)

@@ -79,6 +79,7 @@ def test_whatever_differs_has_a_folder_of_its_own(tmp_path: Path) -> None:
         folder(model, data=Pictures(8, seed=1)),
         folder(model, data=Pictures(9)),
         folder(model, data_key="other"),
+        folder(model, data_key="other", data=Pictures(9)),
         folder(model, pooling="mean"),
         folder(model, precision="float16"),
     ]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.func import jvp
 from torch.nn import functional
 from torch.utils.data import Dataset
 
@@ -19,7 +19,7 @@ from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction
 from hansfree.datasets import Example
 from hansfree.splitting import Split, exact_forward_mode, split
-from hansfree.training import HeadBatch
+from hansfree.training import HeadBatch, WeightedHead
 
 CLASSES = 3
 CHANNELS = 6  # of every model's layer
@@ -221,7 +221,8 @@ def value_and_gradients(
     """Return the logits, the penalty per image, and the gradient of its mean by every parameter of the head."""
     parameters = cut.head_parameters()
     with exact_forward_mode():
-        logits, penalty = method.forward(lambda *inputs: functional_call(cut.head, parameters, inputs), batch)
+        tensors = {**dict(cut.head.named_parameters()), **dict(cut.head.named_buffers()), **parameters}
+        logits, penalty = method.forward(WeightedHead(cut.head_parts(), tensors), batch)
     assert penalty is not None
     return logits.detach(), penalty.detach(), gradients(penalty.mean(), parameters)
 

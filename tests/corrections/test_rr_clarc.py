@@ -313,7 +313,7 @@ def test_options_that_cannot_be(options: dict[str, Any], sentence: str) -> None:
 @pytest.mark.parametrize("target", [3, -1, [0, 7]])
 def test_a_class_that_the_model_does_not_have_is_refused_before_training(target: Any) -> None:
     bench, model = _shared_bench(), CASE.model()
-    method = RRClArC(bench.cav, target=target, tuning=FineTuning(epochs=0))
+    method = RRClArC(bench.cav, target=target, tuning=FineTuning(epochs=1))
     with pytest.raises(OptionError, match="classes 0 to 2"):
         method.correct(model, bench.activations)
 

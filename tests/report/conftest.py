@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hansfree.results import COLUMNS
+from hansfree.files import write_json
+from hansfree.metrics import Score
+from hansfree.results import Row, rows_of, write_table
 
 N_TEST = 800
 # method: (balanced accuracy clean, biased, flip rate, tcav) of the chosen strength on the test split
@@ -34,64 +35,119 @@ CAVS = {
     "logistic": (0.27, 0.37),
 }
 
-Score = dict[str, Any]
+RULE = "best balanced biased accuracy, clean drop ≤ 2 points"
+
+
+def choice(
+    strength: float | None, reason: str, *, diverged: Sequence[float | None] = (), admissible: bool = True
+) -> Any:
+    """Return what results.json says about how a method's strength was chosen."""
+    told = {"rule": RULE, "strength": strength, "reason": reason}
+    return told | {"diverged": list(diverged), "admissible": admissible}
+
+
+SELECTION = {
+    "p-clarc": choice(None, "has no strength to choose"),
+    "a-clarc": choice(None, "has no strength to choose"),
+    "rr-clarc": choice(10.0, "best on val: 88.0 %", diverged=[1e5]),
+    "rrr": choice(10.0, "best on val: 70.2 %"),
+    "vanilla": choice(None, "has no strength to choose"),
+}
+# accuracy with the artifact of RR-ClArC minus the method's on the same images, with its error
+PAIRED = {
+    "p-clarc": {"accuracy_biased": [0.049, 0.011]},
+    "a-clarc": {"accuracy_biased": [0.009, 0.010]},
+    "rrr": {"accuracy_biased": [0.169, 0.014]},
+    "vanilla": {"accuracy_biased": [0.330, 0.017]},
+}
+Change = Callable[[list[Row]], list[Row]]
 MakeRun = Callable[..., Path]
 
 
-def score(method: str, metric: str, value: float, *, n: int | str = N_TEST, **columns: Any) -> Score:
-    """Return one line of results.csv; what is not said is empty."""
-    stderr = abs(value * (1 - value) / N_TEST) ** 0.5
-    line = dict.fromkeys(COLUMNS, "") | {"experiment": "timestamp", "chosen": 1, "seed": 0, "split": "test"}
-    return line | {"method": method, "metric": metric, "value": value, "stderr": stderr, "n": n} | columns
+def about(method: str) -> dict[str, Any]:
+    """Return what the table says of a method's options."""
+    columns: dict[str, Any] = {"experiment": "timestamp", "method": method, "seed": 0}
+    if method.endswith("clarc"):
+        columns["cav"] = "signal"
+    if method in TAKEN:
+        columns |= {"target": "expected" if method == "rr-clarc" else "sum", "norm": "squared"}
+    return columns
 
 
-def chosen_scores(method: str) -> list[Score]:
-    clean, biased, flips, tcav = CHOSEN[method]
-    columns = {"strength": TAKEN.get(method, ""), "cav": "signal" if method.endswith("clarc") else ""}
-    values = {
-        "accuracy_clean": clean + 0.01,
-        "accuracy_biased": biased + 0.02,
-        "balanced_accuracy_clean": clean,
-        "balanced_accuracy_biased": biased,
-        "auroc_clean": 0.5 + clean / 2,
-        "auroc_biased": 0.5 + biased / 2,
-        "flip_rate": flips,
-        "probability_change": flips * 0.9 - 0.02,
-        "tcav": tcav,
-        "tcav_positions": 0.5 + (tcav - 0.5) * 0.7,
-        "tcav_zero_share": 0.02,
-        "tcav_sensitivity": 0.0123 * flips,
-        "artifact_relevance": 0.6 * flips + 0.02,
-    }
-    lines = [score(method, metric, value, **columns) for metric, value in values.items()]
-    worst = score(method, "accuracy_worst_group", biased - 0.2, n=180, group="class 1 with artifact", **columns)
-    return [*lines[:6], worst, *lines[6:]]
+def scored(metric: str, value: float, *, n: int = N_TEST, group: str = "") -> Score:
+    return Score(metric, value, abs(value * (1 - value) / N_TEST) ** 0.5, n, group)
 
 
-def path_scores() -> list[Score]:
-    lines = []
-    for method, strengths in STRENGTHS.items():
-        for place, strength in enumerate(strengths):
-            columns = {"strength": strength, "chosen": int(strength == TAKEN[method]), "split": "val", "n": 400}
-            columns["cav"] = "signal" if method.endswith("clarc") else ""
-            won = min(place / 4, 1)
-            cost = 0.04 * max(place - 5, 0) ** 2
-            broken = method == "rr-clarc" and strength == 1e5
-            for metric, value in (("clean", 0.92 - cost), ("biased", 0.5 + 0.38 * won - cost)):
-                lines.append(score(method, f"balanced_accuracy_{metric}", float("nan") if broken else value, **columns))
-    for method in ("original", "vanilla", "p-clarc", "a-clarc", "clean-trained"):
-        for metric, value in zip(("clean", "biased"), CHOSEN[method]):
-            cav = "signal" if method.endswith("clarc") else ""
-            lines.append(score(method, f"balanced_accuracy_{metric}", value - 0.01, split="val", n=400, cav=cav))
-    return lines
+def score(method: str, metric: str, value: float, **columns: Any) -> Row:
+    """Return one row of a final model on the test images."""
+    (row,) = rows_of([scored(metric, value)], **{"split": "test", "chosen": 1, **about(method), **columns})
+    return row
 
 
-def cav_scores() -> list[Score]:
+def final_rows(method: str, clean: float, biased: float, flips: float, tcav: float, **columns: Any) -> list[Row]:
+    """Return what `compute_scores` finds; a reference has no activations at the layer."""
+    scores = [
+        scored("accuracy_clean", clean and clean + 0.01),
+        scored("accuracy_biased", biased and biased + 0.02),
+        scored("balanced_accuracy_clean", clean),
+        scored("balanced_accuracy_biased", biased),
+        scored("accuracy_worst_group", max(biased - 0.2, 0), n=180, group="class 1 with artifact"),
+        scored("flip_rate", flips),
+    ]
+    if clean > 0:  # one that diverged answers nothing: no ranking, no probability, no derivative
+        scores += [scored("auroc_clean", 0.5 + clean / 2), scored("auroc_biased", 0.5 + biased / 2)]
+        scores += [scored("probability_change", flips * 0.9 - 0.02)]
+    if clean > 0 and method != "clean-trained":
+        scores += [scored("tcav", tcav), scored("tcav_zero_share", 0.02), scored("tcav_sensitivity", 0.0123 * flips)]
+    if columns.get("chosen") and clean > 0 and method != "clean-trained":  # heatmaps are for the chosen
+        scores += [scored("tcav_positions", 0.5 + (tcav - 0.5) * 0.7), scored("artifact_relevance", 0.6 * flips + 0.02)]
+    return rows_of(scores, split="test", **about(method), **columns)
+
+
+def val_rows(method: str, clean: float, biased: float, **columns: Any) -> list[Row]:
+    """Return what was seen on the validation images after each of two epochs."""
     return [
-        score(f"cav:{name}", metric, value, cav=name)
+        row
+        for epoch, gone in ((1, 0.5), (2, 1.0))
+        for row in rows_of(
+            [scored("balanced_accuracy_clean", clean), scored("balanced_accuracy_biased", biased * gone)],
+            split="val",
+            epoch=epoch,
+            **about(method),
+            **columns,
+        )
+    ]
+
+
+def path_rows(method: str) -> list[Row]:
+    rows = []
+    for place, strength in enumerate(STRENGTHS[method]):
+        columns = {"strength": strength, "chosen": int(strength == TAKEN[method])}
+        cost = 0.04 * max(place - 5, 0) ** 2
+        clean, biased, flips, tcav = 0.92 - cost, 0.5 + 0.38 * min(place / 4, 1) - cost, 0.3, 0.8
+        if columns["chosen"]:
+            clean, biased, flips, tcav = CHOSEN[method]
+        if strength in SELECTION[method]["diverged"]:
+            clean = biased = flips = 0.0  # no answer is a wrong answer
+        rows += val_rows(method, clean, biased, **columns)
+        rows += final_rows(method, clean, biased, flips, tcav, **columns)
+    return rows
+
+
+def all_rows() -> list[Row]:
+    rows = [
+        score(f"cav:{name}", metric, value, cav=name, chosen=None)
         for name, values in CAVS.items()
         for metric, value in zip(("alignment_sample", "alignment_mean"), values)
     ]
+    for method, numbers in CHOSEN.items():
+        if method in STRENGTHS:
+            rows += path_rows(method)
+        else:
+            if method in SELECTION:
+                rows += val_rows(method, *numbers[:2], chosen=1)
+            rows += final_rows(method, *numbers, chosen=1)
+    return rows
 
 
 def make_heatmaps(path: Path, *, n: int = 4, side: int = 64) -> None:
@@ -99,14 +155,15 @@ def make_heatmaps(path: Path, *, n: int = 4, side: int = 64) -> None:
     y, x = np.mgrid[:side, :side]
     images = np.empty((n, side, side, 3), np.uint8)
     masks = np.zeros((n, side, side), bool)
-    relevance = {f"relevance/{method}": np.zeros((n, side, side), np.float32) for method in CHOSEN}
+    relevance = {f"relevance/{method}": np.zeros((n, side, side), np.float32) for method in ("original", *SELECTION)}
     for k in range(n):
         lesion = np.exp(-(((x - 32 - 3 * k) / 14) ** 2 + ((y - 28) / (10 + k)) ** 2))
         skin = np.array([226, 184, 160])[None, None] - lesion[..., None] * np.array([120, 130, 120])
         images[k] = np.clip(skin + rng.normal(0, 6, (side, side, 3)), 0, 255)
         masks[k, 50:58, 6 + 4 * k : 34 + 4 * k] = True
         images[k][masks[k] & ((x // 2) % 3 > 0)] = 250
-        for method, (_, _, flips, _) in CHOSEN.items():
+        for method in ("original", *SELECTION):
+            flips = CHOSEN[method][2]
             noise = rng.normal(0, 0.05, (side, side))
             relevance[f"relevance/{method}"][k] = (
                 lesion * 0.6 + noise * (lesion + 0.1) + flips * masks[k] * rng.random((side, side)) * 2
@@ -130,43 +187,27 @@ META = {
     "versions": {"hansfree": "0.1.0", "torch": "2.15.0", "numpy": "2.4.6"},
     "seconds": {"train": 31.2, "activations": 4.7, "cavs": 12.25, "corrections": 40.0, "evaluation": 20.1},
     "command": "hansfree demo --artifact timestamp --seed 0",
-    "notes": ["Groups under 25 images are not scored."],
-}
-SELECTION = {
-    "rrr": {
-        "rule": "best balanced biased accuracy, clean drop ≤ 2 points",
-        "strength": 10.0,
-        "reason": "best on val: 70.2 %",
-    },
-    "rr-clarc": {
-        "rule": "best balanced biased accuracy, clean drop ≤ 2 points",
-        "strength": 10.0,
-        "reason": "best on val: 88.0 %",
-        "diverged": [1e5],
-    },
 }
 
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """Return a function that writes a run folder; ``change`` may edit its lines, ``meta`` and ``selection`` replace."""
+    """Return a function that writes a run folder; ``change`` may edit its rows, the other options replace."""
 
     def make(
         *,
-        change: Callable[[list[Score]], list[Score]] = lambda lines: lines,
+        change: Change = lambda rows: rows,
         meta: dict[str, Any] = META,
         selection: dict[str, Any] = SELECTION,
+        paired: dict[str, Any] | None = PAIRED,
         heatmaps: bool = False,
     ) -> Path:
         run = tmp_path / "run"
         run.mkdir()
-        lines = change([*(line for method in CHOSEN for line in chosen_scores(method)), *path_scores(), *cav_scores()])
-        with (run / "results.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(lines)
-        summary = {"meta": meta, "selection": selection, "scores": lines}
-        (run / "results.json").write_text(json.dumps(summary), encoding="utf-8")
+        rows = change(all_rows())
+        write_table(run / "results.csv", rows)
+        summary = {"meta": meta, "selection": selection, "scores": [asdict(row) for row in rows]}
+        write_json(run / "results.json", summary if paired is None else summary | {"paired": paired})
         if heatmaps:
             make_heatmaps(run / "heatmaps.npz")
         return run

@@ -13,6 +13,7 @@ import pytest
 from hansfree.report.figures import draw_alignment, draw_heatmaps
 from hansfree.report.reading import HeatmapSet, Results, load_results
 from hansfree.report.strengths import draw_strengths, draw_tradeoff
+from hansfree.results import Row
 from tests.report.conftest import CAVS, CHOSEN, STRENGTHS, TAKEN, MakeRun
 
 EMPTY = Results(rows=(), meta={}, selection={}, heatmaps=None)
@@ -49,8 +50,8 @@ def test_alignment_bars_are_the_scores(make_run: MakeRun) -> None:
 
 
 def test_a_cav_without_a_finite_score_is_left_out(make_run: MakeRun) -> None:
-    def change(lines: list[dict]) -> list[dict]:
-        return [line | {"value": math.nan} if line["method"] == "cav:lasso" else line for line in lines]
+    def change(rows: list[Row]) -> list[Row]:
+        return [replace(row, value=math.nan) if row.method == "cav:lasso" else row for row in rows]
 
     drawing = draw_alignment(load_results(make_run(change=change)))
     assert drawing is not None
@@ -64,9 +65,9 @@ def test_the_tradeoff_shows_every_strength_and_marks_the_chosen(make_run: MakeRu
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["Original", "Vanilla", "RRR", "P-ClArC", "A-ClArC", "RR-ClArC", "Clean-trained"]
     chosen = {line.get_label(): line.get_xydata() for line in axes.lines if line.get_label() in labels}
-    np.testing.assert_allclose(chosen["P-ClArC"], [[CHOSEN["p-clarc"][0] - 0.01, CHOSEN["p-clarc"][1] - 0.01]])
+    np.testing.assert_allclose(chosen["P-ClArC"], [CHOSEN["p-clarc"][:2]])
     points = sum(len(line.get_xydata()) for line in axes.lines if line.get_markersize() == 4.5)
-    # all strengths but the chosen two and the one that is not finite
+    # all strengths but the chosen two and the one that diverged
     assert points == sum(map(len, STRENGTHS.values())) - 3
 
 
@@ -84,8 +85,8 @@ def test_the_curves_run_over_the_strengths(make_run: MakeRun) -> None:
 
 def test_panels_fill_the_figure_when_nothing_diverged(make_run: MakeRun) -> None:
     # An empty line has no extent, and once pushed the panels apart.
-    def change(lines: list[dict]) -> list[dict]:
-        return [line for line in lines if line["strength"] != 1e5]
+    def change(rows: list[Row]) -> list[Row]:
+        return [row for row in rows if row.strength != 1e5]
 
     drawing = draw_strengths(load_results(make_run(change=change)))
     assert drawing is not None

@@ -6,13 +6,15 @@ import base64
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hansfree.errors import RunError
 from hansfree.report import write_report
-from tests.report.conftest import CHOSEN, META, SELECTION, MakeRun
+from hansfree.results import Row
+from tests.report.conftest import CHOSEN, META, RULE, SELECTION, STRENGTHS, MakeRun, choice
 
 
 def text_of(path: Path) -> str:
@@ -72,7 +74,7 @@ def test_the_numbers_of_the_csv_are_on_the_page(make_run: MakeRun) -> None:
     assert "Majority rate" in text
     assert "hansfree demo --artifact timestamp --seed 0" in text
     assert "12.2" in text  # seconds
-    assert "RR-ClArC at strength 100000" in text
+    assert "RR-ClArC diverged at strength 100000." in text
 
 
 def test_the_order_of_the_page(make_run: MakeRun) -> None:
@@ -118,26 +120,52 @@ def test_words_of_the_run_are_escaped(make_run: MakeRun) -> None:
 
 
 def test_strengths_that_diverged_are_listed_once(make_run: MakeRun) -> None:
-    selection = SELECTION | {"rrr": SELECTION["rrr"] | {"diverged": [1e4]}, "rr-clarc": {"diverged": [1e5]}}
+    selection = SELECTION | {"rrr": choice(10.0, "", diverged=[100.0]), "vanilla": choice(None, "", diverged=[None])}
     text = text_of(write_report(make_run(selection=selection)))
-    assert "RRR at strength 10000; RR-ClArC at strength 100000." in text
+    told = "RR-ClArC diverged at strength 100000; RRR diverged at strength 100; Vanilla diverged."
+    assert f"Recorded and out of the comparison: {told}" in text
+    assert "Vanilla failed: diverged" in text
+    assert "strength 0 " not in text
+
+
+def test_the_footnote_says_which_error_is_meant(make_run: MakeRun) -> None:
+    run = make_run()
+    assert "RR-ClArC and a rival are compared image by image" in text_of(write_report(run))
+    content = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    del content["paired"]
+    (run / "results.json").write_text(json.dumps(content), encoding="utf-8")
+    text = text_of(write_report(run))
+    assert "image by image" not in text
+    assert "within one standard error of it: the error of the best one" in text
+
+
+def test_a_method_that_the_report_does_not_know_goes_by_its_name(make_run: MakeRun) -> None:
+    def add(rows: list[Row]) -> list[Row]:
+        return [*rows, *(replace(row, method="my-way") for row in rows if row.method == "p-clarc")]
+
+    selection = SELECTION | {"my-way": choice(None, "has no strength to choose", diverged=[None])}
+    page = write_report(make_run(change=add, selection=selection)).read_text(encoding="utf-8")
+    assert '<th scope="row">my-way<span class="detail">failed: diverged</span></th>' in page
+    assert '<tr><th scope="row">my-way</th>' in page
+    assert "; my-way diverged." in page
 
 
 def test_one_rule_for_all_is_said_once(make_run: MakeRun) -> None:
     text = text_of(write_report(make_run()))
-    assert text.count(SELECTION["rrr"]["rule"]) == 1
+    assert text.count(RULE) == 1
     assert "best on val: 70.2 %" in text
 
 
 def test_a_failed_method_is_red_and_said_first(make_run: MakeRun) -> None:
-    def break_it(lines: list[dict]) -> list[dict]:
-        return [line | {"value": float("nan")} if line["method"] == "rr-clarc" else line for line in lines]
+    def choose_none(rows: list[Row]) -> list[Row]:
+        return [replace(row, chosen=0) if row.method == "rr-clarc" else row for row in rows]
 
-    selection = SELECTION | {"rr-clarc": {"rule": "r", "strength": None, "reason": "every strength diverged"}}
-    path = write_report(make_run(change=break_it, selection=selection))
+    reason = "no strength is admissible: diverged"
+    failed = choice(None, reason, diverged=STRENGTHS["rr-clarc"], admissible=False)
+    path = write_report(make_run(change=choose_none, selection=SELECTION | {"rr-clarc": failed}))
     page = path.read_text(encoding="utf-8")
-    assert '<p class="failure">RR-ClArC has no usable result: every strength diverged.</p>' in page
-    assert re.search(r'<tr class="failed">\s*<th scope="row">RR-ClArC<span class="detail">failed: not finite', page)
+    assert '<p class="failure">RR-ClArC has no usable result: no strength is admissible: diverged.</p>' in page
+    assert re.search(r'<tr class="failed">\s*<th scope="row">RR-ClArC<span class="detail">failed: no usable', page)
     assert "after A-ClArC" in text_of(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from hansfree.report.numbers import percent, write_stderr, write_value
 from hansfree.report.reading import Results, Variant, load_results
 from hansfree.report.tables import Line, Table, inner_table, insertion_table, kind_of, marks_of
 from hansfree.report.verdict import describe_setting, reach_verdict
-from tests.report.conftest import CHOSEN, MakeRun, score
+from hansfree.results import Row
+from tests.report.conftest import CHOSEN, SELECTION, MakeRun, choice, score
 
 
 def marked(results: Results, metric: str) -> dict[str, str]:
@@ -24,11 +26,12 @@ def line_of(table: Table, title: str) -> Line:
 
 
 def changed(method: str, metric: str, value: float):
-    def change(lines: list[dict]) -> list[dict]:
-        wanted = (method, metric, "test")
+    def change(rows: list[Row]) -> list[Row]:
         return [
-            line | {"value": value} if (line["method"], line["metric"], line["split"]) == wanted else line
-            for line in lines
+            replace(row, value=value)
+            if (row.method, row.metric, row.split, row.chosen) == (method, metric, "test", 1)
+            else row
+            for row in rows
         ]
 
     return change
@@ -36,9 +39,8 @@ def changed(method: str, metric: str, value: float):
 
 def test_best_is_nearest_to_the_ideal(make_run: MakeRun) -> None:
     results = load_results(make_run())
-    # 0.31, 0.47 and 0.62: neither the largest nor the smallest; the clean-trained 0.50 does not compete
+    # 0.31, 0.47 and 0.62: neither the largest nor the smallest
     assert marked(results, "tcav") == {"rr-clarc": "best"}
-    # standard error of 0.871 is 0.0119; A-ClArC is 0.009 away
     assert marked(results, "balanced_accuracy_biased") == {"rr-clarc": "best", "a-clarc": "near"}
     assert marked(results, "flip_rate") == {"rr-clarc": "best"}
 
@@ -53,15 +55,13 @@ def test_equal_columns_mark_nobody(make_run: MakeRun) -> None:
 
 
 def test_a_collapsed_head_does_not_compete(make_run: MakeRun) -> None:
-    def collapse(lines: list[dict]) -> list[dict]:
+    def collapse(rows: list[Row]) -> list[Row]:
         values = {"balanced_accuracy_clean": 0.25, "balanced_accuracy_biased": 0.25, "flip_rate": 0.0}
-        return [
-            line | {"value": values.get(line["metric"], line["value"])} if line["method"] == "rrr" else line
-            for line in lines
-        ]
+        return [replace(row, value=values.get(row.metric, row.value)) if row.method == "rrr" else row for row in rows]
 
     results = load_results(make_run(change=collapse))
-    assert kind_of(results, Variant("rrr", "timestamp", seed="0")) == "chance"
+    rrr = Variant("rrr", "timestamp", target="sum", norm="squared", seed=0)
+    assert kind_of(results, rrr) == "chance"
     assert marked(results, "flip_rate") == {"rr-clarc": "best"}
     assert line_of(insertion_table(results), "RRR").detail == "answers at chance level"
 
@@ -77,32 +77,32 @@ def test_one_value_that_is_not_finite_fails_the_method(make_run: MakeRun) -> Non
 
 def test_a_method_that_breaks_the_rule_competes_and_is_told(make_run: MakeRun) -> None:
     # A-ClArC has no strength: leaving it out of the comparison would flatter the others.
-    choice = {"rule": "r", "strength": None, "reason": "has no strength to choose", "admissible": False}
-    results = load_results(make_run(selection={"a-clarc": choice}, change=changed("a-clarc", "flip_rate", 0.01)))
+    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", admissible=False)}
+    results = load_results(make_run(selection=broken, change=changed("a-clarc", "flip_rate", 0.01)))
     assert line_of(insertion_table(results), "A-ClArC").detail == "breaks the selection rule"
     assert marked(results, "flip_rate") == {"a-clarc": "best"}
 
 
 def test_the_verdict_says_why_nothing_could_be_chosen(make_run: MakeRun) -> None:
-    def none_chosen(lines: list[dict]) -> list[dict]:
-        return [line | {"chosen": 0} if line["method"] == "rr-clarc" else line for line in lines]
+    def none_chosen(rows: list[Row]) -> list[Row]:
+        return [replace(row, chosen=0) if row.method == "rr-clarc" else row for row in rows]
 
-    choice = {"rule": "r", "strength": None, "reason": "every head lost class 2", "admissible": False}
-    results = load_results(make_run(change=none_chosen, selection={"rr-clarc": choice}))
+    selection = SELECTION | {"rr-clarc": choice(None, "every head lost class 2", admissible=False)}
+    results = load_results(make_run(change=none_chosen, selection=selection))
     assert line_of(insertion_table(results), "RR-ClArC").detail == "failed: no usable result"
     assert reach_verdict(results).failure == "RR-ClArC has no usable result: every head lost class 2."
 
 
 def test_the_order_of_methods_is_the_papers(make_run: MakeRun) -> None:
-    def shuffle(lines: list[dict]) -> list[dict]:
-        return [score("new-method", "flip_rate", 0.3), *reversed(lines)]
+    def shuffle(rows: list[Row]) -> list[Row]:
+        return [score("new-method", "flip_rate", 0.3), *reversed(rows)]
 
     methods = [variant.method for variant in load_results(make_run(change=shuffle)).methods()]
     assert methods == [*list(CHOSEN)[:-1], "new-method", "clean-trained"]
 
 
 def test_a_method_without_any_row_stands_as_failed(make_run: MakeRun) -> None:
-    results = load_results(make_run(change=lambda lines: [line for line in lines if line["method"] != "rr-clarc"]))
+    results = load_results(make_run(change=lambda rows: [row for row in rows if row.method != "rr-clarc"]))
     assert line_of(insertion_table(results), "RR-ClArC").kind == "failed"
 
 
@@ -126,11 +126,11 @@ def test_rows_and_columns(make_run: MakeRun) -> None:
 
 
 def test_epochs_and_strengths_not_taken_stay_out_of_the_table(make_run: MakeRun) -> None:
-    def add(lines: list[dict]) -> list[dict]:
+    def add(rows: list[Row]) -> list[Row]:
         return [
-            *lines,
-            score("rr-clarc", "flip_rate", 0.0, cav="signal", strength=99.0, chosen=0),
-            score("rr-clarc", "flip_rate", 0.0, cav="signal", strength=10.0, epoch=3),
+            *rows,
+            score("rr-clarc", "flip_rate", 0.0, strength=99.0, chosen=0),
+            score("rr-clarc", "flip_rate", 0.0, strength=10.0, epoch=3),
         ]
 
     line = line_of(insertion_table(load_results(make_run(change=add))), "RR-ClArC")
@@ -138,12 +138,17 @@ def test_epochs_and_strengths_not_taken_stay_out_of_the_table(make_run: MakeRun)
 
 
 def test_variants_are_told_apart_by_what_differs(make_run: MakeRun) -> None:
-    def add(lines: list[dict]) -> list[dict]:
-        return [*lines, score("rr-clarc", "flip_rate", 0.2, cav="svm", strength=10.0)]
+    def add(rows: list[Row]) -> list[Row]:
+        return [
+            *rows,
+            score("rr-clarc", "flip_rate", 0.2, cav="svm", strength=10.0),
+            score("vanilla", "flip_rate", 0.2, seed=1),
+        ]
 
     titles = [line.title for line in insertion_table(load_results(make_run(change=add))).lines]
     assert "RR-ClArC · signal" in titles
     assert "RR-ClArC · svm" in titles
+    assert "Vanilla · seed 0" in titles
     assert "A-ClArC" in titles
 
 
@@ -158,7 +163,8 @@ def test_the_verdict(make_run: MakeRun) -> None:
         "artifact, and falls from 92.1 % to 91.6 % (± 1.0) on images without the artifact."
     )
     assert verdict.beside.replace("\N{NO-BREAK SPACE}", " ") == (
-        "It is the best of 5 methods on images with the artifact. "
+        "It is the best of 5 methods on images with the artifact. A-ClArC is within one standard error of it. "
+        "Plain fine-tuning (Vanilla) alone: 47.0 % flips, 54.1 % balanced accuracy with the artifact. "
         "A model trained on clean data changes 1.5 % of its answers."
     )
     assert describe_setting(results) == (
@@ -169,11 +175,65 @@ def test_the_verdict(make_run: MakeRun) -> None:
 
 @pytest.mark.parametrize(("value", "words"), [(0.875, "within one standard error"), (0.95, "The best of 5 methods")])
 def test_the_verdict_names_a_better_rival(make_run: MakeRun, value: float, words: str) -> None:
-    results = load_results(make_run(change=changed("p-clarc", "balanced_accuracy_biased", value)))
+    # without pairs, the error of the best one's own score decides
+    results = load_results(make_run(change=changed("p-clarc", "balanced_accuracy_biased", value), paired=None))
     verdict = reach_verdict(results)
     assert "after RR-ClArC" in verdict.sentences[0]
     assert words in verdict.beside
     assert "P-ClArC" in verdict.beside
+
+
+def test_pairs_decide_who_is_near(make_run: MakeRun) -> None:
+    # both fall short of RR-ClArC by far more, and by far less, than its own standard error of 0.012
+    pairs = {"p-clarc": {"accuracy_biased": [0.049, 0.050]}, "a-clarc": {"accuracy_biased": [0.009, 0.004]}}
+    results = load_results(make_run(paired=pairs))
+    for metric in ("accuracy_biased", "balanced_accuracy_biased"):
+        assert marked(results, metric) == {"rr-clarc": "best", "p-clarc": "near"}
+    assert "P-ClArC is within one standard error of it." in reach_verdict(results).beside
+
+
+@pytest.mark.parametrize(("error", "is_near"), [(0.02, True), (0.005, False)])
+def test_pairs_count_from_the_better_one(make_run: MakeRun, error: float, is_near: bool) -> None:
+    pairs = {"p-clarc": {"accuracy_biased": [-0.01, error]}}
+    results = load_results(make_run(paired=pairs, change=changed("p-clarc", "balanced_accuracy_biased", 0.88)))
+    assert (marked(results, "balanced_accuracy_biased").get("rr-clarc") == "near") is is_near
+    assert ("It is within one standard error of the best" in reach_verdict(results).beside) is is_near
+
+
+def test_equals_are_named_too(make_run: MakeRun) -> None:
+    results = load_results(make_run(change=changed("p-clarc", "balanced_accuracy_biased", 0.871)))
+    assert "P-ClArC and A-ClArC are within one standard error of it." in reach_verdict(results).beside
+
+
+def test_the_verdict_says_that_the_best_breaks_the_rule(make_run: MakeRun) -> None:
+    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", admissible=False)}
+    better = changed("a-clarc", "balanced_accuracy_biased", 0.95)
+    run = make_run(selection=broken, change=better, paired=None)
+    told = reach_verdict(load_results(run)).beside.replace("\N{NO-BREAK SPACE}", " ")
+    assert "is A-ClArC (95.0 %), which breaks the selection rule." in told
+
+
+def test_the_best_left_is_shown_with_its_breach(make_run: MakeRun) -> None:
+    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", admissible=False)}
+    run = make_run(selection=broken, change=lambda rows: [row for row in rows if row.method != "rr-clarc"])
+    told = reach_verdict(load_results(run)).beside
+    assert told.startswith("It is the best of 4 methods on images with the artifact, but breaks the selection rule.")
+
+
+def test_a_method_without_strength_that_diverged_has_failed(make_run: MakeRun) -> None:
+    selection = SELECTION | {"vanilla": choice(None, "has no strength to choose, but diverged", diverged=[None])}
+    results = load_results(make_run(selection=selection))
+    line = line_of(insertion_table(results), "Vanilla")
+    assert (line.kind, line.detail) == ("failed", "failed: diverged")
+    assert "Plain fine-tuning" not in reach_verdict(results).beside
+
+
+def test_a_strength_with_more_digits_than_the_table_is_found(make_run: MakeRun) -> None:
+    strength = 10**0.5
+    rows = [score("rr-clarc", "flip_rate", 0.0, strength=strength, chosen=0), score("rr-clarc", "flip_rate", 0.0)]
+    run = make_run(change=lambda _: rows, selection={"rr-clarc": choice(None, "", diverged=[strength])})
+    results = load_results(run)
+    assert [results.has_diverged(row) for row in results.rows] == [True, False]
 
 
 def test_numbers() -> None:
@@ -183,7 +243,7 @@ def test_numbers() -> None:
     assert write_value("probability_change", -0.00001) == "0.0"
     assert write_value("tcav_sensitivity", 0.0012345) == "1.23"
     assert write_value("flip_rate", math.nan) == "\N{EN DASH}"
-    assert write_stderr("flip_rate", math.nan) == ""
+    assert write_stderr("flip_rate", math.nan) == write_stderr("flip_rate", None) == ""
     assert percent(0.5) == "50.0\N{NO-BREAK SPACE}%"
 
 

@@ -19,7 +19,20 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x, need_weights=False)[0]
 
 
+class Native(nn.Module):
+    def __init__(self, returned: int) -> None:
+        super().__init__()
+        self.returned, self.norm = returned, nn.LayerNorm(6)
+        nn.init.normal_(self.norm.weight, generator=torch.Generator().manual_seed(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.native_layer_norm(x, (6,), self.norm.weight, self.norm.bias, 1e-5)[self.returned]
+
+
 MODULES = {
+    "native layer norm": (Native(0), (3, 5, 6)),
+    "mean of a native layer norm": (Native(1), (3, 5, 6)),
+    "inverse deviation of a native layer norm": (Native(2), (3, 5, 6)),
     "layer norm": (nn.LayerNorm(6), (3, 5, 6)),
     "layer norm over two axes, no affine": (nn.LayerNorm((5, 6), elementwise_affine=False), (3, 5, 6)),
     "group norm": (nn.GroupNorm(2, 6), (3, 6, 4)),

@@ -31,11 +31,11 @@ from hansfree.activations.shards import (
     shard_ranges,
     write_shard,
 )
-from hansfree.errors import CacheError, DataError, OptionError, check_choice
+from hansfree.errors import CacheError, DataError, OptionError, SplitError, check_choice
 from hansfree.files import write_json
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
-from hansfree.splitting import Split, overwriting, split
+from hansfree.splitting import Split, check_layout, overwriting, split
 
 Precision = Literal["float32", "float16"]
 
@@ -99,12 +99,15 @@ def collect_activations(
     loader = as_loader(data, batch_size)
     size: int = loader.batch_size or batch_size
     key = "" if folder is None else _data_key(loader.dataset, data_key)
-    cut = split(model, layer, example=unpack(next(iter(load_batches(loader, [[0]], in_process=True))), [0]).images)
+    example = unpack(next(iter(load_batches(loader, [[0]], in_process=True))), [0]).images
+    cut = split(model, layer, example=example)
+    check_layout(cut.trunk, layer, example)
     trunk = _fingerprint_trunk(cut)
-    ranges = shard_ranges(len(loader.dataset), size)  # type: ignore[arg-type]
+    count = len(loader.dataset)  # type: ignore[arg-type]
+    ranges = shard_ranges(count, size)
     home = None
     if folder is not None:
-        home = folder / fingerprint(_FORMAT, trunk, layer, key, precision, pooling)
+        home = folder / fingerprint(_FORMAT, trunk, layer, key, str(count), precision, pooling)
         write_json(home / "about.json", {"layer": layer, "precision": precision, "pooling": pooling})
     todo = [rows for rows in ranges if home is None or not is_whole(shard_path(home, rows), rows)]
 
@@ -121,7 +124,7 @@ def collect_activations(
 
     shards: tuple[Shard | Path, ...] = tuple(kept) if home is None else tuple(shard_path(home, r) for r in ranges)
     paths = [shard for shard in shards if isinstance(shard, Path)]
-    facts = join_facts(kept) if home is None else map_facts(home, paths, len(loader.dataset))  # type: ignore[arg-type]
+    facts = join_facts(kept) if home is None else map_facts(home, paths, count)
     return Activations(
         layer=layer,
         pooling=pooling,
@@ -176,6 +179,7 @@ def _run_trunk(
         batch = unpack(loaded, rows)
         with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes
             live = trunk(batch.images.to(device))
+            _check_rows(cut, live, len(rows))
             shard = {live_name(i): tensor.to(getattr(torch, precision)) for i, tensor in enumerate(live)}
             if not all(torch.isfinite(tensor).all() for tensor in shard.values()):
                 advice = ", or use precision='float32'" if precision != "float32" else ""
@@ -187,6 +191,16 @@ def _run_trunk(
         if batch.has_artifact is not None:
             shard["has_artifact"] = batch.has_artifact
         yield {name: tensor.cpu().contiguous() for name, tensor in shard.items()}
+
+
+def _check_rows(cut: Split, live: Iterable[Tensor], images: int) -> None:
+    for tensor in live:
+        if tensor.ndim == 0 or len(tensor) != images:
+            raise SplitError(
+                f"The model cannot be cached at {cut.layer!r}: what follows needs a tensor of shape "
+                f"{tuple(tensor.shape)}, which does not have the {images} images of the batch along its first "
+                "dimension. Choose another layer."
+            )
 
 
 def _data_key(dataset: Any, given: str | None) -> str:

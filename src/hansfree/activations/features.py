@@ -21,6 +21,7 @@ from hansfree.activations.positions import at_every_position, count_positions
 from hansfree.files import folder_written_atomically
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.splitting import Split, exact_forward_mode
+from hansfree.splitting.hooked import Unchanged
 
 Live = tuple[Tensor, ...]
 
@@ -65,7 +66,7 @@ def compute_features(
         edit: Applied to the layer's output first (the shift of P-ClArC and A-ClArC).
         at_layer: Stop at the layer, without phi.
     """
-    phi = Identity() if at_layer else cut.phi
+    phi = Unchanged() if at_layer else cut.phi
 
     def stream() -> Iterator[Live]:
         for layer, *others in activations.stream():
@@ -78,14 +79,6 @@ def compute_features(
     count = len(arrays) if directions is None else len(arrays) // 2
     positions = count_positions((1, *activations.shape))
     return Features(arrays[:count], arrays[count:], np.asarray(activations.labels), positions)
-
-
-class Identity(nn.Module):
-    """Pass live tensors on."""
-
-    def forward(self, *live: Tensor) -> Live:
-        """Return them as they are."""
-        return live
 
 
 def spread(direction: Tensor, live: Live) -> Live:

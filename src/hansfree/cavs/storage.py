@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from safetensors.numpy import save
 
 from hansfree.cavs.base import CAV
 from hansfree.errors import HansfreeError, RunError
+from hansfree.files import written_atomically
 
 FORMAT = "hansfree.cavs.1"
 
@@ -27,15 +27,8 @@ def save_cavs(path: str | Path, cavs: Mapping[str, CAV]) -> None:
     path = Path(path)
     tensors = {f"{key}.{name}": value for key, cav in cavs.items() for name, value in cav.to_tensors().items()}
     metadata = {"format": FORMAT, "cavs": json.dumps({key: cav.to_header() for key, cav in cavs.items()})}
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(save(tensors, metadata=metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with written_atomically(path) as unfinished:
+        unfinished.write_bytes(save(tensors, metadata=metadata))
 
 
 def load_cavs(path: str | Path) -> dict[str, CAV]:

@@ -14,11 +14,11 @@ from typing_extensions import Self
 
 from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.cavs import CAV
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError, DivergedError, OptionError
 from hansfree.progress import Progress, silent
 from hansfree.registry import Registered
 from hansfree.splitting import Split, insert_after
-from hansfree.training import FineTuning, Head, HeadBatch, TrainedHead, Watch, train_heads
+from hansfree.training import FineTuning, HeadBatch, TrainedHead, Watch, WeightedHead, train_heads
 
 
 class Correction(Registered, ABC):
@@ -48,7 +48,7 @@ class Correction(Registered, ABC):
         return {"method": self.name}
 
     @abstractmethod
-    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
 
     @property
@@ -79,6 +79,11 @@ class Correction(Registered, ABC):
         """Return a corrected model of the same class; ``model`` stays as it is."""
         cut = cut_again(model, activations)
         (trained,) = self.train(cut, activations, [self.strength], progress=progress)
+        if not trained.is_finite:
+            raise DivergedError(
+                f"{type(self).__name__} diverged at strength {self.strength:g} with a learning rate of "
+                f"{self.tuning.learning_rate:g}: the weights are not finite. Use a smaller one of the two."
+            )
         return self.install(model, cut, activations, trained.state)
 
     def train(

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from hansfree.activations import Activations
 from hansfree.corrections.base import CAVCorrection
 from hansfree.corrections.projection import Projection
-from hansfree.training import Head, HeadBatch
+from hansfree.training import HeadBatch, WeightedHead
 
 
 class _Shifted(CAVCorrection):
-    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits; the shift does the work."""
         return head(*batch.values), None
 

@@ -105,14 +105,15 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         if self.scale == "artifact" and not np.all(self.cav.scale_ > 0):
             raise DataError("The CAV has no size: artifact and clean images score alike along it. Fit it again.")
 
-    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits and the penalty on their derivative."""
         values, tangents = batch.values, batch.tangents
-        if not self.at_layer and isinstance(head, WeightedHead):
-            head, values, tangents = head.enter(values, tangents)
+        after: Head = head
+        if not self.at_layer:
+            after, values, tangents = head.enter(values, tangents)
 
         def measured(*inputs: Tensor) -> tuple[Tensor, Tensor]:
-            logits = head(*(batch.phi(*inputs) if self.at_layer else inputs))
+            logits = after(*(batch.phi(*inputs) if self.at_layer else inputs))
             return self._outputs(logits, batch.noise), logits
 
         if self.norm == "cosine":

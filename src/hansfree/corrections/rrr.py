@@ -17,7 +17,7 @@ from hansfree.corrections.base import Correction, count_classes
 from hansfree.datasets.base import Example
 from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.splitting import Split
-from hansfree.training import FineTuning, Head, HeadBatch
+from hansfree.training import FineTuning, Head, HeadBatch, WeightedHead
 
 Norm = Literal["squared", "cosine"]
 
@@ -83,7 +83,7 @@ class RRR(Correction, name="rrr"):
         if self.target != "sum" and not 0 <= self.target < classes:
             raise OptionError(f"target is {self.target!r}, but the model has the classes 0 to {classes - 1}.")
 
-    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits of all images and the penalty of those with a mask."""
         logits = head(*batch.values)
         marked = np.flatnonzero(self._may_have_mask(batch.rows))

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from hansfree.report.reading import HeatmapSet, Results, fullest_split, method_title
+from hansfree.report.reading import HeatmapSet, Results, method_title, spread_of
 from hansfree.report.style import ALARM, INK, WIDTH, Drawing, new_figure, quiet_axes
 
 # label, colour, hatch (the bars are told apart in grey too), place beside the CAV's name
@@ -24,7 +24,7 @@ _SCALE_PERCENTILE = 99.0  # of |relevance|: one hot pixel must not bleach all ot
 def draw_alignment(results: Results) -> Drawing | None:
     """Draw how well each CAV points along what the artifact does to the activations: s and its mean, s-bar."""
     scored = [row for row in results.rows if row.metric in _ALIGNMENTS and math.isfinite(row.value)]
-    rows = {(row.variant.method.removeprefix("cav:"), row.metric): row for row in fullest_split(scored)}
+    rows = {(row.method.removeprefix("cav:"), row.metric): row for row in scored}
     names = list(dict.fromkeys(name for name, _ in rows))
     if not names:
         return None
@@ -36,7 +36,7 @@ def draw_alignment(results: Results) -> Drawing | None:
             list(found), [r.value for r in found.values()], 0.36, color=colour, hatch=hatch, ec="white", label=label
         )
         for place, row in found.items():
-            error = row.stderr if math.isfinite(row.stderr) else 0.0
+            error = spread_of(row)
             axes.errorbar(row.value, place, xerr=error, ecolor=INK, elinewidth=1.4)
             axes.text(max(row.value, 0) + error + 0.01, place, f"{row.value:.2f}", va="center", fontsize=8, color=INK)
     axes.set_yticks(range(len(names)), names)

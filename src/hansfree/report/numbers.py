@@ -28,9 +28,9 @@ def write_value(metric: str, value: float) -> str:
     return _signed(f"{100 * value:+.1f}" if metric == "probability_change" else f"{100 * value:.1f}")
 
 
-def write_stderr(metric: str, stderr: float) -> str:
+def write_stderr(metric: str, stderr: float | None) -> str:
     """Write a standard error in the unit of its score, or nothing where there is none."""
-    if not math.isfinite(stderr):
+    if stderr is None or not math.isfinite(stderr):
         return ""
     return f"{100 * stderr:.1f}" if is_share(metric) else f"{_THOUSAND * stderr:.2g}"
 

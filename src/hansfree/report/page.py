@@ -66,10 +66,14 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
         pictures=pictures,
         selection=results.selection,
         diverged=_diverged(results),
+        is_paired=bool(results.paired),
         meta=meta,
     )
 
 
 def _diverged(results: Results) -> list[str]:
-    """Return in words which strengths ended in numbers that are not finite."""
-    return [f"{method_title(method)} at strength {strength:g}" for method, strength in results.diverged()]
+    """Return in words what ended in numbers that are not finite."""
+    return [
+        f"{method_title(method)} diverged{'' if strength is None else f' at strength {strength:g}'}"
+        for method, strength in results.diverged()
+    ]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hansfree.errors import RunError
-from hansfree.results import COLUMNS
+from hansfree.results import Row, read_rows
 
-ORIGINAL = "original"
+ORIGINAL, FIRST = "original", "rr-clarc"  # the model as it came, and the method that the report is about
 REFERENCES = (ORIGINAL, "clean-trained")  # stand in the table, and do not compete
 _TITLES = {
     "original": "Original",
@@ -34,10 +33,15 @@ class Variant:
 
     method: str
     experiment: str = ""
-    cav: str = ""
-    target: str = ""
-    norm: str = ""
-    seed: str = ""
+    cav: str | None = None
+    target: str | None = None
+    norm: str | None = None
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> Variant:
+        """Return what a score belongs to."""
+        return cls(row.method, row.experiment, row.cav, row.target, row.norm, row.seed)
 
     def title(self, among: Iterable[Variant]) -> str:
         """Return the method's name as users know it, with the options in which ``among`` differ, and no others."""
@@ -45,25 +49,9 @@ class Variant:
         options = [
             f"seed {getattr(self, field)}" if field == "seed" else getattr(self, field)
             for field in ("experiment", "cav", "target", "norm", "seed")
-            if len({getattr(rival, field) for rival in rivals}) > 1 and getattr(self, field)
+            if len({getattr(rival, field) for rival in rivals}) > 1 and getattr(self, field) is not None
         ]
         return " · ".join([method_title(self.method), *options])
-
-
-@dataclass(frozen=True)
-class Row:
-    """One score: a line of results.csv."""
-
-    variant: Variant
-    strength: float | None
-    is_chosen: bool
-    epoch: str
-    split: str
-    group: str
-    metric: str
-    value: float
-    stderr: float
-    n: int | None
 
 
 @dataclass(frozen=True)
@@ -79,49 +67,57 @@ class HeatmapSet:
 class Results:
     """All that the report is made of."""
 
-    rows: tuple[Row, ...]  # of final models
+    rows: tuple[Row, ...]  # of final models on the test images
     meta: dict[str, Any]
     selection: dict[str, dict[str, Any]]
     heatmaps: HeatmapSet | None
+    # method -> metric -> [RR-ClArC's score minus the method's on the same images, its standard error]
+    paired: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def methods(self) -> list[Variant]:
         """Return every variant that is a model (not a CAV), in the paper's order, new ones before the reference."""
-        found = dict.fromkeys(row.variant for row in self.rows if not row.variant.method.startswith("cav:"))
+        found = dict.fromkeys(Variant.of(row) for row in self.rows if not row.method.startswith("cav:"))
         order = [*_TITLES]
         return sorted(found, key=lambda v: order.index(v.method) if v.method in order else len(order) - 1.5)
 
-    def of_metric(self, metric: str, *, split: str) -> list[Row]:
-        """Return the rows of one metric over all images of a split."""
-        return [row for row in self.rows if row.metric == metric and row.split == split and not row.group]
+    def of_metric(self, metric: str) -> list[Row]:
+        """Return the rows of one metric over all images."""
+        return [row for row in self.rows if row.metric == metric and not row.group]
 
-    def chosen(self, variant: Variant, *, split: str = "test") -> dict[str, Row]:
+    def chosen(self, variant: Variant) -> dict[str, Row]:
         """Return the scores of the chosen strength by metric; a score of all images goes before one of a group."""
-        found = [r for r in self.rows if r.variant == variant and r.split == split and r.is_chosen]
+        found = [row for row in self.rows if row.chosen and Variant.of(row) == variant]
         return {row.metric: row for row in sorted(found, key=lambda row: not row.group)}
 
-    def diverged(self) -> dict[tuple[str, float], None]:
-        """Return the methods and strengths that ended in numbers that are not finite, in order."""
-        return {(method, s): None for method, choice in self.selection.items() for s in choice.get("diverged") or ()}
+    def diverged(self) -> list[tuple[str, float | None]]:
+        """Return the methods and strengths (None: it has none) that ended in numbers that are not finite, in order."""
+        return [(method, s) for method, choice in self.selection.items() for s in choice.get("diverged") or ()]
 
     def has_diverged(self, row: Row) -> bool:
         """Say whether a score is of a model that diverged; its answers are counted as wrong, not as missing."""
-        return (row.variant.method, row.strength) in self.diverged() or not math.isfinite(row.value)
+        # results.csv keeps six digits of a strength, results.json all of them
+        listed = [None if s is None else float(f"{s:.6g}") for method, s in self.diverged() if method == row.method]
+        return row.strength in listed or not math.isfinite(row.value)
+
+    def lead(self, better: Variant, other: Variant, metric: str) -> tuple[float, float] | None:
+        """Return by how much RR-ClArC and a rival differ on the same images, and its error; None if that is unknown."""
+        rival, sign = (other.method, 1) if better.method == FIRST else (better.method, -1)
+        known = self.paired.get(rival, {}).get(metric)
+        return (sign * known[0], known[1]) if known and FIRST in (better.method, other.method) else None
 
     def variant(self, method: str) -> Variant | None:
         """Return the first variant of a method."""
         return next((variant for variant in self.methods() if variant.method == method), None)
 
 
-def fullest_split(rows: list[Row]) -> list[Row]:
-    """Keep the split that scores most models: every strength is scored on val, on test often the chosen only."""
-    counts = {split: sum(row.split == split for row in rows) for split in ("test", "val")}
-    split = max(counts, key=lambda name: counts[name])
-    return [row for row in rows if row.split == split]
-
-
 def method_title(method: str) -> str:
     """Return a method's name as the paper spells it."""
     return _TITLES.get(method, method)
+
+
+def spread_of(row: Row) -> float:
+    """Return a score's standard error, 0 where it has none."""
+    return row.stderr if row.stderr is not None and math.isfinite(row.stderr) else 0.0
 
 
 def load_results(run: Path) -> Results:
@@ -130,12 +126,7 @@ def load_results(run: Path) -> Results:
     for path in (table, summary):
         if not path.is_file():
             raise RunError(f"{run} is not a finished run: it has no {path.name}. `hansfree demo` writes it.")
-    with table.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
-            raise RunError(f"{table} lacks the column(s) {', '.join(missing)}; needed are {', '.join(COLUMNS)}.")
-        rows = tuple(_row(line) for line in reader if not line["epoch"])
+    rows = tuple(row for row in read_rows(table) if row.split == "test" and row.epoch is None)
     try:
         content = json.loads(summary.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -146,26 +137,8 @@ def load_results(run: Path) -> Results:
         meta=content.get("meta", {}),
         selection=content.get("selection", {}),
         heatmaps=_heatmaps(heatmaps) if heatmaps.is_file() else None,
+        paired=content.get("paired", {}),
     )
-
-
-def _row(line: dict[str, str]) -> Row:
-    return Row(
-        variant=Variant(line["method"], line["experiment"], line["cav"], line["target"], line["norm"], line["seed"]),
-        strength=float(line["strength"]) if line["strength"] else None,
-        is_chosen=line["chosen"] in ("1", "True", "true"),
-        epoch=line["epoch"],
-        split=line["split"],
-        group=line["group"],
-        metric=line["metric"],
-        value=_number(line["value"]),
-        stderr=_number(line["stderr"]),
-        n=int(float(line["n"])) if line["n"] else None,
-    )
-
-
-def _number(text: str) -> float:
-    return float(text) if text else math.nan
 
 
 def _heatmaps(path: Path) -> HeatmapSet:

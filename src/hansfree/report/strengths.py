@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hansfree.report.numbers import percent
-from hansfree.report.reading import Results, Row, Variant, fullest_split
+from hansfree.report.reading import Results, Variant
 from hansfree.report.style import ALARM, FAINT, INK, OTHER_STYLE, STYLES, Drawing, new_figure, quiet_axes, show_percent
+from hansfree.results import Row
 
 _ACCURACIES = ("balanced_accuracy", "accuracy")  # the first that a run has
 Pair = tuple[Row, Row]  # the same model without and with the artifact
@@ -15,7 +16,7 @@ def draw_tradeoff(results: Results) -> Drawing | None:
     rows = _paths(results)
     if rows is None:
         return None
-    split, name, points = rows
+    name, points = rows
     figure = new_figure(width=6.4, height=5.2)
     (axes,) = quiet_axes(figure)
     axes.axline((0.5, 0.5), slope=1, color=FAINT, linewidth=1.2, zorder=0)
@@ -24,9 +25,9 @@ def draw_tradeoff(results: Results) -> Drawing | None:
         title = variant.title(points)
         pairs = [pair for pair in pairs if not any(map(results.has_diverged, pair))]
         axes.plot(*_values(pairs), "-", color=colour, alpha=0.35, linewidth=1)
-        others = [pair for pair in pairs if not pair[0].is_chosen]
+        others = [pair for pair in pairs if not pair[0].chosen]
         axes.plot(*_values(others), marker, color=colour, alpha=0.45, markersize=4.5, mew=0)
-        taken = [pair for pair in pairs if pair[0].is_chosen]
+        taken = [pair for pair in pairs if pair[0].chosen]
         axes.plot(*_values(taken), marker, color=colour, markersize=11, mec="white", label=title, zorder=3)
     axes.set_xlabel(f"{name}, without the artifact")
     axes.set_ylabel(f"{name}, with the artifact")
@@ -36,13 +37,13 @@ def draw_tradeoff(results: Results) -> Drawing | None:
         f"{v.title(points)}: {percent(c.value)} without, {percent(b.value)} with"
         for v, pairs in points.items()
         for c, b in pairs
-        if c.is_chosen and not (results.has_diverged(c) or results.has_diverged(b))
+        if c.chosen and not (results.has_diverged(c) or results.has_diverged(b))
     )
     return Drawing(
         "tradeoff",
         figure,
-        f"Scatter of {name.lower()} with the artifact against that without it ({split}). Chosen: {told}.",
-        f"All strengths on the {_split_title(split)} images; large marks are the chosen ones. On the grey line the "
+        f"Scatter of {name.lower()} with the artifact against that without it, test images. Chosen: {told}.",
+        "All strengths on the test images; large marks are the chosen ones. On the grey line the "
         "artifact costs nothing; up and to the right is better.",
     )
 
@@ -52,7 +53,7 @@ def draw_strengths(results: Results) -> Drawing | None:
     rows = _paths(results)
     if rows is None:
         return None
-    split, name, points = rows
+    name, points = rows
     # a strength of 0 has no place on a logarithmic axis
     paths = {v: [(c, b) for c, b in pairs if c.strength is not None and c.strength > 0] for v, pairs in points.items()}
     paths = {variant: pairs for variant, pairs in paths.items() if len(pairs) > 1}
@@ -67,7 +68,7 @@ def draw_strengths(results: Results) -> Drawing | None:
         axes.plot(strengths, [b.value for _, b in finite], "-", color=colour, marker=marker, markersize=4)
         axes.plot(strengths, [c.value for c, _ in finite], "--", color=colour, linewidth=1.2, alpha=0.8)
         for clean, biased in finite:
-            if clean.is_chosen:
+            if clean.chosen:
                 axes.axvline(clean.strength or 0, color=INK, linewidth=1, linestyle=":", zorder=0)
                 axes.plot(clean.strength or 0, biased.value, marker=marker, markersize=10, color=colour, mec="white")
         for strength in (c.strength or 0 for c, b in pairs if (c, b) not in finite):
@@ -83,34 +84,27 @@ def draw_strengths(results: Results) -> Drawing | None:
     return Drawing(
         "strengths",
         figure,
-        f"Curves of {name.lower()} over the strength, {split} split. Strengths of {told}.",
-        f"Solid: with the artifact; dashed: without ({_split_title(split)} images). The dotted line and the large mark "
+        f"Curves of {name.lower()} over the strength, test images. Strengths of {told}.",
+        "Solid: with the artifact; dashed: without (test images). The dotted line and the large mark "
         "show the chosen strength; a red cross is a strength that diverged.",
     )
 
 
-def _paths(results: Results) -> tuple[str, str, dict[Variant, list[Pair]]] | None:
-    """Return the split on which all strengths were scored, the accuracy's name, and the pairs by variant."""
+def _paths(results: Results) -> tuple[str, dict[Variant, list[Pair]]] | None:
+    """Return the accuracy's name and, by variant, its pairs in the order of the strengths."""
     for metric in _ACCURACIES:
-        clean = fullest_split([row for row in results.rows if row.metric == f"{metric}_clean" and not row.group])
-        if not clean:
-            continue
-        split = clean[0].split
-        biased = {(r.variant, r.strength): r for r in results.of_metric(f"{metric}_biased", split=split)}
+        biased = {(Variant.of(row), row.strength): row for row in results.of_metric(f"{metric}_biased")}
         points: dict[Variant, list[Pair]] = {}
-        for row in clean:
-            if (row.variant, row.strength) in biased:
-                points.setdefault(row.variant, []).append((row, biased[row.variant, row.strength]))
+        for row in results.of_metric(f"{metric}_clean"):
+            if (Variant.of(row), row.strength) in biased:
+                points.setdefault(Variant.of(row), []).append((row, biased[Variant.of(row), row.strength]))
         for pairs in points.values():
             pairs.sort(key=lambda pair: pair[0].strength or 0)
-        order = [variant for variant in results.methods() if variant in points]
-        return split, metric.replace("_", " ").capitalize(), {variant: points[variant] for variant in order}
+        if points:
+            order = [variant for variant in results.methods() if variant in points]
+            return metric.replace("_", " ").capitalize(), {variant: points[variant] for variant in order}
     return None
 
 
 def _values(pairs: list[Pair]) -> tuple[list[float], list[float]]:
     return [clean.value for clean, _ in pairs], [biased.value for _, biased in pairs]
-
-
-def _split_title(split: str) -> str:
-    return {"val": "validation"}.get(split, split)

@@ -8,10 +8,13 @@ from typing import Literal
 
 from hansfree.metrics import Metric
 from hansfree.report.numbers import MISSING, is_share, unit_of, write_stderr, write_value
-from hansfree.report.reading import REFERENCES, Results, Row, Variant, method_title
+from hansfree.report.reading import REFERENCES, Results, Variant, method_title, spread_of
+from hansfree.results import Row
 
 Mark = Literal["", "best", "near"]
 Kind = Literal["method", "reference", "failed", "chance"]
+# the comparison on the same images that tells two methods apart in a column
+_PAIRED = dict.fromkeys(("accuracy_biased", "balanced_accuracy_biased"), "accuracy_biased")
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,18 @@ def inner_table(results: Results) -> Table:
 
 
 def kind_of(results: Results, variant: Variant) -> Kind:
-    """Tell whether a variant competes; one that is not finite or answers at chance level never does.
+    """Tell whether a variant competes; one that diverged or answers at chance level never does.
 
     A head that always gives the same answer flips nothing and looks at nothing: it would win half of the columns.
     """
     if variant.method in REFERENCES:
         return "reference"
     scores = results.chosen(variant)
-    if not scores or any(not math.isfinite(row.value) for row in scores.values()):
+    if not scores or any(map(results.has_diverged, scores.values())):
         return "failed"
     balanced = scores.get("balanced_accuracy_clean")
     n_classes = len(results.meta.get("class_names") or ())
-    if balanced and n_classes and balanced.value <= 1 / n_classes + _spread(balanced):
+    if balanced and n_classes and balanced.value <= 1 / n_classes + spread_of(balanced):
         return "chance"
     return "method"
 
@@ -107,16 +110,20 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
     if len(scores) > 1 and len(set(distances.values())) == 1:
         return {}  # a column in which all are equal tells them not apart
     best = min(distances, key=lambda variant: distances[variant])
-    limit = distances[best] + _spread(scores[best])
-    return {
-        variant: "best" if distance == distances[best] else "near"
-        for variant, distance in distances.items()
-        if distance <= limit
-    }
+    marks: dict[Variant, Mark] = {}
+    for variant, distance in distances.items():
+        pair = results.lead(best, variant, _PAIRED.get(metric, ""))
+        behind, error = pair or (distance - distances[best], spread_of(scores[best]))
+        if distance == distances[best]:
+            marks[variant] = "best"
+        elif behind <= error:
+            marks[variant] = "near"
+    return marks
 
 
-def _spread(row: Row) -> float:
-    return row.stderr if math.isfinite(row.stderr) else 0.0
+def breaks_rule(results: Results, variant: Variant) -> bool:
+    """Tell whether the selection rule would reject a method that has no strength to choose instead."""
+    return not results.selection.get(variant.method, {}).get("admissible", True)
 
 
 def _table(results: Results, metrics: list[str]) -> Table:
@@ -146,11 +153,11 @@ def _table(results: Results, metrics: list[str]) -> Table:
 def _detail(results: Results, variant: Variant, kind: Kind) -> str:
     scores = results.chosen(variant)
     if kind == "failed":
-        return "failed: not finite" if scores else "failed: no usable result"
+        return "failed: diverged" if scores else "failed: no usable result"
     if kind == "chance":
         return "answers at chance level"
     # A method without a strength cannot be chosen otherwise: it competes all the same, and the reader is told.
-    if kind == "method" and not results.selection.get(variant.method, {}).get("admissible", True):
+    if kind == "method" and breaks_rule(results, variant):
         return "breaks the selection rule"
     strengths = {row.strength for row in scores.values() if row.strength is not None}
     return f"strength {strengths.pop():.3g}" if len(strengths) == 1 else ""
@@ -161,7 +168,7 @@ def _cell(row: Row | None, mark: Mark) -> Cell:
         return Cell()
     if not math.isfinite(row.value):
         return Cell(value="NaN", note="not finite")
-    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr), mark, row.group)
+    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr), mark, row.group or "")
 
 
 def _majority(results: Results, metrics: list[str]) -> list[Line]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hansfree.report.numbers import percent
-from hansfree.report.reading import ORIGINAL, Results, Row, Variant
-from hansfree.report.tables import kind_of, marks_of
+from hansfree.report.numbers import percent, write_stderr
+from hansfree.report.reading import FIRST, ORIGINAL, Results, Variant
+from hansfree.report.tables import breaks_rule, kind_of, marks_of
+from hansfree.results import Row
 
-FIRST = "rr-clarc"
 DECISIVE = "balanced_accuracy_biased"
 
 
@@ -74,7 +74,8 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
 
 
 def _beside(results: Results, shown: Variant, competing: list[Variant]) -> str:
-    return " ".join(part for part in (_rank(results, shown, competing), _reference(results)) if part)
+    parts = (_rank(results, shown, competing), _plain(results, shown), _reference(results))
+    return " ".join(part for part in parts if part)
 
 
 def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
@@ -82,12 +83,31 @@ def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
     if len(competing) < 2 or not marks:
         return ""
     if marks.get(shown) == "best":
-        return f"It is the best of {len(competing)} methods on images with the artifact."
+        broken = ", but breaks the selection rule" if breaks_rule(results, shown) else ""
+        rank = f"It is the best of {len(competing)} methods on images with the artifact{broken}."
+        near = [variant.title(results.methods()) for variant in marks if variant != shown]
+        verb = "is" if len(near) == 1 else "are"
+        return f"{rank} {_listed(near)} {verb} within one standard error of it." if near else rank
     best = next(variant for variant, mark in marks.items() if mark == "best")
     leader = f"{best.title(results.methods())} ({percent(results.chosen(best)[DECISIVE].value)})"
+    leader += ", which breaks the selection rule" if breaks_rule(results, best) else ""
     if shown in marks:
         return f"It is within one standard error of the best of {len(competing)} methods, {leader}."
     return f"The best of {len(competing)} methods on images with the artifact is {leader}."
+
+
+def _plain(results: Results, shown: Variant) -> str:
+    """Say what fine-tuning wins without any correction: what a method adds is the rest."""
+    plain = results.variant("vanilla")
+    if plain is None or plain == shown or kind_of(results, plain) != "method":
+        return ""
+    scores = results.chosen(plain)
+    parts = [
+        f"{percent(scores[metric].value)} {name}"
+        for metric, name in (("flip_rate", "flips"), (DECISIVE, "balanced accuracy with the artifact"))
+        if metric in scores
+    ]
+    return f"Plain fine-tuning (Vanilla) alone: {', '.join(parts)}." if parts else ""
 
 
 def _reference(results: Results) -> str:
@@ -119,8 +139,8 @@ def _moved(before: Row, after: Row) -> str:
     if percent(before.value) == percent(after.value):
         return f"stays at {percent(after.value)}"
     verb = "rises" if after.value > before.value else "falls"
-    error = f" (± {100 * after.stderr:.1f})" if math.isfinite(after.stderr) else ""
-    return f"{verb} from {percent(before.value)} to {percent(after.value)}{error}"
+    error = write_stderr(after.metric, after.stderr)
+    return f"{verb} from {percent(before.value)} to {percent(after.value)}{f' (± {error})' if error else ''}"
 
 
 def _artifact(results: Results) -> str:

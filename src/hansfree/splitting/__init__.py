@@ -3,15 +3,16 @@
 from hansfree.splitting.cut import Split, split
 from hansfree.splitting.entry import HeadParts
 from hansfree.splitting.forward_mode import exact_forward_mode
-from hansfree.splitting.layers import Layer, find_layer, insert_after, list_layers, take_out
+from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
+from hansfree.splitting.layout import check_layout
 from hansfree.splitting.overwriting import overwriting
 
 __all__ = [
     "HeadParts",
     "Layer",
     "Split",
+    "check_layout",
     "exact_forward_mode",
-    "find_layer",
     "insert_after",
     "list_layers",
     "overwriting",

@@ -26,11 +26,18 @@ def leading_linear(head: nn.Module) -> HeadParts:
         return HeadParts(head, None, head)
     path = str(users[0].target)
     calls = sum(node.op == "call_module" and node.target == path for node in head.graph.nodes)
-    if type(head.get_submodule(path)) is not nn.Linear or calls != 1:
+    if not _is_plain_linear(head.get_submodule(path)) or calls != 1:
         return HeadParts(head, None, head)
     graph = fx.Graph()
     graph.output(graph.graph_copy(head.graph, {}))
     (entry,) = (node for node in graph.nodes if node.op == "call_module" and node.target == path)
-    entry.replace_all_uses_with(entry.args[0])
+    entry.replace_all_uses_with(entry.all_input_nodes[0])
     graph.erase_node(entry)
     return HeadParts(head, path, fx.GraphModule(head, graph))
+
+
+def _is_plain_linear(module: nn.Module) -> bool:
+    """Tell whether weight and bias say all that the module does: hooks (weight norm is one) may change either."""
+    has_hooks = bool(module._forward_hooks or module._forward_pre_hooks)
+    # By exact class: a parametrized layer has a class of its own.
+    return type(module) is nn.Linear and not has_hooks and "forward" not in vars(module)

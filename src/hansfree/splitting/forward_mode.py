@@ -63,6 +63,14 @@ def _layer_norm(
     return (result if bias is None else result + bias).to(input.dtype)
 
 
+def _native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    axes = tuple(range(-len(normalized_shape), 0))
+    variance, mean = torch.var_mean(input, axes, correction=0, keepdim=True)
+    return _layer_norm(input, normalized_shape, weight, bias, eps), mean, torch.rsqrt(variance + eps)
+
+
 def _instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -92,9 +100,10 @@ def _glu(input: Tensor, dim: int = -1) -> Tensor:
     return value * gate.sigmoid()
 
 
-_PLAIN: dict[Any, Callable[..., Tensor]] = {
+_PLAIN: dict[Any, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     functional.layer_norm: _layer_norm,
     torch.layer_norm: _layer_norm,
+    torch.native_layer_norm: _native_layer_norm,
     functional.instance_norm: _instance_norm,
     torch.instance_norm: _instance_norm,
     functional.hardsigmoid: _hardsigmoid,

@@ -22,8 +22,15 @@ from hansfree.splitting.inplace import keep_dropout, operation_name, remove_in_p
 from hansfree.splitting.inserted import EditedForward, remove_hooks
 
 # Operations that return several tensors; such a node is neither a layer nor a tensor that can be cached.
-_SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid"])
+_SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid", "native_layer_norm"])
 _SIZES = frozenset(["size", "dim", "numel", "ndimension", "is_floating_point"])
+# Attributes of a tensor that hold no tensor; `x.mT` and `torch.max(x, 1).values` hold one.
+# fmt: off
+_FACTS = frozenset([
+    "shape", "ndim", "dtype", "device", "layout", "itemsize", "nbytes", "names", "requires_grad", "is_leaf", "is_cpu",
+    "is_cuda", "is_meta", "is_mps", "is_nested", "is_quantized", "is_sparse",
+])
+# fmt: on
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +169,8 @@ def scalar_nodes(graph: fx.Graph) -> set[fx.Node]:
     scalars: set[fx.Node] = set()
     for node in graph.nodes:
         name = operation_name(node)
-        if (node.op == "call_method" and name in _SIZES) or (node.op == "call_function" and node.target is getattr):
+        is_fact = node.target is getattr and (name in _FACTS or node.args[0] in scalars)
+        if (node.op == "call_method" and name in _SIZES) or is_fact:
             scalars.add(node)
         elif node.op == "call_function" and node.all_input_nodes and scalars.issuperset(node.all_input_nodes):
             module = getattr(node.target, "__module__", None)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
+from hansfree.splitting.batch_statistics import NoBatchStatistics
 from hansfree.splitting.graph import eval_copy, missing_sentence
 from hansfree.splitting.inplace import is_dropout_like
 from hansfree.splitting.partition import Train, is_norm_parameter
@@ -37,7 +38,8 @@ class HookedParts:
 def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train, train_norm: bool) -> HookedParts:
     """Cut a copy of ``model`` at the module ``layer``; what follows it is found by autograd on ``example``."""
     own = eval_copy(model)
-    calls = _calls(own, layer, example)
+    with NoBatchStatistics():
+        calls = _calls(own, layer, example)
     after = _parameters_after(own, layer, example)
     eligible = [name for name in after if train_norm or not is_norm_parameter(own, name)]
     if not eligible:
@@ -52,7 +54,7 @@ def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train,
     # The trunk's modules are its own, so that dropout in the head does not reach it; the tensors are shared.
     trunk = _HookedTrunk(eval_copy(own, share=True), layer)
     count = sum(own.get_parameter(name).numel() for name in after)
-    return HookedParts(own, trunk, _Unchanged(), _HookedHead(own, layer), tuple(trained), count, tuple(random))
+    return HookedParts(own, trunk, Unchanged(), _HookedHead(own, layer), tuple(trained), count, tuple(random))
 
 
 @contextmanager
@@ -96,10 +98,11 @@ class _HookedTrunk(nn.Module):
         return kept[0], images
 
 
-class _Unchanged(nn.Module):
+class Unchanged(nn.Module):
     """Hand everything on."""
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return them as they are."""
         return tensors
 
 
@@ -135,7 +138,7 @@ def module_facts(
 ) -> Iterator[tuple[str, str, int, bool, int, tuple[int, ...] | None]]:
     """Yield name, class, calls, use, parameters after it and shape of every module, in the order of the calls."""
     own = eval_copy(model)
-    order, outputs = _run(own, example)
+    order, outputs = run_recorded(own, example)
     for path in dict.fromkeys(path for path in order if path):
         shape = tuple(outputs[path].shape[1:]) if isinstance(outputs[path], Tensor) else None
         names: dict[str, int] = {}
@@ -150,7 +153,7 @@ def module_facts(
 def _calls(model: nn.Module, layer: str, example: Tensor) -> dict[str, int]:
     """Return when each module last returned, as a position; refuse a layer that is not called exactly once."""
     check_module(model, layer)
-    kind, (order, _) = type(model).__name__, _run(model, example)
+    kind, (order, _) = type(model).__name__, run_recorded(model, example)
     count = order.count(layer)
     if count == 0:
         raise LayerNotFoundError(f"{kind} does not call {layer!r} in eval mode.")
@@ -159,7 +162,7 @@ def _calls(model: nn.Module, layer: str, example: Tensor) -> dict[str, int]:
     return {path: position for position, path in enumerate(order)}
 
 
-def _run(model: nn.Module, example: Tensor) -> tuple[list[str], dict[str, Any]]:
+def run_recorded(model: nn.Module, example: Tensor) -> tuple[list[str], dict[str, Any]]:
     """Run the model; return the modules in the order in which they returned, and what they returned."""
     order: list[str] = []
     outputs: dict[str, Any] = {}

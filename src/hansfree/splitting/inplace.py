@@ -19,6 +19,7 @@ from hansfree.errors import SplitError
 _VIEWS = frozenset([
     "view", "view_as", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "expand",
     "expand_as", "chunk", "split", "unbind", "narrow", "select", "getitem", "contiguous", "detach", "movedim",
+    "T", "mT", "H", "mH", "data", "real", "imag",
 ])
 # fmt: on
 _FUNCTIONAL_DROPOUT: dict[Any, Callable[[float], nn.Module]] = {
@@ -47,7 +48,9 @@ def _is_dropout(module: nn.Module) -> bool:
 
 
 def operation_name(node: fx.Node) -> str:
-    """Return the plain name of what the node calls: ``add``, ``flatten``, ``view``."""
+    """Return the plain name of what the node calls: ``add``, ``flatten``, ``view``; of ``x.mT`` it is ``mT``."""
+    if node.target is getattr:
+        return str(node.args[1])
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return target.rpartition(".")[2].strip("_")
 

@@ -40,16 +40,16 @@ class EditedForward:
         return fx.Interpreter(self.model, graph=self.graph).run(*inputs)
 
 
-def take_out(model: nn.Module, *, attribute: str = PROJECTION) -> tuple[nn.Module, nn.Module | None]:
+def take_out(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:
     """Return a copy of the model as it was before the insertion, and the inserted module (None where there is none)."""
     plain = copy.deepcopy(model)
-    module = getattr(plain, attribute, None)
+    module = getattr(plain, PROJECTION, None)
     if module is None:
         return plain, None
     if isinstance(plain.__dict__.get("forward"), EditedForward):
         del plain.__dict__["forward"]
     remove_hooks(plain)
-    delattr(plain, attribute)
+    delattr(plain, PROJECTION)
     return plain, module
 
 

@@ -1,4 +1,4 @@
-"""The layers of a model: list them, find one, put a module behind one."""
+"""The layers of a model: list them, put a module behind one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hansfree.splitting.inplace import operation_name
 from hansfree.splitting.inserted import PROJECTION, AppliedAfter, EditedForward, take_out
 from hansfree.splitting.partition import Cut, Flow
 
-__all__ = ["PROJECTION", "Layer", "find_layer", "insert_after", "list_layers", "take_out"]
+__all__ = ["PROJECTION", "Layer", "insert_after", "list_layers", "take_out"]
 
 
 @dataclass(frozen=True)
@@ -53,26 +53,15 @@ def list_layers(model: nn.Module, example: Tensor | None = None) -> list[Layer]:
     return layers
 
 
-def find_layer(model: nn.Module, layer: str, example: Tensor | None = None) -> Layer:
-    """Return what is known about one layer; a name that matches nothing, or several calls, is an error."""
-    try:
-        traced = trace(model, share=True)
-    except SplitError:
-        check_module(model, layer)
-        return next(known for known in list_layers(model, example) if known.name == layer)
-    traced.find(layer)
-    return _describe(Flow(traced), layer, _shapes(traced, example))
-
-
-def insert_after(model: nn.Module, layer: str, module: nn.Module, *, attribute: str = PROJECTION) -> nn.Module:
+def insert_after(model: nn.Module, layer: str, module: nn.Module) -> nn.Module:
     """Return a copy of ``model`` in which ``module`` edits the layer's output.
 
-    The copy has the same class and the same ``state_dict`` keys plus those of ``module`` under ``attribute``.
+    The copy has the same class and the same ``state_dict`` keys plus those of ``module`` under ``hansfree_projection``.
     From then on the layer's name stands for the edited output.
     """
     kind = type(model).__name__
-    if hasattr(model, attribute):
-        raise SplitError(f"{kind} already has a {attribute!r}. Take it out first, or choose another attribute.")
+    if hasattr(model, PROJECTION):
+        raise SplitError(f"{kind} already has a {PROJECTION!r}. Take it out first.")
     try:
         traced = trace(model, share=True)
     except SplitError:
@@ -87,19 +76,19 @@ def insert_after(model: nn.Module, layer: str, module: nn.Module, *, attribute: 
     if is_hooked:
         edited.get_submodule(layer).register_forward_hook(AppliedAfter(inserted))
     else:
-        _edit_forward(edited, traced, layer, attribute)
-    edited.add_module(attribute, inserted)
+        _edit_forward(edited, traced, layer)
+    edited.add_module(PROJECTION, inserted)
     return edited
 
 
-def _edit_forward(model: nn.Module, traced: Traced, layer: str, attribute: str) -> None:
+def _edit_forward(model: nn.Module, traced: Traced, layer: str) -> None:
     """Let this instance run its own graph with a call of the inserted module behind the layer."""
     node = traced.find(layer)
     with traced.graph.inserting_after(node):
-        call = traced.graph.call_module(attribute, (node,))
+        call = traced.graph.call_module(PROJECTION, (node,))
     node.replace_all_uses_with(call, delete_user_cb=lambda user: user is not call)
     names = {name: (call if known is node else known).name for name, known in traced.layers.items()}
-    names[attribute] = call.name
+    names[PROJECTION] = call.name
     own = dict(model.named_modules())
     for path, module in traced.root.named_children():
         if path not in own:

@@ -53,9 +53,9 @@ class FineTuning:
         check_choice("precision", self.precision, Precision)
         if not self.learning_rate > 0:
             raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
-        if self.epochs < 0 or self.batch_size < 1 or self.seed < 0:
+        if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
             raise OptionError(
-                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}: at least 0, 1 and 0 are needed."
+                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}: at least 1, 1 and 0 are needed."
             )
 
 
@@ -75,7 +75,7 @@ class HeadBatch:
 class Objective(Protocol):
     """What a correction asks of a head beyond the right class."""
 
-    def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
 
 
@@ -115,7 +115,7 @@ class Heads:
     """Copies of one head with weights of their own, stacked along a first axis."""
 
     def __init__(self, cut: Split, count: int, device: str) -> None:
-        self.parts = cut.head_parts()
+        self.cut, self.parts = cut, cut.head_parts()
         self.count = count
         trained = cut.head_parameters()
         self.parameters = {
@@ -142,7 +142,8 @@ class Heads:
 
     @torch.no_grad()
     def logits(self, features: Features, *, batch_size: int = 512) -> Tensor:
-        """Return the logits of all images, ``(heads, n, classes)``; call it with the head in eval mode."""
+        """Return the logits of all images without dropout, ``(heads, n, classes)``."""
+        self.cut.eval_mode()
         device = next(iter(self.parameters.values())).device
         parts = []
         for start in range(0, len(features), batch_size):
@@ -226,7 +227,7 @@ def _train_group(
                 labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
                 batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi)
 
-                def loss(head: Head, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
+                def loss(head: WeightedHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
                     logits, penalty = objective.forward(head, batch)
                     wrong = nn.functional.cross_entropy(logits.float(), batch.labels)
                     return wrong if penalty is None else wrong + strength * penalty.float().mean()
