@@ -6,6 +6,7 @@ Nothing heavy is imported before a command needs it, so that ``--help`` answers 
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -118,6 +119,8 @@ def bench(
 def main() -> None:
     """Run the command line: a sentence and exit code 1 for what hansfree refuses, 130 for Ctrl-C."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    # Threads that wait by spinning make a small network several times slower as soon as another program wants a core.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from hansfree.errors import HansfreeError
 
     try:
