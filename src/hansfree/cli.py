@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hansfree.results import Row
 
 app = typer.Typer(
-    help="Find the shortcut that a trained vision model relies on, unlearn it, and prove that it is gone.",
+    help="Find the shortcut that a trained vision model relies on, unlearn it, and prove how much is gone.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
