@@ -4,7 +4,7 @@ import json
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, jvp
+from torch.func import jvp
 from typer.testing import CliRunner
 
 from hansfree.bench import Bench, Ratio
@@ -17,7 +17,7 @@ from hansfree.corrections import RRClArC
 from hansfree.errors import OptionError
 from hansfree.models import ARCHITECTURES, build_model
 from hansfree.splitting import exact_forward_mode, split
-from hansfree.training import FineTuning, HeadBatch
+from hansfree.training import FineTuning, HeadBatch, WeightedHead
 
 CLASSES, IMAGES = 3, 5
 TINY = Bench(models=("demo",), images=32, batch=16, size=32, repeats=2)
@@ -60,9 +60,8 @@ def our_gradients(model, images, direction, *, target, seed=0, strength=0.7):
     batch = HeadBatch(values, tuple(t[None] for t in tangents), LABELS, LABELS.numpy(), noise, cut.trunk, cut.phi)
     parameters = cut.head_parameters()
     with exact_forward_mode():
-        logits, penalty = RRClArC(SignalCAV(), target=target).forward(
-            lambda *inputs: functional_call(cut.head, parameters, inputs), batch
-        )
+        head = WeightedHead(cut.head_parts(), parameters)
+        logits, penalty = RRClArC(SignalCAV(), target=target).forward(head, batch)
         loss = nn.functional.cross_entropy(logits, LABELS) + strength * penalty.mean()
     return torch.autograd.grad(loss, list(parameters.values()))
 

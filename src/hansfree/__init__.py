@@ -1,4 +1,4 @@
-"""hansfree: find the shortcut a trained vision model relies on, unlearn it, and prove that it is gone.
+"""hansfree: find the shortcut a trained vision model relies on, unlearn it, and prove how much is gone.
 
     acts = hf.collect_activations(model, "layer4.1.add", loader)
     cav = hf.SignalCAV().fit(acts.pooled, acts.has_artifact)
