@@ -136,3 +136,10 @@ def test_the_lock_goes_with_an_error(tmp_path: Path) -> None:
 def test_a_timeout_within_the_run_stays_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(Timeout, match=r"other\.lock"), open_run(tmp_path, CONFIG):
         raise Timeout("other.lock")
+
+
+def test_a_config_of_another_program_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("theme: dark\n")
+    with pytest.raises(RunError, match="not of a hansfree run"), open_run(tmp_path, {"seed": 0}):
+        pass
+    assert (tmp_path / "config.yaml").read_text() == "theme: dark\n"

@@ -80,6 +80,8 @@ def _settle_config(kept: Path, config: dict[str, Any]) -> None:
     if not isinstance(before, dict):
         raise RunError(f"{kept} is damaged. Delete the folder, or choose another one.")
     config = yaml.safe_load(text)  # as it was kept: a tuple comes back as a list
+    if not before.keys() & config.keys():
+        raise RunError(f"{kept} is not of a hansfree run. Choose another folder.")
     changed = [key for key in {**before, **config} if before.get(key) != config.get(key)]
     if changed:
         differences = ", ".join(f"{key} was {before.get(key)!r}, is now {config.get(key)!r}" for key in changed)

@@ -63,7 +63,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(storage.os, "fsync", fail)
+    monkeypatch.setattr("hansfree.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         save_cavs(path, {"signal": cavs["signal"]})
     assert path.read_bytes() == before
