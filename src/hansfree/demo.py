@@ -46,7 +46,7 @@ class Demo:
     @classmethod
     def quick(cls, **options: Any) -> Demo:
         """Return the demo at less than half of its size: under 45 seconds."""
-        smaller = {"n_train": 1600, "n_val": 300, "n_test": 400, "epochs": 6, "correction_epochs": 5}
+        smaller = {"n_train": 1300, "n_val": 300, "n_test": 400, "epochs": 6, "correction_epochs": 5}
         return cls(**{**smaller, **options})
 
     def __post_init__(self) -> None:
