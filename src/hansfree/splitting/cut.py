@@ -18,9 +18,9 @@ from hansfree.errors import SplitError, check_choice, nearest
 from hansfree.splitting.batch_statistics import NoBatchStatistics, check_batch_norms
 from hansfree.splitting.entry import HeadParts, leading_linear
 from hansfree.splitting.graph import Traced, eval_copy, trace
-from hansfree.splitting.hooked import hooked_parts
+from hansfree.splitting.hooked import HookedParts, hooked_parts
 from hansfree.splitting.inplace import is_dropout_like
-from hansfree.splitting.partition import Train, partition
+from hansfree.splitting.partition import Partition, Train, partition
 
 logger = logging.getLogger(__name__)
 
@@ -106,16 +106,7 @@ def split(
     logger.warning("%s The layer is cut by hooks: the same numbers, but the head runs the whole model.", reason)
     parts = hooked_parts(model, layer, example, train=train, train_norm=train_norm)
     _freeze(parts.model, parts.trainable)
-    return Split(
-        layer=layer,
-        trunk=parts.trunk,
-        phi=parts.phi,
-        head=parts.head,
-        trainable=parts.trainable,
-        parameters_after=parts.parameters_after,
-        traced=False,
-        random=parts.random,
-    )
+    return _joined(layer, parts, random=parts.random, traced=False)
 
 
 def _split_traced(traced: Traced, layer: str, *, train: Train, train_norm: bool) -> Split:
@@ -131,6 +122,10 @@ def _split_traced(traced: Traced, layer: str, *, train: Train, train_norm: bool)
                 outer, _, last = name.rpartition(".")
                 setattr(parts.head.get_submodule(outer), last, module)
             random.append(module)
+    return _joined(layer, parts, random=tuple(random), traced=True)
+
+
+def _joined(layer: str, parts: Partition | HookedParts, *, random: tuple[nn.Module, ...], traced: bool) -> Split:
     return Split(
         layer=layer,
         trunk=parts.trunk,
@@ -138,8 +133,8 @@ def _split_traced(traced: Traced, layer: str, *, train: Train, train_norm: bool)
         head=parts.head,
         trainable=parts.trainable,
         parameters_after=parts.parameters_after,
-        traced=True,
-        random=tuple(random),
+        traced=traced,
+        random=random,
     )
 
 
