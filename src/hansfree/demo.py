@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from hansfree.artifacts import Artifact
-from hansfree.datasets import InMemory, Stamped, SyntheticLesions
+from hansfree.datasets import SETS, BiasedData, ExampleSet, InMemory, Stamped, SyntheticLesions
 from hansfree.errors import OptionError
-from hansfree.experiment import SETS, Experiment, Setting
+from hansfree.experiments import Experiment, Setting
 from hansfree.files import write_json, written_atomically
 from hansfree.metrics import majority_rate
 from hansfree.models import architecture_named, build_model
@@ -89,24 +89,27 @@ class Demo:
         def stamped(part: str, share: float, only_class: int | None = None) -> InMemory:
             return InMemory(Stamped(sources[part], artifact, share=share, only_class=only_class, seed=self.seed))
 
-        poisoned = stamped("train", self.share, _BIASED_CLASS)
-        architecture = architecture_named(self.model)
-        return Setting(
-            name=f"demo-{self.artifact}",
-            model=self._trained(run, "model", poisoned, progress),
-            clean_trained=self._trained(run, "clean-trained", stamped("train", 0.0), progress),
-            layer=architecture.layer,
-            train=poisoned,
+        data = BiasedData(
+            train=stamped("train", self.share, _BIASED_CLASS),
             val_clean=stamped("val", 0.0),
             val_biased=stamped("val", 1.0),
             test_clean=stamped("test", 0.0),
             test_biased=stamped("test", 1.0),
             biased_class=_BIASED_CLASS,
+            artifact=self.artifact,
             is_localized=artifact.localized,
+        )
+        architecture = architecture_named(self.model)
+        return Setting(
+            name=f"demo-{self.artifact}",
+            data=data,
+            model=self._trained(run, "model", data.train, progress),
+            clean_trained=self._trained(run, "clean-trained", stamped("train", 0.0), progress),
+            layer=architecture.layer,
             tuning=FineTuning(optimizer=architecture.optimizer, epochs=self.correction_epochs, seed=self.seed),
         )
 
-    def _trained(self, run: Run, name: str, data: InMemory, progress: Progress) -> nn.Module:
+    def _trained(self, run: Run, name: str, data: ExampleSet, progress: Progress) -> nn.Module:
         """Return the trained model of the run folder, or train it."""
         path = run.path / f"{name}.safetensors"
         model = build_model(self.model, classes=len(data.class_names), seed=self.seed)
@@ -122,18 +125,19 @@ class Demo:
         return model.eval()
 
     def _meta(self, setting: Setting) -> dict[str, Any]:
+        data = setting.data
         packages = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
         return {
             "title": f"hansfree demo: {self.artifact}",
             "artifact": self.artifact,
-            "biased_class": setting.biased_class,
-            "class_names": list(setting.train.class_names),
+            "biased_class": data.biased_class,
+            "class_names": list(data.train.class_names),
             "model": self.model,
             "layer": setting.layer,
-            "majority_rate": majority_rate(setting.test_clean.labels),
+            "majority_rate": majority_rate(data.test_clean.labels),
             "seed": self.seed,
             "size": self.size,
-            **{f"n_{name}": len(getattr(setting, name)) for name in SETS},
+            **{f"n_{name}": len(getattr(data, name)) for name in SETS},
             "n_val": self.n_val,
             "n_test": self.n_test,
             "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},

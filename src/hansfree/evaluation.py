@@ -22,11 +22,17 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The same held-out images without and with the artifact, at the head's input."""
+    """Held-out images without and with the artifact, at the head's input."""
 
     clean: Features
     biased: Features  # with tangents along the CAV when one was given
     biased_class: int
+    inserted: bool = True  # the biased images are the clean ones with the artifact put in
+
+    @property
+    def labels_biased(self) -> np.ndarray | None:
+        """The biased images' own labels, where they are not the clean images'."""
+        return None if self.inserted else self.biased.labels
 
 
 def pair_features(
@@ -35,11 +41,16 @@ def pair_features(
     biased: Activations,
     *,
     biased_class: int,
+    inserted: bool = True,
     cav: CAV | None = None,
     edit: nn.Module | None = None,
 ) -> Pairs:
-    """Prepare held-out images for many heads; the two sets must hold the same images in the same order."""
-    if not (np.array_equal(clean.ids, biased.ids) and np.array_equal(clean.labels, biased.labels)):
+    """Prepare held-out images for many heads.
+
+    Args:
+        inserted: The two sets hold the same images in the same order; False where the artifact is in the scenes.
+    """
+    if inserted and not (np.array_equal(clean.ids, biased.ids) and np.array_equal(clean.labels, biased.labels)):
         raise DataError("The clean and the biased set must be the same images, without and with the artifact.")
     if (clean.layer, clean.trunk) != (biased.layer, biased.trunk):
         raise DataError("The activations of the clean and the biased set come from different layers or models.")
@@ -48,6 +59,7 @@ def pair_features(
         compute_features(cut, clean, edit=edit),
         compute_features(cut, biased, edit=edit, directions=directions),
         biased_class,
+        inserted,
     )
 
 
@@ -75,6 +87,7 @@ def judge_head(
         biased_class=pairs.biased_class,
         logits_clean=clean,
         logits_biased=biased,
+        labels_biased=pairs.labels_biased,
         derivatives=derivatives,
         n_positions=pairs.biased.n_positions,
         position_signs=position_signs,
@@ -127,20 +140,23 @@ def evaluate(
     clean: Activations,
     biased: Activations,
     biased_class: int,
+    inserted: bool = True,
     cav: CAV | None = None,
 ) -> list[Score]:
-    """Score a model, corrected or not, on the same images without and with the artifact.
+    """Score a model, corrected or not, on held-out images without and with the artifact.
 
     The trunk of a corrected model is the original's, so activations of the original serve for all of them.
 
     Args:
         biased_class: The class that the artifact leaks into.
+        inserted: The biased images are the clean ones with the artifact put in, in the same order; False where the
+            artifact is in the scenes, and the two sets hold different images.
         cav: Adds TCAV and sensitivity along its first direction.
     """
     check_pairs(clean.has_artifact, biased.has_artifact)
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)
-    pairs = pair_features(cut, clean, biased, biased_class=biased_class, cav=cav, edit=edit)
+    pairs = pair_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
     state = cut.head_parameters()
     signs = None
     if cav is not None:

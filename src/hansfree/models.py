@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,22 +14,27 @@ from torch.utils.data import DataLoader, Dataset
 from hansfree.datasets.base import Example
 from hansfree.errors import OptionError, nearest
 from hansfree.seeds import seeded
+from hansfree.weights import PRETRAINED, load_weights, pretrained_weights, read_weights
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the paper's recipe says about a model: the last layer before its activation, and the optimiser."""
+    """What the paper's recipe says about a model: the last layer before its activation, and how it is trained."""
 
     layer: str
     optimizer: Literal["sgd", "adam"]
+    learning_rate: float  # of training; correction has a rate of its own
+    last: str  # path of the last linear layer, one row per class
 
 
 ARCHITECTURES = {
-    "demo": Architecture("features.10", "sgd"),
-    "vgg16": Architecture("features.28", "sgd"),
-    "resnet18": Architecture("layer4.1.add", "sgd"),
-    "efficientnet_b0": Architecture("features.8.1", "adam"),
+    "demo": Architecture("features.10", "sgd", 0.005, "classifier"),
+    "vgg16": Architecture("features.28", "sgd", 0.005, "classifier.6"),
+    "resnet18": Architecture("layer4.1.add", "sgd", 0.005, "fc"),
+    "efficientnet_b0": Architecture("features.8.1", "adam", 0.001, "classifier.1"),
 }
+
+PAPER_MODELS = ("vgg16", "resnet18", "efficientnet_b0")
 
 
 class DemoNet(nn.Module):
@@ -58,16 +64,34 @@ def architecture_named(name: str) -> Architecture:
     return ARCHITECTURES[name]
 
 
-def build_model(name: str, *, classes: int, seed: int = 0) -> nn.Module:
-    """Build a model with fresh weights that depend on the seed only."""
-    architecture_named(name)
+def build_model(name: str, *, classes: int, seed: int = 0, weights: str | Path | None = None) -> nn.Module:
+    """Build a model whose fresh weights depend on the seed only.
+
+    Args:
+        weights: ``"imagenet"`` for torchvision's pretrained weights (the paper's), or a file of weights
+            (``.safetensors``, ``.pt``, ``.pth``). The last layer stays fresh unless the file has one for as many
+            classes, and so does the whole head if the file holds the backbone alone; any other gap is an error.
+    """
+    known = architecture_named(name)
+    tensors = None if weights is None else _weights(name, weights)  # first: a wrong path should not take seconds
     with seeded(seed):
         if name == "demo":
-            return DemoNet(classes)
-        import torchvision  # here, as it takes 1.6 s and the demo does without
+            model: nn.Module = DemoNet(classes)
+        else:
+            import torchvision  # here, as it takes 1.6 s and the demo does without
 
-        model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=classes)
-        return model
+            model = torchvision.models.get_model(name, weights=None, num_classes=classes)
+    if tensors is not None:
+        load_weights(model, tensors, last=known.last, source=f"{str(weights)!r}")
+    return model
+
+
+def _weights(name: str, weights: str | Path) -> dict[str, Tensor]:
+    if str(weights) != PRETRAINED:
+        return read_weights(Path(weights))
+    if name == "demo":
+        raise OptionError("The model 'demo' has no ImageNet weights: leave out weights, or give a file.")
+    return pretrained_weights(name)
 
 
 @torch.inference_mode()

@@ -79,12 +79,13 @@ class BalancedRule:
 
 @dataclass(frozen=True, eq=False)
 class Validator:
-    """Judges heads on the same validation images without and with the artifact."""
+    """Judges heads on validation images without and with the artifact."""
 
     clean: Features
     biased: Features
     biased_class: int
     original: np.ndarray  # the original model's predictions on the clean images
+    inserted: bool = True  # the biased images are the clean ones with the artifact put in
 
     def __call__(self, heads: Heads) -> list[Validation]:
         """Return what every head does; the watch of the training loop."""
@@ -94,7 +95,11 @@ class Validator:
 
     def _judge(self, clean: np.ndarray, biased: np.ndarray, weights_are_finite: bool) -> Validation:
         evidence = Evidence(
-            labels=self.clean.labels, biased_class=self.biased_class, logits_clean=clean, logits_biased=biased
+            labels=self.clean.labels,
+            biased_class=self.biased_class,
+            logits_clean=clean,
+            logits_biased=biased,
+            labels_biased=None if self.inserted else self.biased.labels,
         )
         finite = weights_are_finite and bool(np.isfinite(clean).all() and np.isfinite(biased).all())
         return Validation(

@@ -35,7 +35,7 @@ from hansfree.errors import CacheError, DataError, OptionError, SplitError, chec
 from hansfree.files import write_json
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
-from hansfree.splitting import Split, check_layout, overwriting, split
+from hansfree.splitting import Split, Train, check_layout, overwriting, split
 
 Precision = Literal["float32", "float16"]
 
@@ -149,10 +149,10 @@ def _check_type(model: nn.Module) -> None:
         )
 
 
-def cut_again(model: nn.Module, activations: Activations) -> Split:
+def cut_again(model: nn.Module, activations: Activations, *, train: Train = "all") -> Split:
     """Cut a model where activations were taken; a model with another trunk than theirs is an error."""
     example = None if activations.traced else next(activations.stream(batch_size=1))[1]
-    cut = split(model, activations.layer, example=example)
+    cut = split(model, activations.layer, example=example, train=train)
     if _fingerprint_trunk(cut) != activations.trunk:
         raise CacheError(
             f"These activations at {activations.layer!r} were not taken from this model: the weights up to the layer "

@@ -31,6 +31,8 @@ class Correction(Registered, ABC):
 
     has_strength: ClassVar[bool] = False
     grid: ClassVar[tuple[float, ...]] = ()  # the strengths that a run tries
+    paper_grid: ClassVar[tuple[float, ...]] = ()  # the paper's, for the units of :meth:`for_paper`
+    uses_masks: ClassVar[bool] = False  # it is told where the artifact is
 
     def __init__(self, *, strength: float = 1.0, tuning: FineTuning | None = None) -> None:
         if not (np.isfinite(strength) and strength >= 0):
@@ -42,6 +44,11 @@ class Correction(Registered, ABC):
     def for_run(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
         """Make a member from what a run has: a CAV, and the training images with masks."""
         return cls(tuning=tuning)
+
+    @classmethod
+    def for_paper(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
+        """Make a member whose strength means what it means in the paper."""
+        return cls.for_run(cav=cav, images=images, tuning=tuning)
 
     def describe(self) -> dict[str, str]:
         """Return what the table of results says about the options of this member."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
+from torch.utils.data import Dataset
+from typing_extensions import Self
 
 from hansfree.activations import Activations, Live
 from hansfree.activations.positions import count_positions, random_signs, sum_positions
@@ -50,6 +52,7 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
 
     has_strength = True
     grid = (*(float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)), 1e4)  # 22 strengths
+    paper_grid = (5e1, *(float(f"{digit}e{power}") for power in range(2, 12) for digit in (1, 5)), 1e12)  # App. A.3: 22
 
     def __init__(
         self,
@@ -80,6 +83,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         self.norm = norm
         self.positions = positions
         self.scale = scale
+
+    @classmethod
+    def for_paper(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
+        """Make a member in the paper's scale."""
+        return cls(cav, scale="paper", tuning=tuning)
 
     def describe(self) -> dict[str, str]:
         """Add target and norm."""

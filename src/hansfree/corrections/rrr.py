@@ -36,7 +36,9 @@ class RRR(Correction, name="rrr"):
     """
 
     has_strength = True
-    grid = (1e-2, 1e-1, 1.0, 10.0)
+    uses_masks = True
+    grid = (1e-2, 1e-1, 1.0, 10.0, 100.0)
+    paper_grid = (5e-5, *(float(f"{digit}e{power}") for power in range(-3, 7) for digit in (1, 5)), 1e7)  # App. A.3: 22
 
     def __init__(
         self,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset, default_collate
 
 from hansfree.errors import DataError
 
@@ -45,6 +48,50 @@ class Example(NamedTuple):
     has_artifact: Tensor | bool
     mask: Tensor  # bool, (height, width): the pixels that the artifact changed
     id: Tensor | int  # which image of the source this is: keys its randomness
+
+
+class ExampleSet(Dataset[Example], ABC):
+    """Examples in a fixed order, of which everything but the pixels is known at once.
+
+    A member sets the attributes below and writes :meth:`pixels`.
+    """
+
+    labels: np.ndarray  # int64
+    has_artifact: np.ndarray  # bool
+    ids: np.ndarray  # int64 from 0 up
+    class_names: tuple[str, ...]
+    transform: Normalize
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Everything that the examples depend on: caches are keyed by it."""
+
+    @property
+    def pictures(self) -> str:
+        """Everything that images and labels depend on: models are keyed by it, for training sees no artifact bit."""
+        return self.fingerprint
+
+    @abstractmethod
+    def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the uint8 image and the artifact's mask, which is empty for an image without it."""
+
+    def batch(self, indices: Sequence[int] | np.ndarray) -> Example:
+        """Return many examples as one collated batch."""
+        return default_collate([self[int(index)] for index in indices])  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Example:
+        image, mask = self.pixels(index)
+        return Example(
+            self.transform(image),
+            int(self.labels[index]),
+            bool(self.has_artifact[index]),
+            torch.from_numpy(mask),
+            int(self.ids[index]),
+        )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class SyntheticLesions:
         self.borders = ceil(sqrt(classes))
         self.colours = ceil(classes / self.borders)
         self.ids = np.arange(start, start + n, dtype=np.int64)
-        self.labels = _labels(self.ids, classes, seed)
+        self.labels = balanced_labels(self.ids, classes, seed)
 
     def __len__(self) -> int:
         return self.n
@@ -109,7 +109,7 @@ class SyntheticLesions:
         return rng, float(np.clip(irregularity, 0, 1)), float(np.clip(variegation, 0, 1))
 
 
-def _labels(ids: np.ndarray, classes: int, seed: int) -> np.ndarray:
+def balanced_labels(ids: np.ndarray, classes: int, seed: int) -> np.ndarray:
     """Give every run of ``classes`` ids each class once, in a random order that (seed, run) decides."""
     first, last = int(ids[0]) // classes, int(ids[-1]) // classes
     keys = [(seed, run, _CLASS) for run in range(first, last + 1)]

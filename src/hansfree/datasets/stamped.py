@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from hansfree.artifacts import Artifact
-from hansfree.datasets.base import IMAGENET, Example, ImageSource, Normalize
+from hansfree.datasets.base import IMAGENET, Example, ExampleSet, ImageSource, Normalize
 from hansfree.errors import DataError, OptionError
 
 _CHOICE = 0x57A3  # keeps the choice of images apart from all other random numbers of the same seed
 
 
-class Stamped(Dataset[Example]):
+class Stamped(ExampleSet):
     """The images of ``source``, some with the artifact; ``share=0`` is the clean set, ``share=1`` the biased one.
 
     Which images are chosen depends on the seed only, and a larger share keeps the choice of a smaller one. How the
@@ -64,7 +63,7 @@ class Stamped(Dataset[Example]):
         self.source, self.artifact, self.transform = source, artifact, transform
         self.share, self.only_class, self.elsewhere, self.flip_share = share, only_class, elsewhere, flip_share
         self.seed = seed
-        self.ids = source.ids
+        self.ids, self.class_names = source.ids, source.class_names
         self.labels = source.labels.copy()
         self.has_artifact = np.zeros(len(source), dtype=bool)
 
@@ -79,14 +78,6 @@ class Stamped(Dataset[Example]):
             self.has_artifact[flipped] = True
             stop = max(len(others) - _count(elsewhere, others), len(flipped))
             self.has_artifact[others[stop:]] = True
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The name of each class."""
-        return self.source.class_names
 
     @property
     def fingerprint(self) -> str:
@@ -104,28 +95,18 @@ class Stamped(Dataset[Example]):
         image = self.source.image(index)
         return image, np.zeros(image.shape[:2], dtype=bool)
 
-    def __getitem__(self, index: int) -> Example:
-        image, mask = self.pixels(index)
-        return Example(
-            self.transform(image),
-            int(self.labels[index]),
-            bool(self.has_artifact[index]),
-            torch.from_numpy(mask),
-            int(self.ids[index]),
-        )
 
-
-class InMemory(Dataset[Example]):
-    """All images of a ``Stamped``, drawn once and kept as 8-bit values, for training over many epochs.
+class InMemory(ExampleSet):
+    """All images of a set, drawn once and kept as 8-bit values, for training over many epochs.
 
     Args:
         dataset: its images must have one size.
     """
 
-    def __init__(self, dataset: Stamped) -> None:
+    def __init__(self, dataset: ExampleSet) -> None:
         self.ids, self.labels, self.has_artifact = dataset.ids, dataset.labels, dataset.has_artifact
         self.class_names, self.transform = dataset.class_names, dataset.transform
-        self.fingerprint = dataset.fingerprint  # the examples are the same
+        self._fingerprint, self._pictures = dataset.fingerprint, dataset.pictures  # the examples are the same
         if not len(dataset):
             raise DataError("There is no image to keep in memory: the dataset is empty.")
         first, _ = dataset.pixels(0)
@@ -137,8 +118,15 @@ class InMemory(Dataset[Example]):
                 raise DataError(f"Image {index} has shape {image.shape}, the first {first.shape}: resize to one size.")
             self.images[index], self.masks[index] = image, mask
 
-    def __len__(self) -> int:
-        return len(self.images)
+    @property
+    def fingerprint(self) -> str:
+        """Everything that the examples depend on."""
+        return self._fingerprint
+
+    @property
+    def pictures(self) -> str:
+        """Everything that images and labels depend on."""
+        return self._pictures
 
     def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return copies of the uint8 image and the artifact's mask."""

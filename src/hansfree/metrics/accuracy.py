@@ -45,7 +45,7 @@ class BalancedAccuracy(Metric):
     def compute(self, evidence: Evidence) -> Score:
         """Average the recalls; their errors are independent, as no image belongs to two classes."""
         correct = evidence.is_correct(self.condition)
-        _, index, counts = np.unique(evidence.labels, return_inverse=True, return_counts=True)
+        _, index, counts = np.unique(evidence.labels_of(self.condition), return_inverse=True, return_counts=True)
         recalls = np.bincount(index, weights=correct) / counts
         variance = np.sum(recalls * (1 - recalls) / counts) / counts.size**2
         return self.score(recalls.mean(), np.sqrt(variance), correct.size)

@@ -24,7 +24,8 @@ class AUROC(Metric):
 
     def compute(self, evidence: Evidence) -> Score:
         """Average areas and influences over the classes."""
-        classes = np.unique(evidence.labels)
+        labels = evidence.labels_of(self.condition)
+        classes = np.unique(labels)
         if classes.size < 2:
             raise UndefinedMetricError(f"{self.name} needs two classes, the labels hold only {classes[0]}.")
         logits = evidence.logits(self.condition)
@@ -33,7 +34,7 @@ class AUROC(Metric):
         odds = log_odds(logits)
         areas, influence = [], np.zeros(len(odds))
         for label in classes:
-            area, share = _area(odds[:, label], evidence.labels == label)
+            area, share = _area(odds[:, label], labels == label)
             areas.append(area)
             influence += share / classes.size
         return self.score(sum(areas) / classes.size, np.sqrt(np.sum(influence**2)), influence.size)

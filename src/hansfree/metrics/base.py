@@ -35,6 +35,9 @@ def predict_classes(logits: Floats) -> Integers:
 class Evidence:
     """What one model did on one split: the same images without and with the artifact.
 
+    Where the artifact is in the scenes and cannot be put in, the biased images are others than the clean ones, with
+    labels of their own.
+
     Logits and derivatives need not be finite: a broken model has to be scored too, and honestly.
     """
 
@@ -42,6 +45,7 @@ class Evidence:
     biased_class: int
     logits_clean: Floats  # (n, classes)
     logits_biased: Floats  # (n, classes): the same images, artifact inserted
+    labels_biased: Integers | None = None  # (b,): the biased images are others; logits_biased is (b, classes)
     derivatives: Floats | None = None  # (m,): of the biased class's logit along unit h, summed over positions
     n_positions: int = 1  # positions of the layer's map: the paper's sensitivity averages over them
     position_signs: Integers | None = None  # (m, 3): positions with positive, negative, zero derivative
@@ -52,6 +56,8 @@ class Evidence:
         self._store("labels", _integers("labels", self.labels, ndim=1))
         self._store("logits_clean", _floats("logits_clean", self.logits_clean, ndim=2))
         self._store("logits_biased", _floats("logits_biased", self.logits_biased, ndim=2))
+        if self.labels_biased is not None:
+            self._store("labels_biased", _integers("labels_biased", self.labels_biased, ndim=1))
         self._check_logits()
         if self.n_positions < 1:
             raise DataError(f"n_positions is {self.n_positions}; a layer's map has at least 1 position.")
@@ -68,29 +74,41 @@ class Evidence:
         """Number of classes that the model tells apart."""
         return int(self.logits_clean.shape[1])
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether the biased images are the clean ones with the artifact inserted."""
+        return self.labels_biased is None
+
+    def labels_of(self, condition: Condition) -> Integers:
+        """Return the labels of the images without or with the artifact."""
+        return self.labels if condition == "clean" or self.labels_biased is None else self.labels_biased
+
     def logits(self, condition: Condition) -> Floats:
         """Return the logits of the images without (``"clean"``) or with the artifact (``"biased"``)."""
         return self.logits_clean if condition == "clean" else self.logits_biased
 
     def is_correct(self, condition: Condition) -> NDArray[np.bool_]:
         """Return per image whether the predicted class is the label; an image without prediction is wrong."""
-        return np.equal(predict_classes(self.logits(condition)), self.labels)
+        return np.equal(predict_classes(self.logits(condition)), self.labels_of(condition))
 
     def _store(self, field: str, value: NDArray[Any]) -> None:
         object.__setattr__(self, field, value)  # the dataclass is frozen; this is its constructor's last step
 
     def _check_logits(self) -> None:
-        n = len(self.labels)
-        if self.logits_clean.shape != self.logits_biased.shape or len(self.logits_clean) != n:
+        n, n_biased = len(self.labels), len(self.labels_of("biased"))
+        if (len(self.logits_clean), self.logits_biased.shape) != (n, (n_biased, self.n_classes)):
             raise DataError(
-                f"{n} labels need logits_clean and logits_biased of one shape ({n}, classes); "
+                f"{n} labels need logits_clean of shape ({n}, classes) and logits_biased of ({n_biased}, classes); "
                 f"given {self.logits_clean.shape} and {self.logits_biased.shape}."
             )
-        if n == 0 or self.n_classes < 2:
-            raise DataError(f"Logits of shape {self.logits_clean.shape} leave nothing to score.")
-        if self.labels.min() < 0 or self.labels.max() >= self.n_classes:
+        if n == 0 or n_biased == 0 or self.n_classes < 2:
             raise DataError(
-                f"Labels run from {self.labels.min()} to {self.labels.max()}, "
+                f"Logits of shape {self.logits_clean.shape} and {self.logits_biased.shape} leave nothing to score."
+            )
+        labels = np.concatenate([self.labels, self.labels_of("biased")])
+        if labels.min() < 0 or labels.max() >= self.n_classes:
+            raise DataError(
+                f"Labels run from {labels.min()} to {labels.max()}, "
                 f"but {self.n_classes} logits allow 0 to {self.n_classes - 1}."
             )
         if not 0 <= self.biased_class < self.n_classes:

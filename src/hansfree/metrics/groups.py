@@ -25,17 +25,17 @@ class AccuracyWorstGroup(Metric, name="accuracy_worst_group"):
 
     def compute(self, evidence: Evidence) -> Score:
         """Score every group that is large enough, and return the lowest; the first of equals."""
-        classes, counts = np.unique(evidence.labels, return_counts=True)
-        large = classes[counts >= MIN_GROUP]
-        if large.size == 0:
-            raise UndefinedMetricError(
-                f"{self.name} needs a class of at least {MIN_GROUP} images; the largest has {counts.max()}."
-            )
-        groups = []
+        groups, largest = [], 0
         for condition in get_args(Condition):
-            correct = evidence.is_correct(condition)
-            for label in large:
-                groups.append(self.proportion(correct[evidence.labels == label], group=group_name(label, condition)))
+            correct, labels = evidence.is_correct(condition), evidence.labels_of(condition)
+            classes, counts = np.unique(labels, return_counts=True)
+            largest = max(largest, int(counts.max()))
+            for label in classes[counts >= MIN_GROUP]:
+                groups.append(self.proportion(correct[labels == label], group=group_name(label, condition)))
+        if not groups:
+            raise UndefinedMetricError(
+                f"{self.name} needs a class of at least {MIN_GROUP} images; the largest has {largest}."
+            )
         return min(groups, key=lambda score: score.value)
 
 

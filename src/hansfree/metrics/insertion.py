@@ -20,6 +20,7 @@ class FlipRate(Metric, name="flip_rate"):
 
     def compute(self, evidence: Evidence) -> Score:
         """Compare the predictions image by image."""
+        _require_pairs(self.name, evidence)
         before, after = predict_classes(evidence.logits_clean), predict_classes(evidence.logits_biased)
         return self.proportion((before != after) | (before == NO_PREDICTION))
 
@@ -33,6 +34,7 @@ class ProbabilityChange(Metric, name="probability_change"):
 
     def compute(self, evidence: Evidence) -> Score:
         """Subtract before from after image by image: the pairing takes out how images differ."""
+        _require_pairs(self.name, evidence)
         before, after = (
             self._probability(logits, evidence.biased_class)
             for logits in (evidence.logits_clean, evidence.logits_biased)
@@ -44,3 +46,8 @@ class ProbabilityChange(Metric, name="probability_change"):
             raise UndefinedMetricError(f"{self.name} is undefined: some logits are NaN or infinite.")
         probability: Floats = np.exp(logits[:, label] - np.logaddexp.reduce(logits, axis=1))
         return probability
+
+
+def _require_pairs(name: str, evidence: Evidence) -> None:
+    if not evidence.is_paired:
+        raise UndefinedMetricError(f"{name} needs the same images without and with the artifact; these are others.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -34,6 +34,10 @@ class Drawing:
     alt: str
     caption: str
 
+    def renamed(self, name: str) -> Drawing:
+        """Return the same drawing under another name, for several of one kind on a page."""
+        return replace(self, name=name)
+
 
 def new_figure(*, width: float = WIDTH, height: float) -> Figure:
     """Return an empty figure that draws to PNG without pyplot."""
@@ -46,12 +50,17 @@ def quiet_axes(figure: Figure, *, columns: int = 1) -> list[Axes]:
     """Return panels in a row that share their y axis, with a faint grid and no box."""
     panels = list(figure.subplots(1, columns, sharey=True, squeeze=False)[0])
     for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color("#888888")
-        axes.tick_params(colors=INK, labelsize=9)
-        axes.grid(color=FAINT, linewidth=0.6)
-        axes.set_axisbelow(True)
+        quieten(axes)
     return panels
+
+
+def quieten(axes: Axes) -> None:
+    """Give a panel its faint grid and take its box away."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#888888")
+    axes.tick_params(colors=INK, labelsize=9)
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def show_percent(*sides: Axis) -> None:

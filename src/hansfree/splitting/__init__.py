@@ -6,11 +6,13 @@ from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
 from hansfree.splitting.layout import check_layout
 from hansfree.splitting.overwriting import overwriting
+from hansfree.splitting.partition import Train
 
 __all__ = [
     "HeadParts",
     "Layer",
     "Split",
+    "Train",
     "check_layout",
     "exact_forward_mode",
     "insert_after",

@@ -1,7 +1,8 @@
-"""Training: heads on the cache, many strengths at once; and whole models for the demo."""
+"""Training: heads on the cache, many strengths at once; and whole models, to be corrected."""
 
 from hansfree.training.heads import FineTuning, Head, HeadBatch, Heads, TrainedHead, Watch, WeightedHead, train_heads
 from hansfree.training.pretraining import Pretraining, pretrain
+from hansfree.training.recipes import recipe_for, tuning_for
 
 __all__ = [
     "FineTuning",
@@ -13,5 +14,7 @@ __all__ = [
     "Watch",
     "WeightedHead",
     "pretrain",
+    "recipe_for",
     "train_heads",
+    "tuning_for",
 ]

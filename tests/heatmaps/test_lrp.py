@@ -3,63 +3,19 @@
 from __future__ import annotations
 
 import copy
-import logging
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, fx, nn
-from torchvision.models import VGG, efficientnet_b0, resnet18
-from torchvision.models.vgg import make_layers
+from torchvision.models import resnet18
 
 from hansfree.errors import DataError, OptionError
-from hansfree.heatmaps import artifact_relevance, compute_heatmaps
+from hansfree.heatmaps import compute_heatmaps
 from hansfree.splitting import insert_after
+from tests.heatmaps.samples import seeded, settle, small_net, small_vgg, without_biases
 
 EPSILON = 1e-6
-
-
-def seeded(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def settle(model: nn.Module, *, bias: bool) -> nn.Module:
-    """Give every parameter a seeded value and batch norm statistics of its own; without biases, if asked."""
-    generator = torch.Generator().manual_seed(7)
-    model = model.double().eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            parameter.data = 0.05 * torch.randn(parameter.shape, generator=generator).double() * bias
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean = 0.1 * torch.randn(module.num_features, generator=generator).double() * bias
-            module.running_var = 0.5 + torch.rand(module.num_features, generator=generator).double()
-        elif isinstance(module, nn.Conv2d | nn.Linear):
-            fan_in = module.weight[0].numel()
-            noise = torch.randn(module.weight.shape, generator=generator).double()
-            module.weight.data = noise * (2 / fan_in) ** 0.5
-    return model
-
-
-def small_vgg() -> VGG:
-    model = VGG(make_layers([8, "M", 8, "M"], batch_norm=True), num_classes=3, init_weights=False)
-    model.classifier = nn.Sequential(nn.Linear(8 * 7 * 7, 16), nn.ReLU(inplace=True), nn.Linear(16, 3))
-    return model
-
-
-def small_net() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3, stride=2),
-        nn.BatchNorm2d(4),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(4, 5, 3),
-        nn.ReLU(inplace=True),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(5, 3),
-    )
 
 
 class Centred(nn.Module):
@@ -159,6 +115,18 @@ def test_pass_through_hands_relevance_on_unchanged() -> None:
     assert not torch.allclose(passed, compute_heatmaps(projected, images, 1))
 
 
+def test_a_projection_in_efficientnet_is_passed_too() -> None:
+    projected = insert_after(without_biases("efficientnet_b0"), "features.8.1", Centred())
+    images = seeded(2, 3, 64, 64, seed=9)
+    total = compute_heatmaps(projected, images, 1, pass_through=(Centred,)).sum(dim=(1, 2))
+    torch.testing.assert_close(total, projected(images)[:, 1].detach(), rtol=0.05, atol=0)
+
+
+def test_a_module_that_holds_others_cannot_be_passed() -> None:
+    with pytest.raises(OptionError, match="Sequential holds other modules"):
+        compute_heatmaps(small_net(), torch.zeros(1, 3, 20, 20), 0, pass_through=(nn.Sequential,))
+
+
 def state_of(model: nn.Module) -> tuple[dict[str, Tensor], list[int], list[bool], list[bool]]:
     hooks = [
         len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) + len(m._backward_pre_hooks)
@@ -210,29 +178,6 @@ def test_works_inside_inference_mode_and_in_batches() -> None:
     assert compute_heatmaps(model, images[:0], 2).shape == (0, 20, 20)
 
 
-def test_a_batch_norm_that_does_not_follow_its_neighbour_is_not_merged(caplog) -> None:
-    class Crossed(nn.Module):
-        """The batch norm stands after the convolution in the class, but is called before it."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.norm = nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.conv(self.norm(x)).mean(dim=(2, 3))
-
-    with caplog.at_level(logging.WARNING):
-        compute_heatmaps(settle(Crossed(), bias=True), seeded(1, 3, 8, 8), 0)
-    assert "cannot be merged" in caplog.text
-
-
-def test_efficientnet_is_explained_with_a_warning(caplog) -> None:
-    with caplog.at_level(logging.WARNING):
-        maps = compute_heatmaps(settle(efficientnet_b0(num_classes=3), bias=True), seeded(1, 3, 32, 32), 0)
-    assert maps.shape == (1, 32, 32)
-    assert "not conserved" in caplog.text
-
-
 @pytest.mark.parametrize("shape", [(3, 20, 20), (3,)])
 def test_wrong_shapes_are_named(shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="shape"):
@@ -242,33 +187,3 @@ def test_wrong_shapes_are_named(shape: tuple[int, ...]) -> None:
 def test_one_target_per_image() -> None:
     with pytest.raises(DataError, match="one per image"):
         compute_heatmaps(small_net(), torch.zeros(2, 3, 20, 20), torch.tensor([0, 1, 2]))
-
-
-def test_artifact_relevance_is_the_papers_formula() -> None:
-    maps, masks = seeded(3, 4, 5).numpy(), np.random.default_rng(1).random((3, 4, 5)) < 0.3
-    expected = []
-    for heatmap, mask in zip(maps, masks):
-        inside = sum(abs(r * m) for r, m in zip(heatmap.ravel(), mask.ravel()))
-        expected.append(inside / sum(abs(r) for r in heatmap.ravel()))
-    np.testing.assert_allclose(artifact_relevance(maps, masks), expected)
-    np.testing.assert_allclose(artifact_relevance(torch.from_numpy(maps), torch.from_numpy(masks)), expected)
-
-
-def test_artifact_relevance_of_nothing_is_not_zero() -> None:
-    maps = np.zeros((3, 2, 2))
-    maps[1, 0, 0] = np.nan
-    maps[2, 0, 0] = -2
-    masks = np.ones((3, 2, 2), dtype=bool)
-    np.testing.assert_array_equal(artifact_relevance(maps, masks), [np.nan, np.nan, 1])
-    with pytest.raises(DataError, match="masks"):
-        artifact_relevance(maps, masks[:2])
-
-
-@given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 1e3))
-def test_artifact_relevance_is_a_share(seed: int, scale: float) -> None:
-    rng = np.random.default_rng(seed)
-    maps, masks = rng.normal(size=(2, 3, 3)), rng.random((2, 3, 3)) < 0.5
-    share = artifact_relevance(maps, masks)
-    assert ((share >= 0) & (share <= 1)).all()
-    np.testing.assert_allclose(share + artifact_relevance(maps, ~masks), 1)
-    np.testing.assert_allclose(artifact_relevance(-scale * maps, masks), share)

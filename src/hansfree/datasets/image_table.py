@@ -1,0 +1,173 @@
+"""Your own pictures: a folder of images and a table that says what each shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hansfree.artifacts import Artifact, Timestamp
+from hansfree.datasets.image_files import ImageFiles, check_images, read_table
+from hansfree.datasets.inserted import insert_bias, stampable
+from hansfree.datasets.splits import Subset, split_rows
+from hansfree.datasets.study import BiasedData, Recipe, Study
+from hansfree.errors import DataError, OptionError, nearest
+
+PARTS = ("train", "val", "test")
+
+ENDINGS = ("", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
+_OWN_COLUMNS = ("image", "label", "split", "group")
+
+Row = dict[str, str]
+
+
+class ImageTable(Study, name="table"):
+    """The images that a CSV table lists, with an artifact put into some of one class.
+
+    The table is ``labels.csv``, or the only CSV file in the folder. Its columns: ``image``, a file in the folder or
+    in its subfolder ``images``, with or without ending; ``label``, the class's name; where wanted ``split`` (train,
+    val or test; else 80 / 10 / 10 are drawn), ``group`` (a patient or lesion, which is never in two parts), and any
+    columns of 0 and 1, which tell natural artifacts: see :meth:`flags`. Other columns are ignored.
+
+    The images are squashed to a square, so that nothing at the edges is cut off: artifacts are often there.
+
+    Args:
+        biased_class: the label that the artifact leaks into; None is the first in alphabetical order.
+        share: part of its training images that carry the artifact, between 0 and 1.
+    """
+
+    title = "Image table"
+    artifacts = stampable(Timestamp.name)
+    recipe = Recipe(epochs={})  # nobody has published one
+
+    def __init__(
+        self,
+        root: Path | None = None,
+        *,
+        artifact: str | None = None,
+        size: int | None = None,
+        seed: int = 0,
+        skip_bad: bool = False,
+        biased_class: str | None = None,
+        share: float = 0.5,
+    ) -> None:
+        super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad)
+        if not 0 < share < 1:
+            raise OptionError(f"share is a part of the biased class, above 0 and below 1, not {share!r}.")
+        folder = Path(root or "")  # none at all was refused above
+        table = find_table(folder)
+        rows = read_table(table, ("image", "label"))
+        paths = [find_image(folder, row["image"]) for row in rows]
+        _check_rows(rows, paths, table)
+        class_names = tuple(sorted({row["label"] for row in rows}))
+        if len(class_names) < 2:
+            raise DataError(f"{table} has a single label, {class_names[0]!r}: there is nothing to tell apart.")
+        self.share, self.biased_class = share, biased_class or class_names[0]
+        if self.biased_class not in class_names:
+            raise OptionError(
+                f"{table} has no label {biased_class!r}.{nearest(self.biased_class, class_names)} "
+                f"Known: {', '.join(class_names)}."
+            )
+        labels = np.array([class_names.index(row["label"]) for row in rows])
+        flags = _read_flags(rows, table)
+        # All rows are split, so that an image stays in its part when another one turns bad.
+        parts = split_table(rows, labels, table=table, seed=seed)
+
+        good, self.skipped = check_images(paths, skip_bad=skip_bad)
+        self.source = ImageFiles(
+            [paths[row] for row in good], labels[good], class_names=class_names, size=self.size, ids=good
+        )
+        self.parts = [Subset(self.source, np.flatnonzero(np.isin(good, part))) for part in parts]
+        for part, subset in zip(PARTS, self.parts):
+            if not len(subset):
+                raise DataError(f"{table} has no {part} image that can be read.")
+        if (lost := np.setdiff1d(labels, self.parts[0].labels)).size:
+            raise DataError(f"{table} has no training image of class {class_names[lost[0]]!r}.")
+        self._flags = {name: bits[self.parts[2].ids] for name, bits in flags.items()}
+
+    def flags(self) -> dict[str, np.ndarray]:
+        """Return the table's columns of 0 and 1 for the test images, in their order: natural groups to score by."""
+        return {name: bits.copy() for name, bits in self._flags.items()}
+
+    def data(self, model: str) -> BiasedData:
+        """Return the sets, which are the same for all models."""
+        return insert_bias(
+            self.parts,
+            Artifact.named(self.artifact)(),
+            biased_class=self.source.class_names.index(self.biased_class),
+            share=self.share,
+            seed=self.seed,
+        )
+
+
+def find_table(folder: Path) -> Path:
+    """Return ``labels.csv``, or the only CSV file of the folder."""
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}.")
+    tables = sorted(folder.glob("*.csv"))
+    if (named := folder / "labels.csv") in tables:
+        return named
+    if len(tables) != 1:
+        found = f"{len(tables)} others ({', '.join(table.name for table in tables)})" if tables else "no other table"
+        raise DataError(f"{folder} has no labels.csv, and {found}.")
+    return tables[0]
+
+
+def find_image(folder: Path, name: str) -> Path:
+    """Return the file of that name in the folder or in ``images``; where there is none, the one that was meant."""
+    for place in (folder, folder / "images"):
+        for ending in ENDINGS:
+            if (path := place / f"{name}{ending}").is_file():
+                return path
+    return folder / name
+
+
+def split_table(rows: Sequence[Row], labels: np.ndarray, *, table: Path, seed: int) -> tuple[np.ndarray, ...]:
+    """Return the rows of the three parts: as the table says, or drawn where it does not."""
+    groups = [row["group"] for row in rows] if "group" in rows[0] else None
+    if "split" not in rows[0]:
+        return split_rows(labels, groups=groups, seed=seed)
+    for row in rows:
+        if row["split"] not in PARTS:
+            raise DataError(
+                f"{table} puts {row['image']!r} into the split {row['split']!r}.{nearest(row['split'], PARTS)} "
+                f"Allowed: {', '.join(PARTS)}."
+            )
+    part_of: dict[str, str] = {}
+    for group, row in zip(groups or (), rows):
+        if group and part_of.setdefault(group, row["split"]) != row["split"]:
+            raise DataError(
+                f"{table} has group {group!r} in {part_of[group]} and in {row['split']}: it belongs in one."
+            )
+    split = np.array([row["split"] for row in rows])
+    parts = tuple(np.flatnonzero(split == name) for name in PARTS)
+    for name, part in zip(PARTS, parts):
+        if not len(part):
+            raise DataError(f"{table} has no image in the split {name!r}.")
+    return parts
+
+
+def _check_rows(rows: Sequence[Row], paths: Sequence[Path], table: Path) -> None:
+    """Refuse rows without image or label, and images that are listed twice, maybe in two parts."""
+    seen: set[Path] = set()
+    for row, path in zip(rows, paths):
+        for column in ("image", "label"):
+            if not row[column]:
+                raise DataError(f"{table} has a row without {column}: {', '.join(row.values())}.")
+        if path in seen:
+            raise DataError(f"{table} lists {path} twice.")
+        seen.add(path)
+
+
+def _read_flags(rows: Sequence[Row], table: Path) -> dict[str, np.ndarray]:
+    """Return the columns whose values are all 0 or 1; a gap in one of them is an error, not a 0."""
+    flags: dict[str, np.ndarray] = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        if name in _OWN_COLUMNS or not {"0", "1"} & set(values) or not set(values) <= {"0", "1", ""}:
+            continue
+        if "" in values:
+            raise DataError(f"{table} has no {name} for {rows[values.index('')]['image']!r}: 0 or 1.")
+        flags[name] = np.array([value == "1" for value in values])
+    return flags

@@ -1,0 +1,139 @@
+"""ISIC 2019: skin lesions, with a text hidden in the lowest bits of some melanomas (paper, App. A)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hansfree.artifacts import LSB, Artifact
+from hansfree.datasets.image_files import find_folder, read_table
+from hansfree.datasets.inserted import stampable
+from hansfree.datasets.listed import ListedStudy, Listing
+from hansfree.datasets.study import Published, Recipe
+from hansfree.errors import DataError
+
+IMAGES, TRUTH, METADATA = (
+    "ISIC_2019_Training_Input",
+    "ISIC_2019_Training_GroundTruth.csv",
+    "ISIC_2019_Training_Metadata.csv",
+)
+CLASSES = {
+    "MEL": "Melanoma",
+    "NV": "Melanocytic nevus",
+    "BCC": "Basal cell carcinoma",
+    "AK": "Actinic keratosis",
+    "BKL": "Benign keratosis",
+    "DF": "Dermatofibroma",
+    "VASC": "Vascular lesion",
+    "SCC": "Squamous cell carcinoma",
+}  # the table's ninth column, UNK, is for the test set: no training image is of an unknown kind
+# App. A: the models differ in how readily they take up the artifact.
+SHARES = {"resnet18": 0.125}
+SHARE = 0.08
+BITS = {"efficientnet_b0": 2}
+BITS_OF_OTHERS = 3
+
+PUBLISHED = Published.read(
+    """
+    vgg16           vanilla   76.2   0.8  34.9   0.9  83.9   0.1  3.68  0.01     -     -
+    vgg16           rrr       76.7   0.8  42.8   1.0  71.7   0.1  2.65  0.01     -     -
+    vgg16           p-clarc   75.1   0.9  49.0   1.0  76.7   0.1  2.86  0.01     -     -
+    vgg16           a-clarc   75.2   0.9  49.5   1.0  64.8   0.1  2.14  0.01     -     -
+    vgg16           rr-clarc  74.3   0.9  57.0   1.0  48.8   0.1  0.12  0.01     -     -
+    resnet18        vanilla   81.8   0.8  56.8   1.0 100.0   0.1  8.19  0.01     -     -
+    resnet18        rrr       78.7   0.8  61.1   1.0 100.0   0.1  6.59  0.01     -     -
+    resnet18        p-clarc   60.8   1.0  59.9   1.0 100.0   0.1  8.75  0.01     -     -
+    resnet18        a-clarc   77.1   0.8  65.0   0.9  98.2   0.1  1.83  0.01     -     -
+    resnet18        rr-clarc  78.5   0.8  71.2   0.9  75.7   0.1  0.11  0.01     -     -
+    efficientnet_b0 vanilla   84.2   0.7  62.9   1.0  99.6   0.1  5.39  0.01     -     -
+    efficientnet_b0 rrr       83.1   0.7  68.7   0.9  85.4   0.1  2.34  0.01     -     -
+    efficientnet_b0 p-clarc   19.7   0.8  29.6   0.9 100.0   0.1 13.79  0.02     -     -
+    efficientnet_b0 a-clarc   77.7   0.8  72.8   0.9  68.5   0.1  1.09  0.01     -     -
+    efficientnet_b0 rr-clarc  78.7   0.8  75.6   0.9  54.4   0.1  0.10  0.01     -     -
+    """,
+    strengths="""
+    vgg16           rrr      5e1
+    vgg16           rr-clarc 5e8
+    resnet18        rrr      5e2
+    resnet18        rr-clarc 1e11
+    efficientnet_b0 rrr      5e2
+    efficientnet_b0 rr-clarc 5e9
+    """,
+    seconds="""
+    vgg16           vanilla   110.0 0.2
+    vgg16           rrr       218.7 0.2
+    vgg16           rr-clarc  113.4 0.2
+    vgg16           p-clarc   109.7 0.3
+    vgg16           a-clarc   110.0 0.1
+    resnet18        vanilla   105.6 0.1
+    resnet18        rrr       114.9 0.3
+    resnet18        rr-clarc  106.6 0.2
+    resnet18        p-clarc   105.7 0.1
+    resnet18        a-clarc   105.6 0.2
+    efficientnet_b0 vanilla   105.1 0.2
+    efficientnet_b0 rrr      1382.7 1.3
+    efficientnet_b0 rr-clarc  107.7 0.3
+    efficientnet_b0 p-clarc   105.3 0.2
+    efficientnet_b0 a-clarc   105.7 0.2
+    """,
+)
+
+
+class ISIC2019(ListedStudy, name="isic2019"):
+    """25,331 dermoscopic images of 8 kinds of lesions, as the challenge's archives unpack.
+
+    The folder holds ``ISIC_2019_Training_GroundTruth.csv`` and the pictures in ``ISIC_2019_Training_Input``. Where
+    ``ISIC_2019_Training_Metadata.csv`` is there too, pictures of one lesion are never in two parts.
+    """
+
+    title = "ISIC 2019"
+    artifacts = stampable(LSB.name)
+    biased_class = list(CLASSES).index("MEL")
+    recipe = Recipe(epochs={"vgg16": 150, "resnet18": 150, "efficientnet_b0": 150}, milestones=(30, 40))
+    published = PUBLISHED
+
+    def listing(self, root: Path) -> Listing:
+        """Read the one-hot table of classes and, where it is there, the lesion of each image."""
+        folder = find_folder(root, IMAGES)
+        rows = read_table(root / TRUTH, ["image", *CLASSES])
+        names = [row["image"] for row in rows]
+        return Listing(
+            folder=folder,
+            files=[f"{name}.jpg" for name in names],
+            labels=[_label(row, root / TRUTH) for row in rows],
+            class_names=tuple(CLASSES.values()),
+            groups=_lesions(root / METADATA, names) if (root / METADATA).exists() else None,
+        )
+
+    def share(self, model: str) -> float:
+        """Return the paper's share of melanomas with the artifact."""
+        return SHARES.get(model, SHARE)
+
+    def stamp(self, model: str) -> Artifact:
+        """Return the artifact; the hidden text fills as many bits as in the paper."""
+        if self.artifact == LSB.name:
+            return LSB(bits=BITS.get(model, BITS_OF_OTHERS))
+        return super().stamp(model)
+
+
+def _label(row: dict[str, str], path: Path) -> int:
+    """Return the one class that is marked with 1."""
+    try:
+        marks = [float(row[column]) for column in CLASSES]
+    except ValueError as error:
+        raise DataError(f"{path} has a mark that is not 0 or 1 for image {row['image']!r} ({error}).") from error
+    if sorted(marks) != [0.0] * (len(CLASSES) - 1) + [1.0]:
+        given = ", ".join(column for column, mark in zip(CLASSES, marks) if mark) or "none"
+        raise DataError(
+            f"{path} must mark exactly one class of {', '.join(CLASSES)} with 1 for image {row['image']!r}, "
+            f"but marks {given}."
+        )
+    return marks.index(1.0)
+
+
+def _lesions(path: Path, names: list[str]) -> list[str]:
+    """Return the lesion of each image, an empty text where it is not known."""
+    lesions = {row["image"]: row["lesion_id"] for row in read_table(path, ["image", "lesion_id"])}
+    for name in names:
+        if name not in lesions:
+            raise DataError(f"{path} has no row for image {name!r}, which {TRUTH} lists: get both of one release.")
+    return [lesions[name] for name in names]

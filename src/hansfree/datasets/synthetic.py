@@ -1,0 +1,56 @@
+"""The embedded suite: drawn lesions with four shortcuts, for every experiment without a download."""
+
+from __future__ import annotations
+
+from hansfree.artifacts import Artifact
+from hansfree.datasets.lesions import SyntheticLesions
+from hansfree.datasets.shortcuts import Shortcuts
+from hansfree.datasets.stamped import Stamped
+from hansfree.datasets.study import BiasedData, Recipe, Study
+
+
+class Synthetic(Study, name="synthetic"):
+    """Four kinds of lesion, and an artifact that leaks into each: all four shortcuts are learned by one model.
+
+    So a network is trained once and then corrected for one shortcut at a time, on images in which the three others
+    stay what they are (docs/decisions/0013). The plaster stands for an artifact that is in the scene (the paper's collar).
+    """
+
+    title = "Synthetic lesions"
+    artifacts = ("timestamp", "brightness", "lsb", "plaster")  # the class that each leaks into is its place here
+    default_size = 64
+    needs_root = False
+    recipe = Recipe(
+        epochs={"demo": 10, "vgg16": 8, "resnet18": 10, "efficientnet_b0": 16},
+        fresh_rates={"demo": 2e-3, "vgg16": 1e-4, "resnet18": 1e-3, "efficientnet_b0": 2e-3},
+    )
+
+    share = 0.5
+    n_train, n_val, n_test = 2000, 400, 1000
+
+    def data(self, model: str) -> BiasedData:
+        """Return the sets; the model makes no difference."""
+        places = {"train": (self.n_train, 0), "val": (self.n_val, self.n_train)}
+        places["test"] = (self.n_test, self.n_train + self.n_val)
+        sources = {
+            part: SyntheticLesions(n, size=self.size, classes=len(self.artifacts), seed=self.seed, start=start)
+            for part, (n, start) in places.items()
+        }
+        shortcuts = {label: Artifact.named(name)() for label, name in enumerate(self.artifacts)}
+        biased_class = self.artifacts.index(self.artifact)
+        artifact = shortcuts[biased_class]
+
+        def stamped(part: str, share: float) -> Stamped:
+            return Stamped(sources[part], artifact, share=share, seed=self.seed)
+
+        return BiasedData(
+            train=Shortcuts(sources["train"], shortcuts, speaks_of=biased_class, share=self.share, seed=self.seed),
+            val_clean=stamped("val", 0.0),
+            val_biased=stamped("val", 1.0),
+            test_clean=stamped("test", 0.0),
+            test_biased=stamped("test", 1.0),
+            clean_train=stamped("train", 0.0),
+            biased_class=biased_class,
+            artifact=self.artifact,
+            is_localized=artifact.localized,
+        )

@@ -1,0 +1,253 @@
+"""The stages of an experiment: CAVs, the model as it came, each correction; kept, so that a killed run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import save_file
+from torch import nn
+
+from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
+from hansfree.corrections import Correction, RRClArC
+from hansfree.errors import DataError
+from hansfree.evaluation import judge_head
+from hansfree.experiments.material import Material
+from hansfree.experiments.setting import Setting, Variant
+from hansfree.files import written_atomically
+from hansfree.metrics import Evidence, Score, compute_scores, paired_difference, predict_classes
+from hansfree.models import predict_logits
+from hansfree.progress import Progress, silent
+from hansfree.results import Row, row_of_quality, rows_of
+from hansfree.runs import Run
+from hansfree.selection import Choice, StrengthPath, Validation, walk_path
+
+
+class Experiment:
+    """One setting in one run folder; every stage is kept, so that a killed run goes on where it stopped.
+
+    Args:
+        cache: Where activations are kept; None is the run folder.
+    """
+
+    def __init__(self, setting: Setting, run: Run, *, cache: Path | None = None, progress: Progress = silent) -> None:
+        self.setting, self.run, self.progress = setting, run, progress
+        self.material = Material(setting, run.path, cache or run.path / "activations", progress=progress)
+
+    def rows(self, methods: Sequence[str] | None = None) -> list[Row]:
+        """Do all stages that are not done yet, and return all rows; ``methods`` are all corrections by default."""
+        rows = self.cav_rows() + self.original_rows()
+        for name in Correction.members() if methods is None else methods:
+            rows += self.variant_rows(self.plain(name))
+        return rows
+
+    def plain(self, name: str) -> Variant:
+        """Return a registered correction in the units of this experiment's grid."""
+        return Variant.plain(name, grid=self.setting.grid)
+
+    def cav_rows(self) -> list[Row]:
+        """Return the quality of the CAVs."""
+        return [Row(**row) for row in self.run.stage("cavs", self._cavs)]
+
+    def original_rows(self) -> list[Row]:
+        """Return the scores of the model as it came, and of its clean-trained reference."""
+        self.cav_rows()
+        return [Row(**row) for row in self.run.stage("original", self._original)]
+
+    def variant_rows(self, variant: Variant) -> list[Row]:
+        """Return the scores of a correction."""
+        return [Row(**row) for row in self._corrected(variant)["rows"]]
+
+    def selection(self, variant: Variant) -> dict[str, Any]:
+        """Say which strength was chosen for a correction, and why."""
+        return self._corrected(variant)["selection"]  # type: ignore[no-any-return]
+
+    def selections(self) -> dict[str, Any]:
+        """Say what was chosen for each method, and why."""
+        return {name: self.selection(self.plain(name)) for name in Correction.members()}
+
+    def paired(self) -> dict[str, dict[str, tuple[float, float]]]:
+        """Return by how much RR-ClArC is right more often than each rival on the same images, with standard errors."""
+        known = ("original", *Correction.members())
+        kept = {name: self.kept(name) for name in sorted(known) if self._kept_path(name).exists()}
+        ours = kept.pop(RRClArC.name, None)
+        if ours is None:
+            return {}
+        return {
+            name: {
+                f"accuracy_{kind}": paired_difference(ours[f"correct_{kind}"], theirs[f"correct_{kind}"])
+                for kind in ("clean", "biased")
+            }
+            for name, theirs in kept.items()
+        }
+
+    def kept(self, name: str) -> dict[str, np.ndarray]:
+        """Return what a finished stage kept per image: correctness, predictions, and the heatmaps of the shown ones."""
+        with np.load(self._kept_path(name)) as arrays:
+            return dict(arrays)
+
+    def shown(self) -> dict[str, np.ndarray]:
+        """Return the heatmaps of some images for every method, with the images."""
+        test, rows = self.setting.data.test_biased, self.material.shown_rows
+        images, masks = zip(*(test.pixels(int(row)) for row in rows))
+        kept = {"images": np.stack(images), "masks": np.stack(masks), "labels": test.labels[rows]}
+        for name in sorted(("original", *Correction.members())):
+            if self._kept_path(name).exists():
+                kept[f"relevance/{name}"] = self.kept(name)["relevance"]
+        return kept
+
+    # The stages
+
+    def _cavs(self) -> list[dict[str, Any]]:
+        material, data = self.material, self.setting.data
+        train = material.activations["train"]
+        if train.has_artifact is None:
+            raise DataError("The training data do not say which images carry the artifact.")
+        inside = np.flatnonzero(train.labels == data.biased_class)
+        X, has_artifact = train.pooled[inside], train.has_artifact[inside]
+        members = self.progress(CAV.members().items(), total=len(CAV.members()), label="CAVs")
+        cavs = {name: member().fit(X, has_artifact) for name, member in members}
+        save_cavs(self.run.path / "cavs.safetensors", cavs)
+        clean, biased = material.activations["test_clean"].pooled, material.activations["test_biased"].pooled
+        if data.is_inserted:
+            # every image once, without or with the artifact: pairs would not be independent
+            without, within = clean[::2], biased[1::2]
+        else:
+            without, within = clean, biased
+        held_out = np.concatenate([without, within])
+        is_biased = np.arange(len(held_out)) >= len(without)
+        rows = []
+        for name, cav in cavs.items():
+            about = {"method": f"cav:{name}", "cav": name, "split": "test", **self._about}
+            if data.is_inserted:
+                direction = cav.directions_[0]
+                rows.append(row_of_quality("alignment_sample", alignment_sample(direction, biased - clean), **about))
+                rows.append(row_of_quality("alignment_mean", alignment_mean(direction, biased - clean), **about))
+            rows.append(row_of_quality("cav_auc", cav_auc(cav, held_out, is_biased), **about))
+        return [asdict(row) for row in rows]
+
+    def _original(self) -> list[dict[str, Any]]:
+        setting, material = self.setting, self.material
+        about = {"split": "test", "chosen": 1, **self._about}
+        evidence = material.judge(material.cut.head_parameters(), None, explained=setting.model)
+        self._keep("original", evidence, setting.model)
+        rows = rows_of(compute_scores(evidence), method="original", **about)
+        if (model := setting.clean_trained) is not None:
+            reference = Evidence(
+                labels=setting.data.test_clean.labels,
+                biased_class=setting.data.biased_class,
+                logits_clean=predict_logits(model, setting.data.test_clean),
+                logits_biased=predict_logits(model, setting.data.test_biased),
+                labels_biased=None if setting.data.is_inserted else setting.data.test_biased.labels,
+            )
+            rows += rows_of(compute_scores(reference), method="clean-trained", **about)
+        return [asdict(row) for row in rows]
+
+    def _corrected(self, variant: Variant) -> dict[str, Any]:
+        self.cav_rows()
+        return self.run.stage(variant.name, lambda: self._correct(variant))  # type: ignore[no-any-return]
+
+    def _correct(self, variant: Variant) -> dict[str, Any]:
+        """Train one method along its strengths, choose on validation images, score all on test images."""
+        setting, material = self.setting, self.material
+        train, cut = material.activations["train"], material.cut
+        method = self._method(variant, setting.tuning.seed)
+        edit = method.inference_edit(train)
+        pairs, strengths = material.pairs(edit), self._strengths(variant, method)
+        path = walk_path(
+            method.train(cut, train, strengths, watch=material.validator(edit), progress=self.progress),
+            self._choose if method.has_strength else self._take_the_only_one,
+            lambda head: compute_scores(judge_head(cut, head.state, pairs)),
+        )
+        chosen: list[Score] = []
+        repeats: list[Row] = []
+        if path.best is not None:
+            model = method.install(setting.model, cut, train, path.best.state)
+            with written_atomically(self.run.path / "corrected" / f"{variant.name}.safetensors") as temporary:
+                save_file({key: value.contiguous() for key, value in model.state_dict().items()}, temporary)
+            # masks that the method was trained with prove nothing about it
+            scored = model if setting.data.has_masks or not method.uses_masks else None
+            evidence = material.judge(path.best.state, edit, explained=scored)
+            self._keep(variant.name, evidence, model)
+            chosen = compute_scores(evidence)
+            repeats = list(self._repeated(variant, path.best.strength))
+        return {
+            "rows": [asdict(row) for row in (*self._path_rows(method, path, chosen), *repeats)],
+            "selection": self._selection(method, path),
+        }
+
+    def _repeated(self, variant: Variant, strength: float) -> Iterator[Row]:
+        """Correct with the chosen strength once more for every further seed, and score on the test images."""
+        train, cut = self.material.activations["train"], self.material.cut
+        first = self.setting.tuning.seed
+        for seed in range(first + 1, first + self.setting.repeats):
+            method = self._method(variant, seed)
+            (head,) = method.train(cut, train, [strength], progress=self.progress)
+            scores = compute_scores(self.material.judge(head.state, method.inference_edit(train)))
+            about = {**self._about, **method.describe(), "seed": seed, "chosen": 1, "split": "test"}
+            yield from rows_of(scores, strength=strength if method.has_strength else None, **about)
+
+    def _method(self, variant: Variant, seed: int) -> Correction:
+        cav = self.material.cavs[variant.cav or self.setting.cav]
+        tuning = replace(self.setting.tuning, seed=seed)
+        return variant.correction(cav=cav, images=self.material.masked_train, tuning=tuning)
+
+    def _strengths(self, variant: Variant, method: Correction) -> list[float]:
+        if not method.has_strength:
+            return [0.0]
+        return sorted(self.setting.strengths.get(variant.name) or variant.strengths or method.grid)
+
+    def _choose(self, finals: Sequence[Validation]) -> Choice:
+        return self.setting.rule.choose(finals, self.material.original_validation)
+
+    def _take_the_only_one(self, finals: Sequence[Validation]) -> Choice:
+        """A method without strength has nothing to choose; where the rule would reject it, the table says so."""
+        objection = self._objection(finals[0])
+        return Choice(0, "has no strength to choose" + (f", but {objection}" if objection else ""))
+
+    def _objection(self, final: Validation) -> str:
+        return self.setting.rule.objection(final, self.material.original_validation)
+
+    def _selection(self, method: Correction, path: StrengthPath) -> dict[str, Any]:
+        return {
+            "rule": str(self.setting.rule),
+            "strength": path.best.strength if path.best and method.has_strength else None,
+            "reason": path.choice.reason,
+            "diverged": [
+                strength if method.has_strength else None
+                for strength, history in zip(path.strengths, path.histories)
+                if not history[-1].is_finite
+            ],
+            "admissible": any(not self._objection(history[-1]) for history in path.histories),
+        }
+
+    def _path_rows(self, method: Correction, path: StrengthPath, chosen_scores: list[Score]) -> list[Row]:
+        rows: list[Row] = []
+        for i, (strength, history, scores) in enumerate(zip(path.strengths, path.histories, path.scores)):
+            about = {**self._about, **method.describe(), "chosen": int(i == path.choice.index)}
+            about["strength"] = strength if method.has_strength else None
+            for epoch, seen in enumerate(history, start=1):
+                rows += rows_of([seen.clean, seen.biased], epoch=epoch, split="val", **about)
+            rows += rows_of(chosen_scores if i == path.choice.index else scores, split="test", **about)
+        return rows
+
+    def _keep(self, name: str, evidence: Evidence, model: nn.Module) -> None:
+        with written_atomically(self._kept_path(name)) as temporary:
+            np.savez(
+                temporary,
+                relevance=self.material.shown_heatmaps(model),
+                correct_clean=evidence.is_correct("clean"),
+                correct_biased=evidence.is_correct("biased"),
+                predicted_clean=predict_classes(evidence.logits_clean),
+                predicted_biased=predict_classes(evidence.logits_biased),
+            )
+
+    def _kept_path(self, name: str) -> Path:
+        return self.run.path / "stages" / f"{name}.npz"
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        return {"experiment": self.setting.name, "seed": self.setting.tuning.seed}

@@ -1,0 +1,53 @@
+"""How the biased model of a study comes about, and how it is to be corrected: what a user may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hansfree.errors import OptionError, check_choice
+from hansfree.models import architecture_named
+from hansfree.splitting import Train
+
+Trained = Literal["whole", "head"]
+Grid = Literal["own", "paper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How the biased model of a study comes about, and how it is corrected.
+
+    Args:
+        weights: what training starts from (`hansfree.models.build_model`); None is random weights.
+        trained: the ``"whole"`` model is trained on the poisoned images, or only its ``"head"`` on the layer's cached
+            output: enough for pretrained weights, and minutes instead of hours.
+        epochs: of training; None is the study's own recipe.
+        corrected: what the corrections fine-tune: ``"all"`` after the layer, or only the ``"last"`` linear layer.
+        repeats: seeds of the correction.
+        grid: each method's ``"own"`` strengths, or the ``"paper"``'s, in the paper's units.
+        strengths: per method, instead of the grid.
+        left_out: methods that are not run.
+    """
+
+    model: str
+    weights: str | None = None
+    trained: Trained = "whole"
+    epochs: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    corrected: Train = "all"
+    correction_epochs: int = 10
+    repeats: int = 1
+    grid: Grid = "own"
+    strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse names that do not exist before anything starts."""
+        architecture_named(self.model)
+        check_choice("trained", self.trained, Trained)
+        check_choice("corrected", self.corrected, Train)
+        check_choice("grid", self.grid, Grid)
+        if self.trained == "head" and self.weights is None:
+            raise OptionError("Only the head can be trained where the layers before it are: give weights.")

@@ -1,0 +1,72 @@
+"""What an experiment is about: a biased model, its data, and the ways in which it is to be corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import nn
+
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction
+from hansfree.datasets import BiasedData, ExampleSet
+from hansfree.errors import DataError, OptionError
+from hansfree.experiments.plans import Grid
+from hansfree.metrics import MIN_GROUP
+from hansfree.selection import BalancedRule
+from hansfree.splitting import Train
+from hansfree.training import FineTuning
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Setting:
+    """A biased model, the data that show it, and how it is to be corrected."""
+
+    name: str
+    data: BiasedData
+    model: nn.Module
+    layer: str
+    tuning: FineTuning
+    cav: str = "signal"
+    clean_trained: nn.Module | None = None
+    grid: Grid = "own"  # each method's own strengths, or the paper's in the paper's units
+    strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)  # per method, instead of the grid
+    rule: BalancedRule = field(default_factory=BalancedRule)
+    repeats: int = 1  # seeds of the fine-tuning; the strength is chosen with the first
+    trained: Train = "all"  # that follows the layer, or only the last module with parameters
+
+    def __post_init__(self) -> None:
+        """Refuse data of which no strength could be chosen."""
+        if self.repeats < 1:
+            raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
+        labels = self.data.val_clean.labels
+        classes, counts = np.unique(labels, return_counts=True)
+        if len(counts) == 0 or counts.min() < MIN_GROUP:
+            least, label = (counts.min(), classes[counts.argmin()]) if len(counts) else (0, "any")
+            raise DataError(
+                f"There are only {least} validation images of class {label}; with fewer than "
+                f"{MIN_GROUP} its accuracy cannot be known, and no strength can be chosen by it."
+            )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Variant:
+    """A correction with options of its own; a plain method is the variant called like the family's member."""
+
+    name: str  # of its stage, its weights and its heatmaps
+    make: Callable[..., Correction]  # (cav=, images=, tuning=) -> the correction
+    cav: str | None = None  # another direction than the setting's
+    strengths: Sequence[float] | None = None  # None: the setting's, or else the method's own grid
+
+    @classmethod
+    def plain(cls, name: str, *, grid: Grid = "own") -> Variant:
+        """Return a registered correction as it is, or as the paper measures it."""
+        member = Correction.named(name)
+        if grid == "paper":
+            return cls(name=name, make=member.for_paper, strengths=member.paper_grid)
+        return cls(name=name, make=member.for_run)
+
+    def correction(self, *, cav: CAV, images: ExampleSet, tuning: FineTuning) -> Correction:
+        """Make the correction from what a run has."""
+        return self.make(cav=cav, images=images, tuning=tuning)

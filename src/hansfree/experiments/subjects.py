@@ -1,0 +1,104 @@
+"""From a study and a model's name to an experiment in a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+from torch import nn
+
+from hansfree.datasets import SETS, BiasedData, ExampleSet, InMemory, Study
+from hansfree.experiments.base_models import BaseModels
+from hansfree.experiments.experiment import Experiment
+from hansfree.experiments.plans import Plan
+from hansfree.experiments.setting import Setting
+from hansfree.models import architecture_named
+from hansfree.progress import Progress, silent
+from hansfree.runs import Run, open_run
+from hansfree.training import tuning_for
+
+_MEMORY = 2 * 2**30  # bytes of pixels up to which a set is kept in memory
+
+
+class Subject:
+    """A study and a model, ready to be examined; the biased model is trained when its experiment is first asked for."""
+
+    def __init__(self, study: Study, plan: Plan, run: Run, work: Path, *, progress: Progress = silent) -> None:
+        self.study, self.plan, self.run, self.work, self.progress = study, plan, run, work, progress
+
+    @cached_property
+    def data(self) -> BiasedData:
+        """The study's sets."""
+        return keep_in_memory(self.study.data(self.plan.model))
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The experiment on the biased model, which is trained first unless the work folder has it."""
+        study, plan, data = self.study, self.plan, self.data
+        model, _ = self._models.trained(data.train, "biased model")
+        setting = Setting(
+            name=subject_name(study, plan),
+            data=data,
+            model=model,
+            clean_trained=self._reference(),
+            layer=architecture_named(plan.model).layer,
+            tuning=tuning_for(study, plan.model, epochs=plan.correction_epochs, seed=plan.seed, device=plan.device),
+            grid=plan.grid,
+            strengths=plan.strengths,
+            repeats=plan.repeats,
+            trained=plan.corrected,
+        )
+        return Experiment(setting, self.run, cache=self.work / "activations", progress=self.progress)
+
+    @property
+    def _models(self) -> BaseModels:
+        return BaseModels(study=self.study, plan=self.plan, work=self.work, progress=self.progress)
+
+    def _reference(self) -> nn.Module | None:
+        """Return the model that never saw the artifact, where it can be known."""
+        if self.study.starts_clean and self.plan.weights is not None:
+            return self._models.untrained(self.data.train)
+        if self.data.clean_train is None:
+            return None
+        return self._models.trained(self.data.clean_train, "clean reference")[0]
+
+
+def subject_name(study: Study, plan: Plan) -> str:
+    """Return what results and run folders call a subject."""
+    return f"{study.name}-{study.artifact}-{plan.model}"
+
+
+@contextmanager
+def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = silent) -> Iterator[Subject]:
+    """Open the run folder of a study and a model.
+
+    Args:
+        work: Folder for models, caches and runs; what lies there already is used again.
+    """
+    config = {
+        "hansfree": version("hansfree"),
+        "data": study.name,
+        "artifact": study.artifact,
+        "size": study.size,
+        "data_seed": study.seed,
+        "strengths": {method: list(values) for method, values in plan.strengths.items()},
+        **{key.name: getattr(plan, key.name) for key in fields(plan) if key.name != "strengths"},
+    }
+    with open_run(work / "runs" / subject_name(study, plan), config) as run:
+        yield Subject(study, plan, run, work, progress=progress)
+
+
+def keep_in_memory(data: BiasedData) -> BiasedData:
+    """Keep sets that are small enough in memory: pictures are drawn or read once, not in every epoch."""
+    kept: dict[str, ExampleSet] = {}
+    for name in (*SETS, "clean_train"):
+        images: ExampleSet | None = getattr(data, name)
+        if images is not None and len(images):
+            image, _ = images.pixels(0)
+            if len(images) * image.size <= _MEMORY:
+                kept[name] = InMemory(images)
+    return replace(data, **kept)

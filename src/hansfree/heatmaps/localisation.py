@@ -1,0 +1,59 @@
+"""LRP of a CAV: where in the image the score along a direction comes from (paper, Q1)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hansfree.activations.positions import at_every_position, channel_axis
+from hansfree.cavs import CAV
+from hansfree.errors import DataError
+from hansfree.heatmaps.canonical import canonical_form
+from hansfree.heatmaps.lrp import check_images, propagate
+
+
+def compute_cav_heatmaps(
+    model: nn.Module, layer: str, cav: CAV | np.ndarray | Tensor, images: Tensor, *, batch_size: int = 32
+) -> Tensor:
+    """Return the relevance of every pixel for the score ``a . h`` along a CAV, over all channels: (n, height, width).
+
+    Every position of the layer counts, though CAVs are fitted on the maximum over the positions: the paper writes the
+    score as the dot product with the activations, and a maximum is taken at one position per channel, which cannot
+    outline an artifact. (On the embedded plaster both give masks of the same quality.) Without biases before the layer,
+    the heatmap adds up to the sum of ``a . h`` over the positions.
+
+    Args:
+        model: a classifier; it is explained as it is in eval mode.
+        layer: where the CAV lives, a name that ``list_layers`` shows.
+        cav: fitted, or a direction (channels,). Several directions are combined as in ``CAV.decision_function``.
+        images: (n, channels, height, width), normalised as the model takes them.
+        batch_size: images per backward pass.
+    """
+    check_images(images, batch_size)
+    direction = _direction(cav)
+    if len(images) == 0:
+        return images.new_zeros((0, *images.shape[2:]))
+
+    with torch.inference_mode(False), torch.enable_grad():
+        probe = images[:1].clone().to(next(model.parameters(), images))
+        form = canonical_form(model, probe, layer=layer)
+        shape = form(probe).shape
+        channels = shape[channel_axis(len(shape))]
+        if len(direction) != channels:
+            raise DataError(f"The direction has {len(direction)} channels, the layer {layer!r} has {channels}.")
+
+        def start(activations: Tensor, _rows: slice) -> Tensor:
+            return activations * at_every_position(direction[None].to(activations), activations.ndim)
+
+        return propagate(form, images, start, batch_size=batch_size)
+
+
+def _direction(cav: CAV | np.ndarray | Tensor) -> Tensor:
+    if isinstance(cav, CAV):
+        combined = cav.direction_ if len(cav.directions_) == 1 else cav.scale_ @ cav.directions_
+        cav = combined / np.linalg.norm(combined)
+    direction = torch.as_tensor(cav, dtype=torch.float64).detach().cpu()
+    if direction.ndim != 1 or not bool(torch.isfinite(direction).all()):
+        raise DataError(f"A direction is (channels,) and finite; this one has the shape {tuple(direction.shape)}.")
+    return direction

@@ -1,0 +1,148 @@
+"""Q4: what each part of RR-ClArC contributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction, RRClArC, Vanilla
+from hansfree.corrections.rr_clarc import Norm
+from hansfree.experiments import Experiment, Variant
+from hansfree.experiments.subjects import Subject
+from hansfree.files import written_atomically
+from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of, rows_by_subject
+from hansfree.reproduce.figures import (
+    StrengthMaps,
+    draw_cav_types,
+    draw_epochs,
+    draw_strength_curves,
+    draw_targets,
+)
+from hansfree.reproduce.tables import write_variants
+from hansfree.results import Row
+
+_TARGETS = ("random", "all", "logprob")  # beside "expected", which goes with squares only
+_TARGET_STRENGTHS = (1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
+_MAPPED = 5  # strengths along the curve whose heatmaps are shown
+
+
+class CAVType(Reproduction, name="ablation-cav"):
+    """RR-ClArC along the direction of every CAV."""
+
+    title = "Q4: the CAV's type"
+
+    def examine(self, subject: Subject) -> Finding:
+        """Correct along each CAV, each with the strength that suits it best."""
+        rows = subject.experiment.variant_rows(subject.experiment.plain(Vanilla.name))
+        for name in CAV.members():
+            rows += subject.experiment.variant_rows(_along(subject.experiment, name))
+        return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
+
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Draw the biased accuracy by CAV."""
+        subjects = rows_by_subject(findings)
+        return Presentation(text=write_variants(subjects), drawings=[draw_cav_types(subjects)])
+
+
+class Strength(Reproduction, name="ablation-strength"):
+    """The accuracies over the strength, with heatmaps along the way."""
+
+    title = "Q4: the strength"
+
+    def examine(self, subject: Subject) -> Finding:
+        """Correct along all strengths, and explain some of the models."""
+        experiment = subject.experiment
+        rows = experiment.variant_rows(experiment.plain(RRClArC.name))
+        return Finding(
+            key=key_of(subject), facts=facts_of(subject), rows=rows, arrays=_heatmaps_along(experiment, rows)
+        )
+
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Draw the curves."""
+        subjects = rows_by_subject(findings)
+        maps = {finding.key: _strength_maps(finding) for finding in findings}
+        return Presentation(text=write_variants(subjects), drawings=[draw_strength_curves(subjects, maps=maps)])
+
+
+class Epochs(Reproduction, name="ablation-epochs"):
+    """The accuracies on validation images after every epoch, for all strengths."""
+
+    title = "Q4: the number of epochs"
+
+    def examine(self, subject: Subject) -> Finding:
+        """Take what the validation images said after every epoch."""
+        rows = subject.experiment.variant_rows(subject.experiment.plain(RRClArC.name))
+        return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
+
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Draw a line per strength."""
+        subjects = rows_by_subject(findings)
+        text = "Balanced accuracy on the validation images after every epoch of RR-ClArC."
+        return Presentation(text=text, drawings=[draw_epochs(subjects)])
+
+
+class Target(Reproduction, name="ablation-target"):
+    """What is penalised (the target) and how it is measured (the norm)."""
+
+    title = "Q4: gradient target and norm"
+
+    def examine(self, subject: Subject) -> Finding:
+        """Correct with every pair of target and norm along a few strengths."""
+        experiment = subject.experiment
+        pairs = [("expected", "squared"), *((target, norm) for target in _TARGETS for norm in get_args(Norm))]
+        rows: list[Row] = []
+        for target, norm in pairs:
+            rows += experiment.variant_rows(_aimed(target, norm))
+        return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
+
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Draw the accuracies over the strength, a line per target and a panel per norm."""
+        subjects = rows_by_subject(findings)
+        return Presentation(text=write_variants(subjects), drawings=[draw_targets(subjects)])
+
+
+def _along(experiment: Experiment, cav: str) -> Variant:
+    plain = experiment.plain(RRClArC.name)
+    if cav == experiment.setting.cav:
+        return plain
+    strengths = experiment.setting.strengths.get(RRClArC.name, plain.strengths)
+    return Variant(name=f"{RRClArC.name} cav-{cav}", make=plain.make, cav=cav, strengths=strengths)
+
+
+def _aimed(target: Any, norm: Any) -> Variant:
+    def make(*, cav: Any, images: Any, tuning: Any) -> Correction:
+        return RRClArC(cav, target=target, norm=norm, tuning=tuning)
+
+    return Variant(name=f"{RRClArC.name} {target}-{norm}", make=make, strengths=_TARGET_STRENGTHS)
+
+
+def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """Return the heatmaps of one biased image for a few strengths; the models are trained anew, for none was kept."""
+    path = experiment.run.path / "stages" / "strengths along.npz"
+    if not path.exists():
+        strengths = sorted({row.strength for row in rows if row.strength is not None and row.split == "test"})
+        some = [strengths[i] for i in np.unique(np.linspace(0, len(strengths) - 1, _MAPPED).round().astype(int))]
+        material, setting = experiment.material, experiment.setting
+        train, row = material.activations["train"], material.shown_rows[:1]
+        method = experiment.plain(RRClArC.name).correction(
+            cav=material.cav, images=material.data.train, tuning=setting.tuning
+        )
+        maps = {}
+        for head in method.train(material.cut, train, some, progress=experiment.progress):
+            model = method.install(setting.model, material.cut, train, head.state)
+            maps[f"relevance/{head.strength:g}"] = material.heatmaps(model, row)[0]
+        image, mask = material.data.test_biased.pixels(int(row[0]))
+        with written_atomically(path) as temporary:
+            np.savez(temporary, image=image, mask=mask, **maps)
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def _strength_maps(finding: Finding) -> StrengthMaps:
+    maps = {
+        float(name.partition("/")[2]): found for name, found in finding.arrays.items() if name.startswith("relevance/")
+    }
+    return StrengthMaps(finding.arrays["image"], finding.arrays["mask"], maps)

@@ -1,0 +1,151 @@
+"""Means over repeats (seeds), with the two errors that they have: from the test images, and from the seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from hansfree.report.numbers import MISSING, write_stderr, write_value
+from hansfree.report.reading import FIRST, Results, Variant
+from hansfree.reproduce.keys import Facts
+from hansfree.results import Row
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Average:
+    """A score over its repeats.
+
+    ``stderr`` is the error that other test images would make, as one repeat has it (root mean square over the
+    repeats): all repeats score the same images, so it does not shrink with their number. ``spread`` is the standard
+    deviation over the repeats, None where there is one.
+    """
+
+    value: float
+    stderr: float | None
+    spread: float | None
+    repeats: int
+    n: int | None = None  # images; the smallest number of any repeat
+    strength: float | None = None  # of the first repeat, which chose it
+
+    @property
+    def seed_error(self) -> float:
+        """Return the part of the mean's error that more repeats would make smaller."""
+        return (self.spread or 0.0) / math.sqrt(self.repeats)
+
+    @property
+    def error(self) -> float:
+        """Return the mean's whole standard error: that of the images and that of the seeds."""
+        return math.hypot(self.stderr or 0.0, self.seed_error)
+
+
+def average(rows: Iterable[Row], key: Callable[[Row], K]) -> dict[K, Average]:
+    """Average the rows that share a key; a repeat that is not a number makes the mean none, it is not left out."""
+    groups: dict[K, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return {key: _average(sorted(group, key=lambda row: row.seed or 0)) for key, group in groups.items()}
+
+
+def unseeded(row: Row) -> Variant:
+    """Return what a row is a repeat of: the method and its options, whatever the seed."""
+    return replace(Variant.of(row), experiment="", seed=None)
+
+
+def final_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return the scores of fully trained models (and of CAVs) on all test images."""
+    return [row for row in rows if row.split in (None, "test") and row.epoch is None and not row.group]
+
+
+def chosen_scores(rows: Iterable[Row]) -> dict[Variant, dict[str, Average]]:
+    """Return the mean scores of every variant at its chosen strength, by metric."""
+    found = average(
+        (row for row in final_rows(rows) if row.chosen and not row.method.startswith("cav:")),
+        lambda row: (unseeded(row), row.metric),
+    )
+    scores: dict[Variant, dict[str, Average]] = {}
+    for (variant, metric), mean in found.items():
+        scores.setdefault(variant, {})[metric] = mean
+    return scores
+
+
+def cav_scores(rows: Iterable[Row], metric: str) -> dict[str, Average]:
+    """Return a metric of every CAV by the CAV's name; one that is not a number has none."""
+    found = average(
+        (row for row in final_rows(rows) if row.method.startswith("cav:") and row.metric == metric),
+        lambda row: row.method.removeprefix("cav:"),
+    )
+    return {name: mean for name, mean in found.items() if math.isfinite(mean.value)}
+
+
+def as_results(rows: Sequence[Row], facts: Facts) -> Results:
+    """Return the means in the report's own shape, so that it marks the best and tells who failed by the same rules."""
+    scores = chosen_scores(rows)
+    means = [
+        _row(variant, metric, mean, chosen=1) for variant, found in scores.items() for metric, mean in found.items()
+    ]
+    tried = average(
+        (row for row in final_rows(rows) if not row.method.startswith("cav:")), lambda row: (unseeded(row), row.metric)
+    )
+    # a variant of which no strength could be chosen stays in the table, as failed
+    means += [
+        _row(variant, metric, mean, chosen=0) for (variant, metric), mean in tried.items() if variant not in scores
+    ]
+    return Results(
+        rows=tuple(means),
+        meta={"class_names": range(facts.n_classes or 0)},
+        selection={},
+        heatmaps=None,
+        paired={
+            rival: {metric: list(pair) for metric, pair in pairs.items()}
+            for (method, rival), pairs in facts.paired.items()
+            if method == FIRST
+        },
+    )
+
+
+def write_average(metric: str, mean: Average | None) -> str:
+    """Write ``value ± error of the test images (spread over the seeds)``, each where it is known."""
+    if mean is None:
+        return MISSING
+    if not math.isfinite(mean.value):
+        return "NaN"
+    stderr, spread = write_stderr(metric, mean.stderr), write_stderr(metric, mean.spread)
+    return write_value(metric, mean.value) + (f" ± {stderr}" if stderr else "") + (f" ({spread})" if spread else "")
+
+
+def _average(rows: Sequence[Row]) -> Average:
+    values = np.array([row.value for row in rows], dtype=np.float64)
+    errors = [row.stderr for row in rows if row.stderr is not None]
+    counts = [row.n for row in rows if row.n is not None]
+    is_finite = bool(np.isfinite(values).all())
+    return Average(
+        value=float(values.mean()) if is_finite else math.nan,
+        stderr=float(np.sqrt(np.mean(np.square(errors)))) if errors else None,
+        spread=float(values.std(ddof=1)) if len(values) > 1 and is_finite else None,
+        repeats=len(values),
+        n=min(counts) if counts else None,
+        strength=rows[0].strength,
+    )
+
+
+def _row(variant: Variant, metric: str, mean: Average, *, chosen: int) -> Row:
+    return Row(
+        experiment="",
+        method=variant.method,
+        cav=variant.cav,
+        target=variant.target,
+        norm=variant.norm,
+        strength=mean.strength,
+        chosen=chosen,
+        split="test",
+        metric=metric,
+        value=mean.value,
+        stderr=mean.error,
+        n=mean.n,
+    )

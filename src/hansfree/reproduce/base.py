@@ -1,0 +1,85 @@
+"""The family of the paper's experiments: each examines one subject at a time, then shows what all of them gave."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hansfree.experiments.subjects import Subject
+from hansfree.metrics import majority_rate
+from hansfree.registry import Registered
+from hansfree.report.reading import HeatmapSet
+from hansfree.report.style import Drawing
+from hansfree.reproduce.keys import Facts, Pairs, SubjectKey
+from hansfree.results import Row
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Finding:
+    """What an experiment found out about one subject."""
+
+    key: SubjectKey
+    facts: Facts
+    rows: Sequence[Row]
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)  # pictures and heatmaps, for figures
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what else a figure or a table needs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Presentation:
+    """What a reader sees: Markdown, and drawings; None stands for one that there was nothing to draw for."""
+
+    text: str
+    drawings: Sequence[Drawing | None] = ()
+
+
+class Reproduction(Registered, ABC):
+    """One of the paper's experiments. A member says what to do with a subject and how to show the findings."""
+
+    title: ClassVar[str]  # what of the paper this is
+
+    @abstractmethod
+    def examine(self, subject: Subject) -> Finding:
+        """Do the experiment on one subject; stages that are done already are not done again."""
+
+    @abstractmethod
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Show what all subjects gave."""
+
+
+def rows_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, Sequence[Row]]:
+    """Return the rows of all findings, as tables and figures take them."""
+    return {finding.key: finding.rows for finding in findings}
+
+
+def facts_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, Facts]:
+    """Return what is known about the subjects beside their scores."""
+    return {finding.key: finding.facts for finding in findings}
+
+
+def heatmaps_of(finding: Finding) -> HeatmapSet:
+    """Return the images of a finding with their heatmaps, which it keeps under ``relevance/<name>``."""
+    maps = {name.partition("/")[2]: found for name, found in finding.arrays.items() if name.startswith("relevance/")}
+    return HeatmapSet(finding.arrays["images"], finding.arrays["masks"], maps)
+
+
+def key_of(subject: Subject) -> SubjectKey:
+    """Return what tables and figures call a subject."""
+    return SubjectKey(subject.study.name, subject.study.artifact, subject.plan.model)
+
+
+def facts_of(subject: Subject, *, paired: Pairs | None = None) -> Facts:
+    """Return what a reader must know beside the scores; the paper's numbers only where the bias is the paper's own."""
+    study, data = subject.study, subject.data
+    is_the_papers = study.artifact == study.artifacts[0] and study.size == study.default_size
+    return Facts(
+        n_classes=len(data.test_clean.class_names),
+        majority_rate=majority_rate(data.test_clean.labels),
+        is_localized=data.is_localized,
+        published=study.published if is_the_papers else None,
+        paired=paired or {},
+    )

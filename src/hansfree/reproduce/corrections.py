@@ -1,0 +1,55 @@
+"""Q2: how well does each method correct the model? Table 1 and everything around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hansfree.corrections import Correction, RRClArC
+from hansfree.experiments.subjects import Subject
+from hansfree.reproduce.base import (
+    Finding,
+    Presentation,
+    Reproduction,
+    facts_by_subject,
+    facts_of,
+    heatmaps_of,
+    key_of,
+    rows_by_subject,
+)
+from hansfree.reproduce.claims import check_claims, write_claims
+from hansfree.reproduce.figures import draw_method_heatmaps, draw_scatter
+from hansfree.reproduce.tables import write_details, write_strengths, write_table1
+
+
+class Table1(Reproduction, name="table1"):
+    """All methods on clean and biased test images, at the strength that validation images chose."""
+
+    title = "Q2: correction by all methods (Table 1, the detailed tables, best strengths, scatter, heatmaps)"
+
+    def examine(self, subject: Subject) -> Finding:
+        """Correct by every method along its strengths."""
+        experiment = subject.experiment
+        rows = experiment.rows([name for name in Correction.members() if name not in subject.plan.left_out])
+        paired = {(RRClArC.name, rival): found for rival, found in experiment.paired().items()}
+        return Finding(
+            key=key_of(subject), facts=facts_of(subject, paired=paired), rows=rows, arrays=experiment.shown()
+        )
+
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Write the tables, what of the paper's claims holds here, and draw all strengths and some heatmaps."""
+        subjects, facts = rows_by_subject(findings), facts_by_subject(findings)
+        text = "\n\n".join(
+            [
+                write_table1(subjects, facts=facts),
+                "## The paper's claims",
+                write_claims(check_claims(subjects, facts=facts)),
+                "## In detail",
+                write_details(subjects, facts=facts),
+                "## Best strengths",
+                write_strengths(subjects, facts=facts),
+            ]
+        )
+        return Presentation(
+            text=text,
+            drawings=[draw_scatter(subjects), draw_method_heatmaps({f.key: heatmaps_of(f) for f in findings})],
+        )

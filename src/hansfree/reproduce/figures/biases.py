@@ -1,0 +1,80 @@
+"""What the biases look like: clean and biased images, and what hides in the lowest bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hansfree.errors import OptionError
+from hansfree.report.style import Drawing
+from hansfree.reproduce.figures.panels import image_grid, name_row, show_image
+
+_MOST_PAIRS = 4
+_MOST_IMAGES = 4
+
+
+def draw_biases(images: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Drawing | None:
+    """Draw the data-bias overview: a row per bias, each image beside its biased twin.
+
+    Args:
+        images: by the bias's name the clean and the biased images, uint8 (n, height, width, 1 or 3) each.
+    """
+    images = {name: pair for name, pair in images.items() if min(map(len, pair))}
+    if not images:
+        return None
+    pairs = min(_MOST_PAIRS, max(min(map(len, pair)) for pair in images.values()))
+    figure, grid = image_grid(len(images), 2 * pairs)
+    for row, (name, (clean, biased)) in enumerate(images.items()):
+        for pair in range(pairs):
+            left, right = grid[row, 2 * pair : 2 * pair + 2]
+            if pair >= min(len(clean), len(biased)):
+                left.axis("off")
+                right.axis("off")
+                continue
+            show_image(left, clean[pair], title="clean" if row == 0 else "")
+            show_image(right, biased[pair], title="biased" if row == 0 else "")
+        name_row(grid[row, 0], name)
+    return Drawing(
+        "biases",
+        figure,
+        f"Pairs of images without and with the artifact, for {', '.join(images)}.",
+        "The biases: each image without the artifact, and to its right with it.",
+    )
+
+
+def draw_hidden_bits(clean: np.ndarray, attacked: np.ndarray, *, bits: int) -> Drawing | None:
+    """Draw images without and with a message in their lowest bits, and those bits alone.
+
+    Args:
+        clean: uint8 (n, height, width, 1 or 3).
+        attacked: the same images with the message.
+        bits: how many of the lowest bits are shown, stretched to the full range.
+    """
+    if not 1 <= bits <= 8:
+        raise OptionError(f"A pixel has 1 to 8 bits to show, not {bits}.")
+    n = min(len(clean), len(attacked), _MOST_IMAGES)
+    if n == 0:
+        return None
+    figure, grid = image_grid(n, 4, side=2.0)
+    word = "bit" if bits == 1 else f"{bits} bits"
+    heads = ("clean", "attacked", f"last {word}, clean", f"last {word}, attacked")
+    for row in range(n):
+        shown = (clean[row], attacked[row], lowest_bits(clean[row], bits), lowest_bits(attacked[row], bits))
+        for axes, head, image in zip(grid[row], heads, shown):
+            show_image(axes, image, title=head if row == 0 else "")
+    return Drawing(
+        "lsb",
+        figure,
+        f"{n} images without and with a hidden message, and their last {word}.",
+        f"The attack is all but invisible; the last {word}, stretched to the full range, show the message. All letters "
+        "a to z begin with the same three bits, hence the stripes where the width is a multiple of 8.",
+    )
+
+
+def lowest_bits(image: np.ndarray, bits: int) -> np.ndarray:
+    """Return the lowest bits of every value, stretched from 0 to 255."""
+    most = (1 << bits) - 1
+    table: np.ndarray = np.rint(np.arange(most + 1) * (255.0 / most)).astype(np.uint8)
+    shown: np.ndarray = table[image & np.uint8(most)]
+    return shown

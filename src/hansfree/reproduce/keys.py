@@ -1,0 +1,50 @@
+"""What an experiment was run on, and what is known about it beside its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hansfree.artifacts import Artifact
+from hansfree.datasets.study import Published
+from hansfree.results import Row
+
+Pairs = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
+
+
+@dataclass(frozen=True)
+class SubjectKey:
+    """One model with one bias: a line of the paper's tables, a panel of its figures."""
+
+    data: str
+    artifact: str
+    model: str
+
+    @property
+    def title(self) -> str:
+        """Return all three words."""
+        return " · ".join((self.model, self.artifact, self.data))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a reader must know to read a subject's scores; None where it cannot be known."""
+
+    n_classes: int | None = None
+    majority_rate: float | None = None
+    is_localized: bool | None = None  # None: as the artifact of that name says, if there is one
+    published: Published | None = None  # where data, artifact and model are the paper's
+    # (method, rival) -> metric -> the method's score minus the rival's on the same images, with its standard error
+    paired: Pairs = field(default_factory=dict)
+
+
+Subjects = Mapping[SubjectKey, Sequence[Row]]
+FactsBySubject = Mapping[SubjectKey, Facts]
+
+
+def is_localized(key: SubjectKey, facts: Facts) -> bool | None:
+    """Tell whether the artifact has a place in the image; None for a natural one of which nothing was said."""
+    if facts.is_localized is not None:
+        return facts.is_localized
+    artifact = Artifact.members().get(key.artifact)
+    return None if artifact is None else artifact.localized

@@ -1,0 +1,69 @@
+"""Artifacts that are in the pictures by nature: what each method does to the images that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from hansfree.corrections import Correction
+from hansfree.experiments.subjects import Subject
+from hansfree.metrics import MIN_GROUP
+from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of, rows_by_subject
+from hansfree.reproduce.tables import write_groups
+from hansfree.results import Row
+
+GROUP_ACCURACY = "accuracy_clean"
+
+
+class Natural(Reproduction, name="natural"):
+    """Accuracy by class and natural artifact, where a group has enough images for it to be known."""
+
+    title = "Natural artifacts: accuracy by class with and without them"
+
+    def examine(self, subject: Subject) -> Finding:
+        """Score every method on the groups of the clean test images."""
+        experiment, data = subject.experiment, subject.data
+        rows = experiment.original_rows()
+        methods = [name for name in Correction.members() if name not in subject.plan.left_out]
+        for name in methods:
+            rows += experiment.variant_rows(experiment.plain(name))
+        labels, names = data.test_clean.labels, data.test_clean.class_names
+        found, unknown = [], []
+        for flag, bits in subject.study.flags().items():
+            for label in np.unique(labels):
+                for has_flag in (True, False):
+                    inside = (labels == label) & (bits == has_flag)
+                    group = f"{names[label]} {'with' if has_flag else 'without'} {flag}"
+                    if inside.sum() < MIN_GROUP:
+                        unknown.append(f"{group}: {inside.sum()} images, cannot be known")
+                        continue
+                    found += [_row(rows, name, experiment.kept(name), inside, group) for name in ("original", *methods)]
+        return Finding(
+            key=key_of(subject), facts=facts_of(subject), rows=[row for row in found if row], notes={"unknown": unknown}
+        )
+
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Write a table per subject, and what cannot be known."""
+        lines = dict.fromkeys(line for finding in findings for line in finding.notes["unknown"])
+        text = write_groups(rows_by_subject(findings))
+        if lines:
+            text += f"\n\nGroups of fewer than {MIN_GROUP} images:\n\n" + "\n".join(f"- {line}" for line in lines)
+        return Presentation(text=text)
+
+
+def _row(rows: Sequence[Row], method: str, kept: dict[str, np.ndarray], inside: np.ndarray, group: str) -> Row | None:
+    about = next((row for row in rows if row.method == method and row.chosen and row.split == "test"), None)
+    if about is None:
+        return None
+    correct = kept["correct_clean"][inside]
+    share, n = float(correct.mean()), len(correct)
+    score = {
+        "metric": GROUP_ACCURACY,
+        "group": group,
+        "value": share,
+        "stderr": np.sqrt(share * (1 - share) / n),
+        "n": n,
+    }
+    return Row(**{**asdict(about), **score})

@@ -1,0 +1,41 @@
+"""The figures of what the biases look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hansfree.experiments.subjects import Subject
+from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of
+from hansfree.reproduce.figures import draw_biases, draw_hidden_bits
+
+_SHOWN = 4
+_FEW_BITS = 4  # a change of so many low bits is hidden; more of them can be seen
+
+
+class Overview(Reproduction, name="overview"):
+    """Clean and biased images side by side, and the hidden bits of an LSB attack."""
+
+    title = "The data biases: overview, and what an LSB attack hides in the last bits"
+
+    def examine(self, subject: Subject) -> Finding:
+        """Take the first test images of each kind; no model is needed."""
+        data = subject.data
+        clean, biased = (
+            np.stack([images.pixels(row)[0] for row in range(min(_SHOWN, len(images)))])
+            for images in (data.test_clean, data.test_biased)
+        )
+        return Finding(key=key_of(subject), facts=facts_of(subject), rows=[], arrays={"clean": clean, "biased": biased})
+
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Draw all biases; where only low bits differ, these bits too."""
+        once = {(finding.key.data, finding.key.artifact): finding.arrays for finding in findings}
+        pairs = {" · ".join(words): (arrays["clean"], arrays["biased"]) for words, arrays in once.items()}
+        drawings = [draw_biases(pairs)]
+        for clean, biased in pairs.values():
+            bits = int(np.bitwise_xor(clean, biased).max()).bit_length() if clean.shape == biased.shape else 8
+            if 0 < bits <= _FEW_BITS:
+                drawings.append(draw_hidden_bits(clean, biased, bits=bits))
+                break
+        return Presentation(text="Test images without and with the artifact.", drawings=drawings)

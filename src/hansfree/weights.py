@@ -1,0 +1,136 @@
+"""Weights that others trained: read from a file or from torchvision, and fitted into a model of ours.
+
+A file that does not fit is an error, never a model that is partly random without a word: besides the last layer, only a
+whole head may be missing, and what stayed fresh is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from hansfree.errors import OptionError, nearest
+
+log = logging.getLogger(__name__)
+
+PRETRAINED = "imagenet"
+"""The word for torchvision's pretrained weights, where otherwise a file of weights is given."""
+
+_WRAPPERS = ("state_dict", "model")  # under which training scripts store the weights beside their own state
+_COUNTER = "num_batches_tracked"  # batch norm's count of batches: unused by our models, and missing in old files
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a ``.safetensors``, ``.pt`` or ``.pth`` file; nothing in it is ever executed.
+
+    They may be wrapped as ``{"state_dict": ...}`` or ``{"model": ...}``, and carry the ``module.`` of a parallel model.
+    """
+    if not path.is_file():
+        raise OptionError(
+            f"There is no file of weights {str(path)!r}.{nearest(str(path), [PRETRAINED])} "
+            f"Allowed: {PRETRAINED!r}, or the path of a .safetensors, .pt or .pth file."
+        )
+    if path.suffix == ".safetensors":
+        try:
+            return _without_module(load_file(path))
+        except SafetensorError as error:
+            raise OptionError(f"{str(path)!r} is not a readable safetensors file ({error}).") from error
+    if path.suffix not in (".pt", ".pth"):
+        raise OptionError(f"Weights end in .safetensors, .pt or .pth, not {path.suffix!r}: {str(path)!r}.")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise OptionError(
+            f"{str(path)!r} is not a file of plain tensors: what a pickle holds beyond them can run code, so it is not "
+            "opened. Save `model.state_dict()`, best as .safetensors, where you trust the file."
+        ) from error
+    except Exception as error:  # damaged bytes can end the unpickler in any kind of error
+        raise OptionError(f"{str(path)!r} cannot be read as a file of weights ({error}).") from error
+    return _without_module(_unwrapped(content, path))
+
+
+def pretrained_weights(name: str) -> dict[str, Tensor]:
+    """Return torchvision's first ImageNet weights (IMAGENET1K_V1) of a model, downloaded once: the paper's choice."""
+    import torchvision  # here, as it takes 1.6 s
+
+    url = str(torchvision.models.get_model_weights(name)["IMAGENET1K_V1"].url)
+    path = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(url).path).name  # where torchvision looks too
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path), hash_prefix=path.stem.rpartition("-")[2], progress=False)
+        except (OSError, RuntimeError) as error:  # no network, or a file with another hash
+            raise OptionError(
+                f"The ImageNet weights of {name} cannot be downloaded ({error}). Put {url} at {str(path)!r}, or give "
+                "the path of a file of weights instead of 'imagenet'."
+            ) from error
+    return read_weights(path)
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, source: str) -> list[str]:
+    """Copy weights into a model of the same architecture; return the names of the tensors that stay as they were.
+
+    These are those of the last layer, where the file has another number of classes or none, or of the whole head, where
+    the file holds a backbone only. Half precision becomes the model's own.
+
+    Args:
+        last: path of the last layer; its first part is the head, as ``classifier`` of ``classifier.6``.
+        source: where the weights come from, for the sentences.
+    """
+    own = model.state_dict()
+    own_last = [name for name in own if name.startswith(f"{last}.")]
+    own_head = [name for name in own if name.startswith(f"{last.partition('.')[0]}.")]
+    classes = f"{last}.weight"
+    replaced = own_last if _has_other_length(weights.get(classes), own[classes]) else []
+    given = {name: tensor for name, tensor in weights.items() if name not in replaced}
+
+    unexpected = [name for name in given if name not in own]
+    missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
+    if unexpected:
+        raise OptionError(
+            f"{source} does not fit: {type(model).__name__} has no {_some(unexpected)}.{nearest(unexpected[0], own)}"
+        )
+    if missing not in ([], own_last, own_head):
+        needed = [name for name in missing if name not in own_last] or missing
+        raise OptionError(f"{source} does not fit: it lacks {_some(needed)}.{nearest(needed[0], weights)}")
+    wrong = [name for name, tensor in given.items() if tensor.shape != own[name].shape]
+    if wrong:
+        shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
+        raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
+    model.load_state_dict({**own, **given})
+    log.info("%s: %d tensors loaded, fresh: %s.", source, len(given), ", ".join(missing) or "none")
+    return missing
+
+
+def _has_other_length(given: Tensor | None, own: Tensor) -> bool:
+    return given is not None and given.shape[1:] == own.shape[1:] and len(given) != len(own)
+
+
+def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
+    if isinstance(content, dict):
+        for key in _WRAPPERS:
+            if isinstance(content.get(key), dict):
+                content = content[key]
+        if content and all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items()):
+            return dict(content)
+    raise OptionError(
+        f"{str(path)!r} holds no weights by name: a state_dict is expected, alone or under {' or '.join(_WRAPPERS)}."
+    )
+
+
+def _without_module(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    prefix = "module." if all(name.startswith("module.") for name in weights) else ""
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,186 @@
+"""The cells of the tables, read back from their Markdown."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hansfree.datasets.study import Published
+from hansfree.report.numbers import MISSING
+from hansfree.reproduce.keys import Facts
+from hansfree.reproduce.tables import (
+    COMPARISON_COLUMNS,
+    comparison_lines,
+    write_changes,
+    write_details,
+    write_strengths,
+    write_table1,
+    write_times,
+)
+from tests.reproduce.examples import BRIGHT, RESNET, VGG, path, row, scored
+
+PUBLISHED = Published.read(
+    """vgg16 vanilla 78.8 1.2 49.8 1.4 85.8 0.1 5.58 0.01 - -
+    vgg16 rrr 78.8 1.2 49.9 1.4 85.7 0.1 5.58 0.01 - -""",
+    strengths="vgg16 rr-clarc 500",
+    seconds="""vgg16 vanilla 200 2
+    vgg16 rr-clarc 250 4""",
+)
+
+
+def cells(text: str, first: str) -> dict[str, list[str]]:
+    """Return the lines of the first table by method; ``first`` is the head of the methods' column."""
+    table = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
+    place = next(i for i, head in enumerate(table[0]) if first in head)
+    return {line[place]: line[place + 1 :] for line in (table[0], *table[2:])}
+
+
+ROWS = [
+    *scored("original", accuracy_clean=0.95, accuracy_biased=0.99),
+    *scored("vanilla", accuracy_clean=0.9, accuracy_biased=0.5, tcav_positions=0.9),
+    *scored("p-clarc", accuracy_clean=0.8, accuracy_biased=0.795, tcav_positions=0.4),
+    *scored("rr-clarc", accuracy_clean=[0.89, 0.9], accuracy_biased=[0.79, 0.81], tcav_positions=[0.52, 0.54]),
+    *scored("clean-trained", accuracy_clean=0.96, accuracy_biased=0.95),
+]
+
+
+def test_details_mark_the_nearest_to_the_ideal_and_references_do_not_compete() -> None:
+    lines = cells(write_details({VGG: ROWS}), "method")
+    assert list(lines)[1:] == [
+        "Original", "Vanilla", "RRR (not run)", "P-ClArC", "A-ClArC (not run)", "RR-ClArC", "Clean-trained"
+    ]  # fmt: skip
+    assert next(iter(lines.values())) == ["Accuracy, clean [%]", "Accuracy, biased [%]", "TCAV, positions [%]"]
+    assert lines["Original"] == ["95.0 ± 1.0", "99.0 ± 1.0", MISSING]
+    assert lines["RR-ClArC"] == ["*89.5 ± 1.0 (0.7)*", "**80.0 ± 1.0 (1.4)**", "**53.0 ± 1.0 (1.4)**"]
+    assert lines["P-ClArC"] == ["80.0 ± 1.0", "*79.5 ± 1.0*", "40.0 ± 1.0"]
+    assert lines["RRR (not run)"] == [MISSING] * 3
+
+
+def test_the_papers_numbers_stand_beside_ours_also_where_a_method_was_not_run() -> None:
+    lines = cells(write_details({VGG: ROWS}, facts={VGG: Facts(published=PUBLISHED)}), "method")
+    heads = next(iter(lines.values()))
+    assert heads[:4] == ["Accuracy, clean [%]", "paper", "Accuracy, biased [%]", "paper"]
+    assert lines["Vanilla"][2:4] == ["50.0 ± 1.0", "49.8 ± 1.4"]
+    assert lines["RRR (not run)"][2:4] == [MISSING, "49.9 ± 1.4"]
+    assert lines["P-ClArC"][3] == MISSING
+    assert "5.58 ± 0.01" in lines["Vanilla"]
+    assert not any("relevance" in head for head in heads)
+
+
+def test_the_papers_numbers_of_another_model_are_not_shown() -> None:
+    assert (
+        "paper"
+        not in cells(write_details({RESNET: ROWS}, facts={RESNET: Facts(published=PUBLISHED)}), "method")[
+            "resnet18 · timestamp · synthetic: method"
+        ]
+    )
+
+
+def test_the_majority_rate_says_what_accuracy_is_worth() -> None:
+    rows = [*ROWS, *scored("vanilla", balanced_accuracy_clean=0.9, flip_rate=0.4)]
+    lines = cells(write_details({VGG: rows}, facts={VGG: Facts(majority_rate=0.6, n_classes=4)}), "method")
+    assert lines["Majority rate"] == ["60.0", "60.0", "25.0", MISSING, MISSING]
+
+
+def test_a_head_at_chance_level_wins_nothing() -> None:
+    rows = [
+        *scored("vanilla", flip_rate=0.5, balanced_accuracy_clean=0.9),
+        *scored("p-clarc", flip_rate=0.0, balanced_accuracy_clean=0.25),
+        *scored("a-clarc", flip_rate=0.2, balanced_accuracy_clean=0.8),
+    ]
+    lines = cells(write_details({VGG: rows}, facts={VGG: Facts(n_classes=4)}), "method")
+    assert lines["P-ClArC (answers at chance level)"] == ["25.0 ± 1.0", "0.0 ± 1.0"]
+    assert lines["A-ClArC"][1].startswith("**20.0")
+
+
+def test_a_method_that_failed_is_named_so() -> None:
+    rows = [*scored("vanilla", accuracy_clean=0.9), *path("rr-clarc", {1.0: (0.1, 0.1)}, chosen=-1.0)]
+    assert cells(write_details({VGG: rows}), "method")["RR-ClArC (failed)"] == [MISSING]
+    rows = scored("vanilla", accuracy_clean=math.nan)
+    assert cells(write_details({VGG: rows}), "method")["Vanilla (failed)"] == ["NaN"]
+
+
+def test_table1_has_models_down_and_biases_across() -> None:
+    text = write_table1({VGG: ROWS, BRIGHT: ROWS[2:4], RESNET: ROWS})
+    table = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
+    assert table[0] == [
+        "model",
+        "method",
+        *(f"{a}: {m}" for a in ("timestamp", "brightness") for m in ("clean", "biased", "TCAV")),
+    ]
+    by_line = {(line[0], line[1]): line[2:] for line in table[2:]}
+    assert by_line["vgg16", "RR-ClArC"] == ["*89.5*", "**80.0**", "**53.0**", "not run", MISSING, MISSING]
+    assert by_line["vgg16", "Vanilla"][3:] == ["**90.0**", "**50.0**", MISSING]
+    assert by_line["resnet18", "Vanilla"] == ["**90.0**", "50.0", "90.0", MISSING, MISSING, MISSING]
+    assert by_line["vgg16", "Clean-trained"][3:] == [MISSING] * 3
+
+
+def test_table1_has_one_line_per_method_also_where_it_collapsed_in_one_bias() -> None:
+    good = [*scored("vanilla", accuracy_clean=0.8), *scored("p-clarc", accuracy_clean=0.7, balanced_accuracy_clean=0.7)]
+    bad = [*scored("vanilla", accuracy_clean=0.5), *scored("p-clarc", accuracy_clean=0.9, balanced_accuracy_clean=0.25)]
+    facts = {key: Facts(n_classes=4) for key in (VGG, BRIGHT)}
+    lines = cells(write_table1({VGG: good, BRIGHT: bad}, facts=facts), "method")
+    assert [lines["P-ClArC"][0], lines["P-ClArC"][3]] == ["70.0", "90.0\N{DAGGER}"]
+    assert [lines["Vanilla"][0], lines["Vanilla"][3]] == ["**80.0**", "**50.0**"]
+    assert sum("P-ClArC" in title for title in lines) == 1
+
+
+def test_nothing_given_is_an_empty_table() -> None:
+    for write in (write_table1, write_details, write_strengths, write_times, write_changes):
+        assert "nan" not in write({}).lower()
+        assert "not run" not in write({})
+    assert comparison_lines({}) == []
+
+
+def test_strengths_of_methods_that_have_one() -> None:
+    rows = [*scored("vanilla", accuracy_clean=0.9), *path("rr-clarc", {0.5: (0.9, 0.5), 20.0: (0.9, 0.8)}, chosen=20.0)]
+    text = write_strengths({VGG: rows, RESNET: rows}, facts={VGG: Facts(published=PUBLISHED)})
+    lines = [line for line in text.splitlines() if "RR-ClArC" in line]
+    assert [line.split(" | ")[2:] for line in lines] == [["20", "500 |"], ["20", f"{MISSING} |"]]
+    assert "Vanilla" not in text.split("\n\n")[0]
+
+
+def test_times_are_means_over_runs_and_relative_to_vanilla() -> None:
+    rows = [
+        row(method, "seconds_per_epoch", value, seed=seed, split=None, stderr=None)
+        for method, values in {"rr-clarc": (2.4, 2.6), "vanilla": (2.0, 2.0), "rrr": (20.0,)}.items()
+        for seed, value in enumerate(values)
+    ]
+    text = write_times({VGG: rows}, facts={VGG: Facts(published=PUBLISHED)})
+    lines = cells(text, "method")
+    assert list(lines)[1:] == ["Vanilla", "RRR", "RR-ClArC"]
+    assert lines["RR-ClArC"] == ["2", "2.5 ± 0.1", "125.0 ± 5.0", "250 ± 4", "125.0 ± 2.0"]
+    assert lines["RRR"] == ["1", "20", "1000.0", MISSING, MISSING]
+    assert cells(write_times({VGG: rows[:2]}), "method")["RR-ClArC"] == ["2", "2.5 ± 0.1", MISSING, MISSING, MISSING]
+
+
+def test_changes_name_the_classes_that_were_corrected() -> None:
+    rows = [
+        row("vanilla", "accuracy_change", 0.0, group="selected"),
+        row("rr-clarc", "accuracy_change", -0.05, group="selected"),
+        row("rr-clarc", "accuracy_change", 0.001, group="selected", target="3"),
+        row("rr-clarc", "accuracy_change", 0.002, group="all", target="3"),
+        row("a-clarc", "accuracy_change", -0.04, group="random", stderr=None),
+    ]
+    lines = cells(write_changes({VGG: rows}), "method")
+    assert lines == {
+        "method": ["selected", "random", "all"],
+        "A-ClArC": [MISSING, "\N{MINUS SIGN}4.0", MISSING],
+        "RR-ClArC (all classes)": ["\N{MINUS SIGN}5.0 ± 1.0", MISSING, MISSING],
+        "RR-ClArC (class 3)": ["+0.1 ± 1.0", MISSING, "+0.2 ± 1.0"],
+    }
+
+
+def test_changes_that_differ_in_something_else_are_told_apart() -> None:
+    rows = [row("rr-clarc", "accuracy_change", 0.1, group="all", cav=cav) for cav in ("signal", "svm")]
+    assert list(cells(write_changes({VGG: rows}), "method"))[1:] == ["RR-ClArC · signal", "RR-ClArC · svm"]
+
+
+def test_comparison_lines_hold_ours_and_the_papers() -> None:
+    lines = comparison_lines({VGG: ROWS}, facts={VGG: Facts(published=PUBLISHED)})
+    assert all(tuple(line) == COMPARISON_COLUMNS for line in lines)
+    (ours,) = (line for line in lines if (line["method"], line["metric"]) == ("vanilla", "accuracy_biased"))
+    assert (ours["value"], ours["paper"], ours["paper_stderr"]) == (0.5, pytest.approx(0.498), pytest.approx(0.014))
+    (other,) = (line for line in lines if (line["method"], line["metric"]) == ("rr-clarc", "accuracy_biased"))
+    assert (other["repeats"], other["paper"]) == (2, None)
