@@ -16,6 +16,7 @@ class Faces(Study):
     recipe = Recipe(
         epochs={"vgg16": 40, "resnet18": 40, "efficientnet_b0": 40},
         milestones=(20, 30),
+        batch_size=24,
         fresh_rates={"resnet18": 0.002},
         correction_rates={"resnet18": 2e-5},
     )
@@ -35,13 +36,15 @@ def test_training_is_the_papers(model: str, optimizer: str, rate: float) -> None
             learning_rate=rate,
             epochs=40,
             milestones=(20, 30),
+            batch_size=24,
             momentum=0.0,
             seed=3,
         )
 
 
 def test_fresh_weights_take_the_datasets_rate_where_it_has_one() -> None:
-    assert recipe_for(Faces, "resnet18", fresh=True) == Pretraining(optimizer="adam", learning_rate=0.002, epochs=40)
+    expected = Pretraining(optimizer="adam", learning_rate=0.002, epochs=40, batch_size=24)
+    assert recipe_for(Faces, "resnet18", fresh=True) == expected
     assert recipe_for(Faces, "vgg16", fresh=True) == recipe_for(Faces, "vgg16")
 
 

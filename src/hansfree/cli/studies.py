@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -74,23 +74,25 @@ def reproduce(
         list[str] | None, typer.Option(help="As for train; once, or once per model in the same order.")
     ] = None,
     trained: TrainedPart = "whole",
-    epochs: Epochs = None,
+    epochs: Annotated[
+        list[int] | None, typer.Option(min=1, help="Of that training; once, or once per model. [default: the recipe]")
+    ] = None,
     corrected: Annotated[str, typer.Option(help="What corrections fine-tune: all after the layer, or last.")] = "all",
     correction_epochs: Annotated[int, typer.Option(min=1, help="Epochs of every correction.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Seeds of the correction.")] = 1,
     grid: Annotated[str, typer.Option(help="Strengths: own, or the paper's 22 in its units.")] = "own",
     strengths: Annotated[list[str] | None, typer.Option(help="METHOD=0.1,1,10 instead of the grid.")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="METHOD, or MODEL:METHOD, that is not run.")] = None,
-    size: Size = None,
+    size: Annotated[
+        list[int] | None, typer.Option(min=32, help="In pixels; once, or once per model. [default: the dataset's]")
+    ] = None,
     seed: Seed = 0,
     device: Device = "cpu",
     skip_bad: SkipBad = False,
     biased_class: BiasedClass = None,
     share: Share = None,
     out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("results"),
-    work: Annotated[
-        Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")
-    ] = None,
+    work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""
     from hansfree.experiments.plans import Plan
@@ -103,16 +105,18 @@ def reproduce(
         return
     Reproduction.named(name)  # before anything starts
     models = list(PAPER_MODELS) if model == [_ALL] else model or ["vgg16"]
-    files = _per_model(weights, models)
-    studies = [
-        _study(data, root, one, size, seed, skip_bad, biased_class, share) for one in _artifacts(data, artifact)
-    ]
-    plans = [
-        Plan(
-            model=one,
+    subjects = []
+    for each, file, many, pixels in zip(
+        models,
+        _per_model("weights", weights, models),
+        _per_model("epochs", epochs, models),
+        _per_model("size", size, models),
+    ):
+        plan = Plan(
+            model=each,
             weights=file,
             trained=trained,  # type: ignore[arg-type]
-            epochs=epochs,
+            epochs=many,
             seed=seed,
             device=device,
             corrected=corrected,  # type: ignore[arg-type]
@@ -120,11 +124,10 @@ def reproduce(
             repeats=repeats,
             grid=grid,  # type: ignore[arg-type]
             strengths=_strengths(strengths or []),
-            left_out=_left_out(leave_out or [], one),
+            left_out=_left_out(leave_out or [], each),
         )
-        for one, file in zip(models, files)
-    ]
-    subjects = [(study, plan) for plan in plans for study in studies]
+        for one in _artifacts(data, artifact):
+            subjects.append((_study(data, root, one, pixels, seed, skip_bad, biased_class, share), plan))
     command = f"hansfree {shlex.join(sys.argv[1:])}"
     with progress_bars() as progress:
         page = run(name, subjects, out=out, work=work or out / "work", command=command, progress=progress)
@@ -160,14 +163,15 @@ def _artifacts(data: str, given: list[str] | None) -> list[str | None]:
     return list(given) if given else [None]
 
 
-def _per_model(given: list[str] | None, models: list[str]) -> list[str | None]:
+def _per_model(option: str, given: list[Any] | None, models: list[str]) -> list[Any]:
+    """Return a value per model: one for all, or one each in the same order; None for all where none is given."""
     from hansfree.errors import OptionError
 
     if not given:
         return [None] * len(models)
     if len(given) not in (1, len(models)):
-        raise OptionError(f"Give --weights once, or once for each of the {len(models)} models, not {len(given)} times.")
-    return [*given] if len(given) == len(models) else [given[0]] * len(models)
+        raise OptionError(f"Give --{option} once, or once for each of {len(models)} models, not {len(given)} times.")
+    return given if len(given) == len(models) else given * len(models)
 
 
 def _strengths(given: list[str]) -> dict[str, tuple[float, ...]]:

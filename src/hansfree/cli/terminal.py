@@ -18,6 +18,7 @@ errors = Console(stderr=True)
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
+    """Show a bar on the error stream for everything that reports its progress inside the block."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
@@ -35,6 +36,7 @@ def progress_bars() -> Iterator[Progress]:
 
 
 def show_methods(rows: list[Row]) -> None:
+    """Print the final scores of all methods."""
     from rich.table import Table
 
     from hansfree.metrics import Metric

@@ -1,6 +1,6 @@
 """Images with their labels, with or without artifacts, and the studies that are made of them."""
 
-from hansfree.datasets import bone_age, celeba, image_table, imagenet, isic2019, labelled  # studies join the registry
+from hansfree.datasets import bone_age, celeba, image_table, imagenet, isic2019, printed  # studies join the registry
 from hansfree.datasets.base import IMAGENET, Example, ExampleSet, ImageSource, Normalize
 from hansfree.datasets.flagged import Flagged
 from hansfree.datasets.lesions import SyntheticLesions
@@ -33,5 +33,5 @@ __all__ = [
     "image_table",
     "imagenet",
     "isic2019",
-    "labelled",
+    "printed",
 ]

@@ -10,7 +10,7 @@ from hansfree.fingerprints import fingerprint
 
 
 class Flagged(ExampleSet):
-    """The images of ``source`` in ``rows`` with their artifact bits; where the artifact is, nobody knows: masks are empty.
+    """Images of ``source`` with their artifact bits; where the artifact is, nobody knows, and the masks are empty.
 
     Args:
         has_artifact: a bit per image of the source.

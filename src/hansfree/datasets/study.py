@@ -60,6 +60,7 @@ class Recipe:
 
     epochs: Mapping[str, int]  # by model
     milestones: tuple[int, ...] = ()  # epochs after which the rate is divided by 10
+    batch_size: int = 32
     fresh_rates: Mapping[str, float] = field(default_factory=dict)  # Adam's first rate where training starts from
     # random weights, by model; the paper starts from pretrained ones, with the rates of its architectures
     correction_rates: Mapping[str, float] = field(default_factory=dict)  # by model, where it is not 1e-4

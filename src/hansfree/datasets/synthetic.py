@@ -13,7 +13,7 @@ class Synthetic(Study, name="synthetic"):
     """Four kinds of lesion, and an artifact that leaks into each: all four shortcuts are learned by one model.
 
     So a network is trained once and then corrected for one shortcut at a time, on images in which the three others
-    stay what they are (docs/decisions/0013). The plaster stands for an artifact that is in the scene (the paper's collar).
+    stay what they are. The plaster stands for an artifact that is in the scene, as the paper's collar is.
     """
 
     title = "Synthetic lesions"
@@ -25,7 +25,7 @@ class Synthetic(Study, name="synthetic"):
         fresh_rates={"demo": 2e-3, "vgg16": 1e-4, "resnet18": 1e-3, "efficientnet_b0": 2e-3},
     )
 
-    share = 0.5
+    share = 0.25
     n_train, n_val, n_test = 2000, 400, 1000
 
     def data(self, model: str) -> BiasedData:

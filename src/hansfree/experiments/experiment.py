@@ -69,16 +69,15 @@ class Experiment:
         """Say what was chosen for each method, and why."""
         return {name: self.selection(self.plain(name)) for name in Correction.members()}
 
-    def paired(self) -> dict[str, dict[str, tuple[float, float]]]:
-        """Return by how much RR-ClArC is right more often than each rival on the same images, with standard errors."""
+    def paired(self, ours: str = RRClArC.name) -> dict[str, dict[str, tuple[float, float]]]:
+        """Return by how much a method is right more often than each rival on the same images, with standard errors."""
         known = ("original", *Correction.members())
         kept = {name: self.kept(name) for name in sorted(known) if self._kept_path(name).exists()}
-        ours = kept.pop(RRClArC.name, None)
-        if ours is None:
+        if (mine := kept.pop(ours, None)) is None:
             return {}
         return {
             name: {
-                f"accuracy_{kind}": paired_difference(ours[f"correct_{kind}"], theirs[f"correct_{kind}"])
+                f"accuracy_{kind}": paired_difference(mine[f"correct_{kind}"], theirs[f"correct_{kind}"])
                 for kind in ("clean", "biased")
             }
             for name, theirs in kept.items()

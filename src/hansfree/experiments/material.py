@@ -70,7 +70,9 @@ class Material:
     def masked_train(self) -> ExampleSet:
         """The training images with masks of the artifact: the true ones, or those that the CAV localises."""
         train = self.data.train
-        return train if self.data.has_masks else Masked(train, self._localised(train, np.flatnonzero(train.has_artifact)))
+        return (
+            train if self.data.has_masks else Masked(train, self._localised(train, np.flatnonzero(train.has_artifact)))
+        )
 
     def pairs(self, edit: nn.Module | None = None) -> Pairs:
         """Return the test images at the head's input."""

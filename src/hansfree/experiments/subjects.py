@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -94,7 +95,7 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
 
 def keep_in_memory(data: BiasedData) -> BiasedData:
     """Keep sets that are small enough in memory: pictures are drawn or read once, not in every epoch."""
-    kept: dict[str, ExampleSet] = {}
+    kept: dict[str, Any] = {}
     for name in (*SETS, "clean_train"):
         images: ExampleSet | None = getattr(data, name)
         if images is not None and len(images):

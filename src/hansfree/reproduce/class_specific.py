@@ -16,6 +16,7 @@ from hansfree.experiments.subjects import Subject
 from hansfree.metrics import paired_difference
 from hansfree.models import predict_logits
 from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of, rows_by_subject
+from hansfree.reproduce.claims import check_claims, write_claims
 from hansfree.reproduce.figures import draw_changes
 from hansfree.reproduce.tables import CHANGE, write_changes
 from hansfree.results import Row
@@ -55,7 +56,10 @@ class ClassSpecific(Reproduction, name="q3"):
         text = "\n\n".join(
             [
                 write_changes(subjects),
-                "## Selected classes\n\nThose whose logit rises most in the unpoisoned model when the artifact is put in:",
+                "## The paper's claims",
+                write_claims(check_claims(subjects)),
+                "## Selected classes",
+                "Those whose logit rises most in the unpoisoned model when the artifact is put in:",
                 "\n".join(lines),
             ]
         )
@@ -111,7 +115,7 @@ def _for_one_class(experiment: Experiment, biased_class: int, *, without: Sequen
 def _changes(
     experiment: Experiment, variant: Variant, baseline: np.ndarray, groups: Mapping[str, np.ndarray]
 ) -> list[Row]:
-    """Return the accuracy on clean test images minus Vanilla's, per group of classes; none where no strength was fit."""
+    """Return the accuracy on clean test images minus Vanilla's, per group of classes; none where no strength fits."""
     scored = [row for row in experiment.variant_rows(variant) if row.chosen and row.split == "test"]
     if not scored:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hansfree.corrections import Correction, RRClArC
+from hansfree.corrections import Correction
 from hansfree.experiments.subjects import Subject
 from hansfree.reproduce.base import (
     Finding,
@@ -29,8 +29,9 @@ class Table1(Reproduction, name="table1"):
     def examine(self, subject: Subject) -> Finding:
         """Correct by every method along its strengths."""
         experiment = subject.experiment
-        rows = experiment.rows([name for name in Correction.members() if name not in subject.plan.left_out])
-        paired = {(RRClArC.name, rival): found for rival, found in experiment.paired().items()}
+        methods = [name for name in Correction.members() if name not in subject.plan.left_out]
+        rows = experiment.rows(methods)
+        paired = {(name, rival): found for name in methods for rival, found in experiment.paired(name).items()}
         return Finding(
             key=key_of(subject), facts=facts_of(subject, paired=paired), rows=rows, arrays=experiment.shown()
         )

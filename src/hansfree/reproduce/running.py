@@ -7,7 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from hansfree.datasets import Study
-from hansfree.experiments.subjects import Plan, open_subject
+from hansfree.experiments.plans import Plan
+from hansfree.experiments.subjects import open_subject
 from hansfree.files import write_text, written_atomically
 from hansfree.progress import Progress, silent
 from hansfree.reproduce.base import Finding, Presentation, Reproduction

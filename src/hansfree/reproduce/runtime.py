@@ -25,15 +25,18 @@ _RUNS = 10  # as in the paper
 
 
 class Runtime(Reproduction, name="runtime"):
-    """Seconds per epoch of every method and relative to Vanilla; the methods take turns, so that noise hits them alike."""
+    """Seconds per epoch of every method, and relative to Vanilla; they take turns, so that noise hits them alike."""
 
     title = "Run times of all methods"
 
     def examine(self, subject: Subject) -> Finding:
         """Time one epoch of each method, ten times; one before them warms up and does not count."""
         found = subject.run.stage("runtime", lambda: self._measure(subject))
-        about = {"experiment": subject.experiment.setting.name, "metric": SECONDS}
-        rows = [Row(method=method, seed=turn, value=seconds, **about) for method, turn, seconds in found]
+        name = subject.experiment.setting.name
+        rows = [
+            Row(experiment=name, method=method, seed=turn, metric=SECONDS, value=seconds)
+            for method, turn, seconds in found
+        ]
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:

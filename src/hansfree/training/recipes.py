@@ -37,6 +37,7 @@ def recipe_for(
         learning_rate=recipe.fresh_rates[model] if from_scratch else known.learning_rate,
         milestones=None if from_scratch else recipe.milestones,
         epochs=recipe.epochs[model] if epochs is None else epochs,
+        batch_size=recipe.batch_size,
         seed=seed,
         device=device,
     )

@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hansfree.artifacts import Artifact
 from hansfree.datasets import dermoscopy
+from hansfree.datasets.inserted import insert_bias
 from hansfree.datasets.lesions import SyntheticLesions, balanced_labels
-from hansfree.datasets.stamped import Stamped
 from hansfree.datasets.study import BiasedData, Recipe, Study
 from hansfree.errors import DataError, OptionError
 
@@ -32,7 +32,7 @@ PRINTS: Mapping[str, Callable[[np.random.Generator], str]] = {
 }
 
 
-class LabelledSkin:
+class PrintedSkin:
     """Lesions, bare skin, and bare skin under printed text, whose kind alone tells the last four classes.
 
     Without the text, a picture of those classes is one of bare skin, which is a class too: a model that is made to
@@ -45,7 +45,7 @@ class LabelledSkin:
         start: id of the first image.
 
     Example:
-        >>> source = LabelledSkin(90)
+        >>> source = PrintedSkin(90)
         >>> [source.class_names[label] for label in source.text_classes]
         ['number', 'clock', 'caption', 'list']
     """
@@ -56,7 +56,7 @@ class LabelledSkin:
     def __init__(self, n: int, *, size: int = 64, seed: int = 0, start: int = 0) -> None:
         for name, value, least in (("n", n, 1), ("size", size, 32), ("seed", seed, 0), ("start", start, 0)):
             if value < least:
-                raise OptionError(f"LabelledSkin needs {name} of at least {least}, not {value}.")
+                raise OptionError(f"PrintedSkin needs {name} of at least {least}, not {value}.")
         self.n, self.size, self.seed, self.start = n, size, seed, start
         self.ids = np.arange(start, start + n, dtype=np.int64)
         self.labels = balanced_labels(self.ids, len(self.class_names), seed)
@@ -67,7 +67,7 @@ class LabelledSkin:
         return self.n
 
     def __repr__(self) -> str:
-        return f"LabelledSkin({self.n}, size={self.size}, seed={self.seed}, start={self.start})"
+        return f"PrintedSkin({self.n}, size={self.size}, seed={self.seed}, start={self.start})"
 
     @property
     def fingerprint(self) -> str:
@@ -113,9 +113,10 @@ def print_text(image: np.ndarray, text: str, rng: np.random.Generator) -> tuple[
     room = size - 2 * margin
     picture = Image.fromarray(image)
     pen = ImageDraw.Draw(picture)
+    stroke = max(1, round(height / 16))
     left, _, right, _ = pen.multiline_textbbox((0, 0), text, font=ImageFont.load_default(height))
-    height *= min(1.0, room / (right - left))
-    font, stroke = ImageFont.load_default(height), max(1, round(height / 16))
+    height *= min(1.0, (room - 2 * stroke) / (right - left))
+    font = ImageFont.load_default(height)
     left, top, right, bottom = pen.multiline_textbbox((0, 0), text, font=font, spacing=height / 8, stroke_width=stroke)
     at = (margin - left + x * (room - (right - left)), margin - top + y * (room - (bottom - top)))
     # Fill and outline in one go: Pillow sets lines further apart where there is a stroke.
@@ -128,7 +129,7 @@ def _letters(rng: np.random.Generator, count: int) -> str:
     return "".join(map(chr, rng.integers(ord("A"), ord("Z") + 1, count)))
 
 
-class LabelledSkinStudy(Study, name="synthetic-text"):
+class PrintedSkinStudy(Study, name="synthetic-text"):
     """The timestamp leaks into a class of lesions, while four other classes need printed characters.
 
     It stands for the paper's ImageNet, where "digital clock" or "web site" suffer when a timestamp is unlearned for all
@@ -149,24 +150,8 @@ class LabelledSkinStudy(Study, name="synthetic-text"):
 
     def data(self, model: str) -> BiasedData:
         """Return the sets; the model makes no difference."""
+        counts = np.array((self.n_train, self.n_val, self.n_test))
+        starts = np.cumsum(counts) - counts
+        parts = [PrintedSkin(int(n), size=self.size, seed=self.seed, start=int(at)) for n, at in zip(counts, starts)]
         artifact = Artifact.named(self.artifact)()
-        places = {"train": (self.n_train, 0), "val": (self.n_val, self.n_train)}
-        places["test"] = (self.n_test, self.n_train + self.n_val)
-        sources = {
-            part: LabelledSkin(n, size=self.size, seed=self.seed, start=start) for part, (n, start) in places.items()
-        }
-
-        def stamped(part: str, share: float, only_class: int | None = None) -> Stamped:
-            return Stamped(sources[part], artifact, share=share, only_class=only_class, seed=self.seed)
-
-        return BiasedData(
-            train=stamped("train", self.share, self.biased_class),
-            clean_train=stamped("train", 0.0),
-            val_clean=stamped("val", 0.0),
-            val_biased=stamped("val", 1.0),
-            test_clean=stamped("test", 0.0),
-            test_biased=stamped("test", 1.0),
-            biased_class=self.biased_class,
-            artifact=self.artifact,
-            is_localized=artifact.localized,
-        )
+        return insert_bias(parts, artifact, biased_class=self.biased_class, share=self.share, seed=self.seed)
