@@ -39,6 +39,7 @@ class ImageTable(Study, name="table"):
 
     title = "Image table"
     artifacts = stampable(Timestamp.name)
+    options = ("biased_class", "share")
     recipe = Recipe(epochs={})  # nobody has published one
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hansfree.artifacts import Artifact
+from hansfree.artifacts import LSB, Artifact
 from hansfree.datasets.lesions import SyntheticLesions
 from hansfree.datasets.shortcuts import Shortcuts
 from hansfree.datasets.stamped import Stamped
@@ -21,11 +21,11 @@ class Synthetic(Study, name="synthetic"):
     default_size = 64
     needs_root = False
     recipe = Recipe(
-        epochs={"demo": 10, "vgg16": 8, "resnet18": 10, "efficientnet_b0": 16},
+        epochs={"demo": 10, "vgg16": 8, "resnet18": 8, "efficientnet_b0": 14},
         fresh_rates={"demo": 2e-3, "vgg16": 1e-4, "resnet18": 1e-3, "efficientnet_b0": 2e-3},
     )
 
-    share = 0.25
+    share = 0.35
     n_train, n_val, n_test = 2000, 400, 1000
 
     def data(self, model: str) -> BiasedData:
@@ -36,7 +36,7 @@ class Synthetic(Study, name="synthetic"):
             part: SyntheticLesions(n, size=self.size, classes=len(self.artifacts), seed=self.seed, start=start)
             for part, (n, start) in places.items()
         }
-        shortcuts = {label: Artifact.named(name)() for label, name in enumerate(self.artifacts)}
+        shortcuts = {label: _artifact(name) for label, name in enumerate(self.artifacts)}
         biased_class = self.artifacts.index(self.artifact)
         artifact = shortcuts[biased_class]
 
@@ -54,3 +54,8 @@ class Synthetic(Study, name="synthetic"):
             artifact=self.artifact,
             is_localized=artifact.localized,
         )
+
+
+def _artifact(name: str) -> Artifact:
+    # Three bits, the paper's for 224 pixels, are not learned from as few pixels as these pictures have.
+    return LSB(bits=4) if name == LSB.name else Artifact.named(name)()
