@@ -79,13 +79,18 @@ class BalancedRule:
 
 @dataclass(frozen=True, eq=False)
 class Validator:
-    """Judges heads on validation images without and with the artifact."""
+    """Judges heads on validation images without and with the artifact.
+
+    Args:
+        least: Images that a class needs for its accuracy to count; that of fewer cannot be known.
+    """
 
     clean: Features
     biased: Features
     biased_class: int
     original: np.ndarray  # the original model's predictions on the clean images
     inserted: bool = True  # the biased images are the clean ones with the artifact put in
+    least: int = 1
 
     def __call__(self, heads: Heads) -> list[Validation]:
         """Return what every head does; the watch of the training loop."""
@@ -94,12 +99,13 @@ class Validator:
         return [self._judge(clean[i], biased[i], weights_are_finite[i]) for i in range(heads.count)]
 
     def _judge(self, clean: np.ndarray, biased: np.ndarray, weights_are_finite: bool) -> Validation:
+        known, known_biased = (has_enough(features.labels, self.least) for features in (self.clean, self.biased))
         evidence = Evidence(
-            labels=self.clean.labels,
+            labels=self.clean.labels[known],
             biased_class=self.biased_class,
-            logits_clean=clean,
-            logits_biased=biased,
-            labels_biased=None if self.inserted else self.biased.labels,
+            logits_clean=clean[known],
+            logits_biased=biased[known_biased],
+            labels_biased=None if self.inserted else self.biased.labels[known_biased],
         )
         finite = weights_are_finite and bool(np.isfinite(clean).all() and np.isfinite(biased).all())
         return Validation(
@@ -108,6 +114,13 @@ class Validator:
             is_finite=finite,
             lost=lost_classes(self.original, predict_classes(clean), clean.shape[1]),
         )
+
+
+def has_enough(labels: np.ndarray, least: int) -> np.ndarray:
+    """Return per image whether its class has at least so many."""
+    _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    enough: np.ndarray = (counts >= least)[place]
+    return enough
 
 
 @dataclass(frozen=True, eq=False)

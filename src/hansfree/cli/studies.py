@@ -1,149 +1,39 @@
-"""``hansfree train`` and ``hansfree reproduce``: the paper's experiments, on its datasets or on the embedded suite."""
+"""What ``hansfree train`` and ``hansfree reproduce`` share: the options that choose a dataset and its bias."""
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hansfree.cli.app import app
-from hansfree.cli.terminal import console, progress_bars
-
 if TYPE_CHECKING:
     from hansfree.datasets import Study
-
-_ALL = "all"
+    from hansfree.progress import Progress
 
 Data = Annotated[str, typer.Option(help="Which dataset; `hansfree reproduce` lists them.")]
 Root = Annotated[Path | None, typer.Option(help="Folder of the dataset's files, in their official layout.")]
-Weights = Annotated[
-    str | None, typer.Option(help="What training starts from: imagenet, or a .safetensors, .pt or .pth file.")
-]
 TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: whole or head.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs of that training. [default: the dataset's recipe]")]
-Size = Annotated[int | None, typer.Option(min=32, help="Image size in pixels. [default: the dataset's]")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of data, training and correction.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read, and record them.")]
 BiasedClass = Annotated[str | None, typer.Option(help="Class that the artifact is put into, for your own images.")]
-Share = Annotated[float | None, typer.Option(help="Part of that class that gets the artifact.")]
+Share = Annotated[float | None, typer.Option(help="Part of that class that gets the artifact, for your own images.")]
 
 
-@app.command()
-def train(
-    data: Data = "synthetic",
-    root: Root = None,
-    artifact: Annotated[str | None, typer.Option(help="[default: the dataset's own]")] = None,
-    model: Annotated[str, typer.Option(help="demo, resnet18, vgg16 or efficientnet_b0.")] = "resnet18",
-    weights: Weights = None,
-    trained: TrainedPart = "whole",
-    epochs: Epochs = None,
-    size: Size = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    skip_bad: SkipBad = False,
-    biased_class: BiasedClass = None,
-    share: Share = None,
-    work: Annotated[Path, typer.Option(help="Folder for models and caches; the same command resumes.")] = Path("work"),
-) -> None:
-    """Train a model on the poisoned images of a dataset, by the paper's recipe."""
-    from hansfree.experiments.base_models import BaseModels
-    from hansfree.experiments.plans import Plan
-    from hansfree.experiments.subjects import keep_in_memory
-
-    study = _study(data, root, artifact, size, seed, skip_bad, biased_class, share)
-    plan = Plan(model=model, weights=weights, trained=trained, epochs=epochs, seed=seed, device=device)  # type: ignore[arg-type]
-    with progress_bars() as progress:
-        models = BaseModels(study=study, plan=plan, work=work, progress=progress)
-        sets = keep_in_memory(study.data(model))
-        _, path = models.trained(sets.train, "biased model")
-    console.print(f"model: {path}", soft_wrap=True)
-
-
-@app.command()
-def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Which experiment; without it, all are listed.")] = None,
-    data: Data = "synthetic",
-    root: Root = None,
-    artifact: Annotated[list[str] | None, typer.Option(help="Once per artifact, or all. [default: the first]")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Once per model, or all. [default: vgg16]")] = None,
-    weights: Annotated[
-        list[str] | None, typer.Option(help="As for train; once, or once per model in the same order.")
-    ] = None,
-    trained: TrainedPart = "whole",
-    epochs: Annotated[
-        list[int] | None, typer.Option(min=1, help="Of that training; once, or once per model. [default: the recipe]")
-    ] = None,
-    corrected: Annotated[str, typer.Option(help="What corrections fine-tune: all after the layer, or last.")] = "all",
-    correction_epochs: Annotated[int, typer.Option(min=1, help="Epochs of every correction.")] = 10,
-    repeats: Annotated[int, typer.Option(min=1, help="Seeds of the correction.")] = 1,
-    grid: Annotated[str, typer.Option(help="Strengths: own, or the paper's 22 in its units.")] = "own",
-    strengths: Annotated[list[str] | None, typer.Option(help="METHOD=0.1,1,10 instead of the grid.")] = None,
-    leave_out: Annotated[list[str] | None, typer.Option(help="METHOD, or MODEL:METHOD, that is not run.")] = None,
-    size: Annotated[
-        list[int] | None, typer.Option(min=32, help="In pixels; once, or once per model. [default: the dataset's]")
-    ] = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    skip_bad: SkipBad = False,
-    biased_class: BiasedClass = None,
-    share: Share = None,
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("results"),
-    work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
-) -> None:
-    """Run one of the paper's experiments; stops and resumes."""
-    from hansfree.experiments.plans import Plan
-    from hansfree.models import PAPER_MODELS
-    from hansfree.reproduce import Reproduction
-    from hansfree.reproduce import reproduce as run
-
-    if name is None:
-        _list_experiments()
-        return
-    Reproduction.named(name)  # before anything starts
-    models = list(PAPER_MODELS) if model == [_ALL] else model or ["vgg16"]
-    subjects = []
-    for each, file, many, pixels in zip(
-        models,
-        _per_model("weights", weights, models),
-        _per_model("epochs", epochs, models),
-        _per_model("size", size, models),
-    ):
-        plan = Plan(
-            model=each,
-            weights=file,
-            trained=trained,  # type: ignore[arg-type]
-            epochs=many,
-            seed=seed,
-            device=device,
-            corrected=corrected,  # type: ignore[arg-type]
-            correction_epochs=correction_epochs,
-            repeats=repeats,
-            grid=grid,  # type: ignore[arg-type]
-            strengths=_strengths(strengths or []),
-            left_out=_left_out(leave_out or [], each),
-        )
-        for one in _artifacts(data, artifact):
-            subjects.append((_study(data, root, one, pixels, seed, skip_bad, biased_class, share), plan))
-    command = f"hansfree {shlex.join(sys.argv[1:])}"
-    with progress_bars() as progress:
-        page = run(name, subjects, out=out, work=work or out / "work", command=command, progress=progress)
-    console.print(f"results: {page}", soft_wrap=True)
-
-
-def _study(
+def open_study(
     data: str,
     root: Path | None,
+    *,
     artifact: str | None,
     size: int | None,
     seed: int,
     skip_bad: bool,
     biased_class: str | None,
     share: float | None,
+    progress: Progress,
 ) -> Study:
+    """Return the dataset with all of its files checked."""
     from hansfree.datasets import Study
     from hansfree.errors import OptionError
 
@@ -152,63 +42,5 @@ def _study(
     given = {option: value for option, value in further.items() if value is not None}
     if unknown := [option for option in given if option not in member.options]:
         raise OptionError(f"{member.title} has its own bias: leave out --{unknown[0].replace('_', '-')}.")
-    return member(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad, **given)
-
-
-def _artifacts(data: str, given: list[str] | None) -> list[str | None]:
-    from hansfree.datasets import Study
-
-    if given == [_ALL]:
-        return list(Study.named(data).artifacts)
-    return list(given) if given else [None]
-
-
-def _per_model(option: str, given: list[Any] | None, models: list[str]) -> list[Any]:
-    """Return a value per model: one for all, or one each in the same order; None for all where none is given."""
-    from hansfree.errors import OptionError
-
-    if not given:
-        return [None] * len(models)
-    if len(given) not in (1, len(models)):
-        raise OptionError(f"Give --{option} once, or once for each of {len(models)} models, not {len(given)} times.")
-    return given if len(given) == len(models) else given * len(models)
-
-
-def _strengths(given: list[str]) -> dict[str, tuple[float, ...]]:
-    from hansfree.corrections import Correction
-    from hansfree.errors import OptionError
-
-    found = {}
-    for word in given:
-        method, _, values = word.partition("=")
-        Correction.named(method)
-        try:
-            found[method] = tuple(float(value) for value in values.split(","))
-        except ValueError:
-            raise OptionError(f"--strengths is {word!r}; wanted is METHOD=0.1,1,10 with numbers.") from None
-    return found
-
-
-def _left_out(given: list[str], model: str) -> tuple[str, ...]:
-    from hansfree.corrections import Correction
-
-    pairs = [word.rpartition(":") for word in given]
-    for _, _, method in pairs:
-        Correction.named(method)
-    return tuple(method for of, _, method in pairs if of in ("", model))
-
-
-def _list_experiments() -> None:
-    from rich.table import Table
-
-    from hansfree.datasets import Study
-    from hansfree.reproduce import Reproduction
-
-    for head, members in (("experiment", Reproduction.members()), ("--data", Study.members())):
-        table = Table(box=None, pad_edge=False)
-        table.add_column(head, no_wrap=True)
-        table.add_column("what it is")
-        for name, member in members.items():
-            table.add_row(name, member.title)
-        console.print(table)
-        console.print()
+    options = {"artifact": artifact, "size": size, "seed": seed, "skip_bad": skip_bad, **given}
+    return member(root, progress=progress, **options)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from hansfree.datasets.image_files import ImageFiles, check_images, find_folder,
 from hansfree.datasets.splits import split_rows
 from hansfree.datasets.study import BiasedData, Published, Recipe, Study
 from hansfree.errors import DataError, nearest
+from hansfree.progress import Progress, silent
 
 TARGET, COLLAR = "Blond_Hair", "Wearing_Necktie"
 
@@ -98,6 +99,7 @@ class CelebA(Study, name="celeba"):
         size: int | None = None,
         seed: int = 0,
         skip_bad: bool = False,
+        progress: Progress = silent,
     ) -> None:
         super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad)
         root = Path(root or "")  # none at all was refused above
@@ -114,7 +116,7 @@ class CelebA(Study, name="celeba"):
         parts = split_rows(kinds, groups=people, seed=seed)
 
         paths = [folder / names[row] for row in chosen]
-        good, bad = check_images(paths, skip_bad=skip_bad)
+        good, bad = check_images(paths, skip_bad=skip_bad, progress=progress)
         self.skipped += unlisted + bad
         self.source = ImageFiles(
             [paths[row] for row in good],

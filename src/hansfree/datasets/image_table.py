@@ -13,6 +13,7 @@ from hansfree.datasets.inserted import insert_bias, stampable
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.datasets.study import BiasedData, Recipe, Study
 from hansfree.errors import DataError, OptionError, nearest
+from hansfree.progress import Progress, silent
 
 PARTS = ("train", "val", "test")
 
@@ -50,6 +51,7 @@ class ImageTable(Study, name="table"):
         size: int | None = None,
         seed: int = 0,
         skip_bad: bool = False,
+        progress: Progress = silent,
         biased_class: str | None = None,
         share: float = 0.5,
     ) -> None:
@@ -75,7 +77,7 @@ class ImageTable(Study, name="table"):
         # All rows are split, so that an image stays in its part when another one turns bad.
         parts = split_table(rows, labels, table=table, seed=seed)
 
-        good, self.skipped = check_images(paths, skip_bad=skip_bad)
+        good, self.skipped = check_images(paths, skip_bad=skip_bad, progress=progress)
         self.source = ImageFiles(
             [paths[row] for row in good], labels[good], class_names=class_names, size=self.size, ids=good
         )

@@ -15,6 +15,7 @@ from hansfree.datasets.inserted import insert_bias, stampable
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.datasets.study import BiasedData, Published, Recipe, Study
 from hansfree.errors import DataError
+from hansfree.progress import Progress, silent
 
 TENCH, WEB_SITE = "n01440764", "n06359193"
 ENDINGS = (".jpeg", ".jpg", ".png")
@@ -107,6 +108,7 @@ class ImageNet(Study, name="imagenet"):
         size: int | None = None,
         seed: int = 0,
         skip_bad: bool = False,
+        progress: Progress = silent,
     ) -> None:
         super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad)
         folder = Path(root or "")  # none at all was refused above
@@ -126,7 +128,7 @@ class ImageNet(Study, name="imagenet"):
         known = sum(counts[: len(self.wnids)])
         # All that is there is split, so that an image stays in its part when another one turns bad.
         train_rows, val_rows = split_rows(labels[:known], shares=(86 / 96, 10 / 96), seed=seed)
-        good, self.skipped = check_images(files, skip_bad=skip_bad)
+        good, self.skipped = check_images(files, skip_bad=skip_bad, progress=progress)
         self.source = ImageFiles(
             [files[row] for row in good],
             labels[good],

@@ -17,6 +17,7 @@ from hansfree.datasets.inserted import insert_bias
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.datasets.study import BiasedData, Study
 from hansfree.errors import DataError
+from hansfree.progress import Progress, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class ListedStudy(Study):
         size: int | None = None,
         seed: int = 0,
         skip_bad: bool = False,
+        progress: Progress = silent,
     ) -> None:
         super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad)
         listing = self.listing(Path(root or ""))  # none at all was refused above
@@ -56,7 +58,7 @@ class ListedStudy(Study):
         if unlisted and not skip_bad:
             raise DataError(f"{unlisted[0].rstrip('.')}: move the file away, or leave out such images with --skip-bad.")
         paths = [listing.folder / name for name in listing.files]
-        good, bad = check_images(paths, skip_bad=skip_bad)
+        good, bad = check_images(paths, skip_bad=skip_bad, progress=progress)
         self.skipped += unlisted + bad
         labels = np.asarray(listing.labels, dtype=np.int64)
         self.source = ImageFiles(

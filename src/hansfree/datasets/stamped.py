@@ -81,7 +81,12 @@ class Stamped(ExampleSet):
 
     @property
     def fingerprint(self) -> str:
-        """Everything that the examples depend on: caches are keyed by it."""
+        """Everything that the examples depend on: caches are keyed by it.
+
+        A set without the artifact does not depend on which one it is, so all biases share its cache.
+        """
+        if not self.has_artifact.any():
+            return f"Stamped({self.source.fingerprint}, nothing, {self.transform!r})"
         return (
             f"Stamped({self.source.fingerprint}, {self.artifact!r}, share={self.share!r}, "
             f"only_class={self.only_class!r}, elsewhere={self.elsewhere!r}, flip_share={self.flip_share!r}, "

@@ -12,6 +12,7 @@ import numpy as np
 
 from hansfree.datasets.base import ExampleSet
 from hansfree.errors import DataError, OptionError, nearest
+from hansfree.progress import Progress, silent
 from hansfree.registry import Registered
 
 SETS = ("train", "val_clean", "val_biased", "test_clean", "test_biased")
@@ -107,6 +108,7 @@ class Study(Registered, ABC):
         seed: of splits and of which images carry the artifact.
         skip_bad: leave out images that are missing or cannot be read, and record them in ``skipped``; otherwise the
             first one is an error.
+        progress: shows how far the check of all files is.
     """
 
     title: ClassVar[str]
@@ -127,6 +129,7 @@ class Study(Registered, ABC):
         size: int | None = None,
         seed: int = 0,
         skip_bad: bool = False,
+        progress: Progress = silent,
     ) -> None:
         if self.needs_root and root is None:
             raise OptionError(f"{self.title} needs the folder of its files: give --root.")

@@ -197,7 +197,7 @@ class Experiment:
     def _strengths(self, variant: Variant, method: Correction) -> list[float]:
         if not method.has_strength:
             return [0.0]
-        return sorted(self.setting.strengths.get(variant.name) or variant.strengths or method.grid)
+        return sorted(set(self.setting.strengths.get(variant.name) or variant.strengths or method.grid))
 
     def _choose(self, finals: Sequence[Validation]) -> Choice:
         return self.setting.rule.choose(finals, self.material.original_validation)
@@ -211,8 +211,9 @@ class Experiment:
         return self.setting.rule.objection(final, self.material.original_validation)
 
     def _selection(self, method: Correction, path: StrengthPath) -> dict[str, Any]:
+        few = ", ".join(map(str, self.setting.uncounted))
         return {
-            "rule": str(self.setting.rule),
+            "rule": str(self.setting.rule) + (f"; class {few} has too few of them to count" if few else ""),
             "strength": path.best.strength if path.best and method.has_strength else None,
             "reason": path.choice.reason,
             "diverged": [

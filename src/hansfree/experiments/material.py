@@ -15,7 +15,7 @@ from hansfree.datasets import SETS, ExampleSet, Masked
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features
 from hansfree.experiments.setting import Setting
 from hansfree.heatmaps import artifact_relevance, compute_cav_heatmaps, compute_heatmaps, masks_from_heatmaps
-from hansfree.metrics import Evidence, predict_classes
+from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
 from hansfree.selection import Validation, Validator
 from hansfree.splitting import Split
@@ -92,7 +92,8 @@ class Material:
         clean, biased = (
             compute_features(self.cut, self.activations[name], edit=edit) for name in ("val_clean", "val_biased")
         )
-        return Validator(clean, biased, self.data.biased_class, self._original_predictions, self.data.is_inserted)
+        original, data = self._original_predictions, self.data
+        return Validator(clean, biased, data.biased_class, original, data.is_inserted, least=MIN_GROUP)
 
     @cached_property
     def original_validation(self) -> Validation:

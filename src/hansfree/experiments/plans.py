@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hansfree.corrections import Correction
 from hansfree.errors import OptionError, check_choice
 from hansfree.models import architecture_named
 from hansfree.splitting import Train
@@ -51,3 +53,10 @@ class Plan:
         check_choice("grid", self.grid, Grid)
         if self.trained == "head" and self.weights is None:
             raise OptionError("Only the head can be trained where the layers before it are: give weights.")
+        for method in self.left_out:
+            Correction.named(method)
+        for method, values in self.strengths.items():
+            if not Correction.named(method).has_strength:
+                raise OptionError(f"{method} has no strength to choose: leave out its strengths.")
+            if not values or not all(math.isfinite(value) and value >= 0 for value in values):
+                raise OptionError(f"The strengths of {method} are {tuple(values)}; numbers of at least 0 are needed.")

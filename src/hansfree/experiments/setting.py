@@ -40,14 +40,20 @@ class Setting:
         """Refuse data of which no strength could be chosen."""
         if self.repeats < 1:
             raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
-        labels = self.data.val_clean.labels
-        classes, counts = np.unique(labels, return_counts=True)
-        if len(counts) == 0 or counts.min() < MIN_GROUP:
-            least, label = (counts.min(), classes[counts.argmin()]) if len(counts) else (0, "any")
-            raise DataError(
-                f"There are only {least} validation images of class {label}; with fewer than "
-                f"{MIN_GROUP} its accuracy cannot be known, and no strength can be chosen by it."
-            )
+        for images, needed in ((self.data.val_clean, 2), (self.data.val_biased, 1)):
+            classes, counts = np.unique(images.labels, return_counts=True)
+            if np.sum(counts >= MIN_GROUP) < needed:
+                least, label = (counts.min(), classes[counts.argmin()]) if len(counts) else (0, "any")
+                raise DataError(
+                    f"There are only {least} validation images of class {label}; with fewer than {MIN_GROUP} its "
+                    f"accuracy cannot be known, and without {needed} larger classes no strength can be chosen."
+                )
+
+    @property
+    def uncounted(self) -> tuple[int, ...]:
+        """Return the classes with too few validation images to choose a strength by."""
+        classes, counts = np.unique(self.data.val_clean.labels, return_counts=True)
+        return tuple(int(label) for label in classes[counts < MIN_GROUP])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,10 +13,12 @@ from typing import Any
 from torch import nn
 
 from hansfree.datasets import SETS, BiasedData, ExampleSet, InMemory, Study
+from hansfree.errors import RunError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.setting import Setting
+from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import architecture_named
 from hansfree.progress import Progress, silent
 from hansfree.runs import Run, open_run
@@ -41,6 +43,7 @@ class Subject:
         """The experiment on the biased model, which is trained first unless the work folder has it."""
         study, plan, data = self.study, self.plan, self.data
         model, _ = self._models.trained(data.train, "biased model")
+        self._check_run(model)
         setting = Setting(
             name=subject_name(study, plan),
             data=data,
@@ -58,6 +61,17 @@ class Subject:
     @property
     def _models(self) -> BaseModels:
         return BaseModels(study=self.study, plan=self.plan, work=self.work, progress=self.progress)
+
+    def _check_run(self, model: nn.Module) -> None:
+        """Refuse stages that were made with other weights or images: a path that is the same does not tell."""
+        here = {name.replace("_", " "): fingerprint(getattr(self.data, name).fingerprint) for name in SETS}
+        here["weights"] = fingerprint_model(model)
+        kept = self.run.stage("subject", lambda: here)
+        if changed := [name for name, value in here.items() if kept.get(name) != value]:
+            raise RunError(
+                f"{self.run.path} was made with other {'weights' if 'weights' in changed else 'images'} (another "
+                f"{', '.join(changed)}). Choose another folder, or delete this one to start anew."
+            )
 
     def _reference(self) -> nn.Module | None:
         """Return the model that never saw the artifact, where it can be known."""

@@ -38,12 +38,13 @@ class Alignment(Reproduction, name="q1"):
         for name in _LOCALISED:
             maps = compute_cav_heatmaps(experiment.setting.model, experiment.setting.layer, material.cavs[name], inputs)
             arrays[f"relevance/{name}"] = maps.numpy()
+        test = data.test_biased  # alone: a finding outlives its subject, whose other sets would stay in memory with it
         return Finding(
             key=key_of(subject),
             facts=facts_of(subject),
             rows=rows,
             arrays=arrays,
-            notes={"image": lambda row: data.test_biased.pixels(row)[0]},
+            notes={"image": lambda row: test.pixels(row)[0]},
         )
 
     def present(self, findings: Sequence[Finding]) -> Presentation:

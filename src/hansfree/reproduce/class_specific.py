@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hansfree.corrections import RRR, Correction, RRClArC, Vanilla
+from hansfree.corrections.rr_clarc import Scale
 from hansfree.datasets import BiasedData
 from hansfree.errors import DataError
 from hansfree.experiments import Experiment, Variant
@@ -36,9 +37,10 @@ class ClassSpecific(Reproduction, name="q3"):
         experiment, data = subject.experiment, subject.data
         selected = subject.run.stage("q3 classes", lambda: rank_classes(experiment, data))
         groups = _groups(data, selected, seed=subject.plan.seed)
+        left_out = [name for name in subject.plan.left_out if name != Vanilla.name]  # with it all others are compared
         variants = [
-            *(experiment.plain(name) for name in Correction.members() if name not in subject.plan.left_out),
-            *_for_one_class(experiment, data.biased_class, without=subject.plan.left_out),
+            *(experiment.plain(name) for name in Correction.members() if name not in left_out),
+            *_for_one_class(experiment, data.biased_class, without=left_out),
         ]
         rows: list[Row] = []
         for variant in variants:
@@ -88,25 +90,32 @@ def _groups(data: BiasedData, selected: Sequence[int], *, seed: int) -> dict[str
     others = np.setdiff1d(np.unique(labels), [*selected, data.biased_class])
     rng = np.random.default_rng((seed, _ROLL))
     random = rng.choice(others, size=min(len(selected), len(others)), replace=False)
-    return {
+    groups = {
         "selected": np.isin(labels, selected),
         "random": np.isin(labels, random),
         "all": np.ones(len(labels), dtype=bool),
     }
+    return {name: inside for name, inside in groups.items() if inside.any()}  # of two classes none is left to draw
 
 
 def _for_one_class(experiment: Experiment, biased_class: int, *, without: Sequence[str]) -> list[Variant]:
-    """Return the methods that can spare the other classes, aimed at the biased one."""
+    """Return the methods that can spare the other classes, aimed at the biased one, in the units of the plain ones."""
+    setting = experiment.setting
 
     def rr_clarc(*, cav: Any, images: Any, tuning: Any) -> Correction:
-        return RRClArC(cav, target=biased_class, tuning=tuning)
+        scale: Scale = "paper" if setting.grid == "paper" else "artifact"
+        return RRClArC(cav, target=biased_class, scale=scale, tuning=tuning)
 
     def rrr(*, cav: Any, images: Any, tuning: Any) -> Correction:
         return RRR(images, target=biased_class, tuning=tuning)
 
     makers = {RRR.name: rrr, RRClArC.name: rr_clarc}
     return [
-        Variant(name=f"{name} class-{biased_class}", make=make, strengths=experiment.setting.strengths.get(name))
+        Variant(
+            name=f"{name} class-{biased_class}",
+            make=make,
+            strengths=setting.strengths.get(name) or experiment.plain(name).strengths,
+        )
         for name, make in makers.items()
         if name not in without
     ]

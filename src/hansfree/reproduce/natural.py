@@ -8,6 +8,8 @@ from dataclasses import asdict
 import numpy as np
 
 from hansfree.corrections import Correction
+from hansfree.errors import DataError
+from hansfree.experiments import Experiment
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import MIN_GROUP
 from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of, rows_by_subject
@@ -24,6 +26,9 @@ class Natural(Reproduction, name="natural"):
 
     def examine(self, subject: Subject) -> Finding:
         """Score every method on the groups of the clean test images."""
+        flags = subject.study.flags()
+        if not flags:
+            raise DataError(f"{subject.study.title} does not say which test images carry an artifact by nature.")
         experiment, data = subject.experiment, subject.data
         rows = experiment.original_rows()
         methods = [name for name in Correction.members() if name not in subject.plan.left_out]
@@ -31,7 +36,7 @@ class Natural(Reproduction, name="natural"):
             rows += experiment.variant_rows(experiment.plain(name))
         labels, names = data.test_clean.labels, data.test_clean.class_names
         found, unknown = [], []
-        for flag, bits in subject.study.flags().items():
+        for flag, bits in flags.items():
             for label in np.unique(labels):
                 for has_flag in (True, False):
                     inside = (labels == label) & (bits == has_flag)
@@ -39,7 +44,7 @@ class Natural(Reproduction, name="natural"):
                     if inside.sum() < MIN_GROUP:
                         unknown.append(f"{group}: {inside.sum()} images, cannot be known")
                         continue
-                    found += [_row(rows, name, experiment.kept(name), inside, group) for name in ("original", *methods)]
+                    found += [_row(rows, experiment, name, inside, group) for name in ("original", *methods)]
         return Finding(
             key=key_of(subject), facts=facts_of(subject), rows=[row for row in found if row], notes={"unknown": unknown}
         )
@@ -53,11 +58,12 @@ class Natural(Reproduction, name="natural"):
         return Presentation(text=text)
 
 
-def _row(rows: Sequence[Row], method: str, kept: dict[str, np.ndarray], inside: np.ndarray, group: str) -> Row | None:
+def _row(rows: Sequence[Row], experiment: Experiment, method: str, inside: np.ndarray, group: str) -> Row | None:
+    """Return a method's accuracy on a group; None where no strength of it could be taken."""
     about = next((row for row in rows if row.method == method and row.chosen and row.split == "test"), None)
     if about is None:
         return None
-    correct = kept["correct_clean"][inside]
+    correct = experiment.kept(method)["correct_clean"][inside]
     share, n = float(correct.mean()), len(correct)
     score = {
         "metric": GROUP_ACCURACY,

@@ -38,9 +38,9 @@ def reproduce(
     shown = experiment.present(findings)
     folder = out / name
     write_table(folder / "results.csv", [row for finding in findings for row in finding.rows])
-    skipped = [sentence for study, _ in subjects for sentence in study.skipped]
+    skipped = dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped)  # each once
     if skipped:
-        write_text(folder / "skipped.txt", "\n".join(dict.fromkeys(skipped)) + "\n")
+        write_text(folder / "skipped.txt", "\n".join(skipped) + "\n")
     for drawing in filter(None, shown.drawings):
         with written_atomically(folder / f"{drawing.name}.png") as temporary:
             drawing.figure.savefig(temporary, format="png", dpi=110)

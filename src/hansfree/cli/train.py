@@ -1,0 +1,55 @@
+"""``hansfree train``: a model that has learned the shortcut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hansfree.cli.app import app
+from hansfree.cli.studies import BiasedClass, Data, Device, Root, Seed, Share, SkipBad, TrainedPart, open_study
+from hansfree.cli.terminal import console, progress_bars
+
+
+@app.command()
+def train(
+    data: Data = "synthetic",
+    root: Root = None,
+    artifact: Annotated[str | None, typer.Option(help="[default: the dataset's own]")] = None,
+    model: Annotated[str, typer.Option(help="demo, resnet18, vgg16 or efficientnet_b0.")] = "resnet18",
+    weights: Annotated[
+        str | None, typer.Option(help="What training starts from: imagenet, or a .safetensors, .pt or .pth file.")
+    ] = None,
+    trained: TrainedPart = "whole",
+    epochs: Annotated[int | None, typer.Option(min=1, help="[default: the dataset's recipe]")] = None,
+    size: Annotated[int | None, typer.Option(min=32, help="Image size in pixels. [default: the dataset's]")] = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    skip_bad: SkipBad = False,
+    biased_class: BiasedClass = None,
+    share: Share = None,
+    work: Annotated[Path, typer.Option(help="Folder for models and caches; the same command resumes.")] = Path("work"),
+) -> None:
+    """Train a model on the poisoned images of a dataset, by the paper's recipe; stops and resumes."""
+    from hansfree.experiments.base_models import BaseModels
+    from hansfree.experiments.plans import Plan
+    from hansfree.experiments.subjects import keep_in_memory
+
+    plan = Plan(model=model, weights=weights, trained=trained, epochs=epochs, seed=seed, device=device)  # type: ignore[arg-type]
+    with progress_bars() as progress:
+        study = open_study(
+            data,
+            root,
+            artifact=artifact,
+            size=size,
+            seed=seed,
+            skip_bad=skip_bad,
+            biased_class=biased_class,
+            share=share,
+            progress=progress,
+        )
+        images = keep_in_memory(study.data(model)).train
+        models = BaseModels(study=study, plan=plan, work=work, progress=progress)
+        _, path = models.trained(images, "biased model")
+    console.print(f"model: {path}", soft_wrap=True)
