@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,8 +59,9 @@ def reproduce(
         return
     Reproduction.named(name)  # before anything starts
     models = list(PAPER_MODELS) if model == [_ALL] else model or ["vgg16"]
-    known: Sequence[str | None] = Study.named(data).artifacts
-    artifacts = known if artifact == [_ALL] else artifact or [None]
+    artifacts: list[str | None] = [*artifact] if artifact else [None]
+    if artifact == [_ALL]:
+        artifacts = [*Study.named(data).artifacts]
     plans = [
         Plan(
             model=each,
