@@ -101,7 +101,8 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
         "size": study.size,
         "data_seed": study.seed,
         "strengths": {method: list(values) for method, values in plan.strengths.items()},
-        **{key.name: getattr(plan, key.name) for key in fields(plan) if key.name != "strengths"},
+        # each method is a stage of its own: which of them are run changes no result
+        **{key.name: getattr(plan, key.name) for key in fields(plan) if key.name not in ("strengths", "left_out")},
     }
     with open_run(work / "runs" / subject_name(study, plan), config) as run:
         yield Subject(study, plan, run, work, progress=progress)
