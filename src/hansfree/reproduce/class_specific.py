@@ -48,7 +48,10 @@ class ClassSpecific(Reproduction, name="q3"):
         baseline = experiment.kept(Vanilla.name)["correct_clean"]
         for variant in variants:
             rows += _changes(experiment, variant, baseline, groups)
-        names = [data.test_clean.class_names[label] for label in selected]
+        theirs = set(subject.study.published_labels(subject.plan.model))
+        names = [
+            f"{data.test_clean.class_names[label]}{' (in the paper too)' * (label in theirs)}" for label in selected
+        ]
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows, notes={"selected": names})
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
