@@ -63,7 +63,7 @@ class Natural(Study):
     recipe = RECIPE
 
     def data(self, model: str) -> BiasedData:
-        scenes = Scenes(560, size=self.size, classes=2)
+        self.scenes = scenes = Scenes(560, size=self.size, classes=2)
         rng = np.random.default_rng(self.seed)
         # in training the artifact is in half of class 0 and nowhere else; to test, in half of all
         share = np.where(np.arange(560) < 320, np.where(scenes.labels == 0, 0.5, 0.0), 0.5)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hansfree.cli.app import app
-from hansfree.cli.studies import BiasedClass, Data, Device, Root, Seed, Share, SkipBad, TrainedPart, open_study
+from hansfree.cli.studies import BiasedClass, Data, Device, Root, Seed, Share, SkipBad, TrainedPart, Workers, open_study
 from hansfree.cli.terminal import console, progress_bars
 
 _ALL = "all"
@@ -41,6 +41,7 @@ def reproduce(
     ] = None,
     seed: Seed = 0,
     device: Device = "cpu",
+    workers: Workers = 0,
     skip_bad: SkipBad = False,
     biased_class: BiasedClass = None,
     share: Share = None,
@@ -76,6 +77,7 @@ def reproduce(
             grid=grid,  # type: ignore[arg-type]
             strengths=_strengths(strengths or []),
             left_out=_left_out(leave_out or [], each),
+            workers=workers,
         )
         for each, file, many in zip(
             models, _per_model("weights", weights, models), _per_model("epochs", epochs, models)

@@ -16,6 +16,7 @@ Root = Annotated[Path | None, typer.Option(help="Folder of the dataset's files, 
 TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: whole or head.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of data, training and correction.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+Workers = Annotated[int, typer.Option(min=0, help="Processes that read images, for sets too large for memory.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read, and record them.")]
 BiasedClass = Annotated[str | None, typer.Option(help="Class that the artifact is put into, for your own images.")]
 Share = Annotated[float | None, typer.Option(help="Part of that class that gets the artifact, for your own images.")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hansfree.cli.app import app
-from hansfree.cli.studies import BiasedClass, Data, Device, Root, Seed, Share, SkipBad, TrainedPart, open_study
+from hansfree.cli.studies import BiasedClass, Data, Device, Root, Seed, Share, SkipBad, TrainedPart, Workers, open_study
 from hansfree.cli.terminal import console, progress_bars
 
 
@@ -26,6 +26,7 @@ def train(
     size: Annotated[int | None, typer.Option(min=32, help="Image size in pixels. [default: the dataset's]")] = None,
     seed: Seed = 0,
     device: Device = "cpu",
+    workers: Workers = 0,
     skip_bad: SkipBad = False,
     biased_class: BiasedClass = None,
     share: Share = None,
@@ -36,7 +37,15 @@ def train(
     from hansfree.experiments.plans import Plan
     from hansfree.experiments.subjects import keep_in_memory
 
-    plan = Plan(model=model, weights=weights, trained=trained, epochs=epochs, seed=seed, device=device)  # type: ignore[arg-type]
+    plan = Plan(
+        model=model,
+        weights=weights,
+        trained=trained,  # type: ignore[arg-type]
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        workers=workers,
+    )
     with progress_bars() as progress:
         study = open_study(
             data,

@@ -69,7 +69,15 @@ class BaseModels:
 
     def _train_whole(self, model: nn.Module, data: ExampleSet, checkpoint: Path, label: str) -> nn.Module:
         recipe = self._whole_recipe()
-        pretrain(model, data, recipe, progress=self.progress, label=f"train {label}", checkpoint=checkpoint)
+        pretrain(
+            model,
+            data,
+            recipe,
+            workers=self.plan.workers,
+            progress=self.progress,
+            label=f"train {label}",
+            checkpoint=checkpoint,
+        )
         return model
 
     def _train_head(self, model: nn.Module, data: ExampleSet, checkpoint: Path, label: str) -> nn.Module:

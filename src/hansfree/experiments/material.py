@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from torch import nn
+from torch.utils.data import DataLoader
 
 from hansfree.activations import Activations, collect_activations, compute_features, cut_again
 from hansfree.cavs import CAV, load_cavs
@@ -43,7 +44,7 @@ class Material:
             name: collect_activations(
                 self.setting.model,
                 self.setting.layer,
-                getattr(self.data, name),
+                DataLoader(getattr(self.data, name), batch_size=64, num_workers=self.setting.workers),
                 folder=self.cache,
                 device=self.setting.tuning.device,
                 progress=self.progress,

@@ -30,6 +30,7 @@ class Plan:
         grid: each method's ``"own"`` strengths, or the ``"paper"``'s, in the paper's units.
         strengths: per method, instead of the grid.
         left_out: methods that are not run.
+        workers: processes that read images, for sets that do not fit into memory.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Plan:
     grid: Grid = "own"
     strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    workers: int = 0
 
     def __post_init__(self) -> None:
         """Refuse names that do not exist before anything starts."""

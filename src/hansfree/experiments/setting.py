@@ -35,6 +35,7 @@ class Setting:
     rule: BalancedRule = field(default_factory=BalancedRule)
     repeats: int = 1  # seeds of the fine-tuning; the strength is chosen with the first
     trained: Train = "all"  # that follows the layer, or only the last module with parameters
+    workers: int = 0  # processes that read images
 
     def __post_init__(self) -> None:
         """Refuse data of which no strength could be chosen."""

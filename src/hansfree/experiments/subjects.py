@@ -25,6 +25,8 @@ from hansfree.runs import Run, open_run
 from hansfree.training import tuning_for
 
 _MEMORY = 2 * 2**30  # bytes of pixels up to which a set is kept in memory
+# What a plan may change in a run that was begun: each method is a stage of its own, and strengths are listed apart.
+_CHANGE_NOTHING = ("left_out", "workers", "strengths")
 
 
 class Subject:
@@ -55,6 +57,7 @@ class Subject:
             strengths=plan.strengths,
             repeats=plan.repeats,
             trained=plan.corrected,
+            workers=plan.workers,
         )
         return Experiment(setting, self.run, cache=self.work / "activations", progress=self.progress)
 
@@ -101,8 +104,7 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
         "size": study.size,
         "data_seed": study.seed,
         "strengths": {method: list(values) for method, values in plan.strengths.items()},
-        # each method is a stage of its own: which of them are run changes no result
-        **{key.name: getattr(plan, key.name) for key in fields(plan) if key.name not in ("strengths", "left_out")},
+        **{key.name: getattr(plan, key.name) for key in fields(plan) if key.name not in _CHANGE_NOTHING},
     }
     with open_run(work / "runs" / subject_name(study, plan), config) as run:
         yield Subject(study, plan, run, work, progress=progress)
