@@ -21,7 +21,7 @@ class Synthetic(Study, name="synthetic"):
     default_size = 64
     needs_root = False
     recipe = Recipe(
-        epochs={"demo": 10, "vgg16": 8, "resnet18": 8, "efficientnet_b0": 14},
+        epochs={"demo": 10, "vgg16": 6, "resnet18": 8, "efficientnet_b0": 14},
         fresh_rates={"demo": 2e-3, "vgg16": 1e-4, "resnet18": 1e-3, "efficientnet_b0": 2e-3},
     )
 
