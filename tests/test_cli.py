@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -20,8 +21,11 @@ from safetensors.torch import load_file
 from hansfree import cli
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
+from hansfree.experiments import base_models
 from hansfree.metrics import Metric
 from hansfree.models import build_model
+from hansfree.reproduce import Reproduction
+from hansfree.studies import Study, Synthetic
 
 SCRIPT = Path(sys.executable).with_name("hansfree")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
@@ -148,6 +152,114 @@ def test_another_demo_gets_another_folder(call: Call, monkeypatch: pytest.Monkey
     for words in ([], ["--quick"], ["--artifact", "lsb", "--seed", "1"], ["--out", "mine"]):
         assert call("demo", *words)[0] == 0
     assert folders == ["hansfree-demo", "hansfree-demo-quick", "hansfree-demo-artifact-lsb-seed-1", "mine"]
+
+
+# The paper's experiments
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Make the embedded suite tiny, and work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("n_train", 160), ("n_val", 104), ("n_test", 64), ("default_size", 32)):
+        monkeypatch.setattr(Synthetic, name, count)
+    return tmp_path
+
+
+def test_without_a_name_all_experiments_and_datasets_are_listed(call: Call, tmp_path: Path) -> None:
+    code, out, _ = call("reproduce")
+    assert code == 0
+    first_words = [line.split()[0] for line in out.splitlines() if line[:1].strip()]
+    for name in (*Reproduction.members(), *Study.members()):
+        assert name in first_words
+
+
+def test_train_and_reproduce_use_the_same_model(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--model", "demo", "--epochs", "1")
+    code, out, _ = call("train", *words)
+    assert code == 0
+    model = tiny / out.removeprefix("model: ").strip()
+    build_model("demo", classes=4).load_state_dict(load_file(model), strict=True)
+    assert call("train", *words)[:2] == (0, out)
+
+    trained = []
+    genuine = base_models.pretrain
+
+    def remember(*arguments: Any, **options: Any) -> None:
+        trained.append(options["label"])
+        genuine(*arguments, **options)
+
+    monkeypatch.setattr(base_models, "pretrain", remember)
+    words = ("reproduce", "table1", *words, "--correction-epochs", "1", "--leave-out", "rrr")
+    words = (*words, "--strengths", "rr-clarc=0.1,10", "--repeats", "2")
+    code, out, _ = call(*words, "--artifact", "timestamp", "--artifact", "lsb")
+    assert code == 0
+    assert trained == ["train clean reference"], "the biased model was there, and the reference serves both artifacts"
+    page = tiny / "results" / "table1" / "README.md"
+    assert out == f"results: {page.relative_to(tiny)}\n"
+    assert f"hansfree {' '.join(words)} --artifact timestamp --artifact lsb" in page.read_text(encoding="utf-8")
+    rows = list(csv.DictReader((page.parent / "results.csv").read_text(encoding="utf-8").splitlines()))
+    assert {row["experiment"] for row in rows} == {"synthetic-timestamp-demo", "synthetic-lsb-demo"}
+    assert {row["strength"] for row in rows if row["method"] == "rr-clarc"} == {"0.1", "10"}
+    assert {row["seed"] for row in rows if row["method"] == "vanilla"} == {"0", "1"}
+    assert "rrr" not in {row["method"] for row in rows}
+
+
+def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def remember(name: str, subjects: Any, **options: Any) -> Path:
+        seen.append((name, [(study.artifact, study.size, plan) for study, plan in subjects], options))
+        return options["out"] / "README.md"
+
+    monkeypatch.setattr("hansfree.reproduce.reproduce", remember)
+    words = ["--model", "all", "--artifact", "all", "--size", "64", "--size", "96", "--size", "32", "--epochs", "3"]
+    words += ["--leave-out", "vgg16:rrr", "--leave-out", "a-clarc", "--out", "there"]
+    assert call("reproduce", "q1", *words)[0] == 0
+    ((name, subjects, options),) = seen
+    assert name == "q1"
+    assert [artifact for artifact, _, _ in subjects] == list(Synthetic.artifacts) * 3
+    assert [(plan.model, size) for _, size, plan in subjects[::4]] == [
+        ("vgg16", 64), ("resnet18", 96), ("efficientnet_b0", 32)
+    ]  # fmt: skip
+    assert {plan.epochs for _, _, plan in subjects} == {3}
+    left_out = {plan.model: plan.left_out for _, _, plan in subjects}
+    assert left_out == {"vgg16": ("rrr", "a-clarc"), "resnet18": ("a-clarc",), "efficientnet_b0": ("a-clarc",)}
+    assert (options["out"], options["work"]) == (Path("there"), Path("there/work"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("reproduce", "table"), "Did you mean 'table1'?"),
+        (("reproduce", "q1", "--data", "synthetik"), "Did you mean 'synthetic'?"),
+        (("reproduce", "q1", "--artifact", "timestmp"), "Did you mean 'timestamp'?"),
+        (("reproduce", "q1", "--model", "vgg61"), "Did you mean 'vgg16'?"),
+        (("reproduce", "q1", "--grid", "papr"), "Did you mean 'paper'?"),
+        (("reproduce", "q1", "--train", "head"), "give weights"),
+        (("reproduce", "q1", "--strengths", "rr-clarc=much"), "wanted is METHOD=0.1,1,10"),
+        (("reproduce", "q1", "--strengths", "rr-clrc=1"), "Did you mean 'rr-clarc'?"),
+        (("reproduce", "q1", "--strengths", "vanilla=1"), "has no strength"),
+        (("reproduce", "q1", "--leave-out", "rr"), "Did you mean 'rrr'?"),
+        (("reproduce", "q1", "--leave-out", "vgg61:rrr"), "Did you mean 'vgg16'?"),
+        (("reproduce", "q1", "--size", "64", "--size", "32"), "Give --size once, or once for each of 1 models"),
+        (("reproduce", "q1", "--root", "."), "leave out --root"),
+        (("reproduce", "q1", "--share", "0.5"), "has its own bias: leave out --share"),
+        (("reproduce", "q1", "--data", "isic2019"), "give --root"),
+        (("reproduce", "natural", "--model", "demo"), "does not say which test images carry an artifact by nature"),
+        (("train", "--weights", "imagnet"), "Did you mean 'imagenet'?"),
+        (("train", "--model", "demo", "--weights", "imagenet"), "has no ImageNet weights"),
+        (("train", "--data", "celeba", "--root", "nowhere"), "nowhere"),
+        (("train", "--biased-class", "x"), "leave out --biased-class"),
+    ],
+)
+def test_what_experiments_refuse_is_one_sentence(words: tuple[str, ...], sentence: str, call: Call, tiny: Path) -> None:
+    code, out, err = call(*words)
+    assert (code, out) == (1, "")
+    assert sentence in err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("Error: ")
+    assert not list(tiny.rglob("*.safetensors"))
 
 
 # One whole demo

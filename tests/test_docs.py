@@ -24,6 +24,7 @@ from hansfree.cavs import CAV
 from hansfree.cli import app
 from hansfree.corrections import Correction
 from hansfree.metrics import Metric
+from hansfree.studies import Study
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hansfree"
@@ -119,6 +120,56 @@ def _imported_rooms(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Import):
             yield from (name.name.split(".")[1] for name in node.names if name.name.startswith("hansfree."))
         yield from _imported_rooms(node)
+
+
+# "imagenet" is also the word for torchvision's weights: in its own file, and where users are told to type it
+_OTHER_MEANINGS = {("weights.py", "imagenet")}
+_EVERYDAY_WORDS = {"imagenet", "synthetic", "table"}  # that a longer text may hold
+
+
+@pytest.mark.parametrize("study", Study.members().values(), ids=lambda study: study.name)
+def test_no_datasets_name_appears_outside_its_own_file(study: type[Study]) -> None:
+    """Nothing may depend on which dataset it is: what differs, the dataset's own class says."""
+    (home,) = (path for path in SOURCE.rglob("*.py") if _module(path) == study.__module__)
+    exports = SOURCE / "studies" / "__init__.py"
+    names = {study.__name__, home.stem} - {"printed"}  # an everyday word, too
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path in (home, exports):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        place = path.relative_to(SOURCE).as_posix()
+        assert not names & set(_identifiers(tree)), place
+        if (place, study.name) not in _OTHER_MEANINGS:
+            assert study.name not in set(_texts(tree)), place
+        if study.name not in _EVERYDAY_WORDS:
+            assert not [text for text in _texts(tree) if study.name in text], place
+
+
+def _module(path: Path) -> str:
+    return ".".join(("hansfree", *path.relative_to(SOURCE).with_suffix("").parts))
+
+
+def _identifiers(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield from node.name.split(".")
+        elif isinstance(node, ast.ImportFrom):
+            yield from (node.module or "").split(".")
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    """Yield all texts but docstrings, which may tell where a choice comes from."""
+    docstrings = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False):
+            docstrings.add(id(node.body[0].value))  # type: ignore[attr-defined]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -158,6 +158,39 @@ def test_large_sets_are_judged_in_parts() -> None:
     assert len(count_position_signs(cut, cut.head_parameters(), activations, cav, biased_class=1)) == 300
 
 
+def test_images_that_cannot_be_paired_are_scored_apart() -> None:
+    """A natural bias: other images, other labels, another number; nothing compares an image with itself."""
+    scene = Scene("convolution")
+    biased = TinyImages(9, artifact="all", seed=8)
+    with pytest.raises(DataError, match="same images"):
+        evaluate(scene.model, clean=scene.clean, biased=collect(scene.case, scene.model, biased), biased_class=0)
+    found = evaluate(
+        scene.model,
+        clean=scene.clean,
+        biased=collect(scene.case, scene.model, biased),
+        biased_class=0,
+        inserted=False,
+        cav=scene.cav,
+    )
+    scores = {score.metric: score for score in found}
+    with torch.no_grad():
+        answers = scene.model(biased.images).argmax(1).numpy()
+    assert scores["accuracy_biased"].value == pytest.approx(np.mean(answers == biased.labels))
+    assert scores["accuracy_clean"].value == pytest.approx(
+        np.mean(np.array(predictions(scene.model, scene.data["none"])) == scene.data["none"].labels)
+    )
+    assert (scores["accuracy_clean"].n, scores["accuracy_biased"].n, scores["tcav"].n) == (COUNT, 9, 9)
+    assert not {"flip_rate", "probability_change"} & set(scores)
+
+
+def test_sets_of_other_images_must_still_be_without_and_with_the_artifact() -> None:
+    scene = Scene("convolution")
+    with pytest.raises(DataError, match="biased images do not carry the artifact"):
+        evaluate(scene.model, clean=scene.clean, biased=scene.clean, biased_class=0, inserted=False)
+    with pytest.raises(DataError, match="different layers or models"):
+        evaluate(scene.model, clean=scene.clean, biased=_other_layer(scene), biased_class=0, inserted=False)
+
+
 def _fewer(scene: Scene) -> Activations:
     return collect(scene.case, scene.model, TinyImages(COUNT - 1, artifact="all", seed=4))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hansfree.activations import compute_features, cut_again
 from hansfree.metrics import Score
-from hansfree.selection import BalancedRule, Choice, Validation, Validator, walk_path
+from hansfree.selection import BalancedRule, Choice, Validation, Validator, has_enough, walk_path
 from hansfree.training import Heads, TrainedHead
 from tests.corrections.examples import CASES, TinyImages, collect
 
@@ -136,6 +136,42 @@ def test_only_classes_that_the_original_answers_can_be_lost() -> None:
     modest = Validator(validator.clean, validator.biased, 0, np.zeros(30, dtype=np.int64))
     assert modest(head_answering(cut, [5.0, 0.0, 0.0]))[0].lost == ()
     assert modest(head_answering(cut, [0.0, 5.0, 0.0]))[0].lost == (0,)
+
+
+def test_biased_images_that_are_others_are_judged_by_their_own_labels() -> None:
+    """A natural bias: there are fewer of them, and the clean images' labels say nothing about them."""
+    model = CASE.model()
+    clean, biased = collect(CASE, model, TinyImages(30, artifact="none")), TinyImages(12, artifact="all", seed=3)
+    cut = cut_again(model, clean)
+    features = compute_features(cut, clean), compute_features(cut, collect(CASE, model, biased))
+    found = Validator(*features, 0, np.arange(30) % 3, inserted=False)(Heads(cut, 1, "cpu"))[0]
+    with torch.no_grad():
+        answers = model(biased.images).argmax(1).numpy()
+    recalls = [np.mean(answers[biased.labels == label] == label) for label in np.unique(biased.labels)]
+    assert found.biased.value == pytest.approx(np.mean(recalls))
+    assert (found.clean.n, found.biased.n) == (30, 12)
+
+
+@pytest.mark.parametrize("inserted", [True, False])
+def test_classes_with_too_few_images_do_not_count(inserted: bool) -> None:
+    cut, validator = make_validator(30)
+    features = validator.clean, validator.biased
+    for each in features:
+        each.labels[:] = [0] * 12 + [1] * 12 + [2] * 6
+    counted = Validator(*features, 0, validator.original, inserted, least=12)
+    (constant,) = counted(head_answering(cut, [5.0, 0.0, 0.0]))
+    assert constant.clean.n == constant.biased.n == 24
+    assert constant.clean.value == constant.biased.value == 0.5
+    assert constant.lost == (1, 2), "a class that is lost counts, however rare"
+    (with_all,) = Validator(*features, 0, validator.original, inserted)(head_answering(cut, [5.0, 0.0, 0.0]))
+    assert with_all.clean.value == pytest.approx(1 / 3)
+
+
+def test_a_class_has_enough_images_from_the_least_number_on() -> None:
+    labels = np.array([7, 7, 7, 1, 1, 4])
+    assert has_enough(labels, 2).tolist() == [True] * 5 + [False]
+    assert has_enough(labels, 3).tolist() == [True] * 3 + [False] * 3
+    assert has_enough(labels, 1).all()
 
 
 # The path

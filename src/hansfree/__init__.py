@@ -16,7 +16,6 @@ _HOMES = {
     "cavs": ("CAV", "LassoCAV", "LogisticCAV", "RidgeCAV", "SVMCAV", "SignalCAV", "load_cavs", "save_cavs"),
     "corrections": ("RRR", "AClArC", "Correction", "PClArC", "RRClArC", "Vanilla"),
     "datasets": (
-        "BiasedData",
         "Example",
         "ExampleSet",
         "Flagged",
@@ -24,7 +23,6 @@ _HOMES = {
         "Masked",
         "Normalize",
         "Stamped",
-        "Study",
         "SyntheticLesions",
     ),
     "errors": ("HansfreeError",),
@@ -32,8 +30,9 @@ _HOMES = {
     "heatmaps": ("artifact_relevance", "compute_cav_heatmaps", "compute_heatmaps", "masks_from_heatmaps"),
     "metrics": ("Evidence", "Metric", "Score"),
     "models": ("build_model",),
-    "reproduce": ("Reproduction", "reproduce"),
+    "reproduce": ("Reproduction",),  # its function `reproduce` has the room's own name, and would hide it
     "splitting": ("Split", "list_layers", "split"),
+    "studies": ("BiasedData", "Study"),
     "training": ("FineTuning",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

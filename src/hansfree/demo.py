@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from hansfree.artifacts import Artifact
-from hansfree.datasets import SETS, BiasedData, ExampleSet, InMemory, Stamped, SyntheticLesions
+from hansfree.datasets import ExampleSet, InMemory, Stamped, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting
 from hansfree.files import write_json, written_atomically
@@ -23,6 +23,7 @@ from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.results import Row, write_table
 from hansfree.runs import Run, open_run
+from hansfree.studies import SETS, BiasedData
 from hansfree.training import FineTuning, Pretraining, pretrain
 
 _BIASED_CLASS = 0
@@ -104,7 +105,7 @@ class Demo:
             name=f"demo-{self.artifact}",
             data=data,
             model=self._trained(run, "model", data.train, progress),
-            clean_trained=self._trained(run, "clean-trained", stamped("train", 0.0), progress),
+            reference=lambda: self._trained(run, "clean-trained", stamped("train", 0.0), progress),
             layer=architecture.layer,
             tuning=FineTuning(optimizer=architecture.optimizer, epochs=self.correction_epochs, seed=self.seed),
         )

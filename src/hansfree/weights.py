@@ -29,16 +29,21 @@ _WRAPPERS = ("state_dict", "model")  # under which training scripts store the we
 _COUNTER = "num_batches_tracked"  # batch norm's count of batches: unused by our models, and missing in old files
 
 
+def check_weights(weights: str | Path) -> None:
+    """Refuse what is neither the word for pretrained weights nor a file; nothing is read."""
+    if str(weights) != PRETRAINED and not Path(weights).is_file():
+        raise OptionError(
+            f"There is no file of weights {str(weights)!r}.{nearest(str(weights), [PRETRAINED])} "
+            f"Allowed: {PRETRAINED!r}, or the path of a .safetensors, .pt or .pth file."
+        )
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a ``.safetensors``, ``.pt`` or ``.pth`` file; nothing in it is ever executed.
 
     They may be wrapped as ``{"state_dict": ...}`` or ``{"model": ...}``, and carry the ``module.`` of a parallel model.
     """
-    if not path.is_file():
-        raise OptionError(
-            f"There is no file of weights {str(path)!r}.{nearest(str(path), [PRETRAINED])} "
-            f"Allowed: {PRETRAINED!r}, or the path of a .safetensors, .pt or .pth file."
-        )
+    check_weights(path)
     if path.suffix == ".safetensors":
         try:
             return _without_module(load_file(path))

@@ -212,6 +212,38 @@ def test_describe_names_the_method(name: str) -> None:
     assert list(method.grid) == sorted(set(method.grid)), "of equals the first is taken, which must be the weakest"
 
 
+def test_the_papers_grids_are_those_of_its_appendix() -> None:
+    """App. A.3, written out: 22 values each; RRR's first one is printed as 5e-5."""
+    rrr = [
+        5e-5, 1e-3, 5e-3, 1e-2, 5e-2, 1e-1, 5e-1, 1e0, 5e0, 1e1, 5e1, 1e2, 5e2, 1e3, 5e3, 1e4, 5e4, 1e5, 5e5, 1e6, 5e6,
+        1e7,
+    ]  # fmt: skip
+    rr_clarc = [
+        5e1, 1e2, 5e2, 1e3, 5e3, 1e4, 5e4, 1e5, 5e5, 1e6, 5e6, 1e7, 5e7, 1e8, 5e8, 1e9, 5e9, 1e10, 5e10, 1e11, 5e11,
+        1e12,
+    ]  # fmt: skip
+    assert len(rrr) == len(rr_clarc) == 22
+    assert list(MEMBERS["rrr"].paper_grid) == rrr
+    assert list(MEMBERS["rr-clarc"].paper_grid) == rr_clarc
+
+
+@EVERY
+def test_for_the_paper_only_the_units_differ(name: str) -> None:
+    _, data, _, cav = setting()
+    own = make(name, cav, data)
+    papers = MEMBERS[name].for_paper(cav=cav, images=data, tuning=TUNING)
+    assert type(papers) is type(own)
+    assert papers.has_strength == bool(papers.paper_grid)
+    ours, theirs = vars(own), vars(papers)
+    changed = {option: value for option, value in theirs.items() if value is not ours[option] and value != ours[option]}
+    assert changed == ({"scale": "paper"} if name == "rr-clarc" else {})
+
+
+def test_only_rrr_is_told_where_the_artifact_is() -> None:
+    """What is trained with masks of the CAV must not be scored by them, so that every method has to say it."""
+    assert [name for name, member in MEMBERS.items() if member.uses_masks] == ["rrr"]
+
+
 @EVERY
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_training_on_a_gpu_gives_the_same(name: str) -> None:

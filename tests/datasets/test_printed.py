@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansfree.datasets import Study, dermoscopy
-from hansfree.datasets.printed import KINDS, PrintedSkin, PrintedSkinStudy, print_text
+from hansfree.datasets import dermoscopy
+from hansfree.datasets.printed import KINDS, PrintedSkin, print_text
 from hansfree.errors import DataError, OptionError
+from hansfree.studies import Study
+from hansfree.studies.synthetic_text import PrintedSkinStudy
 
 CLASSES = len(PrintedSkin.class_names)
 BARE = PrintedSkin.class_names.index("bare")

@@ -134,6 +134,15 @@ def test_fingerprint_tells_every_option():
     assert len(prints) == 9
 
 
+def test_without_the_artifact_it_does_not_matter_which_one_is_not_there():
+    clean = Stamped(SOURCE, LSB(), share=0)
+    assert clean.fingerprint == Stamped(SOURCE, Timestamp(), share=0, only_class=1, seed=3).fingerprint
+    assert clean.fingerprint != Stamped(SOURCE, LSB(), share=0, transform=Normalize(mean=(0.5,) * 3)).fingerprint
+    assert clean.fingerprint != Stamped(SyntheticLesions(80, size=33), LSB(), share=0).fingerprint
+    assert clean.fingerprint != Stamped(SOURCE, LSB(), share=0, only_class=0, flip_share=0.1).fingerprint
+    assert clean.fingerprint != Stamped(SOURCE, LSB(), share=1).fingerprint
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

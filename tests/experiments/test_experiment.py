@@ -13,12 +13,13 @@ import torch
 from hansfree.artifacts import Plaster
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, RRClArC
-from hansfree.datasets import BiasedData, InMemory, Stamped, SyntheticLesions
+from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import DataError, OptionError
 from hansfree.experiments import Experiment, Setting, Variant
 from hansfree.models import build_model
 from hansfree.results import Row
 from hansfree.runs import open_run
+from hansfree.studies import BiasedData
 from hansfree.training import FineTuning, Pretraining, pretrain
 from tests.experiments.examples import rows_like, value_of, values_of
 

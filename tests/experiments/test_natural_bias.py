@@ -111,7 +111,7 @@ def test_the_model_is_not_changed(rows: list[Row], subject: Subject, before: dic
 
 
 def test_there_is_no_clean_reference_where_it_cannot_be_known(rows: list[Row], subject: Subject) -> None:
-    assert subject.experiment.setting.clean_trained is None
+    assert subject.experiment.setting.reference() is None
     assert not rows_like(rows, method="clean-trained")
 
 

@@ -6,19 +6,22 @@ import math
 
 import pytest
 
-from hansfree.datasets.study import Published
 from hansfree.report.numbers import MISSING
 from hansfree.reproduce.keys import Facts
 from hansfree.reproduce.tables import (
     COMPARISON_COLUMNS,
     comparison_lines,
+    write_alignments,
     write_changes,
     write_details,
+    write_groups,
     write_strengths,
     write_table1,
     write_times,
+    write_variants,
 )
-from tests.reproduce.examples import BRIGHT, RESNET, VGG, path, row, scored
+from hansfree.studies.study import Published
+from tests.reproduce.examples import BRIGHT, RESNET, VGG, cav_row, path, row, scored
 
 PUBLISHED = Published.read(
     """vgg16 vanilla 78.8 1.2 49.8 1.4 85.8 0.1 5.58 0.01 - -
@@ -127,7 +130,8 @@ def test_table1_has_one_line_per_method_also_where_it_collapsed_in_one_bias() ->
 
 
 def test_nothing_given_is_an_empty_table() -> None:
-    for write in (write_table1, write_details, write_strengths, write_times, write_changes):
+    writers = (write_table1, write_details, write_strengths, write_times, write_changes)
+    for write in (*writers, write_alignments, write_groups, write_variants):
         assert "nan" not in write({}).lower()
         assert "not run" not in write({})
     assert comparison_lines({}) == []
@@ -175,6 +179,63 @@ def test_changes_name_the_classes_that_were_corrected() -> None:
 def test_changes_that_differ_in_something_else_are_told_apart() -> None:
     rows = [row("rr-clarc", "accuracy_change", 0.1, group="all", cav=cav) for cav in ("signal", "svm")]
     assert list(cells(write_changes({VGG: rows}), "method"))[1:] == ["RR-ClArC · signal", "RR-ClArC · svm"]
+
+
+def test_alignments_mark_the_best_and_leave_out_what_is_not_known() -> None:
+    rows = [
+        cav_row("signal", "alignment_sample", 0.5),
+        cav_row("signal", "alignment_mean", 0.9),
+        cav_row("signal", "cav_auc", 0.8),
+        cav_row("svm", "alignment_sample", 0.25),
+        cav_row("svm", "cav_auc", 0.95),
+    ]
+    lines = cells(write_alignments({VGG: rows}), "CAV")
+    assert lines == {
+        "CAV": ["s", "s̄", "AUC"],
+        "signal": ["**0.500 ± 0.010**", "**0.900 ± 0.010**", "0.800 ± 0.010"],
+        "svm": ["0.250 ± 0.010", MISSING, "**0.950 ± 0.010**"],
+    }
+    intrinsic = cells(write_alignments({VGG: [cav_row("signal", "cav_auc", 0.8)]}), "CAV")
+    assert intrinsic["signal"] == [MISSING, MISSING, "**0.800 ± 0.010**"]
+
+
+def test_the_best_alignment_is_that_of_its_own_subject() -> None:
+    text = write_alignments(
+        {
+            VGG: [cav_row("signal", "cav_auc", 0.6)],
+            RESNET: [cav_row("signal", "cav_auc", 0.9), cav_row("svm", "cav_auc", 0.7)],
+        }
+    )
+    assert text.count("**") == 2 * 2
+
+
+def test_groups_have_a_line_each_and_a_column_per_method() -> None:
+    rows = [
+        row("original", "accuracy_clean", 0.5, group="a with ruler", n=40),
+        row("rr-clarc", "accuracy_clean", 0.75, group="a with ruler", n=40),
+        row("original", "accuracy_clean", 0.9, group="a without ruler", n=60),
+        row("original", "accuracy_clean", 0.1),  # of all images: no group
+    ]
+    assert cells(write_groups({VGG: rows}), "group") == {
+        "group": ["images", "Original", "RR-ClArC"],
+        "a with ruler": ["40", "50.0 ± 1.0", "75.0 ± 1.0"],
+        "a without ruler": ["60", "90.0 ± 1.0", MISSING],
+    }
+
+
+def test_variants_are_told_apart_and_stand_at_their_chosen_strength() -> None:
+    rows = [
+        *scored("vanilla", accuracy_clean=0.9, flip_rate=0.4),
+        *path("rr-clarc", {0.5: (0.9, 0.5), 20.0: (0.88, 0.8)}, chosen=20.0),
+        *path("rr-clarc", {1.0: (0.7, 0.6)}, chosen=1.0, cav="svm"),
+        *path("rr-clarc", {3.0: (0.1, 0.1)}, chosen=-1.0, cav="lasso"),  # no strength was fit to be taken
+    ]
+    lines = cells(write_variants({VGG: rows}), "variant")
+    assert next(iter(lines.values()))[:3] == ["strength", "Accuracy, clean", "Accuracy, biased"]
+    assert list(lines)[1:] == ["Vanilla", "RR-ClArC · signal", "RR-ClArC · svm"]
+    assert lines["RR-ClArC · signal"][:3] == ["20", "88.0 ± 1.0", "80.0 ± 1.0"]
+    assert lines["RR-ClArC · svm"][:3] == ["1", "70.0 ± 1.0", "60.0 ± 1.0"]
+    assert lines["Vanilla"][:3] == ["", "90.0 ± 1.0", MISSING]
 
 
 def test_comparison_lines_hold_ours_and_the_papers() -> None:

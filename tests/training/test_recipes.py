@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hansfree.datasets.study import BiasedData, Recipe, Study
 from hansfree.errors import OptionError
+from hansfree.studies.study import BiasedData, Recipe, Study
 from hansfree.training import FineTuning, Pretraining, recipe_for, tuning_for
 
 

@@ -10,7 +10,19 @@ from typing import Annotated, Any
 import typer
 
 from hansfree.cli.app import app
-from hansfree.cli.studies import BiasedClass, Data, Device, Root, Seed, Share, SkipBad, TrainedPart, Workers, open_study
+from hansfree.cli.studies import (
+    BiasedClass,
+    Data,
+    Device,
+    Root,
+    Seed,
+    Share,
+    SkipBad,
+    TrainedPart,
+    Workers,
+    find_study,
+    open_study,
+)
 from hansfree.cli.terminal import console, progress_bars
 
 _ALL = "all"
@@ -19,7 +31,7 @@ _ALL = "all"
 @app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which experiment; without it, all are listed.")] = None,
-    data: Data = "synthetic",
+    data: Data = None,
     root: Root = None,
     artifact: Annotated[list[str] | None, typer.Option(help="Once per artifact, or all. [default: the first]")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Once per model, or all. [default: vgg16]")] = None,
@@ -49,7 +61,6 @@ def reproduce(
     work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""
-    from hansfree.datasets import Study
     from hansfree.experiments.plans import Plan
     from hansfree.models import PAPER_MODELS
     from hansfree.reproduce import Reproduction
@@ -62,7 +73,7 @@ def reproduce(
     models = list(PAPER_MODELS) if model == [_ALL] else model or ["vgg16"]
     artifacts: list[str | None] = [*artifact] if artifact else [None]
     if artifact == [_ALL]:
-        artifacts = [*Study.named(data).artifacts]
+        artifacts = [*find_study(data).artifacts]
     plans = [
         Plan(
             model=each,
@@ -135,18 +146,21 @@ def _strengths(given: list[str]) -> dict[str, tuple[float, ...]]:
 
 def _left_out(given: list[str], model: str) -> tuple[str, ...]:
     from hansfree.corrections import Correction
+    from hansfree.models import architecture_named
 
     pairs = [word.rpartition(":") for word in given]
-    for _, _, method in pairs:
+    for of, _, method in pairs:
         Correction.named(method)
+        if of:
+            architecture_named(of)
     return tuple(method for of, _, method in pairs if of in ("", model))
 
 
 def _list_experiments() -> None:
     from rich.table import Table
 
-    from hansfree.datasets import Study
     from hansfree.reproduce import Reproduction
+    from hansfree.studies import Study
 
     for head, members in (("experiment", Reproduction.members()), ("--data", Study.members())):
         table = Table(box=None, pad_edge=False)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from hansfree.datasets import Study
     from hansfree.progress import Progress
+    from hansfree.studies import Study
 
-Data = Annotated[str, typer.Option(help="Which dataset; `hansfree reproduce` lists them.")]
+Data = Annotated[
+    str | None, typer.Option(help="Which dataset; `hansfree reproduce` lists them. [default: the embedded suite]")
+]
 Root = Annotated[Path | None, typer.Option(help="Folder of the dataset's files, in their official layout.")]
 TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: whole or head.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of data, training and correction.")]
@@ -22,8 +24,15 @@ BiasedClass = Annotated[str | None, typer.Option(help="Class that the artifact i
 Share = Annotated[float | None, typer.Option(help="Part of that class that gets the artifact, for your own images.")]
 
 
+def find_study(data: str | None) -> type[Study]:
+    """Return the dataset of that name, or the default."""
+    from hansfree.studies import Study
+
+    return Study.default() if data is None else Study.named(data)
+
+
 def open_study(
-    data: str,
+    data: str | None,
     root: Path | None,
     *,
     artifact: str | None,
@@ -35,10 +44,9 @@ def open_study(
     progress: Progress,
 ) -> Study:
     """Return the dataset with all of its files checked."""
-    from hansfree.datasets import Study
     from hansfree.errors import OptionError
 
-    member = Study.named(data)
+    member = find_study(data)
     further = {"biased_class": biased_class, "share": share}
     given = {option: value for option, value in further.items() if value is not None}
     if unknown := [option for option in given if option not in member.options]:

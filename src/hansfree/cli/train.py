@@ -14,7 +14,7 @@ from hansfree.cli.terminal import console, progress_bars
 
 @app.command()
 def train(
-    data: Data = "synthetic",
+    data: Data = None,
     root: Root = None,
     artifact: Annotated[str | None, typer.Option(help="[default: the dataset's own]")] = None,
     model: Annotated[str, typer.Option(help="demo, resnet18, vgg16 or efficientnet_b0.")] = "resnet18",
@@ -30,7 +30,9 @@ def train(
     skip_bad: SkipBad = False,
     biased_class: BiasedClass = None,
     share: Share = None,
-    work: Annotated[Path, typer.Option(help="Folder for models and caches; the same command resumes.")] = Path("work"),
+    work: Annotated[
+        Path, typer.Option(help="Folder for models and caches, where `reproduce` looks for them too.")
+    ] = Path("results/work"),
 ) -> None:
     """Train a model on the poisoned images of a dataset, by the paper's recipe; stops and resumes."""
     from hansfree.experiments.base_models import BaseModels

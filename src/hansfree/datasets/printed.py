@@ -7,11 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from hansfree.artifacts import Artifact
 from hansfree.datasets import dermoscopy
-from hansfree.datasets.inserted import insert_bias
 from hansfree.datasets.lesions import SyntheticLesions, balanced_labels
-from hansfree.datasets.study import BiasedData, Recipe, Study
 from hansfree.errors import DataError, OptionError
 
 VERSION = 1  # of the printing: raise it when the pixels of any picture change, for caches are keyed by it
@@ -127,31 +124,3 @@ def print_text(image: np.ndarray, text: str, rng: np.random.Generator) -> tuple[
 
 def _letters(rng: np.random.Generator, count: int) -> str:
     return "".join(map(chr, rng.integers(ord("A"), ord("Z") + 1, count)))
-
-
-class PrintedSkinStudy(Study, name="synthetic-text"):
-    """The timestamp leaks into a class of lesions, while four other classes need printed characters.
-
-    It stands for the paper's ImageNet, where "digital clock" or "web site" suffer when a timestamp is unlearned for all
-    classes instead of for the one that it leaked into (Q3).
-    """
-
-    title = "Synthetic skin with printed text"
-    artifacts = ("timestamp",)
-    default_size = 64
-    needs_root = False
-    recipe = Recipe(
-        epochs={"demo": 10, "vgg16": 8, "resnet18": 10, "efficientnet_b0": 16},
-        fresh_rates={"demo": 2e-3, "vgg16": 1e-4, "resnet18": 1e-3, "efficientnet_b0": 2e-3},
-    )
-
-    share, biased_class = 0.5, 0
-    n_train, n_val, n_test = 2430, 603, 1206  # multiples of the nine classes
-
-    def data(self, model: str) -> BiasedData:
-        """Return the sets; the model makes no difference."""
-        counts = np.array((self.n_train, self.n_val, self.n_test))
-        starts = np.cumsum(counts) - counts
-        parts = [PrintedSkin(int(n), size=self.size, seed=self.seed, start=int(at)) for n, at in zip(counts, starts)]
-        artifact = Artifact.named(self.artifact)()
-        return insert_bias(parts, artifact, biased_class=self.biased_class, share=self.share, seed=self.seed)

@@ -10,12 +10,13 @@ from torch import nn
 
 from hansfree.activations import collect_activations
 from hansfree.corrections import Vanilla
-from hansfree.datasets import ExampleSet, Study
+from hansfree.datasets import ExampleSet
 from hansfree.experiments.plans import Plan
 from hansfree.files import written_atomically
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
+from hansfree.studies import Study
 from hansfree.training import FineTuning, Pretraining, pretrain, recipe_for
 
 
@@ -38,10 +39,14 @@ class BaseModels:
         key = fingerprint(data.pictures, fingerprint_model(model), repr(recipe))
         path = self.work / "models" / f"{self.study.name}-{plan.model}-{key}.safetensors"
         if not path.exists():
-            train = self._train_head if plan.trained == "head" else self._train_whole
-            model = train(model, data, path.with_suffix(".checkpoint"), label)
+            checkpoint = path.with_suffix(".checkpoint")
+            if plan.trained == "head":
+                model = self._train_head(model, data)
+            else:
+                self._train_whole(model, data, checkpoint, label)
             with written_atomically(path) as temporary:
                 save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, temporary)
+            checkpoint.unlink(missing_ok=True)
         model.load_state_dict(load_file(path))
         return model.eval(), path
 
@@ -67,7 +72,7 @@ class BaseModels:
         epochs = 30 if plan.epochs is None else plan.epochs
         return FineTuning(optimizer="adam", learning_rate=3e-4, epochs=epochs, seed=plan.seed, device=plan.device)
 
-    def _train_whole(self, model: nn.Module, data: ExampleSet, checkpoint: Path, label: str) -> nn.Module:
+    def _train_whole(self, model: nn.Module, data: ExampleSet, checkpoint: Path, label: str) -> None:
         recipe = self._whole_recipe()
         pretrain(
             model,
@@ -78,9 +83,8 @@ class BaseModels:
             label=f"train {label}",
             checkpoint=checkpoint,
         )
-        return model
 
-    def _train_head(self, model: nn.Module, data: ExampleSet, checkpoint: Path, label: str) -> nn.Module:
+    def _train_head(self, model: nn.Module, data: ExampleSet) -> nn.Module:
         layer = architecture_named(self.plan.model).layer
         activations = collect_activations(
             model, layer, data, folder=self.work / "activations", device=self.plan.device, progress=self.progress

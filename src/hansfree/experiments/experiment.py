@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
-from hansfree.corrections import Correction, RRClArC
+from hansfree.corrections import CAVCorrection, Correction, RRClArC
 from hansfree.errors import DataError
 from hansfree.evaluation import judge_head
 from hansfree.experiments.material import Material
@@ -134,7 +134,7 @@ class Experiment:
         evidence = material.judge(material.cut.head_parameters(), None, explained=setting.model)
         self._keep("original", evidence, setting.model)
         rows = rows_of(compute_scores(evidence), method="original", **about)
-        if (model := setting.clean_trained) is not None:
+        if (model := setting.reference()) is not None:
             reference = Evidence(
                 labels=setting.data.test_clean.labels,
                 biased_class=setting.data.biased_class,
@@ -167,8 +167,9 @@ class Experiment:
             model = method.install(setting.model, cut, train, path.best.state)
             with written_atomically(self.run.path / "corrected" / f"{variant.name}.safetensors") as temporary:
                 save_file({key: value.contiguous() for key, value in model.state_dict().items()}, temporary)
-            # masks that the method was trained with prove nothing about it
-            scored = model if setting.data.has_masks or not method.uses_masks else None
+            # masks that the CAV localised prove nothing about a method that was trained with either of them
+            is_told = method.uses_masks or isinstance(method, CAVCorrection)
+            scored = model if setting.data.has_masks or not is_told else None
             evidence = material.judge(path.best.state, edit, explained=scored)
             self._keep(variant.name, evidence, model)
             chosen = compute_scores(evidence)
@@ -191,8 +192,8 @@ class Experiment:
 
     def _method(self, variant: Variant, seed: int) -> Correction:
         cav = self.material.cavs[variant.cav or self.setting.cav]
-        tuning = replace(self.setting.tuning, seed=seed)
-        return variant.correction(cav=cav, images=self.material.masked_train, tuning=tuning)
+        images = self.material.masked_train if variant.uses_masks else self.setting.data.train
+        return variant.make(cav=cav, images=images, tuning=replace(self.setting.tuning, seed=seed))
 
     def _strengths(self, variant: Variant, method: Correction) -> list[float]:
         if not method.has_strength:

@@ -12,14 +12,16 @@ from torch.utils.data import DataLoader
 from hansfree.activations import Activations, collect_activations, compute_features, cut_again
 from hansfree.cavs import CAV, load_cavs
 from hansfree.corrections import Projection
-from hansfree.datasets import SETS, ExampleSet, Masked
+from hansfree.datasets import ExampleSet, Masked
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features
 from hansfree.experiments.setting import Setting
+from hansfree.files import written_atomically
 from hansfree.heatmaps import artifact_relevance, compute_cav_heatmaps, compute_heatmaps, masks_from_heatmaps
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
 from hansfree.selection import Validation, Validator
 from hansfree.splitting import Split
+from hansfree.studies import SETS
 from hansfree.training import Heads
 
 _EXPLAINED = 96  # images whose heatmaps are scored
@@ -70,10 +72,14 @@ class Material:
     @cached_property
     def masked_train(self) -> ExampleSet:
         """The training images with masks of the artifact: the true ones, or those that the CAV localises."""
-        train = self.data.train
-        return (
-            train if self.data.has_masks else Masked(train, self._localised(train, np.flatnonzero(train.has_artifact)))
-        )
+        train, kept = self.data.train, self.folder / "stages" / "masks.npy"
+        if self.data.has_masks:
+            return train
+        if not kept.exists():
+            masks = self._localised(train, np.flatnonzero(train.has_artifact))
+            with written_atomically(kept) as temporary:
+                np.save(temporary, masks)
+        return Masked(train, np.load(kept))
 
     def pairs(self, edit: nn.Module | None = None) -> Pairs:
         """Return the test images at the head's input."""
@@ -108,13 +114,16 @@ class Material:
 
     @cached_property
     def shown_rows(self) -> np.ndarray:
-        """Biased test images to show: those that the artifact pulls into the biased class come first."""
+        """Biased test images to show: those that the artifact makes wrong come first.
+
+        Inserted, it pulls them into the biased class; in the scene it may push either way, and wrong is all we know.
+        """
         evidence = judge_head(self.cut, self.cut.head_parameters(), self.pairs())
         biased, labels = predict_classes(evidence.logits_biased), evidence.labels_of("biased")
-        pulled = (biased != labels) & (biased == self.data.biased_class)
+        misled = biased != labels
         if evidence.is_paired:
-            pulled &= predict_classes(evidence.logits_clean) == labels
-        return np.argsort(~pulled, kind="stable")[:_SHOWN]
+            misled &= (predict_classes(evidence.logits_clean) == labels) & (biased == self.data.biased_class)
+        return np.argsort(~misled, kind="stable")[:_SHOWN]
 
     def shown_heatmaps(self, model: nn.Module) -> np.ndarray:
         """Return a model's relevance for the biased class on the shown images."""

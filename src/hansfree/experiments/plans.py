@@ -11,6 +11,7 @@ from hansfree.corrections import Correction
 from hansfree.errors import OptionError, check_choice
 from hansfree.models import architecture_named
 from hansfree.splitting import Train
+from hansfree.weights import check_weights
 
 Trained = Literal["whole", "head"]
 Grid = Literal["own", "paper"]
@@ -55,6 +56,8 @@ class Plan:
         check_choice("grid", self.grid, Grid)
         if self.trained == "head" and self.weights is None:
             raise OptionError("Only the head can be trained where the layers before it are: give weights.")
+        if self.weights is not None:
+            check_weights(self.weights)
         for method in self.left_out:
             Correction.named(method)
         for method, values in self.strengths.items():

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import nn
 
-from hansfree.cavs import CAV
 from hansfree.corrections import Correction
-from hansfree.datasets import BiasedData, ExampleSet
 from hansfree.errors import DataError, OptionError
 from hansfree.experiments.plans import Grid
 from hansfree.metrics import MIN_GROUP
 from hansfree.selection import BalancedRule
 from hansfree.splitting import Train
+from hansfree.studies import BiasedData
 from hansfree.training import FineTuning
 
 
@@ -29,7 +28,7 @@ class Setting:
     layer: str
     tuning: FineTuning
     cav: str = "signal"
-    clean_trained: nn.Module | None = None
+    reference: Callable[[], nn.Module | None] = lambda: None  # makes the model that never saw the artifact, when asked
     grid: Grid = "own"  # each method's own strengths, or the paper's in the paper's units
     strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)  # per method, instead of the grid
     rule: BalancedRule = field(default_factory=BalancedRule)
@@ -41,14 +40,7 @@ class Setting:
         """Refuse data of which no strength could be chosen."""
         if self.repeats < 1:
             raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
-        for images, needed in ((self.data.val_clean, 2), (self.data.val_biased, 1)):
-            classes, counts = np.unique(images.labels, return_counts=True)
-            if np.sum(counts >= MIN_GROUP) < needed:
-                least, label = (counts.min(), classes[counts.argmin()]) if len(counts) else (0, "any")
-                raise DataError(
-                    f"There are only {least} validation images of class {label}; with fewer than {MIN_GROUP} its "
-                    f"accuracy cannot be known, and without {needed} larger classes no strength can be chosen."
-                )
+        check_selectable(self.data)
 
     @property
     def uncounted(self) -> tuple[int, ...]:
@@ -65,15 +57,24 @@ class Variant:
     make: Callable[..., Correction]  # (cav=, images=, tuning=) -> the correction
     cav: str | None = None  # another direction than the setting's
     strengths: Sequence[float] | None = None  # None: the setting's, or else the method's own grid
+    uses_masks: bool = False
 
     @classmethod
     def plain(cls, name: str, *, grid: Grid = "own") -> Variant:
         """Return a registered correction as it is, or as the paper measures it."""
         member = Correction.named(name)
         if grid == "paper":
-            return cls(name=name, make=member.for_paper, strengths=member.paper_grid)
-        return cls(name=name, make=member.for_run)
+            return cls(name=name, make=member.for_paper, strengths=member.paper_grid, uses_masks=member.uses_masks)
+        return cls(name=name, make=member.for_run, uses_masks=member.uses_masks)
 
-    def correction(self, *, cav: CAV, images: ExampleSet, tuning: FineTuning) -> Correction:
-        """Make the correction from what a run has."""
-        return self.make(cav=cav, images=images, tuning=tuning)
+
+def check_selectable(data: BiasedData) -> None:
+    """Refuse data of whose validation images no strength could be chosen."""
+    for images, needed in ((data.val_clean, 2), (data.val_biased, 1)):
+        classes, counts = np.unique(images.labels, return_counts=True)
+        if np.sum(counts >= MIN_GROUP) < needed:
+            least, label = (counts.min(), classes[counts.argmin()]) if len(counts) else (0, "at all")
+            raise DataError(
+                f"There are only {least} validation images of class {label}; with fewer than {MIN_GROUP} its "
+                f"accuracy cannot be known, and without {needed} larger classes no strength can be chosen."
+            )

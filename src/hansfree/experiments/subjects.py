@@ -12,19 +12,21 @@ from typing import Any
 
 from torch import nn
 
-from hansfree.datasets import SETS, BiasedData, ExampleSet, InMemory, Study
+from hansfree.datasets import ExampleSet, InMemory
 from hansfree.errors import RunError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.plans import Plan
-from hansfree.experiments.setting import Setting
+from hansfree.experiments.setting import Setting, check_selectable
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import architecture_named
 from hansfree.progress import Progress, silent
 from hansfree.runs import Run, open_run
+from hansfree.studies import SETS, BiasedData, Study
 from hansfree.training import tuning_for
+from hansfree.weights import PRETRAINED
 
-_MEMORY = 2 * 2**30  # bytes of pixels up to which a set is kept in memory
+_MEMORY = 4 * 2**30  # bytes of pixels and masks that are kept in memory, of all sets together
 # What a plan may change in a run that was begun: each method is a stage of its own, and strengths are listed apart.
 _CHANGE_NOTHING = ("left_out", "workers", "strengths")
 
@@ -44,13 +46,14 @@ class Subject:
     def experiment(self) -> Experiment:
         """The experiment on the biased model, which is trained first unless the work folder has it."""
         study, plan, data = self.study, self.plan, self.data
+        check_selectable(data)  # before the training, which may take hours
         model, _ = self._models.trained(data.train, "biased model")
         self._check_run(model)
         setting = Setting(
             name=subject_name(study, plan),
             data=data,
             model=model,
-            clean_trained=self._reference(),
+            reference=self._reference,
             layer=architecture_named(plan.model).layer,
             tuning=tuning_for(study, plan.model, epochs=plan.correction_epochs, seed=plan.seed, device=plan.device),
             grid=plan.grid,
@@ -78,7 +81,7 @@ class Subject:
 
     def _reference(self) -> nn.Module | None:
         """Return the model that never saw the artifact, where it can be known."""
-        if self.study.starts_clean and self.plan.weights is not None:
+        if self.study.starts_clean and self.plan.weights == PRETRAINED:
             return self._models.untrained(self.data.train)
         if self.data.clean_train is None:
             return None
@@ -97,7 +100,7 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
     Args:
         work: Folder for models, caches and runs; what lies there already is used again.
     """
-    config = {
+    config: dict[str, Any] = {
         "hansfree": version("hansfree"),
         "data": study.name,
         "artifact": study.artifact,
@@ -106,17 +109,21 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
         "strengths": {method: list(values) for method, values in plan.strengths.items()},
         **{key.name: getattr(plan, key.name) for key in fields(plan) if key.name not in _CHANGE_NOTHING},
     }
-    with open_run(work / "runs" / subject_name(study, plan), config) as run:
+    folder = f"{subject_name(study, plan)}-{fingerprint(repr(config))[:8]}"  # another plan has another folder
+    with open_run(work / "runs" / folder, config) as run:
         yield Subject(study, plan, run, work, progress=progress)
 
 
 def keep_in_memory(data: BiasedData) -> BiasedData:
-    """Keep sets that are small enough in memory: pictures are drawn or read once, not in every epoch."""
+    """Keep sets in memory as long as they fit: pictures are drawn or read once, not in every epoch."""
     kept: dict[str, Any] = {}
+    left = _MEMORY
     for name in (*SETS, "clean_train"):
         images: ExampleSet | None = getattr(data, name)
         if images is not None and len(images):
-            image, _ = images.pixels(0)
-            if len(images) * image.size <= _MEMORY:
+            image, mask = images.pixels(0)
+            needed = len(images) * (image.nbytes + mask.nbytes)
+            if needed <= left:
                 kept[name] = InMemory(images)
+                left -= needed
     return replace(data, **kept)

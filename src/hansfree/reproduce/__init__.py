@@ -1,6 +1,8 @@
 """The paper's experiments, on its datasets or on the embedded suite; each is one class in one file."""
 
-from hansfree.reproduce import ablations, alignment, class_specific, corrections, natural, overview, runtime
+# ruff: noqa: I001 (imported in the paper's order, which is the order of lists)
+
+from hansfree.reproduce import overview, alignment, corrections, class_specific, natural, ablations, runtime
 from hansfree.reproduce.base import Finding, Presentation, Reproduction
 from hansfree.reproduce.running import reproduce
 

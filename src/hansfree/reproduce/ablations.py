@@ -25,7 +25,6 @@ from hansfree.reproduce.tables import write_variants
 from hansfree.results import Row
 
 _TARGETS = ("random", "all", "logprob")  # beside "expected", which goes with squares only
-_TARGET_STRENGTHS = (1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
 _MAPPED = 5  # strengths along the curve whose heatmaps are shown
 
 
@@ -95,7 +94,7 @@ class Target(Reproduction, name="ablation-target"):
         pairs = [("expected", "squared"), *((target, norm) for target in _TARGETS for norm in get_args(Norm))]
         rows: list[Row] = []
         for target, norm in pairs:
-            rows += experiment.variant_rows(_aimed(target, norm))
+            rows += experiment.variant_rows(_aimed(experiment, target, norm))
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -112,11 +111,16 @@ def _along(experiment: Experiment, cav: str) -> Variant:
     return Variant(name=f"{RRClArC.name} cav-{cav}", make=plain.make, cav=cav, strengths=strengths)
 
 
-def _aimed(target: Any, norm: Any) -> Variant:
-    def make(*, cav: Any, images: Any, tuning: Any) -> Correction:
-        return RRClArC(cav, target=target, norm=norm, tuning=tuning)
+def _aimed(experiment: Experiment, target: Any, norm: Any) -> Variant:
+    """Return RR-ClArC with another target and norm, along every fourth strength of the experiment's grid."""
+    is_the_papers = experiment.setting.grid == "paper"
 
-    return Variant(name=f"{RRClArC.name} {target}-{norm}", make=make, strengths=_TARGET_STRENGTHS)
+    def make(*, cav: Any, images: Any, tuning: Any) -> Correction:
+        return RRClArC(cav, target=target, norm=norm, scale="paper" if is_the_papers else "artifact", tuning=tuning)
+
+    grid = RRClArC.paper_grid if is_the_papers else RRClArC.grid
+    strengths = experiment.setting.strengths.get(RRClArC.name, grid[::4])
+    return Variant(name=f"{RRClArC.name} {target}-{norm}", make=make, strengths=strengths)
 
 
 def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np.ndarray]:
@@ -127,9 +131,8 @@ def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np
         some = [strengths[i] for i in np.unique(np.linspace(0, len(strengths) - 1, _MAPPED).round().astype(int))]
         material, setting = experiment.material, experiment.setting
         train, row = material.activations["train"], material.shown_rows[:1]
-        method = experiment.plain(RRClArC.name).correction(
-            cav=material.cav, images=material.data.train, tuning=setting.tuning
-        )
+        plain = experiment.plain(RRClArC.name)
+        method = plain.make(cav=material.cav, images=material.data.train, tuning=setting.tuning)
         maps = {}
         for head in method.train(material.cut, train, some, progress=experiment.progress):
             model = method.install(setting.model, material.cut, train, head.state)

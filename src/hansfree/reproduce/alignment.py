@@ -28,9 +28,10 @@ class Alignment(Reproduction, name="q1"):
         rows = experiment.cav_rows()
         material, data = experiment.material, subject.data
         arrays: dict[str, np.ndarray] = {}
+        extremes = None
         if data.is_inserted:
             change = material.activations["test_biased"].pooled - material.activations["test_clean"].pooled
-            arrays["alignment"] = _cosines(material.cav, change)
+            extremes = draw_extremes(_cosines(material.cav, change), lambda row: data.test_biased.pixels(row)[0])
         shown = material.shown_rows[:_SHOWN]
         images, masks = zip(*(data.test_biased.pixels(int(row)) for row in shown))
         arrays |= {"images": np.stack(images), "masks": np.stack(masks)}
@@ -38,13 +39,9 @@ class Alignment(Reproduction, name="q1"):
         for name in _LOCALISED:
             maps = compute_cav_heatmaps(experiment.setting.model, experiment.setting.layer, material.cavs[name], inputs)
             arrays[f"relevance/{name}"] = maps.numpy()
-        test = data.test_biased  # alone: a finding outlives its subject, whose other sets would stay in memory with it
+        # the drawing, not the images: a finding outlives its subject, whose sets would stay in memory with it
         return Finding(
-            key=key_of(subject),
-            facts=facts_of(subject),
-            rows=rows,
-            arrays=arrays,
-            notes={"image": lambda row: test.pixels(row)[0]},
+            key=key_of(subject), facts=facts_of(subject), rows=rows, arrays=arrays, notes={"extremes": extremes}
         )
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -52,11 +49,8 @@ class Alignment(Reproduction, name="q1"):
         subjects = rows_by_subject(findings)
         drawings = [draw_alignments(subjects), draw_localisation({f.key: heatmaps_of(f) for f in findings})]
         for finding in findings:
-            if "alignment" in finding.arrays:
-                drawing = draw_extremes(finding.arrays["alignment"], finding.notes["image"])
-                drawings.append(
-                    drawing and drawing.renamed(f"{drawing.name}-{finding.key.artifact}-{finding.key.model}")
-                )
+            if drawing := finding.notes["extremes"]:
+                drawings.append(drawing.renamed(f"{drawing.name}-{finding.key.artifact}-{finding.key.model}"))
         return Presentation(text=write_alignments(subjects), drawings=drawings)
 
 

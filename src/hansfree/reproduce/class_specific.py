@@ -10,17 +10,25 @@ import numpy as np
 
 from hansfree.corrections import RRR, Correction, RRClArC, Vanilla
 from hansfree.corrections.rr_clarc import Scale
-from hansfree.datasets import BiasedData
 from hansfree.errors import DataError
 from hansfree.experiments import Experiment, Variant
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import paired_difference
 from hansfree.models import predict_logits
-from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of, rows_by_subject
+from hansfree.reproduce.base import (
+    Finding,
+    Presentation,
+    Reproduction,
+    facts_by_subject,
+    facts_of,
+    key_of,
+    rows_by_subject,
+)
 from hansfree.reproduce.claims import check_claims, write_claims
 from hansfree.reproduce.figures import draw_changes
 from hansfree.reproduce.tables import CHANGE, write_changes
 from hansfree.results import Row
+from hansfree.studies import BiasedData
 
 _MOST_SELECTED = 20
 _SELECTED_SHARE = 1 / 3  # of all classes at most, where there are few
@@ -62,7 +70,7 @@ class ClassSpecific(Reproduction, name="q3"):
             [
                 write_changes(subjects),
                 "## The paper's claims",
-                write_claims(check_claims(subjects)),
+                write_claims(check_claims(subjects, facts=facts_by_subject(findings))),
                 "## Selected classes",
                 "Those whose logit rises most in the unpoisoned model when the artifact is put in:",
                 "\n".join(lines),
@@ -76,7 +84,7 @@ def rank_classes(experiment: Experiment, data: BiasedData) -> list[int]:
 
     The biased class is not among them: it is the one to be corrected.
     """
-    reference = experiment.setting.clean_trained
+    reference = experiment.setting.reference()
     if reference is None or not data.is_inserted:
         raise DataError(
             f"{experiment.setting.name} has no unpoisoned model, or no images without and with the artifact: the "
@@ -118,6 +126,7 @@ def _for_one_class(experiment: Experiment, biased_class: int, *, without: Sequen
             name=f"{name} class-{biased_class}",
             make=make,
             strengths=setting.strengths.get(name) or experiment.plain(name).strengths,
+            uses_masks=experiment.plain(name).uses_masks,
         )
         for name, make in makers.items()
         if name not in without

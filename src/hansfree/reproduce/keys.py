@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hansfree.artifacts import Artifact
-from hansfree.datasets.study import Published
 from hansfree.results import Row
+from hansfree.studies.study import Published
 
 Pairs = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 

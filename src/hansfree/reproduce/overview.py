@@ -21,7 +21,7 @@ class Overview(Reproduction, name="overview"):
 
     def examine(self, subject: Subject) -> Finding:
         """Take the first test images of each kind; no model is needed."""
-        data = subject.data
+        data = subject.study.data(subject.plan.model)  # as it is: nothing more than these images is read
         clean, biased = (
             np.stack([images.pixels(row)[0] for row in range(min(_SHOWN, len(images)))])
             for images in (data.test_clean, data.test_biased)

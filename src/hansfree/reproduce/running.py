@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from hansfree.datasets import Study
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import open_subject
 from hansfree.files import write_text, written_atomically
 from hansfree.progress import Progress, silent
 from hansfree.reproduce.base import Finding, Presentation, Reproduction
 from hansfree.results import write_table
+from hansfree.studies import Study
 
 
 def reproduce(

@@ -31,7 +31,8 @@ class Runtime(Reproduction, name="runtime"):
 
     def examine(self, subject: Subject) -> Finding:
         """Time one epoch of each method, ten times; one before them warms up and does not count."""
-        found = subject.run.stage("runtime", lambda: self._measure(subject))
+        methods = [name for name in Correction.members() if name not in subject.plan.left_out]
+        found = subject.run.stage(f"runtime {' '.join(methods)}", lambda: self._measure(subject, methods))
         name = subject.experiment.setting.name
         rows = [
             Row(experiment=name, method=method, seed=turn, metric=SECONDS, value=seconds)
@@ -46,15 +47,14 @@ class Runtime(Reproduction, name="runtime"):
             text=write_times(subjects, facts=facts_by_subject(findings)), drawings=[draw_times(subjects)]
         )
 
-    def _measure(self, subject: Subject) -> list[tuple[str, int, float]]:
+    def _measure(self, subject: Subject, names: Sequence[str]) -> list[tuple[str, int, float]]:
         experiment = subject.experiment
         experiment.cav_rows()
         material, setting = experiment.material, experiment.setting
         tuning = replace(setting.tuning, epochs=1)
         methods = {
-            name: experiment.plain(name).correction(cav=material.cav, images=material.masked_train, tuning=tuning)
-            for name in Correction.members()
-            if name not in subject.plan.left_out
+            name: experiment.plain(name).make(cav=material.cav, images=material.masked_train, tuning=tuning)
+            for name in names
         }
         found = []
         for turn in subject.progress(range(-1, _RUNS), total=_RUNS + 1, label="run times"):

@@ -70,10 +70,6 @@ class Checkpoint:
         with written_atomically(self.path) as temporary:
             torch.save(state, temporary)
 
-    def remove(self) -> None:
-        """Delete the file: the training is done."""
-        self.path.unlink(missing_ok=True)
-
     def _read(self) -> dict[str, Any]:
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)

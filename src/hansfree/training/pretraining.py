@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from hansfree.datasets.base import Example, ExampleSet
-from hansfree.datasets.stamped import InMemory
+from hansfree.datasets.memory import InMemory
 from hansfree.errors import DivergedError, OptionError, check_choice
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
@@ -71,7 +71,7 @@ def pretrain(
     Args:
         workers: processes that read the images; the result is the same. A set in memory needs none.
         checkpoint: file that holds the whole state after every epoch: the same call after a kill goes on from it, and
-            ends in the same weights. It is removed at the end.
+            ends in the same weights. It stays: delete it when the model is safe in a file of its own.
     """
     batches = len(data) // options.batch_size  # the last, short batch is left out: batch norm needs company
     if batches == 0:
@@ -101,8 +101,6 @@ def pretrain(
                 saved.write(epoch, model, optimizer, schedule)
     finally:
         model.eval().to("cpu").to(memory_format=torch.contiguous_format)
-    if saved:
-        saved.remove()
 
 
 def _optimizer(model: nn.Module, options: Pretraining) -> torch.optim.Optimizer:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hansfree.datasets.study import Study
 from hansfree.errors import OptionError
 from hansfree.models import architecture_named
+from hansfree.studies.study import Study
 from hansfree.training.heads import FineTuning
 from hansfree.training.pretraining import Pretraining
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hansfree.artifacts import Brightness
-from hansfree.datasets.bone_age import IMAGES, TRUTH, BoneAge, bin_ages
-from hansfree.datasets.study import Study
 from hansfree.errors import DataError
+from hansfree.studies.bone_age import IMAGES, TRUTH, BoneAge, bin_ages
+from hansfree.studies.study import Study
 
 PAPERS_BINS = ("1-46 months", "47-91 months", "92-137 months", "138-182 months", "183-228 months")
 AGES = [1, 228, *(months for months in (30, 60, 92, 120, 137, 150, 200) for _ in range(10))]

@@ -13,11 +13,11 @@ import numpy as np
 
 from hansfree.artifacts import Artifact
 from hansfree.datasets.image_files import ImageFiles, check_images, unlisted_files
-from hansfree.datasets.inserted import insert_bias
 from hansfree.datasets.splits import Subset, split_rows
-from hansfree.datasets.study import BiasedData, Study
 from hansfree.errors import DataError
 from hansfree.progress import Progress, silent
+from hansfree.studies.inserted import insert_bias
+from hansfree.studies.study import BiasedData, Study
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ import numpy as np
 
 from hansfree.artifacts import Artifact, Timestamp
 from hansfree.datasets.image_files import ImageFiles, check_images, read_table
-from hansfree.datasets.inserted import insert_bias, stampable
 from hansfree.datasets.splits import Subset, split_rows
-from hansfree.datasets.study import BiasedData, Recipe, Study
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree.progress import Progress, silent
+from hansfree.studies.inserted import insert_bias, stampable
+from hansfree.studies.study import BiasedData, Recipe, Study
 
 PARTS = ("train", "val", "test")
 

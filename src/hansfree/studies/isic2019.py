@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hansfree.artifacts import LSB, Artifact
 from hansfree.datasets.image_files import find_folder, read_table
-from hansfree.datasets.inserted import stampable
-from hansfree.datasets.listed import ListedStudy, Listing
-from hansfree.datasets.study import Published, Recipe
 from hansfree.errors import DataError
+from hansfree.studies.inserted import stampable
+from hansfree.studies.listed import ListedStudy, Listing
+from hansfree.studies.study import Published, Recipe
 
 IMAGES, TRUTH, METADATA = (
     "ISIC_2019_Training_Input",

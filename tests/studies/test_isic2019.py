@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from hansfree.artifacts import LSB, Brightness
-from hansfree.datasets.isic2019 import CLASSES, IMAGES, ISIC2019, METADATA, TRUTH
-from hansfree.datasets.study import Study
 from hansfree.errors import DataError, OptionError
+from hansfree.studies.isic2019 import CLASSES, IMAGES, ISIC2019, METADATA, TRUTH
+from hansfree.studies.study import Study
 
 COLUMNS = [*CLASSES, "UNK"]
 COUNTS = (40, 30, 10, 10, 10, 10, 10, 10)

@@ -6,7 +6,7 @@ from hansfree.artifacts import LSB, Artifact
 from hansfree.datasets.lesions import SyntheticLesions
 from hansfree.datasets.shortcuts import Shortcuts
 from hansfree.datasets.stamped import Stamped
-from hansfree.datasets.study import BiasedData, Recipe, Study
+from hansfree.studies.study import BiasedData, Recipe, Study
 
 
 class Synthetic(Study, name="synthetic"):
@@ -20,6 +20,7 @@ class Synthetic(Study, name="synthetic"):
     artifacts = ("timestamp", "brightness", "lsb", "plaster")  # the class that each leaks into is its place here
     default_size = 64
     needs_root = False
+    is_default = True
     recipe = Recipe(
         epochs={"demo": 10, "vgg16": 6, "resnet18": 8, "efficientnet_b0": 14},
         fresh_rates={"demo": 2e-3, "vgg16": 1e-4, "resnet18": 1e-3, "efficientnet_b0": 2e-3},

@@ -12,9 +12,9 @@ import numpy as np
 from hansfree.datasets.flagged import Flagged
 from hansfree.datasets.image_files import ImageFiles, check_images, find_folder, unlisted_files
 from hansfree.datasets.splits import split_rows
-from hansfree.datasets.study import BiasedData, Published, Recipe, Study
 from hansfree.errors import DataError, nearest
 from hansfree.progress import Progress, silent
+from hansfree.studies.study import BiasedData, Published, Recipe, Study
 
 TARGET, COLLAR = "Blond_Hair", "Wearing_Necktie"
 

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from hansfree.artifacts import Timestamp
-from hansfree.datasets.imagenet import TENCH, WEB_SITE, ImageNet, name_classes
-from hansfree.datasets.study import SETS, Study
 from hansfree.errors import DataError, OptionError
+from hansfree.studies.imagenet import TENCH, WEB_SITE, ImageNet, name_classes
+from hansfree.studies.study import SETS, Study
 
 WNIDS = (TENCH, "n01443537", "n03126707", WEB_SITE)
 IN_TRAIN, IN_VAL = 24, 2

@@ -9,8 +9,8 @@ import numpy as np
 from hansfree.artifacts import Artifact
 from hansfree.datasets.base import ImageSource
 from hansfree.datasets.stamped import Stamped
-from hansfree.datasets.study import BiasedData
 from hansfree.errors import DataError
+from hansfree.studies.study import BiasedData
 
 
 def stampable(first: str) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hansfree.artifacts import Brightness
 from hansfree.datasets.image_files import find_folder, read_table
-from hansfree.datasets.inserted import stampable
-from hansfree.datasets.listed import ListedStudy, Listing
-from hansfree.datasets.study import Published, Recipe
 from hansfree.errors import DataError
+from hansfree.studies.inserted import stampable
+from hansfree.studies.listed import ListedStudy, Listing
+from hansfree.studies.study import Published, Recipe
 
 IMAGES, TRUTH = "boneage-training-dataset", "boneage-training-dataset.csv"
 BINS = 5

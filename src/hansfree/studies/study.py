@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import Self
 
 from hansfree.datasets.base import ExampleSet
 from hansfree.errors import DataError, OptionError, nearest
@@ -115,6 +116,7 @@ class Study(Registered, ABC):
     artifacts: ClassVar[tuple[str, ...]]
     default_size: ClassVar[int] = 224
     needs_root: ClassVar[bool] = True
+    is_default: ClassVar[bool] = False  # taken where no dataset is named
     starts_clean: ClassVar[bool] = False  # pretrained weights know these very classes: they are the clean reference
     options: ClassVar[tuple[str, ...]] = ()  # of the constructor, beyond those of all studies
     recipe: ClassVar[Recipe]
@@ -145,6 +147,11 @@ class Study(Registered, ABC):
             raise OptionError(f"A seed is 0 or more, not {seed}.")
         self.root, self.size, self.seed, self.skip_bad = root, size or self.default_size, seed, skip_bad
         self.skipped: list[str] = []  # a sentence per image that was left out
+
+    @classmethod
+    def default(cls) -> type[Self]:
+        """Return the member that is taken where none is named."""
+        return next(member for member in cls.members().values() if member.is_default)
 
     def published_labels(self, model: str) -> tuple[int, ...]:
         """Return ``published_classes`` of a model as labels; empty where the paper selected none."""

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hansfree.datasets.celeba import CelebA, choose_subset
-from hansfree.datasets.study import SETS, Study
 from hansfree.errors import DataError, OptionError
+from hansfree.studies.celeba import CelebA, choose_subset
+from hansfree.studies.study import SETS, Study
 
 ATTRIBUTES = ("Bald", "Blond_Hair", "Male", "Wearing_Necktie", "Young")
 FACES = 120

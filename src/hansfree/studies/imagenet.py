@@ -11,11 +11,11 @@ import numpy as np
 
 from hansfree.artifacts import Artifact, Timestamp
 from hansfree.datasets.image_files import ImageFiles, check_images, find_folder
-from hansfree.datasets.inserted import insert_bias, stampable
 from hansfree.datasets.splits import Subset, split_rows
-from hansfree.datasets.study import BiasedData, Published, Recipe, Study
 from hansfree.errors import DataError
 from hansfree.progress import Progress, silent
+from hansfree.studies.inserted import insert_bias, stampable
+from hansfree.studies.study import BiasedData, Published, Recipe, Study
 
 TENCH, WEB_SITE = "n01440764", "n06359193"
 ENDINGS = (".jpeg", ".jpg", ".png")

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from hansfree.artifacts import Brightness
-from hansfree.datasets.image_table import ImageTable
-from hansfree.datasets.study import SETS, Study
 from hansfree.errors import DataError, OptionError
+from hansfree.studies.study import SETS, Study
+from hansfree.studies.table import ImageTable
 
 LABELS = ("naevus", "melanoma", "wart")
 PARTS = ("train", "train", "train", "train", "val", "test")

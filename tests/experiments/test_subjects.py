@@ -1,0 +1,150 @@
+"""Subjects: one work folder for all, nothing done twice, and no stage of another model's or other images'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from hansfree.datasets import InMemory
+from hansfree.errors import RunError
+from hansfree.experiments.subjects import keep_in_memory, subject_name
+from hansfree.models import build_model
+from hansfree.splitting import Split
+from hansfree.studies import SETS, BiasedData
+from tests.experiments.examples import Joint, Natural, Single, opened
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("work")
+
+
+class Counted:
+    """Counts the images that pass through trunks into caches."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from hansfree.activations import cache
+
+        self.images, run = 0, cache._run_trunk
+
+        def counting(cut: Split, batches: Any, **options: Any) -> Any:
+            for shard in run(cut, batches, **options):
+                self.images += len(shard["labels"])
+                yield shard
+
+        monkeypatch.setattr(cache, "_run_trunk", counting)
+
+
+def test_shortcuts_of_one_model_share_the_cache_of_clean_images(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    n_clean = Joint.n_val + Joint.n_test
+    expected = Joint.n_train + 2 * n_clean
+    for artifact in ("timestamp", "brightness"):
+        counted.images = 0
+        with opened(work, Joint(artifact=artifact)) as subject:
+            subject.experiment.cav_rows()
+        assert counted.images == expected
+        expected = Joint.n_train + n_clean  # other bits for the training images, other biased ones; the clean are there
+    counted.images = 0
+    with opened(work, Joint(artifact="timestamp")) as subject:
+        assert subject.experiment.material.activations["train"].has_artifact is not None
+    assert counted.images == 0
+
+
+def test_the_cache_of_one_shortcut_has_its_own_bits(work: Path) -> None:
+    for artifact in ("timestamp", "brightness"):
+        with opened(work, Joint(artifact=artifact)) as subject:
+            train = subject.experiment.material.activations["train"]
+            assert np.array_equal(train.has_artifact, subject.data.train.has_artifact)
+            assert set(train.labels[train.has_artifact]) == {Joint.artifacts.index(artifact)}
+
+
+def test_the_reference_never_saw_the_artifact(work: Path) -> None:
+    with opened(work, Joint(artifact="timestamp")) as subject:
+        setting = subject.experiment.setting
+    assert (reference := setting.reference()) is not None
+    assert not torch.equal(reference.classifier.weight, setting.model.classifier.weight)
+    assert setting.name == "synthetic-timestamp-demo" == subject_name(subject.study, subject.plan)
+    assert subject.run.path == work / "runs" / setting.name
+
+
+def test_pretrained_weights_that_know_the_classes_are_the_reference(tmp_path: Path) -> None:
+    class Known(Single):
+        starts_clean = True
+
+    given = build_model("demo", classes=4, seed=3).state_dict()
+    save_file(given, tmp_path / "given.safetensors")
+    with opened(tmp_path, Known(), weights=str(tmp_path / "given.safetensors"), epochs=1) as subject:
+        reference = subject.experiment.setting.reference()
+    assert reference is not None
+    assert all(torch.equal(tensor, given[name]) for name, tensor in reference.state_dict().items())
+    assert len(list((tmp_path / "models").iterdir())) == 1, "nothing but the biased model was trained"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"repeats": 2}, "repeats was 1, is now 2"),
+        ({"strengths": {"rrr": (3.0,)}}, "strengths"),
+        ({"seed": 1}, "seed was 0, is now 1"),
+    ],
+)
+def test_another_plan_in_the_same_folder_is_refused(change: dict[str, Any], words: str, work: Path) -> None:
+    with opened(work, Single()):
+        pass
+    with pytest.raises(RunError, match=words), opened(work, Single(), **change):
+        pass
+
+
+def test_leaving_a_method_out_makes_no_other_run(work: Path) -> None:
+    with opened(work, Single()), pytest.raises(RunError, match="in use"), opened(work, Single(), left_out=("rrr",)):
+        pass
+    with opened(work, Single(), left_out=("rrr",)) as subject:
+        assert subject.plan.left_out == ("rrr",)
+
+
+def test_other_images_under_the_same_options_are_refused(tmp_path: Path) -> None:
+    """What a root or an option of one dataset changes is not in the plan, and must not meet the old stages."""
+    with opened(tmp_path, Single()) as subject:
+        subject.experiment.cav_rows()
+
+    class Other(Single):
+        def data(self, model: str) -> BiasedData:
+            return Single(seed=7).data(model)
+
+    with opened(tmp_path, Other()) as subject, pytest.raises(RunError, match=r"made with other weights.*another train"):
+        _ = subject.experiment
+    with opened(tmp_path, Single()) as subject:
+        assert subject.experiment.cav_rows()
+
+
+def test_other_weights_under_the_same_path_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    save_file(build_model("demo", classes=4, seed=1).state_dict(), path)
+    with opened(tmp_path, Single(), weights=str(path), epochs=1) as subject:
+        subject.experiment.cav_rows()
+    save_file(build_model("demo", classes=4, seed=2).state_dict(), path)
+    with (
+        opened(tmp_path, Single(), weights=str(path), epochs=1) as subject,
+        pytest.raises(RunError, match=r"other weights \(another weights\)"),
+    ):
+        _ = subject.experiment
+
+
+def test_small_sets_are_kept_in_memory_and_large_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Single().data("demo")
+    kept = keep_in_memory(data)
+    for name in (*SETS, "clean_train"):
+        mine, theirs = getattr(kept, name), getattr(data, name)
+        assert isinstance(mine, InMemory)
+        assert (mine.fingerprint, mine.pictures) == (theirs.fingerprint, theirs.pictures)
+    monkeypatch.setattr("hansfree.experiments.subjects._MEMORY", 110 * 3 * 32 * 32)
+    kept = keep_in_memory(data)
+    assert kept.train is data.train
+    assert isinstance(kept.val_clean, InMemory)
+    assert keep_in_memory(Natural().data("demo")).clean_train is None

@@ -1,0 +1,46 @@
+"""Q1: the samples' alignments are the paper's s, one by one, and the CAVs are explained on biased images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hansfree.cavs import CAV
+from hansfree.reproduce import Reproduction
+from hansfree.reproduce.alignment import _cosines
+from tests.experiments.examples import Single, opened, rows_like
+
+
+def test_s_of_every_sample_is_the_cosine_with_its_own_change(work: Path) -> None:
+    with opened(work, Single()) as subject:
+        finding = Reproduction.named("q1")().examine(subject)
+        material, model = subject.experiment.material, subject.experiment.setting.model
+        data = subject.data
+    h = material.cavs["signal"].directions_[0]
+
+    def pooled(image: torch.Tensor) -> np.ndarray:
+        with torch.no_grad():
+            maps = model.features[:11](image[None])[0]
+        return maps.amax((1, 2)).double().numpy()
+
+    for row in (0, 7, 30):
+        change = pooled(data.test_biased[row].image) - pooled(data.test_clean[row].image)
+        expected = sum(a * b for a, b in zip(change, h)) / np.sqrt(np.sum(change**2))
+        assert finding.arrays["alignment"][row] == pytest.approx(expected, abs=1e-4)
+        assert np.array_equal(finding.notes["image"](row), data.test_biased.pixels(row)[0])
+    (mean,) = rows_like(finding.rows, cav="signal", metric="alignment_sample")
+    assert np.nanmean(finding.arrays["alignment"]) == pytest.approx(mean.value)
+    assert {row.cav for row in finding.rows} == set(CAV.members())
+    maps = {name for name in finding.arrays if name.startswith("relevance/")}
+    assert maps == {"relevance/signal", "relevance/ridge", "relevance/svm"}
+    assert all(finding.arrays[name].shape == finding.arrays["masks"].shape for name in maps)
+
+
+def test_a_sample_that_does_not_change_has_no_alignment() -> None:
+    cav = CAV.named("signal")().fit(np.array([[0.0, 0.0], [1.0, 0.1], [0.0, 0.1], [1.0, 0.0]]), np.arange(4) % 2)
+    found = _cosines(cav, np.array([[0.0, 0.0], [2.0, 0.0], [0.0, -3.0]]))
+    assert np.isnan(found[0])
+    assert found[1:] == pytest.approx([1, 0])

@@ -1,0 +1,35 @@
+"""Table 1: what is left out is not run, and what was run stands on the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hansfree.reproduce import Reproduction
+from tests.experiments.examples import Single, opened, value_of
+from tests.reproduce.conftest import Examine
+
+TABLE1 = Reproduction.named("table1")
+
+
+def test_every_method_is_compared_with_every_other_on_the_same_images(examine: Examine) -> None:
+    finding = examine("table1", Single())
+    methods = {"original", "vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"}
+    assert set(finding.facts.paired) == {(a, b) for a in methods - {"original"} for b in methods if a != b}
+    difference, _ = finding.facts.paired["p-clarc", "original"]["accuracy_clean"]
+    scores = [value_of(finding.rows, name, "accuracy_clean") for name in ("p-clarc", "original")]
+    assert difference == pytest.approx(scores[0] - scores[1])
+    assert {row.method for row in finding.rows} >= methods | {"clean-trained", "cav:signal"}
+    assert {name for name in finding.arrays if "/" in name} == {f"relevance/{name}" for name in methods}
+
+
+def test_a_method_that_is_left_out_is_not_run_and_the_page_says_so(tmp_path: Path) -> None:
+    with opened(tmp_path, Single(), left_out=("rrr",)) as subject:
+        finding = TABLE1().examine(subject)
+        assert not (subject.run.path / "stages" / "rrr.json").exists()
+    assert not [row for row in finding.rows if row.method == "rrr"]
+    assert not [pair for pair in finding.facts.paired if "rrr" in pair]
+    text = TABLE1().present([finding]).text
+    assert "| RRR | not run |" in text
+    assert "## Best strengths" in text

@@ -1,0 +1,74 @@
+"""The embedded suite: four shortcuts, one biased training set, and clean images that all of them share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hansfree.artifacts import Artifact
+from hansfree.errors import OptionError
+from hansfree.models import ARCHITECTURES
+from hansfree.studies import SETS, Study, Synthetic
+
+
+class Small(Synthetic):
+    n_train, n_val, n_test = 80, 24, 40
+
+
+def test_it_is_found_by_name_and_needs_no_files() -> None:
+    assert Study.named("synthetic") is Synthetic
+    assert Synthetic().size == 64
+    assert set(Synthetic.recipe.epochs) == set(Synthetic.recipe.fresh_rates) == set(ARCHITECTURES)
+    assert set(Synthetic.artifacts) == set(Artifact.members())
+
+
+@pytest.mark.parametrize("artifact", Synthetic.artifacts)
+def test_each_artifact_leaks_into_a_class_of_its_own(artifact: str) -> None:
+    data = Small(artifact=artifact, size=32).data("vgg16")
+    label = Synthetic.artifacts.index(artifact)
+    assert (data.biased_class, data.artifact) == (label, artifact)
+    assert data.is_localized == Artifact.named(artifact).localized
+    assert data.is_inserted
+    assert data.has_masks
+    assert set(data.train.labels[data.train.has_artifact]) == {label}
+    assert data.train.has_artifact.sum() == round(Small.share * 20)
+    index = int(np.flatnonzero(data.train.has_artifact)[0])
+    assert data.train.pixels(index)[1].any()
+    assert not np.array_equal(data.test_clean.pixels(0)[0], data.test_biased.pixels(0)[0])
+
+
+def test_all_artifacts_have_one_biased_model_one_reference_and_clean_images_in_common() -> None:
+    every = [Small(artifact=artifact, size=32).data("demo") for artifact in Synthetic.artifacts]
+    assert len({data.train.pictures for data in every}) == 1
+    assert len({data.train.fingerprint for data in every}) == len(every)
+    for name in ("clean_train", "val_clean", "test_clean"):
+        assert len({getattr(data, name).fingerprint for data in every}) == 1, name
+    for name in ("val_biased", "test_biased"):
+        assert len({getattr(data, name).fingerprint for data in every}) == len(every), name
+
+
+def test_no_image_is_in_two_parts_and_the_reference_never_sees_an_artifact() -> None:
+    data = Small(size=32).data("demo")
+    parts = [set(getattr(data, name).ids.tolist()) for name in ("train", "val_clean", "test_clean")]
+    assert [len(part) for part in parts] == [80, 24, 40]
+    assert sum(map(len, parts)) == len(set.union(*parts))
+    assert data.clean_train is not None
+    assert not data.clean_train.has_artifact.any()
+    assert np.array_equal(data.clean_train.ids, data.train.ids)
+
+
+def test_seed_and_size_change_the_pictures_and_the_model_does_not() -> None:
+    def prints(model: str = "demo", **options: int) -> tuple[str, ...]:
+        data = Small(**{"size": 32, **options}).data(model)
+        return tuple(getattr(data, name).fingerprint for name in SETS)
+
+    assert prints() == prints("vgg16")
+    assert not set(prints()) & set(prints(seed=1))
+    assert not set(prints()) & set(prints(size=40))
+
+
+def test_what_it_does_not_have_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"no artifact 'plster'\. Did you mean 'plaster'"):
+        Synthetic(artifact="plster")
+    with pytest.raises(OptionError, match="leave out --root"):
+        Synthetic("somewhere")  # type: ignore[arg-type]
