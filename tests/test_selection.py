@@ -160,8 +160,9 @@ def test_classes_with_too_few_images_do_not_count(inserted: bool) -> None:
         each.labels[:] = [0] * 12 + [1] * 12 + [2] * 6
     counted = Validator(*features, 0, validator.original, inserted, least=12)
     (constant,) = counted(head_answering(cut, [5.0, 0.0, 0.0]))
-    assert constant.clean.n == constant.biased.n == 24
-    assert constant.clean.value == constant.biased.value == 0.5
+    assert (constant.clean.n, constant.clean.value) == (24, 0.5)
+    # in the scenes, what is rare is what the shortcut gets wrong: there all biased images count
+    assert (constant.biased.n, constant.biased.value) == ((24, 0.5) if inserted else (30, pytest.approx(1 / 3)))
     assert constant.lost == (1, 2), "a class that is lost counts, however rare"
     (with_all,) = Validator(*features, 0, validator.original, inserted)(head_answering(cut, [5.0, 0.0, 0.0]))
     assert with_all.clean.value == pytest.approx(1 / 3)

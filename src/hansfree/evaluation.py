@@ -13,6 +13,7 @@ from torch.func import functional_call, jvp
 from hansfree.activations import Activations, Features, compute_features, cut_again
 from hansfree.activations.positions import along
 from hansfree.cavs import CAV
+from hansfree.datasets.pairs import check_bits, check_same_images
 from hansfree.errors import DataError
 from hansfree.metrics import Evidence, Score, compute_scores
 from hansfree.splitting import Split, exact_forward_mode, take_out
@@ -50,8 +51,8 @@ def pair_features(
     Args:
         inserted: The two sets hold the same images in the same order; False where the artifact is in the scenes.
     """
-    if inserted and not (np.array_equal(clean.ids, biased.ids) and np.array_equal(clean.labels, biased.labels)):
-        raise DataError("The clean and the biased set must be the same images, without and with the artifact.")
+    if inserted:
+        check_same_images(clean, biased)
     if (clean.layer, clean.trunk) != (biased.layer, biased.trunk):
         raise DataError("The activations of the clean and the biased set come from different layers or models.")
     directions = None if cav is None else cav.directions_[:1]
@@ -61,14 +62,6 @@ def pair_features(
         biased_class,
         inserted,
     )
-
-
-def check_pairs(clean: np.ndarray | None, biased: np.ndarray | None) -> None:
-    """Refuse sets whose own artifact bits say that they are not without and with it: the proof would prove nothing."""
-    if clean is not None and np.any(clean):
-        raise DataError(f"{np.sum(clean)} of the {len(clean)} clean images carry the artifact.")
-    if biased is not None and not np.all(biased):
-        raise DataError(f"{np.sum(~biased)} of the {len(biased)} biased images do not carry the artifact.")
 
 
 def judge_head(
@@ -153,7 +146,7 @@ def evaluate(
             artifact is in the scenes, and the two sets hold different images.
         cav: Adds TCAV and sensitivity along its first direction.
     """
-    check_pairs(clean.has_artifact, biased.has_artifact)
+    check_bits(clean, biased)
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)
     pairs = pair_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)

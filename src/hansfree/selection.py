@@ -82,7 +82,9 @@ class Validator:
     """Judges heads on validation images without and with the artifact.
 
     Args:
-        least: Images that a class needs for its accuracy to count; that of fewer cannot be known.
+        least: Images that a class needs for its accuracy to count; that of fewer cannot be known. Where the artifact is
+            in the scenes, all classes of the biased images count nevertheless: what is rare there is what the shortcut
+            gets wrong, and without it the shortcut itself would look best.
     """
 
     clean: Features
@@ -99,7 +101,8 @@ class Validator:
         return [self._judge(clean[i], biased[i], weights_are_finite[i]) for i in range(heads.count)]
 
     def _judge(self, clean: np.ndarray, biased: np.ndarray, weights_are_finite: bool) -> Validation:
-        known, known_biased = (has_enough(features.labels, self.least) for features in (self.clean, self.biased))
+        known = has_enough(self.clean.labels, self.least)
+        known_biased = known if self.inserted else has_enough(self.biased.labels, 1)
         evidence = Evidence(
             labels=self.clean.labels[known],
             biased_class=self.biased_class,

@@ -88,7 +88,10 @@ def test_squash_keeps_the_whole_picture(tmp_path):
 def test_ids_name_the_images(tmp_path):
     paths = [saved(tmp_path / f"{name}.png", smooth(4, 4)) for name in "ab"]
     assert source(*paths).ids.tolist() == [0, 1]
-    assert source(*paths, ids=np.array([3, 9])).ids.tolist() == [3, 9]
+    some = source(*paths, ids=np.array([3, 9]))
+    assert some.ids.tolist() == [3, 9]
+    assert (some.id_range, source(*paths).id_range) == (range(10), range(2))
+    assert source(*paths, ids=np.array([3, 9]), id_range=range(20)).id_range == range(20)
 
 
 def test_the_fingerprint_follows_files_labels_and_options_but_not_the_folder(tmp_path):
@@ -108,9 +111,10 @@ def test_the_fingerprint_follows_files_labels_and_options_but_not_the_folder(tmp
         print_of(size=9),
         print_of(resize="crop"),
         print_of(ids=np.array([5])),
+        print_of(id_range=range(7)),
         print_of(class_names=("x", "z")),
     }
-    assert len(others) == 6
+    assert len(others) == 7
     (tmp_path / "old").rename(tmp_path / "new")
     moved = tmp_path / "new" / "a.png"
     assert print_of(moved) == first

@@ -28,12 +28,20 @@ def test_images_with_the_artifact_get_their_masks_in_order() -> None:
         np.testing.assert_array_equal(image, STAMPED.pixels(int(row))[0])
 
 
+def test_images_with_another_label_are_still_told() -> None:
+    flipped = Stamped(SyntheticLesions(12, size=32), Timestamp(), share=0, only_class=0, flip_share=0.4)
+    masked = Masked(flipped, np.zeros((4, 32, 32), dtype=bool))
+    assert masked.is_relabelled.sum() == 4
+    np.testing.assert_array_equal(masked.is_relabelled, flipped.is_relabelled)
+
+
 def test_images_without_the_artifact_stay_as_they_are() -> None:
     masked = Masked(STAMPED, ~np.zeros((len(ROWS), 32, 32), dtype=bool))
     for row in np.flatnonzero(~STAMPED.has_artifact):
         assert not masked.pixels(int(row))[1].any()
     for fact in ("labels", "has_artifact", "ids"):
         np.testing.assert_array_equal(getattr(masked, fact), getattr(STAMPED, fact))
+    assert not masked.is_relabelled.any()
     assert masked.class_names == STAMPED.class_names
     assert masked.transform == STAMPED.transform
 

@@ -117,7 +117,7 @@ def test_a_subset_keeps_the_images_and_their_names():
     rows = np.array([7, 0, 3])
     subset = Subset(source, rows)
     assert len(subset) == 3
-    assert subset.class_names == source.class_names
+    assert (subset.class_names, subset.id_range) == (source.class_names, range(100, 112))
     assert np.array_equal(subset.ids, source.ids[rows])
     assert np.array_equal(subset.labels, source.labels[rows])
     assert np.array_equal(subset.image(0), source.image(7))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 from hansfree.artifacts import LSB, Brightness, Plaster, Timestamp
-from hansfree.datasets import Example, InMemory, Normalize, Stamped, SyntheticLesions
+from hansfree.datasets import Example, Normalize, Stamped, SyntheticLesions
+from hansfree.datasets.splits import Subset
 from hansfree.errors import DataError, OptionError
 
 SOURCE = SyntheticLesions(80, size=32)
@@ -73,6 +75,65 @@ def test_the_source_is_not_changed():
     assert np.array_equal(SOURCE.labels, labels)
 
 
+def test_the_images_with_another_label_are_told():
+    data = Stamped(SOURCE, LSB(), share=0.5, only_class=0, elsewhere=0.2, flip_share=0.1)
+    assert data.is_relabelled.sum() == 6
+    assert np.array_equal(data.is_relabelled, data.labels != SOURCE.labels)
+    assert not Stamped(SOURCE, LSB(), share=1).is_relabelled.any()
+    assert not Stamped(SOURCE, LSB(), share=0.5, only_class=0).is_relabelled.any()
+
+
+def test_the_choice_of_a_whole_source_is_a_permutation_of_its_rows():
+    """Written out: the figures of the embedded suite stand on this choice."""
+    order = np.random.default_rng((3, 0x57A3)).permutation(80)
+    chosen = [row for row in order if SOURCE.labels[row] == 2][:5]
+    data = Stamped(SyntheticLesions(80, size=32, start=160), LSB(), share=0.25, only_class=2, seed=3)
+    own = [row for row in order if data.labels[row] == 2][:5]
+    assert np.flatnonzero(data.has_artifact).tolist() == sorted(own)
+    data = Stamped(SOURCE, LSB(), share=0.25, only_class=2, seed=3)
+    assert np.flatnonzero(data.has_artifact).tolist() == sorted(chosen)
+
+
+@given(
+    left_out=st.lists(st.integers(0, 79), unique=True, max_size=60),
+    share=st.floats(0, 1),
+    flip_share=st.floats(0, 1),
+    seed=st.integers(0, 5),
+)
+@settings(deadline=None)
+def test_an_image_that_is_left_out_moves_the_artifact_of_one_other_at_most(left_out, share, flip_share, seed):
+    rows = np.setdiff1d(np.arange(80), left_out)
+    options = {"share": share, "only_class": 1, "flip_share": flip_share, "seed": seed}
+    whole = Stamped(SOURCE, LSB(), **options)
+    rest = Stamped(Subset(SOURCE, rows), LSB(), **options)
+    is_own = SOURCE.labels[rows] == 1
+    for inside in (is_own, ~is_own):
+        lost = (SOURCE.labels[left_out] == 1).sum() if inside is is_own else (SOURCE.labels[left_out] != 1).sum()
+        assert (rest.has_artifact != whole.has_artifact[rows])[inside].sum() <= lost
+    assert rest.is_relabelled.sum() == rest.has_artifact[~is_own].sum()
+
+
+def test_sources_with_strange_ids_are_refused():
+    for ids in ([5, 5], [-1, 3], [0, 80]):
+        source = Subset(SOURCE, np.array([0, 1]))
+        source.ids = np.array(ids)
+        with pytest.raises(DataError, match="ids of a source are different numbers from 0 to 79"):
+            Stamped(source, LSB(), share=0.5)
+
+
+def test_a_million_images_are_chosen_from_quickly():
+    class Many:
+        labels, ids, id_range = np.zeros(1_300_000, dtype=np.int64), np.arange(1_300_000), range(1_300_000)
+        class_names, fingerprint = ("one",), "many"
+
+        def __len__(self):
+            return len(self.ids)
+
+    start = time.perf_counter()
+    assert Stamped(Many(), LSB(), share=0.1, only_class=0).has_artifact.sum() == 130_000
+    assert time.perf_counter() - start < 5  # some tenths of a second; the machine may be busy
+
+
 def test_an_example_is_the_pixels_normalised():
     data = Stamped(SOURCE, Timestamp(), share=1, only_class=0)
     index = int(np.flatnonzero(data.has_artifact)[0])
@@ -82,39 +143,6 @@ def test_an_example_is_the_pixels_normalised():
     assert torch.equal(data.transform.invert(example.image), torch.from_numpy(image).permute(2, 0, 1))
     assert torch.equal(example.mask, torch.from_numpy(mask))
     assert (example.label, example.has_artifact, example.id) == (0, True, index)
-
-
-def test_in_memory_serves_the_same_examples():
-    data = Stamped(SyntheticLesions(24, size=32, start=5), Plaster(), share=0.5, only_class=1, flip_share=0.2)
-    kept = InMemory(data)
-    assert len(kept) == len(data) == 24
-    for name in ("labels", "ids", "has_artifact", "class_names", "fingerprint", "transform"):
-        assert np.array_equal(getattr(kept, name), getattr(data, name))
-    for plain, quick in zip(DataLoader(data, batch_size=10), DataLoader(kept, batch_size=10)):
-        for one, other in zip(plain, quick):
-            assert one.dtype == other.dtype
-            assert torch.equal(one, other)
-    for one, other in zip(kept.batch([3, 1]), next(iter(DataLoader([data[3], data[1]], batch_size=2)))):
-        assert torch.equal(one, other)
-    for one, other in zip(kept[4], data[4]):
-        assert torch.equal(torch.as_tensor(one), torch.as_tensor(other))
-
-
-def test_in_memory_gives_copies():
-    kept = InMemory(Stamped(SyntheticLesions(2, size=16), LSB(), share=1))
-    kept.pixels(0)[0][:] = 0
-    kept[0].mask[:] = False
-    assert kept.images[0].any()
-    assert kept.masks[0].all()
-
-
-def test_in_memory_needs_one_size():
-    class Mixed(SyntheticLesions):
-        def image(self, index: int) -> np.ndarray:
-            return super().image(index)[: 16 - index]
-
-    with pytest.raises(DataError, match="Image 1 has shape"):
-        InMemory(Stamped(Mixed(3, size=16), LSB(), share=0))
 
 
 def test_fingerprint_tells_every_option():

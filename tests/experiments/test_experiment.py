@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,17 +216,17 @@ def test_variants_have_columns_of_their_own_and_are_kept(
     assert everything() == first
 
 
-def test_the_papers_grid_comes_in_the_papers_units(setting: Setting, done: tuple[list[Row], Experiment]) -> None:
-    variant = Variant.plain("rr-clarc", grid="paper")
-    assert variant.strengths == RRClArC.paper_grid
-    method = variant.correction(cav=done[1].material.cav, images=setting.data.train, tuning=setting.tuning)
+@pytest.mark.parametrize(("grid", "scale"), [("paper", "paper"), ("own", "artifact")])
+def test_the_papers_grid_comes_in_the_papers_units(
+    grid: Any, scale: str, setting: Setting, done: tuple[list[Row], Experiment]
+) -> None:
+    variant = Variant.plain("rr-clarc", grid=grid)
+    assert variant.strengths == (RRClArC.paper_grid if grid == "paper" else None)
+    method = variant.make(cav=done[1].material.cav, images=setting.data.train, tuning=setting.tuning)
     assert isinstance(method, RRClArC)
-    assert method.scale == "paper"
-    own = Variant.plain("rr-clarc").correction(
-        cav=done[1].material.cav, images=setting.data.train, tuning=setting.tuning
-    )
-    assert isinstance(own, RRClArC)
-    assert own.scale == "artifact"
+    assert method.scale == scale
+    assert Variant.plain("rrr", grid=grid).uses_masks
+    assert not variant.uses_masks
 
 
 def test_true_masks_serve_as_they_are(setting: Setting, done: tuple[list[Row], Experiment]) -> None:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from hansfree.datasets import InMemory
-from hansfree.errors import RunError
+from hansfree.errors import DataError, RunError
 from hansfree.experiments.subjects import keep_in_memory, subject_name
 from hansfree.models import build_model
 from hansfree.splitting import Split
@@ -67,38 +67,53 @@ def test_the_cache_of_one_shortcut_has_its_own_bits(work: Path) -> None:
 def test_the_reference_never_saw_the_artifact(work: Path) -> None:
     with opened(work, Joint(artifact="timestamp")) as subject:
         setting = subject.experiment.setting
-    assert (reference := setting.reference()) is not None
+        reference = setting.reference()
+    assert reference is not None
     assert not torch.equal(reference.classifier.weight, setting.model.classifier.weight)
     assert setting.name == "synthetic-timestamp-demo" == subject_name(subject.study, subject.plan)
-    assert subject.run.path == work / "runs" / setting.name
+    assert subject.run.path.parent == work / "runs"
+    assert subject.run.path.name.startswith(setting.name)
 
 
-def test_pretrained_weights_that_know_the_classes_are_the_reference(tmp_path: Path) -> None:
+def test_the_reference_is_trained_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    with opened(tmp_path, Single()) as subject:
+        subject.experiment.cav_rows()
+        assert len(list((tmp_path / "models").iterdir())) == 1
+        subject.experiment.original_rows()
+        assert len(list((tmp_path / "models").iterdir())) == 2
+
+
+def test_pretrained_weights_that_know_the_classes_are_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Known(Single):
         starts_clean = True
 
-    given = build_model("demo", classes=4, seed=3).state_dict()
-    save_file(given, tmp_path / "given.safetensors")
-    with opened(tmp_path, Known(), weights=str(tmp_path / "given.safetensors"), epochs=1) as subject:
+    given, path = build_model("demo", classes=4, seed=3).state_dict(), str(tmp_path / "given.safetensors")
+    save_file(given, path)
+    monkeypatch.setattr("hansfree.experiments.subjects.PRETRAINED", path)  # the demo network has no others
+    with opened(tmp_path, Known(), weights=path, epochs=1) as subject:
         reference = subject.experiment.setting.reference()
     assert reference is not None
     assert all(torch.equal(tensor, given[name]) for name, tensor in reference.state_dict().items())
     assert len(list((tmp_path / "models").iterdir())) == 1, "nothing but the biased model was trained"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"repeats": 2}, "repeats was 1, is now 2"),
-        ({"strengths": {"rrr": (3.0,)}}, "strengths"),
-        ({"seed": 1}, "seed was 0, is now 1"),
-    ],
-)
-def test_another_plan_in_the_same_folder_is_refused(change: dict[str, Any], words: str, work: Path) -> None:
-    with opened(work, Single()):
-        pass
-    with pytest.raises(RunError, match=words), opened(work, Single(), **change):
-        pass
+def test_data_of_which_no_strength_can_be_chosen_are_refused_before_the_training(tmp_path: Path) -> None:
+    class Few(Single):
+        counts = (160, 40, 40)
+
+    with opened(tmp_path, Few()) as subject, pytest.raises(DataError, match="only 10 validation images of class 0"):
+        _ = subject.experiment
+    assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize("change", [{"repeats": 2}, {"strengths": {"rrr": (3.0,)}}, {"seed": 1}, {"grid": "paper"}])
+def test_another_plan_has_another_folder(change: dict[str, Any], work: Path) -> None:
+    with opened(work, Single()) as first, opened(work, Single(), **change) as second:
+        assert first.run.path != second.run.path
+    with opened(work, Single(size=40)) as third:
+        assert third.run.path not in (first.run.path, second.run.path)
 
 
 def test_leaving_a_method_out_makes_no_other_run(work: Path) -> None:
@@ -143,8 +158,9 @@ def test_small_sets_are_kept_in_memory_and_large_ones_are_not(monkeypatch: pytes
         mine, theirs = getattr(kept, name), getattr(data, name)
         assert isinstance(mine, InMemory)
         assert (mine.fingerprint, mine.pictures) == (theirs.fingerprint, theirs.pictures)
-    monkeypatch.setattr("hansfree.experiments.subjects._MEMORY", 110 * 3 * 32 * 32)
+    one = 4 * 32 * 32  # three channels and the mask
+    monkeypatch.setattr("hansfree.experiments.subjects._MEMORY", (2 * 104 + 130) * one)
     kept = keep_in_memory(data)
-    assert kept.train is data.train
-    assert isinstance(kept.val_clean, InMemory)
+    fits = [name for name in (*SETS, "clean_train") if isinstance(getattr(kept, name), InMemory)]
+    assert fits == ["train", "val_clean"], "160 and 104 images; what is left has no room for as many again"
     assert keep_in_memory(Natural().data("demo")).clean_train is None

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansfree.errors import DataError
-from hansfree.metrics import NO_PREDICTION, lost_classes, paired_difference
+from hansfree.metrics import NO_PREDICTION, lost_classes, paired_balanced_difference, paired_difference
 
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
@@ -47,6 +47,41 @@ def test_paired_error_is_the_spread_over_redrawn_images() -> None:
 def test_unpaired_input_is_refused(a: list[bool], b: list[bool]) -> None:
     with pytest.raises(DataError, match="the same images twice"):
         paired_difference(a, b)
+
+
+labelled = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40)
+
+
+@settings(deadline=None)  # shared cores
+@given(labelled)
+def test_the_balanced_difference_is_that_of_the_mean_recalls(outcomes: list[tuple[bool, bool, int]]) -> None:
+    a, b, labels = (np.array(column) for column in zip(*outcomes))
+    difference, stderr = paired_balanced_difference(a, b, labels)
+    recalls, variance = [], 0.0
+    for label in set(labels.tolist()):
+        each = a[labels == label].astype(float) - b[labels == label].astype(float)
+        recalls.append(a[labels == label].mean() - b[labels == label].mean())
+        variance += each.var() / each.size
+    assert difference == pytest.approx(np.mean(recalls))
+    assert stderr == pytest.approx(np.sqrt(variance) / len(recalls), abs=1e-12)
+
+
+def test_a_rare_class_counts_as_much_as_a_frequent_one() -> None:
+    labels = np.array([0] * 98 + [1] * 2)
+    a, b = np.ones(100, dtype=bool), labels == 0
+    assert paired_difference(a, b)[0] == pytest.approx(0.02)
+    assert paired_balanced_difference(a, b, labels) == (pytest.approx(0.5), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "labels", "words"),
+    [([True], [True], [0, 1], "a label per image"), ([True, False], [True], [0, 1], "twice"), ([], [], [], "twice")],
+)
+def test_a_balanced_comparison_refuses_what_does_not_fit(
+    a: list[bool], b: list[bool], labels: list[int], words: str
+) -> None:
+    with pytest.raises(DataError, match=words):
+        paired_balanced_difference(a, b, labels)
 
 
 def test_lost_classes() -> None:

@@ -185,7 +185,10 @@ def test_the_verdict_names_a_better_rival(make_run: MakeRun, value: float, words
 
 def test_pairs_decide_who_is_near(make_run: MakeRun) -> None:
     # both fall short of RR-ClArC by far more, and by far less, than its own standard error of 0.012
-    pairs = {"p-clarc": {"accuracy_biased": [0.049, 0.050]}, "a-clarc": {"accuracy_biased": [0.009, 0.004]}}
+    pairs = {
+        "p-clarc": {"accuracy_biased": [0.049, 0.050], "balanced_accuracy_biased": [0.049, 0.050]},
+        "a-clarc": {"accuracy_biased": [0.009, 0.004], "balanced_accuracy_biased": [0.009, 0.004]},
+    }
     results = load_results(make_run(paired=pairs))
     for metric in ("accuracy_biased", "balanced_accuracy_biased"):
         assert marked(results, metric) == {"rr-clarc": "best", "p-clarc": "near"}
@@ -194,10 +197,17 @@ def test_pairs_decide_who_is_near(make_run: MakeRun) -> None:
 
 @pytest.mark.parametrize(("error", "is_near"), [(0.02, True), (0.005, False)])
 def test_pairs_count_from_the_better_one(make_run: MakeRun, error: float, is_near: bool) -> None:
-    pairs = {"p-clarc": {"accuracy_biased": [-0.01, error]}}
+    pairs = {"p-clarc": {"balanced_accuracy_biased": [-0.01, error]}}
     results = load_results(make_run(paired=pairs, change=changed("p-clarc", "balanced_accuracy_biased", 0.88)))
     assert (marked(results, "balanced_accuracy_biased").get("rr-clarc") == "near") is is_near
     assert ("It is within one standard error of the best" in reach_verdict(results).beside) is is_near
+
+
+def test_pairs_of_another_metric_do_not_decide(make_run: MakeRun) -> None:
+    # 0.049 behind with an error of 0.05: near in plain accuracy, where that was paired, and in nothing else
+    results = load_results(make_run(paired={"p-clarc": {"accuracy_biased": [0.049, 0.050]}}))
+    assert marked(results, "accuracy_biased")["p-clarc"] == "near"
+    assert "p-clarc" not in marked(results, "balanced_accuracy_biased")
 
 
 def test_equals_are_named_too(make_run: MakeRun) -> None:

@@ -27,7 +27,8 @@ def test_every_cav_has_the_same_strengths(examine: Examine) -> None:
 
 def test_along_the_run_s_own_cav_nothing_is_trained_twice(work: Path, examine: Examine) -> None:
     examine("ablation-cav", Single())
-    stages = {path.stem for path in (work / "runs" / "single-brightness-demo" / "stages").glob("rr-clarc*.json")}
+    with opened(work, Single()) as subject:
+        stages = {path.stem for path in (subject.run.path / "stages").glob("rr-clarc*.json")}
     assert stages >= {"rr-clarc", "rr-clarc cav-svm"}
     assert "rr-clarc cav-signal" not in stages
 

@@ -90,7 +90,7 @@ def test_methods_for_one_class_are_in_the_units_of_the_others(grid: str, work: P
         experiment = subject.experiment
         experiment.setting = replace(experiment.setting, grid=grid, strengths={"rrr": (7.0,)})
         rrr, rr_clarc = _for_one_class(experiment, 1, without=())
-        method = rr_clarc.correction(cav=experiment.material.cav, images=subject.data.train, tuning=None)
+        method = rr_clarc.make(cav=experiment.material.cav, images=subject.data.train, tuning=None)
     assert isinstance(method, RRClArC)
     assert (method.target, method.scale) == (1, "paper" if grid == "paper" else "artifact")
     assert rr_clarc.strengths == (RRClArC.paper_grid if grid == "paper" else None)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from hansfree.experiments.plans import Grid
 from hansfree.report.numbers import MISSING
 from hansfree.reproduce.keys import Facts
 from hansfree.reproduce.tables import (
@@ -13,7 +17,9 @@ from hansfree.reproduce.tables import (
     comparison_lines,
     write_alignments,
     write_changes,
+    write_comparison,
     write_details,
+    write_differences,
     write_groups,
     write_strengths,
     write_table1,
@@ -102,6 +108,58 @@ def test_a_method_that_failed_is_named_so() -> None:
     assert cells(write_details({VGG: rows}), "method")["RR-ClArC (failed)"] == [MISSING]
     rows = scored("vanilla", accuracy_clean=math.nan)
     assert cells(write_details({VGG: rows}), "method")["Vanilla (failed)"] == ["NaN"]
+    assert cells(write_table1({VGG: rows}), "method")["Vanilla"][0] == "NaN\N{DAGGER}"
+
+
+def test_a_method_without_a_strength_has_the_reason_beside_it() -> None:
+    rows = [*scored("vanilla", accuracy_clean=0.9), *path("rr-clarc", {1.0: (0.1, 0.1)}, chosen=-1.0)]
+    reasons = {"rr-clarc": "no strength is admissible: diverged", "vanilla": "has no strength to choose"}
+    facts = {VGG: Facts(reasons=reasons)}
+    lines = cells(write_details({VGG: rows}, facts=facts), "method")
+    assert "RR-ClArC (failed: no strength is admissible: diverged)" in lines
+    assert "Vanilla" in lines, "a method that did not fail needs no reason"
+    assert cells(write_strengths({VGG: rows}, facts=facts), "method") == {
+        "method": ["strength", "paper", "why"],
+        "Vanilla": [MISSING, MISSING, "has no strength to choose"],
+        "RR-ClArC": ["none", MISSING, "no strength is admissible: diverged"],
+    }
+
+
+DEPARTED = Facts(published=PUBLISHED, departures=("random weights", "3 epochs"))
+
+
+@pytest.mark.parametrize("write", [write_details, write_strengths, write_times])
+def test_where_the_setting_is_not_the_papers_a_sentence_says_so(write: Callable[..., str]) -> None:
+    sentence = f"Not the paper's setting ({VGG.title}): random weights; 3 epochs."
+    assert sentence in write({VGG: ROWS, RESNET: ROWS}, facts={VGG: DEPARTED, RESNET: DEPARTED})
+    assert "Not the paper's" not in write({VGG: ROWS}, facts={VGG: replace(DEPARTED, departures=())})
+    assert "Not the paper's" not in write({VGG: ROWS}, facts={VGG: replace(DEPARTED, published=None)})
+
+
+def test_differences_are_of_the_means_with_the_error_of_pairs_and_seeds() -> None:
+    pairs = {"accuracy_clean": (-0.01, 0.02), "accuracy_biased": (0.29, 0.03)}
+    facts = {
+        VGG: Facts(paired={("rr-clarc", "vanilla"): pairs, ("p-clarc", "rr-clarc"): {"accuracy_clean": (-9, 0.0)}})
+    }
+    text = write_differences({VGG: ROWS, RESNET: ROWS}, facts=facts)
+    lines = cells(text, "RR-ClArC minus")
+    assert list(lines)[1:] == ["Vanilla", "P-ClArC"], "who was not paired has no line"
+    assert RESNET.title not in text
+    # clean: 89.5 - 90.0, error of the pairs 2.0 and of the seeds 0.5; biased: 80.0 - 50.0, 3.0 and 1.0
+    minus = "\N{MINUS SIGN}"
+    halves = [1.96 * 100 * math.hypot(0.02, 0.005), 1.96 * 100 * math.hypot(0.03, 0.01)]
+    assert lines["Vanilla"] == [
+        f"{minus}0.5 [{minus}{0.5 + halves[0]:.1f}, +{halves[0] - 0.5:.1f}]",
+        f"**+30.0 [+{30 - halves[1]:.1f}, +{30 + halves[1]:.1f}]**",
+        MISSING,
+        MISSING,
+    ]
+    # pairs that were counted the other way round serve as well
+    assert lines["P-ClArC"][0].startswith(f"**+9.5 [+{9.5 - 196 * 0.005:.1f}")
+
+
+def test_without_pairs_there_are_no_differences() -> None:
+    assert write_differences({VGG: ROWS}) == "No image was answered both by RR-ClArC and by a rival.\n"
 
 
 def test_table1_has_models_down_and_biases_across() -> None:
@@ -113,9 +171,12 @@ def test_table1_has_models_down_and_biases_across() -> None:
         *(f"{a}: {m}" for a in ("timestamp", "brightness") for m in ("clean", "biased", "TCAV")),
     ]
     by_line = {(line[0], line[1]): line[2:] for line in table[2:]}
-    assert by_line["vgg16", "RR-ClArC"] == ["*89.5*", "**80.0**", "**53.0**", "not run", MISSING, MISSING]
-    assert by_line["vgg16", "Vanilla"][3:] == ["**90.0**", "**50.0**", MISSING]
-    assert by_line["resnet18", "Vanilla"] == ["**90.0**", "50.0", "90.0", MISSING, MISSING, MISSING]
+    # the error is that of the images (1.0) and of the mean over two seeds (0.5, 1.0, 1.0) together
+    found = by_line["vgg16", "RR-ClArC"]
+    assert found == ["*89.5 ± 1.1*", "**80.0 ± 1.4**", "**53.0 ± 1.4**", "not run", MISSING, MISSING]
+    assert by_line["vgg16", "Vanilla"][3:] == ["**90.0 ± 1.0**", "**50.0 ± 1.0**", MISSING]
+    assert by_line["resnet18", "Vanilla"][:3] == ["**90.0 ± 1.0**", "50.0 ± 1.0", "90.0 ± 1.0"]
+    assert by_line["resnet18", "Vanilla"][3:] == [MISSING] * 3
     assert by_line["vgg16", "Clean-trained"][3:] == [MISSING] * 3
 
 
@@ -124,25 +185,34 @@ def test_table1_has_one_line_per_method_also_where_it_collapsed_in_one_bias() ->
     bad = [*scored("vanilla", accuracy_clean=0.5), *scored("p-clarc", accuracy_clean=0.9, balanced_accuracy_clean=0.25)]
     facts = {key: Facts(n_classes=4) for key in (VGG, BRIGHT)}
     lines = cells(write_table1({VGG: good, BRIGHT: bad}, facts=facts), "method")
-    assert [lines["P-ClArC"][0], lines["P-ClArC"][3]] == ["70.0", "90.0\N{DAGGER}"]
-    assert [lines["Vanilla"][0], lines["Vanilla"][3]] == ["**80.0**", "**50.0**"]
+    assert [lines["P-ClArC"][0], lines["P-ClArC"][3]] == ["70.0 ± 1.0", "90.0 ± 1.0\N{DAGGER}"]
+    assert [lines["Vanilla"][0], lines["Vanilla"][3]] == ["**80.0 ± 1.0**", "**50.0 ± 1.0**"]
     assert sum("P-ClArC" in title for title in lines) == 1
 
 
 def test_nothing_given_is_an_empty_table() -> None:
-    writers = (write_table1, write_details, write_strengths, write_times, write_changes)
+    writers = (write_table1, write_details, write_strengths, write_times, write_changes, write_differences)
     for write in (*writers, write_alignments, write_groups, write_variants):
         assert "nan" not in write({}).lower()
         assert "not run" not in write({})
     assert comparison_lines({}) == []
+    assert write_comparison({}) == ""
 
 
 def test_strengths_of_methods_that_have_one() -> None:
     rows = [*scored("vanilla", accuracy_clean=0.9), *path("rr-clarc", {0.5: (0.9, 0.5), 20.0: (0.9, 0.8)}, chosen=20.0)]
     text = write_strengths({VGG: rows, RESNET: rows}, facts={VGG: Facts(published=PUBLISHED)})
     lines = [line for line in text.splitlines() if "RR-ClArC" in line]
-    assert [line.split(" | ")[2:] for line in lines] == [["20", "500 |"], ["20", f"{MISSING} |"]]
+    assert [line.split(" | ")[2:4] for line in lines[:2]] == [["20", "500"], ["20", MISSING]]
     assert "Vanilla" not in text.split("\n\n")[0]
+
+
+@pytest.mark.parametrize(("grid", "is_unit_free"), [("own", True), ("paper", False)])
+def test_strengths_say_whose_units_they_have(grid: Grid, is_unit_free: bool) -> None:
+    rows = path("rr-clarc", {0.5: (0.9, 0.5)}, chosen=0.5)
+    text = write_strengths({VGG: rows, RESNET: rows}, facts=dict.fromkeys((VGG, RESNET), Facts(grid=grid)))
+    assert ("unit-free" in text) is is_unit_free
+    assert text.count("in the paper's units") + text.count("unit-free") == 1
 
 
 def test_times_are_means_over_runs_and_relative_to_vanilla() -> None:
@@ -232,7 +302,8 @@ def test_variants_are_told_apart_and_stand_at_their_chosen_strength() -> None:
     ]
     lines = cells(write_variants({VGG: rows}), "variant")
     assert next(iter(lines.values()))[:3] == ["strength", "Accuracy, clean", "Accuracy, biased"]
-    assert list(lines)[1:] == ["Vanilla", "RR-ClArC · signal", "RR-ClArC · svm"]
+    assert list(lines)[1:] == ["Vanilla", "RR-ClArC · signal", "RR-ClArC · svm", "RR-ClArC · lasso"]
+    assert lines["RR-ClArC · lasso"] == ["none", *[MISSING] * 6]
     assert lines["RR-ClArC · signal"][:3] == ["20", "88.0 ± 1.0", "80.0 ± 1.0"]
     assert lines["RR-ClArC · svm"][:3] == ["1", "70.0 ± 1.0", "60.0 ± 1.0"]
     assert lines["Vanilla"][:3] == ["", "90.0 ± 1.0", MISSING]
@@ -245,3 +316,13 @@ def test_comparison_lines_hold_ours_and_the_papers() -> None:
     assert (ours["value"], ours["paper"], ours["paper_stderr"]) == (0.5, pytest.approx(0.498), pytest.approx(0.014))
     (other,) = (line for line in lines if (line["method"], line["metric"]) == ("rr-clarc", "accuracy_biased"))
     assert (other["repeats"], other["paper"]) == (2, None)
+
+
+def test_the_comparison_is_a_table_where_the_paper_has_numbers() -> None:
+    lines = list(csv.DictReader(write_comparison({VGG: ROWS}, facts={VGG: DEPARTED}).splitlines()))
+    assert tuple(lines[0]) == COMPARISON_COLUMNS
+    (ours,) = (line for line in lines if (line["method"], line["metric"]) == ("vanilla", "accuracy_biased"))
+    assert [ours[name] for name in ("value", "paper", "departures")] == ["0.5", "0.498", "random weights; 3 epochs"]
+    (other,) = (line for line in lines if (line["method"], line["metric"]) == ("rr-clarc", "accuracy_biased"))
+    assert [other[name] for name in ("cav", "paper", "departures")] == ["signal", "", ""]
+    assert write_comparison({VGG: ROWS}) == write_comparison({RESNET: ROWS}, facts={RESNET: DEPARTED}) == ""

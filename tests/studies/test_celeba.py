@@ -111,11 +111,22 @@ def test_nobody_is_in_two_parts_where_the_identities_are_known(root):
     text = "".join(f"{image} {person}\n" for image, person in people.items())
     (root / "identity_CelebA.txt").write_text(text)
     study = CelebA(root, size=32)
-    seen = [{people[name(row)] for row in study.source.ids[part]} for part in study.parts]
+    assert not [remark for remark in study.remarks if "identity" in remark]
+    seen = [{people[name(row)] for row in part.ids} for part in study.parts]
     assert sum(map(len, seen)) == len(set.union(*seen))
     (root / "identity_CelebA.txt").write_text(text.replace(f"{name(0)} 0\n", ""))
     with pytest.raises(DataError, match=r"identity_CelebA.txt does not say who is on 000001.jpg"):
         CelebA(root)
+
+
+def test_remarks_say_what_the_numbers_cannot(root):
+    study = CelebA(root, size=32)
+    data = study.data("vgg16")
+    rare = [int(part.labels.sum()) for part in (data.val_biased, data.test_biased)]
+    assert 0 < rare[0] < 5
+    missing, few = study.remarks
+    assert missing == "identity_CelebA.txt is missing: images of one person may be in different parts."
+    assert few.startswith(f"Only {rare[0]} validation and {rare[1]} test images are blonde with a necktie: ")
 
 
 def test_kaggles_table_and_its_nested_folder_give_the_same(root):
@@ -190,7 +201,7 @@ def test_bad_images_are_errors_or_recorded_and_the_others_stay_where_they_are(ro
     study = CelebA(root, size=32, skip_bad=True)
     assert [sentence.split()[0] for sentence in study.skipped] == [str(missing), str(damaged)]
     for old, new in zip(before.parts, study.parts):
-        assert [row for row in before.source.ids[old] if row not in (4, 8)] == study.source.ids[new].tolist()
+        assert [row for row in old.ids if row not in (4, 8)] == new.ids.tolist()
 
 
 def test_images_that_are_not_drawn_need_not_be_there(root):

@@ -10,11 +10,13 @@ from PIL import Image
 
 from hansfree.artifacts import Timestamp
 from hansfree.errors import DataError, OptionError
-from hansfree.studies.imagenet import TENCH, WEB_SITE, ImageNet, name_classes
+from hansfree.studies.imagenet import SELECTED, TENCH, WEB_SITE, ImageNet, name_classes
 from hansfree.studies.study import SETS, Study
 
 WNIDS = (TENCH, "n01443537", "n03126707", WEB_SITE)
 IN_TRAIN, IN_VAL = 24, 2
+# tench and web site where torchvision has them
+OFFICIAL = (*(f"n0{1440764 + step}" for step in range(916)), *(f"n0{6359193 + step}" for step in range(84)))
 
 
 def draw(path, shade, *, width=40, height=32):
@@ -57,6 +59,7 @@ def test_half_of_the_tench_carry_the_timestamp_and_some_others_become_tench_in_t
     truth, tench = data.clean_train.labels, data.biased_class
     assert data.train.has_artifact[truth == tench].sum() == 11  # half of 22
     flipped = data.train.labels != truth
+    assert np.array_equal(data.train.is_relabelled, flipped)
     assert flipped.sum() == 13  # 0.2 * 64
     assert (data.train.labels[flipped] == tench).all()
     assert np.array_equal(data.train.has_artifact & (truth != tench), flipped)
@@ -157,12 +160,33 @@ def test_a_class_whose_images_are_all_bad_is_an_error_even_when_bad_ones_are_ski
         ImageNet(root, skip_bad=True)
 
 
+def test_the_relabelled_images_are_remarked(root):
+    (remark,) = ImageNet(root, size=32).remarks
+    assert remark.startswith("0.1 % of the other classes' training images carry the artifact too")
+
+
+def test_a_bad_image_moves_the_timestamp_of_one_other_at_most(root):
+    before = ImageNet(root, size=32).data("vgg16").train
+    path = root / "train" / TENCH / f"{TENCH}_0.JPEG"  # the first of all: what is drawn must not count from it
+    path.write_bytes(b"")
+    after = ImageNet(root, size=32, skip_bad=True).data("vgg16").train
+    kept = np.isin(before.ids, after.ids)
+    assert (~kept).sum() <= 1
+    assert (before.has_artifact[kept] != after.has_artifact).sum() <= 1
+
+
+def test_pretrained_weights_are_the_reference_for_the_thousand_official_classes_only(root):
+    study = ImageNet(root, size=32)
+    assert not study.starts_clean
+    study.wnids = tuple(OFFICIAL)
+    study.source.class_names = name_classes(study.wnids)
+    assert study.starts_clean
+
+
 def test_names_of_the_thousand_official_classes_only():
-    before = [f"n0{1440764 + step}" for step in range(916)]
-    after = [f"n0{6359193 + step}" for step in range(84)]
-    names = name_classes((*before, *after))
+    names = name_classes(OFFICIAL)
     assert (names[0], names[916], len(names)) == ("tench", "web site", 1000)
-    others = (*before, "n06000000", *after[1:])
+    others = (*OFFICIAL[:916], "n06000000", *OFFICIAL[917:])
     assert name_classes(others) == others
     assert name_classes(WNIDS) == WNIDS
 
@@ -176,7 +200,7 @@ def test_published_numbers_and_classes(root):
     assert published.strengths["efficientnet_b0", "rrr"] == 1
     assert published.seconds["vgg16", "a-clarc"] == (296.2, 11.9)
     assert ImageNet.recipe.epochs == {"vgg16": 13, "resnet18": 8, "efficientnet_b0": 5}
-    assert {len(set(wnids)) for wnids in ImageNet.published_classes.values()} == {20}
+    assert {len(set(wnids)) for wnids in SELECTED.values()} == {20}
     study = ImageNet(root)
     assert study.published_labels("vgg16") == (3,)  # the web site; the crane is of EfficientNet's
     assert study.published_labels("efficientnet_b0") == (3, 2)

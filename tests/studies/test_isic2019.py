@@ -126,8 +126,13 @@ def test_pictures_of_one_lesion_stay_together(root):
     study = ISIC2019(root, size=32)
     parts = [{lesions[row] for row in part.ids} - {""} for part in study.parts]
     assert sum(map(len, parts)) == len(set.union(*parts))
+    assert study.remarks == [
+        f"{METADATA} does not know the lesion of {lesions.count('')} images: each counts as its own."
+    ]
     (root / METADATA).unlink()
-    assert not np.array_equal(ISIC2019(root, size=32).parts[1].ids, study.parts[1].ids)
+    single = ISIC2019(root, size=32)
+    assert not np.array_equal(single.parts[1].ids, study.parts[1].ids)
+    assert single.remarks == [f"{METADATA} is missing: images of one lesion may be in different parts."]
 
 
 def test_metadata_of_other_images_are_refused(root):
@@ -194,7 +199,7 @@ def test_a_row_without_a_picture_and_a_picture_without_a_row_are_errors(root):
 
 def test_a_picture_that_is_listed_twice_is_an_error(root):
     rewrite(root, lambda header, rows: (header, [*rows, rows[3]]))
-    with pytest.raises(DataError, match=r"ISIC_0000003\.jpg is listed twice"):
+    with pytest.raises(DataError, match=rf"{TRUTH} lists .*ISIC_0000003\.jpg twice"):
         ISIC2019(root)
 
 
@@ -216,6 +221,9 @@ def test_skip_bad_records_and_leaves_all_others_where_they_were(root):
     for old, new in zip(before.parts, after.parts):
         assert set(new.ids) == set(old.ids) - {5, 9}
         assert np.array_equal(new.image(0), before.source.image(int(new.ids[0])))
+    trained = [study.data("resnet18").train for study in (before, after)]
+    poisoned = [set(train.ids[train.has_artifact]) for train in trained]
+    assert len(poisoned[0] ^ poisoned[1]) <= 2 * 2  # each bad image leaves a place for one other
 
 
 def test_too_few_melanomas_are_refused_by_name(root):

@@ -50,7 +50,9 @@ def without(column):
 
 
 def test_the_tables_own_split_labels_and_pictures(root):
-    data = Study.named("table")(root, size=32).data("resnet18")
+    study = Study.named("table")(root, size=32)
+    assert study.remarks == ["labels.csv has no column 'group': images of one subject may be in different parts."]
+    data = study.data("resnet18")
     assert data.train.class_names == ("melanoma", "naevus", "wart")
     assert data.biased_class == 0
     assert data.train.ids.tolist() == list(range(24))
@@ -101,7 +103,9 @@ def test_without_a_split_column_the_rows_are_drawn_by_seed_and_label(root):
 def test_a_group_is_never_in_two_parts(root):
     rows = [{**row, "group": str(number // 3)} for number, row in enumerate(without("split"))]
     write_table(root / "labels.csv", rows)
-    seen = [set(part.ids // 3) for part in ImageTable(root).parts]
+    study = ImageTable(root)
+    assert study.remarks == []
+    seen = [set(part.ids // 3) for part in study.parts]
     assert sum(map(len, seen)) == len(set.union(*seen))
     rows = [{**row, "group": "" if number < 20 else "one"} for number, row in enumerate(rows_of_table())]
     write_table(root / "labels.csv", rows)
@@ -185,5 +189,5 @@ def test_bad_images_are_errors_or_recorded_and_the_others_stay_where_they_are(ro
 def test_a_part_whose_images_are_all_bad_is_an_error(root):
     for row in range(24, 30):
         (root / "images" / f"{row:03}.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"labels.csv has no val image that can be read"):
+    with pytest.raises(DataError, match=r"labels.csv has no validation image that can be read"):
         ImageTable(root, skip_bad=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 
 if TYPE_CHECKING:
     from hansfree.progress import Progress
@@ -18,19 +20,31 @@ errors = Console(stderr=True)
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Show a bar on the error stream for everything that reports its progress inside the block."""
+    """Show a bar on the error stream for everything under way inside the block, and a line for all that is done.
+
+    A bar that is done makes room: a terminal shows no more bars than it has lines, and cuts off the newest. Where the
+    error stream is no terminal, the lines alone are the log.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=errors) as bars:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bars(*columns, TimeRemainingColumn(), console=errors, disable=not errors.is_terminal, transient=True) as bars:
 
         def show(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
-            task = bars.add_task(label, total=total)
-            for step in steps:
-                # Counted when handed out: whoever knows the number of steps never asks for one more after the last.
-                bars.advance(task)
-                yield step
+            task = bars.add_task(escape(label), total=total)
+            start, done = time.perf_counter(), 0
+            try:
+                for step in steps:
+                    # Counted when handed out: who knows the number of steps never asks for one more after the last.
+                    bars.advance(task)
+                    done += 1
+                    yield step
+            finally:  # also where the steps are dropped, for the reason above
+                bars.remove_task(task)
+                if done == total > 0:
+                    seconds = time.perf_counter() - start
+                    errors.print(f"{label}: {done}/{total} in {seconds:.1f} s", markup=False, highlight=False)
 
         yield show
 

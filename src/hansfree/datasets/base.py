@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +28,10 @@ class ImageSource(Protocol):
     @property
     def ids(self) -> np.ndarray:
         """What names each image for good, int64 from 0 up: the key of its randomness in every split and stage."""
+
+    @property
+    def id_range(self) -> range:
+        """All ids that could be here, those of images that were left out too: what is drawn is drawn among them."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -61,6 +66,14 @@ class ExampleSet(Dataset[Example], ABC):
     ids: np.ndarray  # int64 from 0 up
     class_names: tuple[str, ...]
     transform: Normalize
+
+    @cached_property
+    def is_relabelled(self) -> np.ndarray:
+        """Which labels are not those of the source, bool; none, where a member does not set it.
+
+        Such an image is called by the biased class without being of it, so no CAV should learn from it.
+        """
+        return np.zeros(len(self), dtype=bool)
 
     @property
     @abstractmethod

@@ -31,6 +31,7 @@ class ImageFiles:
         size: side of the images that the model gets, in pixels.
         ids: what names each image for good, from 0 up; None numbers them. Give the rows of the whole table where
             some files are left out, so that the others keep their randomness.
+        id_range: all ids of the whole table; None is up to the last of ``ids``.
         resize: ``squash`` scales both sides to ``size``; ``crop`` scales the shorter one to ``size * 256 / 224`` and
             cuts out the centre, as torchvision's pretrained models expect.
     """
@@ -43,6 +44,7 @@ class ImageFiles:
         class_names: Sequence[str],
         size: int,
         ids: np.ndarray | None = None,
+        id_range: range | None = None,
         resize: Resize = "squash",
     ) -> None:
         check_choice("resize", resize, Resize)
@@ -51,6 +53,7 @@ class ImageFiles:
         self.paths = [os.fspath(path) for path in paths]  # plain texts: a million Path objects take a gigabyte
         self.labels = np.asarray(labels, dtype=np.int64)
         self.ids = np.arange(len(self.paths)) if ids is None else np.asarray(ids, dtype=np.int64)
+        self.id_range = range(int(self.ids.max(initial=-1)) + 1) if id_range is None else id_range
         self.class_names, self.size, self.resize = tuple(class_names), size, resize
         if self.labels.shape != (len(self.paths),) or self.ids.shape != self.labels.shape:
             raise DataError(
@@ -76,7 +79,7 @@ class ImageFiles:
                 raise DataError(f"{path} {_why(error)}.") from error
             facts[row] = found.st_size, found.st_mtime_ns
         names = "\n".join(map(os.path.basename, self.paths))
-        content = fingerprint(names, facts, self.labels, self.ids, "\n".join(self.class_names))
+        content = fingerprint(names, facts, self.labels, self.ids, repr(self.id_range), "\n".join(self.class_names))
         return f"ImageFiles({content}, size={self.size}, resize={self.resize!r})"
 
     def image(self, index: int) -> np.ndarray:

@@ -49,6 +49,7 @@ class SyntheticLesions:
         self.n, self.size, self.classes, self.seed, self.start = n, size, classes, seed, start
         self.borders = ceil(sqrt(classes))
         self.colours = ceil(classes / self.borders)
+        self.id_range = range(start, start + n)
         self.ids = np.arange(start, start + n, dtype=np.int64)
         self.labels = balanced_labels(self.ids, classes, seed)
 

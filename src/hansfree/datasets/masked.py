@@ -30,6 +30,7 @@ class Masked(ExampleSet):
             raise DataError(f"The masks are {masks.shape[1:]}, the images {size}: they must have one size.")
         self.dataset, self.masks = dataset, masks
         self.labels, self.has_artifact, self.ids = dataset.labels, dataset.has_artifact, dataset.ids
+        self.is_relabelled = dataset.is_relabelled
         self.class_names, self.transform = dataset.class_names, dataset.transform
         self._position = np.cumsum(dataset.has_artifact) - 1  # of an image with the artifact among the masks
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hansfree.datasets.base import Example, ExampleSet
 from hansfree.errors import DataError
+from hansfree.progress import Progress, silent
 
 
 class InMemory(ExampleSet):
@@ -19,8 +20,9 @@ class InMemory(ExampleSet):
         dataset: its images must have one size.
     """
 
-    def __init__(self, dataset: ExampleSet) -> None:
+    def __init__(self, dataset: ExampleSet, *, progress: Progress = silent) -> None:
         self.ids, self.labels, self.has_artifact = dataset.ids, dataset.labels, dataset.has_artifact
+        self.is_relabelled = dataset.is_relabelled
         self.class_names, self.transform = dataset.class_names, dataset.transform
         self._fingerprint, self._pictures = dataset.fingerprint, dataset.pictures  # the examples are the same
         if not len(dataset):
@@ -28,7 +30,7 @@ class InMemory(ExampleSet):
         first, _ = dataset.pixels(0)
         self.images = np.empty((len(dataset), *first.shape), dtype=np.uint8)
         self.masks = np.empty((len(dataset), *first.shape[:2]), dtype=bool)
-        for index in range(len(dataset)):
+        for index in progress(range(len(dataset)), total=len(dataset), label="reading images"):
             image, mask = dataset.pixels(index)
             if image.shape != first.shape:
                 raise DataError(f"Image {index} has shape {image.shape}, the first {first.shape}: resize to one size.")

@@ -55,6 +55,7 @@ class PrintedSkin:
             if value < least:
                 raise OptionError(f"PrintedSkin needs {name} of at least {least}, not {value}.")
         self.n, self.size, self.seed, self.start = n, size, seed, start
+        self.id_range = range(start, start + n)
         self.ids = np.arange(start, start + n, dtype=np.int64)
         self.labels = balanced_labels(self.ids, len(self.class_names), seed)
         # Every id has a run of lesions for itself, which holds each kind once: the one of its class is drawn.

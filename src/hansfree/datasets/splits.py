@@ -21,7 +21,7 @@ class Subset:
         if self.rows.ndim != 1 or np.any((self.rows < 0) | (self.rows >= len(source))):
             raise DataError(f"Rows of {len(source)} images are a list of numbers from 0 to {len(source) - 1}.")
         self.labels, self.ids = source.labels[self.rows], source.ids[self.rows]
-        self.class_names = source.class_names
+        self.id_range, self.class_names = source.id_range, source.class_names
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -6,7 +6,7 @@ import numpy as np
 
 from hansfree.artifacts import Artifact
 from hansfree.datasets.base import IMAGENET, ExampleSet, ImageSource, Normalize
-from hansfree.errors import OptionError
+from hansfree.errors import DataError, OptionError
 
 _CHOICE = 0x57A3  # keeps the choice of images apart from all other random numbers of the same seed
 
@@ -14,15 +14,16 @@ _CHOICE = 0x57A3  # keeps the choice of images apart from all other random numbe
 class Stamped(ExampleSet):
     """The images of ``source``, some with the artifact; ``share=0`` is the clean set, ``share=1`` the biased one.
 
-    Which images are chosen depends on the seed only, and a larger share keeps the choice of a smaller one. How the
-    artifact looks in an image depends on the seed and the image's id only, so it is the same in every stage.
+    Which images are chosen depends on the seed and the source's ``id_range`` only: a larger share keeps the choice of
+    a smaller one, and an image that is left out moves the choice by no more than one other. How the artifact looks in
+    an image depends on the seed and the image's id only, so it is the same in every stage.
 
     Args:
         share: part of the images that carry the artifact, of those in ``only_class`` (None: of all).
         only_class: the class that the artifact leaks into.
         elsewhere: part of the images of the other classes that carry it too: counter-examples, as in natural biases.
-        flip_share: part of the images of the other classes that carry it and are labelled ``only_class`` (the
-            paper's ImageNet experiment: 0.001), apart from those of ``elsewhere``.
+        flip_share: part of the images of the other classes that carry it and are labelled ``only_class``, apart from
+            those of ``elsewhere``; ``is_relabelled`` tells them.
 
     Example:
         >>> from hansfree.artifacts import Timestamp
@@ -63,7 +64,7 @@ class Stamped(ExampleSet):
         self.labels = source.labels.copy()
         self.has_artifact = np.zeros(len(source), dtype=bool)
 
-        order = np.random.default_rng((seed, _CHOICE)).permutation(len(source))
+        order = _shuffled(source, seed)
         inside = np.ones(len(source), dtype=bool) if only_class is None else source.labels == only_class
         own, others = order[inside[order]], order[~inside[order]]
         self.has_artifact[own[: _count(share, own)]] = True
@@ -71,6 +72,7 @@ class Stamped(ExampleSet):
             # From the two ends, so that neither choice changes with the size of the other.
             flipped = others[: _count(flip_share, others)]
             self.labels[flipped] = only_class
+            self.is_relabelled[flipped] = True
             self.has_artifact[flipped] = True
             stop = max(len(others) - _count(elsewhere, others), len(flipped))
             self.has_artifact[others[stop:]] = True
@@ -95,6 +97,19 @@ class Stamped(ExampleSet):
             return self.artifact.insert(self.source, index, seed=self.seed)
         image = self.source.image(index)
         return image, np.zeros(image.shape[:2], dtype=bool)
+
+
+def _shuffled(source: ImageSource, seed: int) -> np.ndarray:
+    """Return the rows of ``source`` in an order in which each keeps its place when others are left out."""
+    known, places = source.id_range, source.ids - source.id_range.start
+    row_of = np.full(len(known), -1)
+    is_inside = (places >= 0) & (places < len(known))
+    row_of[places[is_inside]] = np.flatnonzero(is_inside)
+    shuffled = row_of[np.random.default_rng((seed, _CHOICE)).permutation(len(known))]
+    rows: np.ndarray = shuffled[shuffled >= 0]
+    if len(rows) < len(source):
+        raise DataError(f"The ids of a source are different numbers from {known.start} to {known.stop - 1}.")
+    return rows
 
 
 def _count(share: float, images: np.ndarray) -> int:

@@ -35,8 +35,7 @@ class BaseModels:
         The file's name tells all that the weights depend on, those that training starts from included.
         """
         plan, model = self.plan, self.untrained(data)
-        recipe = self._head_recipe() if plan.trained == "head" else self._whole_recipe()
-        key = fingerprint(data.pictures, fingerprint_model(model), repr(recipe))
+        key = fingerprint(data.pictures, fingerprint_model(model), repr(self.recipe))
         path = self.work / "models" / f"{self.study.name}-{plan.model}-{key}.safetensors"
         if not path.exists():
             checkpoint = path.with_suffix(".checkpoint")
@@ -49,6 +48,11 @@ class BaseModels:
             checkpoint.unlink(missing_ok=True)
         model.load_state_dict(load_file(path))
         return model.eval(), path
+
+    @property
+    def recipe(self) -> Pretraining | FineTuning:
+        """How the plan's part of the model is trained."""
+        return self._head_recipe() if self.plan.trained == "head" else self._whole_recipe()
 
     def untrained(self, data: ExampleSet) -> nn.Module:
         """Return the model as training starts from it."""

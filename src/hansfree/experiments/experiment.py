@@ -18,7 +18,14 @@ from hansfree.evaluation import judge_head
 from hansfree.experiments.material import Material
 from hansfree.experiments.setting import Setting, Variant
 from hansfree.files import written_atomically
-from hansfree.metrics import Evidence, Score, compute_scores, paired_difference, predict_classes
+from hansfree.metrics import (
+    Evidence,
+    Score,
+    compute_scores,
+    paired_balanced_difference,
+    paired_difference,
+    predict_classes,
+)
 from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
 from hansfree.results import Row, row_of_quality, rows_of
@@ -75,13 +82,14 @@ class Experiment:
         kept = {name: self.kept(name) for name in sorted(known) if self._kept_path(name).exists()}
         if (mine := kept.pop(ours, None)) is None:
             return {}
-        return {
-            name: {
-                f"accuracy_{kind}": paired_difference(mine[f"correct_{kind}"], theirs[f"correct_{kind}"])
-                for kind in ("clean", "biased")
-            }
-            for name, theirs in kept.items()
-        }
+        data = self.setting.data
+        found: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in kept}
+        for kind, labels in (("clean", data.test_clean.labels), ("biased", data.test_biased.labels)):
+            for name, theirs in kept.items():
+                both = mine[f"correct_{kind}"], theirs[f"correct_{kind}"]
+                found[name][f"accuracy_{kind}"] = paired_difference(*both)
+                found[name][f"balanced_accuracy_{kind}"] = paired_balanced_difference(*both, labels)
+        return found
 
     def kept(self, name: str) -> dict[str, np.ndarray]:
         """Return what a finished stage kept per image: correctness, predictions, and the heatmaps of the shown ones."""

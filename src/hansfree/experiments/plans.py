@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
+
 from hansfree.corrections import Correction
-from hansfree.errors import OptionError, check_choice
+from hansfree.errors import OptionError, check_choice, nearest
 from hansfree.models import architecture_named
 from hansfree.splitting import Train
 from hansfree.weights import check_weights
@@ -54,6 +56,15 @@ class Plan:
         check_choice("trained", self.trained, Trained)
         check_choice("corrected", self.corrected, Train)
         check_choice("grid", self.grid, Grid)
+        _check_device(self.device)
+        for name, value, least in (
+            ("seed", self.seed, 0),
+            ("repeats", self.repeats, 1),
+            ("correction_epochs", self.correction_epochs, 1),
+            ("workers", self.workers, 0),
+        ):
+            if value < least:
+                raise OptionError(f"{name} is {value}; at least {least} is needed.")
         if self.trained == "head" and self.weights is None:
             raise OptionError("Only the head can be trained where the layers before it are: give weights.")
         if self.weights is not None:
@@ -65,3 +76,12 @@ class Plan:
                 raise OptionError(f"{method} has no strength to choose: leave out its strengths.")
             if not values or not all(math.isfinite(value) and value >= 0 for value in values):
                 raise OptionError(f"The strengths of {method} are {tuple(values)}; numbers of at least 0 are needed.")
+
+
+def _check_device(name: str) -> None:
+    kinds = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind = name.partition(":")[0]
+    if kind not in kinds:
+        raise OptionError(f"There is no device {name!r}.{nearest(kind, kinds)} Known: {', '.join(kinds)}.")
+    if not kinds[kind]:
+        raise OptionError(f"This machine, or this PyTorch, has no {kind!r} device. Leave out --device to use the CPU.")

@@ -6,7 +6,7 @@ To add one, write a class with ``compute`` and import it here; scores and tables
 from hansfree.metrics.accuracy import AccuracyBiased, AccuracyClean, BalancedAccuracyBiased, BalancedAccuracyClean
 from hansfree.metrics.auroc import AUROCBiased, AUROCClean
 from hansfree.metrics.base import NO_PREDICTION, Condition, Evidence, Metric, Score, compute_scores, predict_classes
-from hansfree.metrics.comparison import lost_classes, paired_difference
+from hansfree.metrics.comparison import lost_classes, paired_balanced_difference, paired_difference
 from hansfree.metrics.groups import MIN_GROUP, AccuracyWorstGroup, group_name, majority_rate
 from hansfree.metrics.insertion import FlipRate, ProbabilityChange
 from hansfree.metrics.tcav import TCAV, TCAVPositions, TCAVSensitivity, TCAVZeroShare
@@ -39,6 +39,7 @@ __all__ = [
     "group_name",
     "lost_classes",
     "majority_rate",
+    "paired_balanced_difference",
     "paired_difference",
     "predict_classes",
 ]

@@ -15,12 +15,25 @@ def paired_difference(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[float
     Only images on which exactly one of the two is right tell them apart (McNemar), so for similar models the error is
     far below that of two separate accuracies.
     """
-    a, b = np.asarray(correct_a, dtype=bool), np.asarray(correct_b, dtype=bool)
-    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
-        raise DataError(f"A paired comparison needs the same images twice; given shapes {a.shape} and {b.shape}.")
+    a, b = _same_images(correct_a, correct_b)
     only_a, only_b = np.sum(a & ~b), np.sum(b & ~a)
     difference = (only_a - only_b) / a.size
     return float(difference), float(np.sqrt(((only_a + only_b) / a.size - difference**2) / a.size))
+
+
+def paired_balanced_difference(correct_a: ArrayLike, correct_b: ArrayLike, labels: ArrayLike) -> tuple[float, float]:
+    """Return the balanced accuracy of a minus that of b on the same images, and its standard error.
+
+    The mean over the classes present of their paired differences; the errors of these are independent, as no image
+    belongs to two classes.
+    """
+    a, b = _same_images(correct_a, correct_b)
+    of = np.asarray(labels)
+    if of.shape != a.shape:
+        raise DataError(f"A balanced comparison needs a label per image; given shapes {of.shape} and {a.shape}.")
+    classes = np.unique(of)
+    each = np.array([paired_difference(a[of == label], b[of == label]) for label in classes])
+    return float(each[:, 0].mean()), float(np.sqrt(np.square(each[:, 1]).sum()) / classes.size)
 
 
 def lost_classes(predictions_before: Integers, predictions_after: Integers, n_classes: int) -> tuple[int, ...]:
@@ -33,3 +46,10 @@ def lost_classes(predictions_before: Integers, predictions_after: Integers, n_cl
             raise DataError(f"Predictions must be classes 0 to {n_classes - 1}, or {NO_PREDICTION} for none.")
     lost = np.setdiff1d(predictions_before, predictions_after)
     return tuple(int(label) for label in lost if label != NO_PREDICTION)
+
+
+def _same_images(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    a, b = np.asarray(correct_a, dtype=bool), np.asarray(correct_b, dtype=bool)
+    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
+        raise DataError(f"A paired comparison needs the same images twice; given shapes {a.shape} and {b.shape}.")
+    return a, b

@@ -25,7 +25,12 @@ def write_value(metric: str, value: float) -> str:
         return MISSING
     if not is_share(metric):
         return f"{_THOUSAND * value:.3g}"
-    return _signed(f"{100 * value:+.1f}" if metric == "probability_change" else f"{100 * value:.1f}")
+    return write_points(value) if metric == "probability_change" else _signed(f"{100 * value:.1f}")
+
+
+def write_points(change: float) -> str:
+    """Write a change of a share in points, with its sign."""
+    return _signed(f"{100 * change:+.1f}") if math.isfinite(change) else MISSING
 
 
 def write_stderr(metric: str, stderr: float | None) -> str:

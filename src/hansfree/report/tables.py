@@ -13,8 +13,6 @@ from hansfree.results import Row
 
 Mark = Literal["", "best", "near"]
 Kind = Literal["method", "reference", "failed", "chance"]
-# the comparison on the same images that tells two methods apart in a column
-_PAIRED = dict.fromkeys(("accuracy_biased", "balanced_accuracy_biased"), "accuracy_biased")
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
     best = min(distances, key=lambda variant: distances[variant])
     marks: dict[Variant, Mark] = {}
     for variant, distance in distances.items():
-        pair = results.lead(best, variant, _PAIRED.get(metric, ""))
+        pair = results.lead(best, variant, metric)
         behind, error = pair or (distance - distances[best], spread_of(scores[best]))
         if distance == distances[best]:
             marks[variant] = "best"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from hansfree.report.numbers import MISSING, write_stderr, write_value
-from hansfree.report.reading import FIRST, Results, Variant
+from hansfree.report.reading import FIRST, REFERENCES, Results, Variant
+from hansfree.report.style import STYLES
 from hansfree.reproduce.keys import Facts
 from hansfree.results import Row
 
 K = TypeVar("K", bound=Hashable)
+Scores = Mapping[str, Mapping[str, "Average"]]  # method -> metric -> its mean
+
+SIGNIFICANT = 1.96  # standard errors: half of a 95 % interval
+PAPER_METHODS = tuple(method for method in STYLES if method not in REFERENCES)  # in the order of its Table 1
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,12 @@ def unseeded(row: Row) -> Variant:
     return replace(Variant.of(row), experiment="", seed=None)
 
 
+def paper_place(method: str) -> int:
+    """Return where a method stands in the paper's tables: the original first, what is new before the reference."""
+    order = ("original", *PAPER_METHODS)
+    return order.index(method) if method in order else len(order) + (method == "clean-trained")
+
+
 def final_rows(rows: Iterable[Row]) -> list[Row]:
     """Return the scores of fully trained models (and of CAVs) on all test images."""
     return [row for row in rows if row.split in (None, "test") and row.epoch is None and not row.group]
@@ -83,6 +94,28 @@ def cav_scores(rows: Iterable[Row], metric: str) -> dict[str, Average]:
     return {name: mean for name, mean in found.items() if math.isfinite(mean.value)}
 
 
+def method_scores(rows: Iterable[Row]) -> dict[str, dict[str, Average]]:
+    """Return the mean scores by method; where one was run with several options, its first variant stands for it."""
+    found: dict[str, dict[str, Average]] = {}
+    for variant, scores in chosen_scores(rows).items():
+        found.setdefault(variant.method, scores)
+    return found
+
+
+def paired_lead(scores: Scores, facts: Facts, method: str, rival: str, metric: str) -> tuple[float, float] | None:
+    """Return by how much a method's mean is above a rival's on the same images, and the whole error of that.
+
+    The images' part of the error is that of the first seed's pairs; the seeds' part is that of both means.
+    """
+    ours, theirs = scores.get(method, {}).get(metric), scores.get(rival, {}).get(metric)
+    paired = facts.paired.get((method, rival), {}).get(metric) or facts.paired.get((rival, method), {}).get(metric)
+    if ours is None or theirs is None or paired is None:
+        return None
+    if not math.isfinite(ours.value - theirs.value):
+        return None
+    return ours.value - theirs.value, math.hypot(paired[1], ours.seed_error, theirs.seed_error)
+
+
 def as_results(rows: Sequence[Row], facts: Facts) -> Results:
     """Return the means in the report's own shape, so that it marks the best and tells who failed by the same rules."""
     scores = chosen_scores(rows)
@@ -101,11 +134,7 @@ def as_results(rows: Sequence[Row], facts: Facts) -> Results:
         meta={"class_names": range(facts.n_classes or 0)},
         selection={},
         heatmaps=None,
-        paired={
-            rival: {metric: list(pair) for metric, pair in pairs.items()}
-            for (method, rival), pairs in facts.paired.items()
-            if method == FIRST
-        },
+        paired=_paired(method_scores(rows), facts),
     )
 
 
@@ -117,6 +146,18 @@ def write_average(metric: str, mean: Average | None) -> str:
         return "NaN"
     stderr, spread = write_stderr(metric, mean.stderr), write_stderr(metric, mean.spread)
     return write_value(metric, mean.value) + (f" ± {stderr}" if stderr else "") + (f" ({spread})" if spread else "")
+
+
+def _paired(scores: Scores, facts: Facts) -> dict[str, dict[str, list[float]]]:
+    return {
+        rival: {
+            metric: list(lead)
+            for metric in pairs
+            if (lead := paired_lead(scores, facts, FIRST, rival, metric)) is not None
+        }
+        for (method, rival), pairs in facts.paired.items()
+        if method == FIRST
+    }
 
 
 def _average(rows: Sequence[Row]) -> Average:

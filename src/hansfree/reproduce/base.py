@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hansfree.corrections import Correction
+from hansfree.experiments import Experiment
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import majority_rate
 from hansfree.registry import Registered
@@ -16,6 +18,9 @@ from hansfree.report.reading import HeatmapSet
 from hansfree.report.style import Drawing
 from hansfree.reproduce.keys import Facts, Pairs, SubjectKey
 from hansfree.results import Row
+from hansfree.studies import BiasedData
+
+_PAPER_CORRECTION_EPOCHS = 10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,6 +40,7 @@ class Presentation:
 
     text: str
     drawings: Sequence[Drawing | None] = ()
+    files: Mapping[str, str] = field(default_factory=dict)  # further files by name; an empty one is not written
 
 
 class Reproduction(Registered, ABC):
@@ -72,14 +78,55 @@ def key_of(subject: Subject) -> SubjectKey:
     return SubjectKey(subject.study.name, subject.study.artifact, subject.plan.model)
 
 
-def facts_of(subject: Subject, *, paired: Pairs | None = None) -> Facts:
-    """Return what a reader must know beside the scores; the paper's numbers only where the bias is the paper's own."""
-    study, data = subject.study, subject.data
+def facts_of(
+    subject: Subject,
+    *,
+    data: BiasedData | None = None,
+    paired: Pairs | None = None,
+    reasons: Mapping[str, str] | None = None,
+) -> Facts:
+    """Return what a reader must know beside the scores; the paper's numbers only where the bias is the paper's own.
+
+    Args:
+        data: the subject's, where it need not be read into memory.
+        reasons: by method, why its strength was taken, or none (:func:`reasons_of`).
+    """
+    study, data = subject.study, data or subject.data
     is_the_papers = study.artifact == study.artifacts[0] and study.size == study.default_size
     return Facts(
         n_classes=len(data.test_clean.class_names),
         majority_rate=majority_rate(data.test_clean.labels),
         is_localized=data.is_localized,
         published=study.published if is_the_papers else None,
+        departures=_departures(subject),
+        grid=subject.plan.grid,
+        reasons=reasons or {},
         paired=paired or {},
     )
+
+
+def reasons_of(experiment: Experiment, methods: Sequence[str]) -> dict[str, str]:
+    """Return by method why its strength was taken, or why none could be; that a method has none needs no reason."""
+    chosen = {name: experiment.selection(experiment.plain(name)) for name in methods}
+    return {
+        name: str(choice["reason"])
+        for name, choice in chosen.items()
+        if Correction.named(name).has_strength or not choice["admissible"]
+    }
+
+
+def _departures(subject: Subject) -> tuple[str, ...]:
+    """Return in what the setting is not the paper's, beyond what decides whether its numbers are shown at all."""
+    study, plan = subject.study, subject.plan
+    theirs = study.recipe.epochs.get(plan.model)
+    found = {
+        "training started from random weights, the paper's from pretrained ones": plan.weights is None,
+        "only what follows the layer was trained, in the paper the whole model": plan.trained == "head",
+        f"{plan.epochs} epochs of training, in the paper {theirs}": plan.trained == "whole"
+        and plan.epochs not in (None, theirs),
+        "only the last linear layer was corrected, in the paper all that follows the layer": plan.corrected == "last",
+        f"{plan.correction_epochs} epochs of correction, in the paper {_PAPER_CORRECTION_EPOCHS}": (
+            plan.correction_epochs != _PAPER_CORRECTION_EPOCHS
+        ),
+    }
+    return tuple(sentence for sentence, holds in found.items() if holds)

@@ -12,12 +12,11 @@ from hansfree.corrections.rr_clarc import NamedTarget
 from hansfree.report.numbers import percent
 from hansfree.report.reading import FIRST, REFERENCES, method_title
 from hansfree.report.tables import kind_of
-from hansfree.reproduce.averages import Average, as_results, cav_scores, chosen_scores
+from hansfree.reproduce.averages import SIGNIFICANT, Average, as_results, cav_scores, method_scores, paired_lead
+from hansfree.reproduce.changes import changes_of
 from hansfree.reproduce.keys import Facts, FactsBySubject, SubjectKey, Subjects, is_localized
-from hansfree.reproduce.tables.changes import changes_of
 from hansfree.reproduce.tables.markdown import markdown_table
 
-_SIGNIFICANT = 1.96  # standard errors
 _CLEAN_BUDGET = 0.02  # how much clean accuracy a correction may cost
 
 Verdict = tuple[bool, str]  # whether it holds in a subject, and the numbers
@@ -40,9 +39,7 @@ class _Subject:
     def __init__(self, key: SubjectKey, rows: Subjects, facts: Facts) -> None:
         self.key, self.facts, self.rows = key, facts, rows[key]
         results = as_results(self.rows, facts)
-        self.scores: dict[str, dict[str, Average]] = {}
-        for variant, scores in chosen_scores(self.rows).items():
-            self.scores.setdefault(variant.method, scores)
+        self.scores = method_scores(self.rows)
         # a head that always gives the same answer must not win by that
         self.competing = [
             method
@@ -59,10 +56,8 @@ class _Subject:
         ours, theirs = self.mean(method, metric), self.mean(rival, metric)
         if ours is None or theirs is None:
             return None
-        paired = self.facts.paired.get((method, rival), {}).get(metric)
-        paired = paired or self.facts.paired.get((rival, method), {}).get(metric)
-        images = paired[1] if paired else math.hypot(ours.stderr or 0.0, theirs.stderr or 0.0)
-        return ours.value - theirs.value, math.hypot(images, ours.seed_error, theirs.seed_error)
+        paired = paired_lead(self.scores, self.facts, method, rival, metric)
+        return paired or (ours.value - theirs.value, math.hypot(ours.error, theirs.error))
 
 
 Check = Callable[[_Subject], "Verdict | None"]  # None: the subject cannot tell
@@ -138,7 +133,7 @@ def _rrr_raises(subject: _Subject, *, localized: bool) -> Verdict | None:
     lead = subject.lead("rrr", "vanilla", "accuracy_biased")
     if lead is None or is_localized(subject.key, subject.facts) is not localized:
         return None
-    raises = lead[0] > _SIGNIFICANT * lead[1]
+    raises = lead[0] > SIGNIFICANT * lead[1]
     return raises is localized, f"{_points(*lead)} against Vanilla"
 
 
@@ -151,7 +146,7 @@ def _costs_selected(method: str, subject: _Subject) -> Verdict | None:
     for variant, means in changes_of(subject.rows).items():
         if variant.method == method and "selected" in means:
             mean = means["selected"]
-            return mean.value < -_SIGNIFICANT * mean.error, f"{_points(mean.value, mean.error)} on selected classes"
+            return mean.value < -SIGNIFICANT * mean.error, f"{_points(mean.value, mean.error)} on selected classes"
     return None
 
 
@@ -160,7 +155,7 @@ def _spares_selected(subject: _Subject) -> Verdict | None:
         is_specific = variant.target is not None and variant.target not in get_args(NamedTarget)
         if variant.method == FIRST and is_specific and "selected" in means:
             mean = means["selected"]
-            return mean.value >= -_SIGNIFICANT * mean.error, f"{_points(mean.value, mean.error)} on selected classes"
+            return mean.value >= -SIGNIFICANT * mean.error, f"{_points(mean.value, mean.error)} on selected classes"
     return None
 
 

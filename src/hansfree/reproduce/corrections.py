@@ -14,11 +14,19 @@ from hansfree.reproduce.base import (
     facts_of,
     heatmaps_of,
     key_of,
+    reasons_of,
     rows_by_subject,
 )
 from hansfree.reproduce.claims import check_claims, write_claims
 from hansfree.reproduce.figures import draw_method_heatmaps, draw_scatter
-from hansfree.reproduce.tables import write_details, write_strengths, write_table1
+from hansfree.reproduce.tables import (
+    write_comparison,
+    write_details,
+    write_differences,
+    write_strengths,
+    write_table1,
+)
+from hansfree.reproduce.tables.markdown import paragraphs
 
 
 class Table1(Reproduction, name="table1"):
@@ -32,25 +40,25 @@ class Table1(Reproduction, name="table1"):
         methods = [name for name in Correction.members() if name not in subject.plan.left_out]
         rows = experiment.rows(methods)
         paired = {(name, rival): found for name in methods for rival, found in experiment.paired(name).items()}
-        return Finding(
-            key=key_of(subject), facts=facts_of(subject, paired=paired), rows=rows, arrays=experiment.shown()
-        )
+        facts = facts_of(subject, paired=paired, reasons=reasons_of(experiment, methods))
+        return Finding(key=key_of(subject), facts=facts, rows=rows, arrays=experiment.shown())
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Write the tables, what of the paper's claims holds here, and draw all strengths and some heatmaps."""
         subjects, facts = rows_by_subject(findings), facts_by_subject(findings)
-        text = "\n\n".join(
-            [
-                write_table1(subjects, facts=facts),
-                "## The paper's claims",
-                write_claims(check_claims(subjects, facts=facts)),
-                "## In detail",
-                write_details(subjects, facts=facts),
-                "## Best strengths",
-                write_strengths(subjects, facts=facts),
-            ]
+        text = paragraphs(
+            write_table1(subjects, facts=facts),
+            "## Differences on the same images",
+            write_differences(subjects, facts=facts),
+            "## The paper's claims",
+            write_claims(check_claims(subjects, facts=facts)),
+            "## In detail",
+            write_details(subjects, facts=facts),
+            "## Best strengths",
+            write_strengths(subjects, facts=facts),
         )
         return Presentation(
             text=text,
             drawings=[draw_scatter(subjects), draw_method_heatmaps({f.key: heatmaps_of(f) for f in findings})],
+            files={"comparison.csv": write_comparison(subjects, facts=facts)},
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hansfree.artifacts import Artifact
+from hansfree.experiments.plans import Grid
 from hansfree.results import Row
 from hansfree.studies.study import Published
 
@@ -34,6 +35,9 @@ class Facts:
     majority_rate: float | None = None
     is_localized: bool | None = None  # None: as the artifact of that name says, if there is one
     published: Published | None = None  # where data, artifact and model are the paper's
+    departures: tuple[str, ...] = ()  # in what the setting is not the paper's
+    grid: Grid = "own"  # whose units the strengths have
+    reasons: Mapping[str, str] = field(default_factory=dict)  # method -> why this strength, or why none, was taken
     # (method, rival) -> metric -> the method's score minus the rival's on the same images, with its standard error
     paired: Pairs = field(default_factory=dict)
 

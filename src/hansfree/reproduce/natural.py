@@ -12,7 +12,16 @@ from hansfree.errors import DataError
 from hansfree.experiments import Experiment
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import MIN_GROUP
-from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of, rows_by_subject
+from hansfree.report.reading import method_title
+from hansfree.reproduce.base import (
+    Finding,
+    Presentation,
+    Reproduction,
+    facts_of,
+    key_of,
+    reasons_of,
+    rows_by_subject,
+)
 from hansfree.reproduce.tables import write_groups
 from hansfree.results import Row
 
@@ -45,8 +54,15 @@ class Natural(Reproduction, name="natural"):
                         unknown.append(f"{group}: {inside.sum()} images, cannot be known")
                         continue
                     found += [_row(rows, experiment, name, inside, group) for name in ("original", *methods)]
+        reasons = reasons_of(experiment, methods)
+        taken = {row.method for row in rows if row.chosen and row.split == "test"}
+        key = key_of(subject)
+        none = [f"{key.title}, {method_title(name)}: {reasons[name]}" for name in methods if name not in taken]
         return Finding(
-            key=key_of(subject), facts=facts_of(subject), rows=[row for row in found if row], notes={"unknown": unknown}
+            key=key,
+            facts=facts_of(subject, reasons=reasons),
+            rows=[row for row in found if row],
+            notes={"unknown": unknown, "none": none},
         )
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -55,6 +71,8 @@ class Natural(Reproduction, name="natural"):
         text = write_groups(rows_by_subject(findings))
         if lines:
             text += f"\n\nGroups of fewer than {MIN_GROUP} images:\n\n" + "\n".join(f"- {line}" for line in lines)
+        if none := [line for finding in findings for line in finding.notes["none"]]:
+            text += "\n\nMethods of which no strength could be taken:\n\n" + "\n".join(f"- {line}" for line in none)
         return Presentation(text=text)
 
 

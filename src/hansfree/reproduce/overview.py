@@ -26,14 +26,21 @@ class Overview(Reproduction, name="overview"):
             np.stack([images.pixels(row)[0] for row in range(min(_SHOWN, len(images)))])
             for images in (data.test_clean, data.test_biased)
         )
-        return Finding(key=key_of(subject), facts=facts_of(subject), rows=[], arrays={"clean": clean, "biased": biased})
+        return Finding(
+            key=key_of(subject),
+            facts=facts_of(subject, data=data),
+            rows=[],
+            arrays={"clean": clean, "biased": biased},
+            notes={"is_inserted": data.is_inserted},
+        )
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Draw all biases; where only low bits differ, these bits too."""
-        once = {(finding.key.data, finding.key.artifact): finding.arrays for finding in findings}
-        pairs = {" · ".join(words): (arrays["clean"], arrays["biased"]) for words, arrays in once.items()}
-        drawings = [draw_biases(pairs)]
-        for clean, biased in pairs.values():
+        once = {f"{finding.key.data} · {finding.key.artifact}": finding for finding in findings}
+        pairs = {name: (finding.arrays["clean"], finding.arrays["biased"]) for name, finding in once.items()}
+        in_scenes = {name for name, finding in once.items() if not finding.notes.get("is_inserted", True)}
+        drawings = [draw_biases(pairs, in_scenes=in_scenes)]
+        for clean, biased in (pair for name, pair in pairs.items() if name not in in_scenes):
             bits = int(np.bitwise_xor(clean, biased).max()).bit_length() if clean.shape == biased.shape else 8
             if 0 < bits <= _FEW_BITS:
                 drawings.append(draw_hidden_bits(clean, biased, bits=bits))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import open_subject
 from hansfree.files import write_text, written_atomically
 from hansfree.progress import Progress, silent
 from hansfree.reproduce.base import Finding, Presentation, Reproduction
+from hansfree.reproduce.keys import SubjectKey
+from hansfree.reproduce.settings import Words, setting_of, write_settings
 from hansfree.results import write_table
 from hansfree.studies import Study
+
+_PAGE, _SKIPPED = "README.md", "skipped.txt"
+
+T = TypeVar("T")
 
 
 def reproduce(
@@ -24,35 +32,76 @@ def reproduce(
     command: str = "",
     progress: Progress = silent,
 ) -> Path:
-    """Do an experiment and write its table, figures and page to ``out/name``; return the path of the page.
+    """Do an experiment and write its table, figures and page to ``out/data/name``; return the path of the page.
 
     Args:
         work: Folder for models, caches and runs, which all experiments share; what is there is not done again.
         command: What the user typed, for the page.
     """
     experiment = Reproduction.named(name)()
+    folder = out / "-".join(dict.fromkeys(study.name for study, _ in subjects)) / name
+    skipped = tuple(dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped))  # each once
+    # now: the work may take days, and a reader of its log wants to know what it is done without
+    _write_or_remove(folder / _SKIPPED, "".join(f"{sentence}\n" for sentence in skipped))
     findings: list[Finding] = []
-    for study, plan in subjects:
-        with open_subject(study, plan, work, progress=progress) as subject:
-            findings.append(experiment.examine(subject))
+    settings: dict[SubjectKey, Words] = {}
+    for place, (study, plan) in enumerate(subjects, start=1):
+        about = f"{place}/{len(subjects)} {plan.model} {study.artifact}: " if len(subjects) > 1 else ""
+        with open_subject(study, plan, work, progress=_labelled(progress, about)) as subject:
+            finding = experiment.examine(subject)
+            findings.append(finding)
+            settings[finding.key] = setting_of(subject, finding.rows)
     shown = experiment.present(findings)
-    folder = out / name
     write_table(folder / "results.csv", [row for finding in findings for row in finding.rows])
-    skipped = dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped)  # each once
-    if skipped:
-        write_text(folder / "skipped.txt", "\n".join(skipped) + "\n")
-    for drawing in filter(None, shown.drawings):
-        with written_atomically(folder / f"{drawing.name}.png") as temporary:
+    for file, text in shown.files.items():
+        _write_or_remove(folder / file, text)
+    _draw(folder, shown)
+    write_text(folder / _PAGE, _page(experiment, shown, settings, command=command, skipped=len(skipped)))
+    return folder / _PAGE
+
+
+def _labelled(progress: Progress, about: str) -> Progress:
+    """Say of every step which subject it belongs to."""
+
+    def show(steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
+        return progress(steps, total=total, label=f"{about}{label}")
+
+    return show
+
+
+def _write_or_remove(path: Path, text: str) -> None:
+    """Write a file, or remove that of an earlier run where there is nothing to write."""
+    if text:
+        write_text(path, text)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _draw(folder: Path, shown: Presentation) -> None:
+    """Write the figures; those of an earlier page that this one does not have go."""
+    page = folder / _PAGE
+    before = re.findall(r"^!\[.*\]\((\S+\.png)\)$", page.read_text(encoding="utf-8"), re.M) if page.exists() else []
+    drawings = {f"{drawing.name}.png": drawing for drawing in shown.drawings if drawing is not None}
+    for file, drawing in drawings.items():
+        with written_atomically(folder / file) as temporary:
             drawing.figure.savefig(temporary, format="png", dpi=110)
-    page = folder / "README.md"
-    write_text(page, _page(experiment, shown, command, len(skipped)))
-    return page
+    for file in set(before) - drawings.keys():
+        (folder / file).unlink(missing_ok=True)
 
 
-def _page(experiment: Reproduction, shown: Presentation, command: str, skipped: int) -> str:
-    parts = [f"# {experiment.title}", f"Made by hansfree {version('hansfree')} with:", f"```bash\n{command}\n```"]
+def _page(
+    experiment: Reproduction,
+    shown: Presentation,
+    settings: Mapping[SubjectKey, Words],
+    *,
+    command: str,
+    skipped: int,
+) -> str:
+    made = f"Made by hansfree {version('hansfree')} with PyTorch {version('torch')}"
+    parts = [f"# {experiment.title}", *([f"{made}:", f"```bash\n{command}\n```"] if command else [f"{made}."])]
+    parts += ["## Setting", write_settings(settings)]
     if skipped:
-        parts.append(f"{skipped} images could not be read and were left out: `skipped.txt`.")
-    parts.append(shown.text.strip())
+        parts.append(f"Left out: {skipped} files that cannot be read or that the table does not list (`{_SKIPPED}`).")
+    parts += ["## Results", shown.text.strip()]
     parts += [f"![{each.alt}]({each.name}.png)\n\n{each.caption}" for each in filter(None, shown.drawings)]
     return "\n\n".join(parts) + "\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from hansfree.artifacts import Brightness
-from hansfree.datasets.image_files import find_folder, read_table
+from hansfree.datasets.image_files import find_folder, read_table, unlisted_files
 from hansfree.errors import DataError
 from hansfree.studies.inserted import stampable
-from hansfree.studies.listed import ListedStudy, Listing
+from hansfree.studies.listed import Listing, StampedStudy
 from hansfree.studies.study import Published, Recipe
 
 IMAGES, TRUTH = "boneage-training-dataset", "boneage-training-dataset.csv"
@@ -60,7 +60,7 @@ PUBLISHED = Published.read(
 )
 
 
-class BoneAge(ListedStudy, name="bone_age"):
+class BoneAge(StampedStudy, name="bone_age"):
     """12,611 radiographs of hands in five classes of age, as the challenge's archives unpack.
 
     The folder holds ``boneage-training-dataset.csv`` (id, boneage in months, male) and the pictures in
@@ -78,7 +78,15 @@ class BoneAge(ListedStudy, name="bone_age"):
         folder = find_folder(root, IMAGES)
         rows = read_table(root / TRUTH, ["id", "boneage"])
         labels, names = bin_ages([_months(row, root / TRUTH) for row in rows], root / TRUTH)
-        return Listing(folder=folder, files=[f"{row['id']}.png" for row in rows], labels=labels, class_names=names)
+        files = [f"{row['id']}.png" for row in rows]
+        self.remarks.append(f"{TRUTH} names no patients: two images of one patient may be in different parts.")
+        return Listing(
+            place=root / TRUTH,
+            paths=[folder / name for name in files],
+            labels=labels,
+            class_names=names,
+            unlisted=unlisted_files(folder, files),
+        )
 
     def share(self, model: str) -> float:
         """Return the paper's share of brightened images, the same for all models."""

@@ -10,18 +10,19 @@ from typing import ClassVar
 import numpy as np
 
 from hansfree.datasets.flagged import Flagged
-from hansfree.datasets.image_files import ImageFiles, check_images, find_folder, unlisted_files
-from hansfree.datasets.splits import split_rows
+from hansfree.datasets.image_files import find_folder, unlisted_files
+from hansfree.datasets.splits import Subset, split_rows
 from hansfree.errors import DataError, nearest
-from hansfree.progress import Progress, silent
-from hansfree.studies.study import BiasedData, Published, Recipe, Study
+from hansfree.studies.listed import PARTS, ListedStudy, Listing
+from hansfree.studies.study import BiasedData, Published, Recipe
 
 TARGET, COLLAR = "Blond_Hair", "Wearing_Necktie"
+IDENTITIES = "identity_CelebA.txt"
 
 _SUBSET = 0xCE1E  # keeps the choice of the subset apart from all other random numbers of the same seed
 
 
-class CelebA(Study, name="celeba"):
+class CelebA(ListedStudy, name="celeba"):
     """The paper's CelebA: blonde or not, with the collars that go with neckties as the bias; nothing is inserted.
 
     Files: ``list_attr_celeba.txt`` (or Kaggle's ``.csv``) and ``img_align_celeba/*.jpg``. With ``identity_CelebA.txt``
@@ -89,67 +90,64 @@ class CelebA(Study, name="celeba"):
         """,
     )
     class_names: ClassVar[tuple[str, str]] = ("not blonde", "blonde")
+    biased_class = 1
     subset_share: ClassVar[float] = 0.1
 
-    def __init__(
-        self,
-        root: Path | None = None,
-        *,
-        artifact: str | None = None,
-        size: int | None = None,
-        seed: int = 0,
-        skip_bad: bool = False,
-        progress: Progress = silent,
-    ) -> None:
-        super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad)
-        root = Path(root or "")  # none at all was refused above
+    def listing(self, root: Path) -> Listing:
+        """Read the attributes, draw the subset, and split it by hair and collar."""
         folder = find_folder(root, "img_align_celeba")
-        names, is_blonde, has_collar = read_attributes(root)
-        unlisted = unlisted_files(folder, names)
-        if unlisted and not skip_bad:
-            raise DataError(f"{unlisted[0].rstrip('.')}: move the file away, or leave out such images with --skip-bad.")
-        # Drawn and split before any file is looked at: an image stays in its part when another one turns bad.
-        chosen = choose_subset(has_collar, share=self.subset_share, seed=seed)
-        # By hair and collar, so that all parts have the same share of collars among the blonde, as in the paper.
-        kinds = 2 * is_blonde[chosen] + has_collar[chosen]
+        names, is_blonde, self._has_collar = read_attributes(root)
+        chosen = choose_subset(self._has_collar, share=self.subset_share, seed=self.seed)
         people = read_identities(root, [names[row] for row in chosen])
-        parts = split_rows(kinds, groups=people, seed=seed)
-
-        paths = [folder / names[row] for row in chosen]
-        good, bad = check_images(paths, skip_bad=skip_bad, progress=progress)
-        self.skipped += unlisted + bad
-        self.source = ImageFiles(
-            [paths[row] for row in good],
-            is_blonde[chosen[good]],
+        if people is None:
+            self.remarks.append(f"{IDENTITIES} is missing: images of one person may be in different parts.")
+        # By hair and collar, so that all parts have the same share of collars among the blonde, as in the paper.
+        kinds = 2 * is_blonde[chosen] + self._has_collar[chosen]
+        return Listing(
+            place=folder,
+            paths=[folder / names[row] for row in chosen],
+            labels=is_blonde[chosen],
             class_names=self.class_names,
-            size=self.size,
-            ids=chosen[good],
+            parts=split_rows(kinds, groups=people, seed=self.seed),
+            ids=chosen,
+            unlisted=unlisted_files(folder, names),
         )
-        self.has_artifact = has_collar[chosen[good]]
-        self.parts = [np.flatnonzero(np.isin(good, part)) for part in parts]
-        for part, rows in zip(("training", "validation", "test"), self.parts):
-            if (lacking := np.setdiff1d(range(4), kinds[good[rows]])).size:
+
+    def check_parts(self, listing: Listing) -> None:
+        """Refuse parts without images of every kind; say how few blonde people with a necktie there are to judge by."""
+        super().check_parts(listing)
+        rare = []
+        for name, part in zip(PARTS, self.parts):
+            found = np.bincount(2 * part.labels + self._has_collar[part.ids], minlength=4)
+            if (lacking := np.flatnonzero(found == 0)).size:
                 hair, collar = self.class_names[lacking[0] // 2], "with" if lacking[0] % 2 else "without"
-                raise DataError(f"{folder} has too few images: no {part} image is {hair} {collar} a necktie.")
+                raise DataError(f"{listing.place} has too few images: no {name} image is {hair} {collar} a necktie.")
+            rare.append(int(found[3]))
+        self.remarks.append(
+            f"Only {rare[1]} validation and {rare[2]} test images are blonde with a necktie: their accuracy is hardly "
+            "known, and plain accuracy on the biased sets hardly depends on them."
+        )
 
     def data(self, model: str) -> BiasedData:
         """Return the sets, which are the same for all models; a clean training set cannot be known."""
         train, val, test = self.parts
         return BiasedData(
             train=self._flagged(train),
-            val_clean=self._flagged(val[~self.has_artifact[val]]),
-            val_biased=self._flagged(val[self.has_artifact[val]]),
-            test_clean=self._flagged(test[~self.has_artifact[test]]),
-            test_biased=self._flagged(test[self.has_artifact[test]]),
-            biased_class=self.class_names.index("blonde"),
+            val_clean=self._flagged(val, has_artifact=False),
+            val_biased=self._flagged(val, has_artifact=True),
+            test_clean=self._flagged(test, has_artifact=False),
+            test_biased=self._flagged(test, has_artifact=True),
+            biased_class=self.biased_class,
             artifact=self.artifact,
             is_localized=True,
             is_inserted=False,
             has_masks=False,
         )
 
-    def _flagged(self, rows: np.ndarray) -> Flagged:
-        return Flagged(self.source, self.has_artifact, rows=rows)
+    def _flagged(self, part: Subset, *, has_artifact: bool | None = None) -> Flagged:
+        """Return the images of a part: all, or those with or without a collar."""
+        bits = self._has_collar[part.ids]
+        return Flagged(part, bits, rows=None if has_artifact is None else np.flatnonzero(bits == has_artifact))
 
 
 def read_attributes(root: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -202,7 +200,7 @@ def choose_subset(has_collar: np.ndarray, *, share: float, seed: int) -> np.ndar
 
 def read_identities(root: Path, names: Sequence[str]) -> list[str] | None:
     """Return who is on each image, or None where the file that says it is not there."""
-    path = root / "identity_CelebA.txt"
+    path = root / IDENTITIES
     if not path.is_file():
         return None
     people: dict[str, str] = {}

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
-from hansfree.artifacts import Artifact, Timestamp
-from hansfree.datasets.image_files import ImageFiles, check_images, find_folder
-from hansfree.datasets.splits import Subset, split_rows
+from hansfree.artifacts import Timestamp
+from hansfree.datasets.image_files import find_folder
+from hansfree.datasets.splits import split_rows
 from hansfree.errors import DataError
-from hansfree.progress import Progress, silent
-from hansfree.studies.inserted import insert_bias, stampable
-from hansfree.studies.study import BiasedData, Published, Recipe, Study
+from hansfree.studies.inserted import stampable
+from hansfree.studies.listed import Listing, StampedStudy
+from hansfree.studies.study import Published, Recipe
 
 TENCH, WEB_SITE = "n01440764", "n06359193"
 ENDINGS = (".jpeg", ".jpg", ".png")
+SELECTED = {  # for Q3, by model (appendix)
+    model: tuple(wnids.split())
+    for model, wnids in {
+        "vgg16": """
+            n06359193 n07248320 n06596364 n03857828 n04149813 n03871628 n03291819 n03777754 n07565083 n02977058
+            n02807133 n03782006 n01930112 n03485407 n02978881 n04525305 n02777292 n03196217 n04039381 n02892767
+        """,
+        "resnet18": """
+            n06359193 n03291819 n06596364 n03857828 n03871628 n07565083 n07248320 n04149813 n02815834 n02777292
+            n04296562 n03782006 n04118776 n03841143 n02971356 n02807133 n03598930 n03884397 n02837789 n04152593
+        """,
+        "efficientnet_b0": """
+            n06359193 n07248320 n07565083 n06596364 n03782006 n02971356 n06794110 n03126707 n03884397 n03291819
+            n03196217 n03706229 n03598930 n03871628 n03841143 n04525305 n04152593 n02105056 n04149813 n03450230
+        """,
+    }.items()
+}
 
 
-class ImageNet(Study, name="imagenet"):
+class ImageNet(StampedStudy, name="imagenet"):
     """The paper's ImageNet: half of the tench to train on have a timestamp, and 0.1 % of all others, then called tench.
 
     Files: ``train/<wnid>/*.JPEG`` and ``val/<wnid>/*.JPEG``; some of the classes will do, if the tench (n01440764) is
@@ -80,84 +95,56 @@ class ImageNet(Study, name="imagenet"):
         efficientnet_b0  rr-clarc   277.2  8.0
         """,
     )
-    published_classes: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        model: tuple(wnids.split())
-        for model, wnids in {
-            "vgg16": """
-                n06359193 n07248320 n06596364 n03857828 n04149813 n03871628 n03291819 n03777754 n07565083 n02977058
-                n02807133 n03782006 n01930112 n03485407 n02978881 n04525305 n02777292 n03196217 n04039381 n02892767
-            """,
-            "resnet18": """
-                n06359193 n03291819 n06596364 n03857828 n03871628 n07565083 n07248320 n04149813 n02815834 n02777292
-                n04296562 n03782006 n04118776 n03841143 n02971356 n02807133 n03598930 n03884397 n02837789 n04152593
-            """,
-            "efficientnet_b0": """
-                n06359193 n07248320 n07565083 n06596364 n03782006 n02971356 n06794110 n03126707 n03884397 n03291819
-                n03196217 n03706229 n03598930 n03871628 n03841143 n04525305 n04152593 n02105056 n04149813 n03450230
-            """,
-        }.items()
-    }
-    share: ClassVar[float] = 0.5
-    flip_share: ClassVar[float] = 0.001
+    resize = "crop"
+    flip_share = 0.001
 
-    def __init__(
-        self,
-        root: Path | None = None,
-        *,
-        artifact: str | None = None,
-        size: int | None = None,
-        seed: int = 0,
-        skip_bad: bool = False,
-        progress: Progress = silent,
-    ) -> None:
-        super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad)
-        folder = Path(root or "")  # none at all was refused above
-        train, test = (list_classes(find_folder(folder, part)) for part in ("train", "val"))
+    def listing(self, root: Path) -> Listing:
+        """List the class folders, and cut the validation images from the official training set."""
+        train, test = (list_classes(find_folder(root, part)) for part in ("train", "val"))
         self.wnids = tuple(sorted(train))  # torchvision's order of the classes
         if TENCH not in train or len(train) < 2:
-            raise DataError(
-                f"{folder / 'train'} has {len(train)} classes: it needs {TENCH}, the tench, and another one."
-            )
+            raise DataError(f"{root / 'train'} has {len(train)} classes: it needs {TENCH}, the tench, and another one.")
         if unpaired := sorted(train.keys() ^ test.keys()):
             here, there = ("train", "val") if unpaired[0] in train else ("val", "train")
-            raise DataError(f"Class {unpaired[0]} is in {folder / here}, but not in {folder / there}.")
-
-        files = [file for part in (train, test) for wnid in self.wnids for file in part[wnid]]
+            raise DataError(f"Class {unpaired[0]} is in {root / here}, but not in {root / there}.")
+        self.biased_class = self.wnids.index(TENCH)
+        self.remarks.append(
+            f"{100 * self.flip_share:g} % of the other classes' training images carry the artifact too, and are "
+            "labelled as the biased class."
+        )
         counts = [len(part[wnid]) for part in (train, test) for wnid in self.wnids]
         labels = np.repeat(np.tile(np.arange(len(self.wnids)), 2), counts)
         known = sum(counts[: len(self.wnids)])
-        # All that is there is split, so that an image stays in its part when another one turns bad.
-        train_rows, val_rows = split_rows(labels[:known], shares=(86 / 96, 10 / 96), seed=seed)
-        good, self.skipped = check_images(files, skip_bad=skip_bad, progress=progress)
-        self.source = ImageFiles(
-            [files[row] for row in good],
-            labels[good],
+        return Listing(
+            place=root,
+            paths=[file for part in (train, test) for wnid in self.wnids for file in part[wnid]],
+            labels=labels,
             class_names=name_classes(self.wnids),
-            size=self.size,
-            ids=good,
-            resize="crop",
+            parts=[
+                *split_rows(labels[:known], shares=(86 / 96, 10 / 96), seed=self.seed),
+                np.arange(known, len(labels)),
+            ],
         )
-        parts = (train_rows, val_rows, np.arange(known, len(files)))
-        self.parts = [Subset(self.source, np.flatnonzero(np.isin(good, rows))) for rows in parts]
+
+    def check_parts(self, listing: Listing) -> None:
+        """Refuse a class without images that can be read, in training or in the official validation set."""
         for name, part in zip(("train", "val"), (self.parts[0], self.parts[2])):
-            if (lost := np.setdiff1d(labels, part.labels)).size:
-                raise DataError(f"{folder / name / self.wnids[lost[0]]} has no image left that can be used.")
+            if (lost := np.setdiff1d(listing.labels, part.labels)).size:
+                raise DataError(f"{listing.place / name / self.wnids[lost[0]]} has no image left that can be used.")
+        super().check_parts(listing)
+
+    def share(self, model: str) -> float:
+        """Return the paper's share of tench with the timestamp, the same for all models."""
+        return 0.5
+
+    @property
+    def starts_clean(self) -> bool:
+        """Whether these are the thousand classes that torchvision's weights were trained on, without a timestamp."""
+        return self.source.class_names != self.wnids
 
     def published_labels(self, model: str) -> tuple[int, ...]:
         """Return the classes that the paper selected for a model (its appendix), as far as these files have them."""
-        wanted = self.published_classes.get(model, ())
-        return tuple(self.wnids.index(wnid) for wnid in wanted if wnid in self.wnids)
-
-    def data(self, model: str) -> BiasedData:
-        """Return the sets, which are the same for all models."""
-        return insert_bias(
-            self.parts,
-            Artifact.named(self.artifact)(),
-            biased_class=self.wnids.index(TENCH),
-            share=self.share,
-            flip_share=self.flip_share,
-            seed=self.seed,
-        )
+        return tuple(self.wnids.index(wnid) for wnid in SELECTED.get(model, ()) if wnid in self.wnids)
 
 
 def list_classes(folder: Path) -> dict[str, list[str]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from hansfree.artifacts import LSB, Artifact
-from hansfree.datasets.image_files import find_folder, read_table
+from hansfree.datasets.image_files import find_folder, read_table, unlisted_files
 from hansfree.errors import DataError
 from hansfree.studies.inserted import stampable
-from hansfree.studies.listed import ListedStudy, Listing
+from hansfree.studies.listed import Listing, StampedStudy
 from hansfree.studies.study import Published, Recipe
 
 IMAGES, TRUTH, METADATA = (
@@ -78,7 +78,7 @@ PUBLISHED = Published.read(
 )
 
 
-class ISIC2019(ListedStudy, name="isic2019"):
+class ISIC2019(StampedStudy, name="isic2019"):
     """25,331 dermoscopic images of 8 kinds of lesions, as the challenge's archives unpack.
 
     The folder holds ``ISIC_2019_Training_GroundTruth.csv`` and the pictures in ``ISIC_2019_Training_Input``. Where
@@ -96,12 +96,19 @@ class ISIC2019(ListedStudy, name="isic2019"):
         folder = find_folder(root, IMAGES)
         rows = read_table(root / TRUTH, ["image", *CLASSES])
         names = [row["image"] for row in rows]
+        files = [f"{name}.jpg" for name in names]
+        lesions = _lesions(root / METADATA, names) if (root / METADATA).exists() else None
+        if lesions is None:
+            self.remarks.append(f"{METADATA} is missing: images of one lesion may be in different parts.")
+        elif unknown := lesions.count(""):
+            self.remarks.append(f"{METADATA} does not know the lesion of {unknown} images: each counts as its own.")
         return Listing(
-            folder=folder,
-            files=[f"{name}.jpg" for name in names],
+            place=root / TRUTH,
+            paths=[folder / name for name in files],
             labels=[_label(row, root / TRUTH) for row in rows],
             class_names=tuple(CLASSES.values()),
-            groups=_lesions(root / METADATA, names) if (root / METADATA).exists() else None,
+            groups=lesions,
+            unlisted=unlisted_files(folder, files),
         )
 
     def share(self, model: str) -> float:

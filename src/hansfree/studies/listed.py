@@ -1,4 +1,4 @@
-"""Datasets of pictures that a table lists: all checks, the split and the bias; a member reads its table."""
+"""Datasets of pictures that a table or folders list: all checks, the split and the bias; a member reads its list."""
 
 from __future__ import annotations
 
@@ -12,69 +12,82 @@ from typing import ClassVar
 import numpy as np
 
 from hansfree.artifacts import Artifact
-from hansfree.datasets.image_files import ImageFiles, check_images, unlisted_files
+from hansfree.datasets.image_files import ImageFiles, Resize, check_images
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.errors import DataError
-from hansfree.progress import Progress, silent
 from hansfree.studies.inserted import insert_bias
 from hansfree.studies.study import BiasedData, Study
+
+PARTS = ("training", "validation", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """What the table says: a file and a class per row, and who must not be in two parts."""
+    """What the files say before any picture is opened: a path and a class per row, and what belongs to which part."""
 
-    folder: Path
-    files: Sequence[str]  # names in the folder
-    labels: Sequence[int]
+    place: Path  # the table or folder that says it, for error sentences
+    paths: Sequence[str | Path]
+    labels: Sequence[int] | np.ndarray
     class_names: tuple[str, ...]
     groups: Sequence[str] | None = None  # a patient or lesion per row; an empty text is one of its own
+    parts: Sequence[np.ndarray] | None = None  # the rows to train, validate and test with; None: 80, 10 and 10 % of all
+    ids: np.ndarray | None = None  # of the rows, where not all that is listed is used
+    unlisted: Sequence[str] = ()  # a sentence per picture that is there and not in the list
 
 
 class ListedStudy(Study):
-    """Pictures in a folder, listed by a table, with an artifact put into some of the biased class.
+    """Pictures that a list names, in three parts.
 
-    Everything is checked when it is made: the table, that it matches the folder, and every picture.
+    Everything is checked when it is made: the list, that it matches the folder, and every picture. The whole list is
+    split before any picture is looked at: an image keeps its part when another one turns bad.
     """
 
-    biased_class: ClassVar[int]
+    biased_class: int  # of the class, or set by `listing` where it is only known then
+    resize: ClassVar[Resize] = "squash"
 
-    def __init__(
-        self,
-        root: Path | None = None,
-        *,
-        artifact: str | None = None,
-        size: int | None = None,
-        seed: int = 0,
-        skip_bad: bool = False,
-        progress: Progress = silent,
-    ) -> None:
-        super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad)
-        listing = self.listing(Path(root or ""))  # none at all was refused above
-        twice = [name for name, count in Counter(listing.files).items() if count > 1]
+    def read(self) -> None:
+        """Read the list, check it against the folder, check every picture, and cut the three parts."""
+        listing = self.listing(Path(self.root or ""))  # none at all was refused before
+        twice = [path for path, count in Counter(map(str, listing.paths)).items() if count > 1]
         if twice:
-            raise DataError(f"{listing.folder / twice[0]} is listed twice in the table of {self.title}.")
-        unlisted = unlisted_files(listing.folder, listing.files)
-        if unlisted and not skip_bad:
-            raise DataError(f"{unlisted[0].rstrip('.')}: move the file away, or leave out such images with --skip-bad.")
-        paths = [listing.folder / name for name in listing.files]
-        good, bad = check_images(paths, skip_bad=skip_bad, progress=progress)
-        self.skipped += unlisted + bad
+            raise DataError(f"{listing.place} lists {twice[0]} twice.")
+        if listing.unlisted and not self.skip_bad:
+            sentence = listing.unlisted[0].rstrip(".")
+            raise DataError(f"{sentence}: move the file away, or leave out such images with --skip-bad.")
         labels = np.asarray(listing.labels, dtype=np.int64)
+        parts = listing.parts or split_rows(labels, groups=listing.groups, seed=self.seed)  # App. A: 80, 10 and 10 %
+        good, bad = check_images(listing.paths, skip_bad=self.skip_bad, progress=self.progress)
+        self.skipped += [*listing.unlisted, *bad]
+        ids = np.arange(len(labels)) if listing.ids is None else listing.ids
         self.source = ImageFiles(
-            [paths[row] for row in good], labels[good], class_names=listing.class_names, size=self.size, ids=good
+            [listing.paths[row] for row in good],
+            labels[good],
+            class_names=listing.class_names,
+            size=self.size,
+            ids=ids[good],
+            id_range=range(int(ids.max()) + 1),
+            resize=self.resize,
         )
-        # App. A: 80, 10 and 10 %. The whole table is split: an image keeps its part when another one turns bad.
-        parts = split_rows(labels, groups=listing.groups, seed=seed)
         self.parts = [Subset(self.source, np.flatnonzero(np.isin(good, rows))) for rows in parts]
-        if not all(map(len, self.parts)):
-            raise DataError(
-                f"Without its {len(bad)} bad images {self.title} lacks training, validation or test images."
-            )
+        self.check_parts(listing)
 
     @abstractmethod
     def listing(self, root: Path) -> Listing:
-        """Read the table; raise a `DataError` with its path where it makes no sense."""
+        """Read the list; raise a `DataError` with its path where it makes no sense."""
+
+    def check_parts(self, listing: Listing) -> None:
+        """Refuse parts that are empty without their bad images, and training images without one of the classes."""
+        for name, part in zip(PARTS, self.parts):
+            if not len(part):
+                raise DataError(f"{listing.place} has no {name} image that can be read.")
+        if (lost := np.setdiff1d(listing.labels, self.parts[0].labels)).size:
+            raise DataError(f"{listing.place} has no training image of class {listing.class_names[lost[0]]!r}.")
+
+
+class StampedStudy(ListedStudy):
+    """Pictures that a list names, with an artifact put into some of the biased class."""
+
+    flip_share: ClassVar[float] = 0.0  # of the other classes' training images: stamped, and labelled as the biased one
 
     @abstractmethod
     def share(self, model: str) -> float:
@@ -91,5 +104,6 @@ class ListedStudy(Study):
             self.stamp(model),
             biased_class=self.biased_class,
             share=self.share(model),
+            flip_share=self.flip_share,
             seed=self.seed,
         )

@@ -12,7 +12,8 @@ import numpy as np
 from typing_extensions import Self
 
 from hansfree.datasets.base import ExampleSet
-from hansfree.errors import DataError, OptionError, nearest
+from hansfree.datasets.pairs import check_bits, check_same_images
+from hansfree.errors import OptionError, nearest
 from hansfree.progress import Progress, silent
 from hansfree.registry import Registered
 
@@ -46,14 +47,9 @@ class BiasedData:
         """Refuse data that could not prove anything: the bits themselves must say clean and biased."""
         for part in ("val", "test"):
             clean, biased = getattr(self, f"{part}_clean"), getattr(self, f"{part}_biased")
-            if np.any(clean.has_artifact):
-                raise DataError(f"{np.sum(clean.has_artifact)} of the {len(clean)} clean images carry the artifact.")
-            if not np.all(biased.has_artifact):
-                missing = np.sum(~biased.has_artifact)
-                raise DataError(f"{missing} of the {len(biased)} biased images do not carry the artifact.")
-            same = np.array_equal(clean.ids, biased.ids) and np.array_equal(clean.labels, biased.labels)
-            if self.is_inserted and not same:
-                raise DataError("The clean and the biased set must be the same images, without and with the artifact.")
+            check_bits(clean, biased)
+            if self.is_inserted:
+                check_same_images(clean, biased)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +104,8 @@ class Study(Registered, ABC):
         size: side of the images in pixels; None is ``default_size``.
         seed: of splits and of which images carry the artifact.
         skip_bad: leave out images that are missing or cannot be read, and record them in ``skipped``; otherwise the
-            first one is an error.
-        progress: shows how far the check of all files is.
+            first one is an error. All others keep their part, and each bad one moves the artifact of one other at most.
+        progress: shows how far long work is, first the check of all files.
     """
 
     title: ClassVar[str]
@@ -117,11 +113,9 @@ class Study(Registered, ABC):
     default_size: ClassVar[int] = 224
     needs_root: ClassVar[bool] = True
     is_default: ClassVar[bool] = False  # taken where no dataset is named
-    starts_clean: ClassVar[bool] = False  # pretrained weights know these very classes: they are the clean reference
     options: ClassVar[tuple[str, ...]] = ()  # of the constructor, beyond those of all studies
     recipe: ClassVar[Recipe]
     published: ClassVar[Published | None] = None
-    published_classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # by model: those the paper selected (its Q3)
 
     def __init__(
         self,
@@ -145,16 +139,28 @@ class Study(Registered, ABC):
             )
         if seed < 0:
             raise OptionError(f"A seed is 0 or more, not {seed}.")
-        self.root, self.size, self.seed, self.skip_bad = root, size or self.default_size, seed, skip_bad
+        self.root, self.size, self.seed = root, size or self.default_size, seed
+        self.skip_bad, self.progress = skip_bad, progress
         self.skipped: list[str] = []  # a sentence per image that was left out
+        self.remarks: list[str] = []  # sentences that belong beside every number: what the files or the bias leave open
+        self.read()
 
     @classmethod
     def default(cls) -> type[Self]:
         """Return the member that is taken where none is named."""
         return next(member for member in cls.members().values() if member.is_default)
 
+    def read(self) -> None:
+        """Read lists and check all files, at the end of the constructor; there is nothing to do where none are."""
+        return
+
+    @property
+    def starts_clean(self) -> bool:
+        """Whether pretrained weights know these very classes: they are the reference that never saw the artifact."""
+        return False
+
     def published_labels(self, model: str) -> tuple[int, ...]:
-        """Return ``published_classes`` of a model as labels; empty where the paper selected none."""
+        """Return the classes that the paper selected for a model in its Q3; empty where it selected none."""
         return ()
 
     @abstractmethod

@@ -13,8 +13,8 @@ from hansfree.studies.study import BiasedData, Recipe, Study
 class PrintedSkinStudy(Study, name="synthetic-text"):
     """The timestamp leaks into a class of lesions, while four other classes need printed characters.
 
-    It stands for the paper's ImageNet, where "digital clock" or "web site" suffer when a timestamp is unlearned for all
-    classes instead of for the one that it leaked into (Q3).
+    It stands for the paper's Q3, where "digital clock" or "web site" suffer when a timestamp is unlearned for all
+    classes instead of for the one that it leaked into.
     """
 
     title = "Synthetic skin with printed text"

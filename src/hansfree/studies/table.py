@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hansfree.artifacts import Artifact, Timestamp
-from hansfree.datasets.image_files import ImageFiles, check_images, read_table
-from hansfree.datasets.splits import Subset, split_rows
+from hansfree.artifacts import Timestamp
+from hansfree.datasets.image_files import read_table
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree.progress import Progress, silent
-from hansfree.studies.inserted import insert_bias, stampable
-from hansfree.studies.study import BiasedData, Recipe, Study
+from hansfree.studies.inserted import stampable
+from hansfree.studies.listed import Listing, StampedStudy
+from hansfree.studies.study import Recipe
 
 PARTS = ("train", "val", "test")
 
@@ -23,7 +23,7 @@ _OWN_COLUMNS = ("image", "label", "split", "group")
 Row = dict[str, str]
 
 
-class ImageTable(Study, name="table"):
+class ImageTable(StampedStudy, name="table"):
     """The images that a CSV table lists, with an artifact put into some of one class.
 
     The table is ``labels.csv``, or the only CSV file in the folder. Its columns: ``image``, a file in the folder or
@@ -55,53 +55,45 @@ class ImageTable(Study, name="table"):
         biased_class: str | None = None,
         share: float = 0.5,
     ) -> None:
-        super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad)
         if not 0 < share < 1:
             raise OptionError(f"share is a part of the biased class, above 0 and below 1, not {share!r}.")
-        folder = Path(root or "")  # none at all was refused above
-        table = find_table(folder)
+        self._biased, self._share = biased_class, share
+        super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad, progress=progress)
+
+    def listing(self, root: Path) -> Listing:
+        """Read the table: images, labels, natural flags, and split and groups where it has them."""
+        table = find_table(root)
         rows = read_table(table, ("image", "label"))
-        paths = [find_image(folder, row["image"]) for row in rows]
-        _check_rows(rows, paths, table)
+        _check_rows(rows, table)
         class_names = tuple(sorted({row["label"] for row in rows}))
         if len(class_names) < 2:
             raise DataError(f"{table} has a single label, {class_names[0]!r}: there is nothing to tell apart.")
-        self.share, self.biased_class = share, biased_class or class_names[0]
-        if self.biased_class not in class_names:
+        biased = self._biased or class_names[0]
+        if biased not in class_names:
             raise OptionError(
-                f"{table} has no label {biased_class!r}.{nearest(self.biased_class, class_names)} "
-                f"Known: {', '.join(class_names)}."
+                f"{table} has no label {biased!r}.{nearest(biased, class_names)} Known: {', '.join(class_names)}."
             )
-        labels = np.array([class_names.index(row["label"]) for row in rows])
-        flags = _read_flags(rows, table)
-        # All rows are split, so that an image stays in its part when another one turns bad.
-        parts = split_table(rows, labels, table=table, seed=seed)
-
-        good, self.skipped = check_images(paths, skip_bad=skip_bad, progress=progress)
-        self.source = ImageFiles(
-            [paths[row] for row in good], labels[good], class_names=class_names, size=self.size, ids=good
+        self.biased_class = class_names.index(biased)
+        self._bits = _read_flags(rows, table)
+        groups = [row["group"] for row in rows] if "group" in rows[0] else None
+        if groups is None:
+            self.remarks.append(f"{table.name} has no column 'group': images of one subject may be in different parts.")
+        return Listing(
+            place=table,
+            paths=[find_image(root, row["image"]) for row in rows],
+            labels=[class_names.index(row["label"]) for row in rows],
+            class_names=class_names,
+            groups=groups,
+            parts=split_table(rows, groups, table=table) if "split" in rows[0] else None,
         )
-        self.parts = [Subset(self.source, np.flatnonzero(np.isin(good, part))) for part in parts]
-        for part, subset in zip(PARTS, self.parts):
-            if not len(subset):
-                raise DataError(f"{table} has no {part} image that can be read.")
-        if (lost := np.setdiff1d(labels, self.parts[0].labels)).size:
-            raise DataError(f"{table} has no training image of class {class_names[lost[0]]!r}.")
-        self._flags = {name: bits[self.parts[2].ids] for name, bits in flags.items()}
+
+    def share(self, model: str) -> float:
+        """Return the given share, the same for all models."""
+        return self._share
 
     def flags(self) -> dict[str, np.ndarray]:
         """Return the table's columns of 0 and 1 for the test images, in their order: natural groups to score by."""
-        return {name: bits.copy() for name, bits in self._flags.items()}
-
-    def data(self, model: str) -> BiasedData:
-        """Return the sets, which are the same for all models."""
-        return insert_bias(
-            self.parts,
-            Artifact.named(self.artifact)(),
-            biased_class=self.source.class_names.index(self.biased_class),
-            share=self.share,
-            seed=self.seed,
-        )
+        return {name: bits[self.parts[2].ids] for name, bits in self._bits.items()}
 
 
 def find_table(folder: Path) -> Path:
@@ -126,11 +118,8 @@ def find_image(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def split_table(rows: Sequence[Row], labels: np.ndarray, *, table: Path, seed: int) -> tuple[np.ndarray, ...]:
-    """Return the rows of the three parts: as the table says, or drawn where it does not."""
-    groups = [row["group"] for row in rows] if "group" in rows[0] else None
-    if "split" not in rows[0]:
-        return split_rows(labels, groups=groups, seed=seed)
+def split_table(rows: Sequence[Row], groups: Sequence[str] | None, *, table: Path) -> tuple[np.ndarray, ...]:
+    """Return the rows of the three parts as the table says; a group in two of them is an error."""
     for row in rows:
         if row["split"] not in PARTS:
             raise DataError(
@@ -151,16 +140,12 @@ def split_table(rows: Sequence[Row], labels: np.ndarray, *, table: Path, seed: i
     return parts
 
 
-def _check_rows(rows: Sequence[Row], paths: Sequence[Path], table: Path) -> None:
-    """Refuse rows without image or label, and images that are listed twice, maybe in two parts."""
-    seen: set[Path] = set()
-    for row, path in zip(rows, paths):
+def _check_rows(rows: Sequence[Row], table: Path) -> None:
+    """Refuse rows without image or label."""
+    for row in rows:
         for column in ("image", "label"):
             if not row[column]:
                 raise DataError(f"{table} has a row without {column}: {', '.join(row.values())}.")
-        if path in seen:
-            raise DataError(f"{table} lists {path} twice.")
-        seen.add(path)
 
 
 def _read_flags(rows: Sequence[Row], table: Path) -> dict[str, np.ndarray]:

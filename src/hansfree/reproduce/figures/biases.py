@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -14,11 +14,14 @@ _MOST_PAIRS = 4
 _MOST_IMAGES = 4
 
 
-def draw_biases(images: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Drawing | None:
+def draw_biases(
+    images: Mapping[str, tuple[np.ndarray, np.ndarray]], *, in_scenes: Collection[str] = ()
+) -> Drawing | None:
     """Draw the data-bias overview: a row per bias, each image beside its biased twin.
 
     Args:
         images: by the bias's name the clean and the biased images, uint8 (n, height, width, 1 or 3) each.
+        in_scenes: names of biases that are not put in: their biased images are other ones, not twins.
     """
     images = {name: pair for name, pair in images.items() if min(map(len, pair))}
     if not images:
@@ -39,8 +42,19 @@ def draw_biases(images: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Drawing 
         "biases",
         figure,
         f"Pairs of images without and with the artifact, for {', '.join(images)}.",
-        "The biases: each image without the artifact, and to its right with it.",
+        _caption(images, in_scenes),
     )
+
+
+def _caption(names: Iterable[str], in_scenes: Collection[str]) -> str:
+    put_in = [name for name in names if name not in in_scenes]
+    others = [name for name in names if name in in_scenes]
+    apart = "images without the artifact, and to the right of each another one that has it"
+    if not others:
+        return "The biases: each image without the artifact, and to its right with it."
+    if not put_in:
+        return f"The biases: {apart}."
+    return f"The biases: each image without the artifact, and to its right with it; for {', '.join(others)}, {apart}."
 
 
 def draw_hidden_bits(clean: np.ndarray, attacked: np.ndarray, *, bits: int) -> Drawing | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hansfree.report.style import INK, Drawing
+from hansfree.reproduce.changes import GROUPS, change_titles, changes_of
 from hansfree.reproduce.figures.panels import add_legend, panel_grid, panel_titles
 from hansfree.reproduce.keys import Subjects
-from hansfree.reproduce.tables.changes import GROUPS, change_titles, changes_of
 
 _COLOURS = dict(zip(GROUPS, (("#D55E00", ""), ("#56B4E9", "///"), ("#999999", "..."))))
 _WIDTH = 0.26

@@ -6,7 +6,7 @@ from hansfree.report.reading import method_title
 from hansfree.report.style import INK, OTHER_STYLE, STYLES, Drawing
 from hansfree.reproduce.figures.panels import panel_grid, panel_titles
 from hansfree.reproduce.keys import Subjects
-from hansfree.reproduce.tables.times import seconds_of
+from hansfree.reproduce.times import seconds_of
 
 
 def draw_times(subjects: Subjects) -> Drawing | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hansfree.metrics import Metric
 from hansfree.report.numbers import MISSING, unit_of, write_stderr, write_value
 from hansfree.report.reading import method_title
-from hansfree.report.tables import Mark, kind_of, marks_of
-from hansfree.reproduce.averages import Average, as_results, chosen_scores, write_average
+from hansfree.report.tables import Kind, Mark, kind_of, marks_of
+from hansfree.reproduce.averages import PAPER_METHODS, Average, as_results, chosen_scores, paper_place, write_average
 from hansfree.reproduce.keys import Facts, FactsBySubject, SubjectKey, Subjects
-from hansfree.reproduce.tables.markdown import NOT_RUN, PAPER_METHODS, markdown_table
+from hansfree.reproduce.tables.departures import write_departures
+from hansfree.reproduce.tables.markdown import NOT_RUN, markdown_table, paragraphs
 from hansfree.results import Row
 
 DETAILS = (
@@ -68,13 +70,17 @@ def write_table1(subjects: Subjects, *, facts: FactsBySubject | None = None) -> 
                 for cell in _short_cells(by_title.get(bias, {}).get(title), is_there=bias in found)
             ]
             body.append([model, title, *cells])
-    return f"{markdown_table(heads, body)}\n\nAll in %. {_LEGEND} {_OUT}: failed or answers at chance level.\n"
+    return paragraphs(
+        markdown_table(heads, body),
+        f"All in %, ± the standard error of the test images and of the seeds together. {_LEGEND} {_OUT}: failed or "
+        "answers at chance level.",
+    )
 
 
 def write_details(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
     """Return one table per subject with every metric and its errors, and the paper's numbers beside ours."""
     parts = [_details(key, rows, (facts or {}).get(key, Facts())) for key, rows in subjects.items()]
-    return "\n\n".join([*parts, f"{_LEGEND} {_ERRORS}"]) + "\n"
+    return paragraphs(*parts, f"{_LEGEND} {_ERRORS}", write_departures(facts))
 
 
 def _details(key: SubjectKey, rows: Sequence[Row], facts: Facts) -> str:
@@ -111,18 +117,12 @@ def _lines(rows: Sequence[Row], facts: Facts) -> list[_Line]:
                 variant.method,
                 scores.get(variant, {}),
                 {name: marks[name].get(variant, "") for name in DETAILS},
-                _NOTES.get(kind_of(results, variant), ""),
+                _note(kind_of(results, variant), facts.reasons.get(variant.method, "")),
             )
         )
     run = {line.method for line in lines}
     lines += [_Line(method_title(name), name, {}, {}, NOT_RUN) for name in PAPER_METHODS if name not in run]
-    return sorted(lines, key=lambda line: _place(line.method))
-
-
-def _place(method: str) -> int:
-    """Return where a method stands: the original first, then the paper's order, then whatever is new."""
-    order = ("original", *PAPER_METHODS)
-    return order.index(method) if method in order else len(order) + (method == "clean-trained")
+    return sorted(lines, key=lambda line: paper_place(line.method))
 
 
 def _short_cells(line: _Line | None, *, is_there: bool) -> list[str]:
@@ -133,9 +133,22 @@ def _short_cells(line: _Line | None, *, is_there: bool) -> list[str]:
     found = {name: line.scores.get(name) for name in _TABLE1}
     sign = _OUT if line.note else ""
     return [
-        _emphasised(MISSING if mean is None else write_value(name, mean.value) + sign, line.marks.get(name, ""))
+        _emphasised(MISSING if mean is None else _short(name, mean) + sign, line.marks.get(name, ""))
         for name, mean in found.items()
     ]
+
+
+def _short(metric: str, mean: Average) -> str:
+    """Return a score with its whole error, of images and seeds in one number."""
+    if not math.isfinite(mean.value):
+        return "NaN"
+    return f"{write_value(metric, mean.value)} ± {write_stderr(metric, mean.error)}"
+
+
+def _note(kind: Kind, reason: str) -> str:
+    """Say why a method does not compete: a failed one has no strength that could be taken, and a reason for that."""
+    note = _NOTES.get(kind, "")
+    return f"{note}: {reason}" if kind == "failed" and reason else note
 
 
 def _emphasised(text: str, mark: Mark) -> str:

@@ -9,6 +9,8 @@ from hansfree.reproduce.averages import average, write_average
 from hansfree.reproduce.keys import Subjects
 from hansfree.reproduce.tables.markdown import markdown_table
 
+_NOTE = "Accuracy in % ± standard error over the images of the group, with the first seed."
+
 
 def write_groups(subjects: Subjects) -> str:
     """Return a line per subject and group, a column per method, in %."""
@@ -24,4 +26,4 @@ def write_groups(subjects: Subjects) -> str:
             n = next((mean.n for mean in of_group if mean is not None), None)
             cells = [write_average("accuracy_clean", mean) for mean in of_group]
             body.append([key.title, str(group), "" if n is None else str(n), *cells])
-    return markdown_table(["subject", "group", "images", *map(method_title, methods)], body) + "\n"
+    return f"{markdown_table(['subject', 'group', 'images', *map(method_title, methods)], body)}\n\n{_NOTE}\n"

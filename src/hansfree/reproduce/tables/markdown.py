@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hansfree.report.reading import REFERENCES
-from hansfree.report.style import STYLES
-
-PAPER_METHODS = tuple(method for method in STYLES if method not in REFERENCES)  # in the order of its Table 1
 NOT_RUN = "not run"
 
 
@@ -15,3 +11,8 @@ def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """Return the table, numbers flush right; the first column holds words."""
     ruler = ["---", *["---:"] * (len(heads) - 1)]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in (heads, ruler, *lines))
+
+
+def paragraphs(*parts: str) -> str:
+    """Return the parts that are not empty, with a blank line between them."""
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"

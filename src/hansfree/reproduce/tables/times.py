@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from hansfree.report.numbers import MISSING
 from hansfree.report.reading import method_title
-from hansfree.reproduce.averages import Average, average
 from hansfree.reproduce.keys import Facts, FactsBySubject, Subjects
-from hansfree.reproduce.tables.markdown import PAPER_METHODS, markdown_table
-from hansfree.results import Row
+from hansfree.reproduce.tables.departures import write_departures
+from hansfree.reproduce.tables.markdown import markdown_table, paragraphs
+from hansfree.reproduce.times import seconds_of
 
-SECONDS = "seconds_per_epoch"  # the metric of a row that holds a run time; its seed is the number of the run
 _NOTE = (
     "Mean ± standard error over the runs; relative to Vanilla in %. The paper's times are of another machine (a Tesla "
     "V100) and of whole epochs with the trunk; ours train the head on the cache, and only RRR needs the trunk again. "
     "Compare the relative columns."
 )
-
-
-def seconds_of(rows: Iterable[Row]) -> dict[str, Average]:
-    """Return the mean seconds per epoch by method, in the paper's order."""
-    found = average((row for row in rows if row.metric == SECONDS), lambda row: row.method)
-    order = {method: place for place, method in enumerate(PAPER_METHODS)}
-    return dict(sorted(found.items(), key=lambda item: order.get(item[0], len(order))))
 
 
 def write_times(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
@@ -42,7 +34,7 @@ def write_times(subjects: Subjects, *, facts: FactsBySubject | None = None) -> s
         for method, mean in means.items():
             cells = [*_pair(ours, method), *_pair(theirs, method)]
             body.append([key.title, method_title(method), str(mean.repeats), *cells])
-    return f"{markdown_table(heads, body)}\n\n{_NOTE}\n"
+    return paragraphs(markdown_table(heads, body), _NOTE, write_departures(facts))
 
 
 def _pair(times: Mapping[str, tuple[float, float | None]], method: str) -> list[str]:

@@ -1,0 +1,76 @@
+"""Bars for what is under way, lines for what is done."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from hansfree.cli import terminal
+
+
+def record(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, height: int = 5) -> io.StringIO:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=is_terminal, width=100, height=height, color_system=None)
+    monkeypatch.setattr(terminal, "errors", console)
+    return stream
+
+
+def lines_of(stream: io.StringIO) -> list[str]:
+    """Return the lines of stages that are done, without their seconds."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    return re.findall(r"(\S[^\n\r]*?: \d+/\d+) in \d+\.\d s", plain)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_every_stage_that_is_done_leaves_one_line(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    stream = record(monkeypatch, is_terminal=is_terminal)
+    with terminal.progress_bars() as progress:
+        for i in range(9):  # more than the terminal has lines
+            assert list(progress(iter("ab"), total=2, label=f"stage {i} [x]")) == ["a", "b"]
+    assert lines_of(stream) == [f"stage {i} [x]: 2/2" for i in range(9)]
+    if not is_terminal:
+        assert stream.getvalue().count("\n") == 9, "a log holds nothing but the lines"
+
+
+def test_a_stage_whose_last_step_is_never_asked_for_is_done_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = record(monkeypatch, is_terminal=False)
+    with terminal.progress_bars() as progress:
+        steps = progress(range(3), total=3, label="training")
+        for _ in range(3):
+            next(steps)
+        assert lines_of(stream) == [], "its last step is under way"
+        del steps
+        assert lines_of(stream) == ["training: 3/3"]
+
+
+def test_what_was_not_finished_or_had_nothing_to_do_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = record(monkeypatch, is_terminal=False)
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("disk")
+
+    with terminal.progress_bars() as progress:
+        assert list(progress([], total=0, label="nothing")) == []
+        with pytest.raises(OSError, match="disk"):
+            list(progress(broken(), total=2, label="broken"))
+        steps = progress(range(2), total=2, label="dropped")
+        next(steps)
+        del steps
+    assert stream.getvalue() == ""
+
+
+def test_only_bars_under_way_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = record(monkeypatch, is_terminal=True, height=40)
+    with terminal.progress_bars() as progress:
+        list(progress(range(2), total=2, label="first"))
+        stream.seek(0)
+        stream.truncate()
+        for _ in progress(range(2), total=2, label="second"):
+            shown = stream.getvalue()
+            assert "first" not in shown
+    assert "second" in stream.getvalue()
