@@ -60,7 +60,9 @@ def train(
             share=share,
             progress=progress,
         )
-        images = keep_in_memory(study.data(model)).train
+        images = keep_in_memory(study.data(model), progress=progress).train
         models = BaseModels(study=study, plan=plan, work=work, progress=progress)
         _, path = models.trained(images, "biased model")
+    for sentence in (*study.remarks, *study.skipped):
+        console.print(sentence, soft_wrap=True, highlight=False)
     console.print(f"model: {path}", soft_wrap=True)

@@ -113,7 +113,8 @@ class Experiment:
         train = material.activations["train"]
         if train.has_artifact is None:
             raise DataError("The training data do not say which images carry the artifact.")
-        inside = np.flatnonzero(train.labels == data.biased_class)
+        # of the biased class itself: an image of another that was relabelled would bend the direction towards it
+        inside = np.flatnonzero((train.labels == data.biased_class) & ~data.train.is_relabelled)
         X, has_artifact = train.pooled[inside], train.has_artifact[inside]
         members = self.progress(CAV.members().items(), total=len(CAV.members()), label="CAVs")
         cavs = {name: member().fit(X, has_artifact) for name, member in members}

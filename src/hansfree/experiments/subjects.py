@@ -40,7 +40,7 @@ class Subject:
     @cached_property
     def data(self) -> BiasedData:
         """The study's sets."""
-        return keep_in_memory(self.study.data(self.plan.model))
+        return keep_in_memory(self.study.data(self.plan.model), progress=self.progress)
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -114,7 +114,7 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
         yield Subject(study, plan, run, work, progress=progress)
 
 
-def keep_in_memory(data: BiasedData) -> BiasedData:
+def keep_in_memory(data: BiasedData, *, progress: Progress = silent) -> BiasedData:
     """Keep sets in memory as long as they fit: pictures are drawn or read once, not in every epoch."""
     kept: dict[str, Any] = {}
     left = _MEMORY
@@ -124,6 +124,6 @@ def keep_in_memory(data: BiasedData) -> BiasedData:
             image, mask = images.pixels(0)
             needed = len(images) * (image.nbytes + mask.nbytes)
             if needed <= left:
-                kept[name] = InMemory(images)
+                kept[name] = InMemory(images, progress=progress)
                 left -= needed
     return replace(data, **kept)
