@@ -195,8 +195,9 @@ def test_train_and_reproduce_use_the_same_model(call: Call, tiny: Path, monkeypa
     code, out, _ = call(*words, "--artifact", "timestamp", "--artifact", "lsb")
     assert code == 0
     assert trained == ["train clean reference"], "the biased model was there, and the reference serves both artifacts"
-    page = tiny / "results" / "table1" / "README.md"
-    assert out == f"results: {page.relative_to(tiny)}\n"
+    page = tiny / out.removeprefix("results: ").strip()
+    assert page.name == "README.md"
+    assert page.is_relative_to(tiny / "results")
     assert f"hansfree {' '.join(words)} --artifact timestamp --artifact lsb" in page.read_text(encoding="utf-8")
     rows = list(csv.DictReader((page.parent / "results.csv").read_text(encoding="utf-8").splitlines()))
     assert {row["experiment"] for row in rows} == {"synthetic-timestamp-demo", "synthetic-lsb-demo"}

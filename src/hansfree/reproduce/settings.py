@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from hansfree.corrections import Correction
+from hansfree.experiments import Experiment
 from hansfree.experiments.base_models import BaseModels
-from hansfree.experiments.setting import Setting
 from hansfree.experiments.subjects import Subject
 from hansfree.reproduce.averages import paper_place
 from hansfree.reproduce.keys import SubjectKey
@@ -45,7 +45,7 @@ def setting_of(subject: Subject, rows: Sequence[Row]) -> dict[str, str]:
     words["layer"] = f"`{setting.layer}`"
     methods = {row.method for row in rows} & Correction.members().keys()
     if methods:
-        words |= _correction(setting, rows)
+        words |= _correction(subject.experiment, rows)
     if plan.left_out:
         words["not run"] = ", ".join(sorted(plan.left_out, key=paper_place))
     return words
@@ -104,13 +104,10 @@ def _recipe(recipe: Pretraining | FineTuning) -> str:
     )
 
 
-def _correction(setting: Setting, rows: Sequence[Row]) -> dict[str, str]:
-    tuning = setting.tuning
+def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
+    setting, tuning = experiment.setting, experiment.setting.tuning
     seeds = range(tuning.seed, tuning.seed + setting.repeats)
-    tried: dict[str, set[float]] = {}
-    for row in rows:
-        if row.strength is not None:
-            tried.setdefault(row.method, set()).add(row.strength)
+    tried = {row.method: _tried(experiment, row.method, rows) for row in rows if row.strength is not None}
     words = {"corrections fine-tune": f"{_CORRECTED[setting.trained]}, {_recipe(tuning)}"}
     if setting.repeats > 1:
         words["seeds of the correction"] = f"{', '.join(map(str, seeds))}; the strength is chosen with the first"
@@ -120,6 +117,15 @@ def _correction(setting: Setting, rows: Sequence[Row]) -> dict[str, str]:
         few = ", ".join(repr(setting.data.train.class_names[label]) for label in setting.uncounted)
         words["strength chosen by"] = f"{setting.rule}" + (f"; too few images to count: {few}" if few else "")
     return words
+
+
+def _tried(experiment: Experiment, method: str, rows: Sequence[Row]) -> set[float]:
+    """Return a method's strengths: those of the rows, unless they hold the chosen one alone."""
+    found = {row.strength: row.chosen for row in rows if row.method == method and row.strength is not None}
+    if 0 in found.values():
+        return set(found)
+    own = experiment.setting.strengths.get(method) or experiment.plain(method).strengths
+    return set(own or Correction.named(method).grid)
 
 
 def _listed(strengths: set[float]) -> str:
