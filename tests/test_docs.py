@@ -122,9 +122,7 @@ def _imported_rooms(tree: ast.AST) -> Iterator[str]:
         yield from _imported_rooms(node)
 
 
-# "imagenet" is also the word for torchvision's weights: in its own file, and where users are told to type it
-_OTHER_MEANINGS = {("weights.py", "imagenet")}
-_EVERYDAY_WORDS = {"imagenet", "synthetic", "table"}  # that a longer text may hold
+_EVERYDAY_WORDS = {"synthetic", "table"}  # that a longer text may hold
 
 
 @pytest.mark.parametrize("study", Study.members().values(), ids=lambda study: study.name)
@@ -139,8 +137,7 @@ def test_no_datasets_name_appears_outside_its_own_file(study: type[Study]) -> No
         tree = ast.parse(path.read_text(encoding="utf-8"))
         place = path.relative_to(SOURCE).as_posix()
         assert not names & set(_identifiers(tree)), place
-        if (place, study.name) not in _OTHER_MEANINGS:
-            assert study.name not in set(_texts(tree)), place
+        assert study.name not in set(_texts(tree)), place
         if study.name not in _EVERYDAY_WORDS:
             assert not [text for text in _texts(tree) if study.name in text], place
 

@@ -140,7 +140,7 @@ def test_a_word_that_is_neither_file_nor_imagenet() -> None:
     with pytest.raises(OptionError, match="Did you mean 'imagenet'"):
         build_model("resnet18", classes=2, weights="imagnet")
     with pytest.raises(OptionError, match="'demo' has no ImageNet weights"):
-        build_model("demo", classes=2, weights="imagenet")
+        build_model("demo", classes=2, weights="pretrained")
 
 
 def test_no_network_says_where_to_put_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_no_network_says_where_to_put_the_file(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     with pytest.raises(OptionError) as error:
-        build_model("resnet18", classes=2, weights="imagenet")
+        build_model("resnet18", classes=2, weights="pretrained")
     assert "no route to host" in str(error.value)
     assert str(tmp_path / "checkpoints" / "resnet18-f37072fd.pth") in str(error.value)
     assert "https://download.pytorch.org/models/resnet18-f37072fd.pth" in str(error.value)
@@ -172,7 +172,7 @@ def test_imagenet_weights_are_downloaded_once_with_their_hash(
     monkeypatch.setattr(torch.hub, "download_url_to_file", download)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     for classes in (2, 10):
-        model = build_model(name, classes=classes, weights="imagenet")
+        model = build_model(name, classes=classes, weights="pretrained")
         fresh = (ARCHITECTURES[name].last,) if classes == 2 else ()
         assert same(model, published, but=fresh)
         assert model.get_submodule(ARCHITECTURES[name].last).out_features == classes

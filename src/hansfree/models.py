@@ -68,7 +68,7 @@ def build_model(name: str, *, classes: int, seed: int = 0, weights: str | Path |
     """Build a model whose fresh weights depend on the seed only.
 
     Args:
-        weights: ``"imagenet"`` for torchvision's pretrained weights (the paper's), or a file of weights
+        weights: ``"pretrained"`` for torchvision's pretrained weights (the paper's), or a file of weights
             (``.safetensors``, ``.pt``, ``.pth``). The last layer stays fresh unless the file has one for as many
             classes, and so does the whole head if the file holds the backbone alone; any other gap is an error.
     """

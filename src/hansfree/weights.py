@@ -22,7 +22,7 @@ from hansfree.errors import OptionError, nearest
 
 log = logging.getLogger(__name__)
 
-PRETRAINED = "imagenet"
+PRETRAINED = "pretrained"
 """The word for torchvision's pretrained weights, where otherwise a file of weights is given."""
 
 _WRAPPERS = ("state_dict", "model")  # under which training scripts store the weights beside their own state
@@ -76,7 +76,7 @@ def pretrained_weights(name: str) -> dict[str, Tensor]:
         except (OSError, RuntimeError) as error:  # no network, or a file with another hash
             raise OptionError(
                 f"The ImageNet weights of {name} cannot be downloaded ({error}). Put {url} at {str(path)!r}, or give "
-                "the path of a file of weights instead of 'imagenet'."
+                f"the path of a file of weights instead of {PRETRAINED!r}."
             ) from error
     return read_weights(path)
 
@@ -112,7 +112,9 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, 
         shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
         raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
     model.load_state_dict({**own, **given})
-    log.info("%s: %d tensors loaded, fresh: %s.", source, len(given), ", ".join(missing) or "none")
+    # the last layer is fresh wherever the classes are others; a whole fresh head has yet to be trained
+    level = logging.WARNING if len(missing) > len(own_last) else logging.INFO
+    log.log(level, "%s: %d tensors loaded, fresh: %s.", source, len(given), ", ".join(missing) or "none")
     return missing
 
 

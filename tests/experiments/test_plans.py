@@ -33,5 +33,7 @@ def test_what_cannot_be_done_is_refused(options: dict[str, Any], sentence: str) 
 
 
 def test_a_plan_that_can_be_done_is_taken() -> None:
-    plan = Plan(model="resnet18", weights="imagenet", trained="head", strengths={"rrr": (0.0, 1e7)}, left_out=("rrr",))
+    plan = Plan(
+        model="resnet18", weights="pretrained", trained="head", strengths={"rrr": (0.0, 1e7)}, left_out=("rrr",)
+    )
     assert plan.epochs is None

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.report.numbers import MISSING
-from hansfree.reproduce.averages import Average, as_results, average, cav_scores, chosen_scores, write_average
+from hansfree.reproduce.averages import (
+    Average,
+    as_results,
+    average,
+    cav_scores,
+    chosen_scores,
+    method_scores,
+    paired_lead,
+    paper_place,
+    write_average,
+)
 from hansfree.reproduce.keys import Facts
 from tests.reproduce.examples import cav_row, path, row, scored
 
@@ -71,6 +81,34 @@ def test_a_method_without_a_chosen_strength_stays_in_the_results() -> None:
     results = as_results(path("rr-clarc", {1.0: (0.5, 0.5)}, chosen=-1.0), Facts())
     (variant,) = results.methods()
     assert results.chosen(variant) == {}
+
+
+def test_the_first_variant_stands_for_its_method() -> None:
+    rows = [row("rr-clarc", "accuracy_biased", value, cav=cav) for cav, value in (("signal", 0.9), ("svm", 0.5))]
+    assert method_scores(rows)["rr-clarc"]["accuracy_biased"].value == 0.9
+
+
+@pytest.mark.parametrize("order", [("rr-clarc", "a-clarc"), ("a-clarc", "rr-clarc")])
+def test_a_paired_lead_is_of_the_means_with_the_errors_of_pairs_and_seeds(order: tuple[str, str]) -> None:
+    rows = [*scored("a-clarc", accuracy_biased=[0.7, 0.7]), *scored("rr-clarc", accuracy_biased=[0.8, 0.9])]
+    facts = Facts(paired={order: {"accuracy_biased": (0.1, 0.03)}})
+    lead = paired_lead(method_scores(rows), facts, "rr-clarc", "a-clarc", "accuracy_biased")
+    assert lead == pytest.approx((0.15, math.hypot(0.03, 0.05)))
+    assert paired_lead(method_scores(rows), Facts(), "rr-clarc", "a-clarc", "accuracy_biased") is None
+    assert paired_lead(method_scores(rows[:2]), facts, "rr-clarc", "a-clarc", "accuracy_biased") is None
+
+
+def test_the_report_judges_by_the_leads_of_the_means() -> None:
+    rows = [*scored("a-clarc", accuracy_biased=[0.7, 0.7]), *scored("rr-clarc", accuracy_biased=[0.8, 0.9])]
+    pairs = {("rr-clarc", "a-clarc"): {"accuracy_biased": (0.1, 0.03)}, ("rr-clarc", "rrr"): {"flip_rate": (0, 1)}}
+    (lead,) = as_results(rows, Facts(paired=pairs)).paired["a-clarc"].values()
+    assert lead == pytest.approx([0.15, math.hypot(0.03, 0.05)])
+
+
+def test_methods_stand_in_the_papers_order() -> None:
+    names = ["clean-trained", "new", "rr-clarc", "a-clarc", "p-clarc", "rrr", "vanilla", "original"]
+    ordered = ["original", "vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc", "new", "clean-trained"]
+    assert sorted(names, key=paper_place) == ordered
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 
 from hansfree.errors import UnknownNameError
+from hansfree.models import build_model
 from hansfree.reproduce import Finding, Reproduction
-from hansfree.reproduce.base import facts_of, heatmaps_of, key_of
+from hansfree.reproduce.base import facts_of, heatmaps_of, key_of, reasons_of
 from hansfree.reproduce.keys import Facts, SubjectKey
 from hansfree.studies import Published
 from tests.experiments.examples import Single, opened
@@ -40,6 +43,47 @@ def test_the_papers_numbers_stand_only_beside_the_papers_bias(
     assert facts.published is expected
     assert (facts.n_classes, facts.majority_rate, facts.paired) == (4, 0.25, {})
     assert facts.is_localized == (study.artifact == "timestamp")
+
+
+WEIGHTS = "training started from random weights"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, [WEIGHTS]),
+        ({"epochs": 2}, [WEIGHTS]),  # as many as the recipe has
+        ({"epochs": 1}, [WEIGHTS, "1 epochs of training, in the paper 2"]),
+        ({"corrected": "last"}, [WEIGHTS, "only the last linear layer was corrected"]),
+        ({"correction_epochs": 3}, [WEIGHTS, "3 epochs of correction, in the paper 10"]),
+        ({"weights": "file"}, []),
+        ({"weights": "file", "trained": "head", "epochs": 5}, ["only what follows the layer was trained"]),
+    ],
+)
+def test_departures_from_the_paper_are_named(options: dict[str, Any], words: list[str], tmp_path: Path) -> None:
+    if "weights" in options:
+        save_file(build_model("demo", classes=4).state_dict(), tmp_path / "demo.safetensors")
+        options = {**options, "weights": str(tmp_path / "demo.safetensors")}
+    with opened(tmp_path, InThePaper(), **{"correction_epochs": 10, **options}) as subject:
+        facts = facts_of(subject)
+    assert facts.published is PUBLISHED, "the numbers are shown all the same"
+    assert len(facts.departures) == len(words)
+    for found, begin in zip(facts.departures, words):
+        assert found.startswith(begin)
+
+
+def test_facts_of_given_data_read_no_image(tmp_path: Path) -> None:
+    with opened(tmp_path, Single()) as subject:
+        assert facts_of(subject, data=Single().data("demo"), reasons={"rrr": "why"}).reasons == {"rrr": "why"}
+        assert "data" not in vars(subject)
+
+
+def test_reasons_are_given_where_a_strength_was_chosen_or_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, Single(), strengths={"rr-clarc": (1e38,), "rrr": (0.1,)}) as subject:
+        reasons = reasons_of(subject.experiment, ["vanilla", "rrr", "rr-clarc"])
+    assert reasons["rr-clarc"].startswith("no strength is admissible: ")
+    assert reasons["rrr"] == "best of 1 admissible strengths (0 rejected)"
+    assert "vanilla" not in reasons
 
 
 def test_heatmaps_of_a_finding_are_those_called_relevance() -> None:

@@ -20,6 +20,9 @@ def test_every_method_is_compared_with_every_other_on_the_same_images(examine: E
     difference, _ = finding.facts.paired["p-clarc", "original"]["accuracy_clean"]
     scores = [value_of(finding.rows, name, "accuracy_clean") for name in ("p-clarc", "original")]
     assert difference == pytest.approx(scores[0] - scores[1])
+    difference, _ = finding.facts.paired["p-clarc", "original"]["balanced_accuracy_biased"]
+    scores = [value_of(finding.rows, name, "balanced_accuracy_biased") for name in ("p-clarc", "original")]
+    assert difference == pytest.approx(scores[0] - scores[1])
     assert {row.method for row in finding.rows} >= methods | {"clean-trained", "cav:signal"}
     assert {name for name in finding.arrays if "/" in name} == {f"relevance/{name}" for name in methods}
 
@@ -33,3 +36,12 @@ def test_a_method_that_is_left_out_is_not_run_and_the_page_says_so(tmp_path: Pat
     text = TABLE1().present([finding]).text
     assert "| RRR | not run |" in text
     assert "## Best strengths" in text
+    assert "| Vanilla | " in text.partition("## Differences on the same images")[2].partition("##")[0]
+
+
+def test_why_a_strength_was_taken_or_none_stands_on_the_page(tmp_path: Path) -> None:
+    with opened(tmp_path, Single(), strengths={"rr-clarc": (1e38,), "rrr": (0.1,)}) as subject:
+        finding = TABLE1().examine(subject)
+    text = TABLE1().present([finding]).text
+    assert "| RR-ClArC (failed: no strength is admissible: " in text
+    assert "| best of 1 admissible strengths (0 rejected) |" in text

@@ -41,6 +41,7 @@ def test_a_method_without_admissible_strength_has_no_row(tmp_path: Path) -> None
         finding = NATURAL().examine(subject)
         assert subject.experiment.selection(subject.experiment.plain("rr-clarc"))["strength"] is None
     assert "rr-clarc" not in {row.method for row in finding.rows}
+    assert "- demo · brightness · single, RR-ClArC: no strength is admissible: " in NATURAL().present([finding]).text
     assert "rrr" in {row.method for row in finding.rows}
 
 

@@ -10,7 +10,7 @@ import pytest
 from hansfree.experiments.base_models import BaseModels
 from hansfree.reproduce import Finding, Reproduction
 from hansfree.reproduce.keys import Facts, SubjectKey
-from tests.experiments.examples import Single, opened
+from tests.experiments.examples import Natural, Single, opened
 
 SHAPE = (2, 8, 8, 3)
 
@@ -42,6 +42,23 @@ def test_hidden_bits_are_shown_where_only_low_bits_differ() -> None:
     assert drawn(found("nothing", grey, grey)) == ["biases"]
     assert drawn(found("bright", grey, grey + 40), found("lsb", grey, grey ^ 1)) == ["biases", "lsb"]
     assert drawn(found("scene", grey, grey[:1])) == ["biases"], "other images have no bits to compare"
+
+
+def test_images_in_whose_scenes_the_bias_is_are_no_twins(tmp_path: Path) -> None:
+    overview = Reproduction.named("overview")()
+    findings = []
+    for study in (Natural(), Single(artifact="brightness")):
+        with opened(tmp_path, study) as subject:
+            findings.append(overview.examine(subject))
+    captions = []
+    for some in (findings[:1], findings[1:], findings):
+        (drawing,) = overview.present(some).drawings
+        assert drawing is not None
+        captions.append(drawing.caption)
+    assert "another one that has it" in captions[0]
+    assert "to its right with it" not in captions[0]
+    assert captions[1] == "The biases: each image without the artifact, and to its right with it."
+    assert "to its right with it; for natural · plaster, images without" in captions[2]
 
 
 def test_a_bias_stands_once_however_many_models_there_are() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from hansfree.errors import UnknownNameError
 from hansfree.experiments.plans import Plan
 from hansfree.reproduce import Reproduction, reproduce
 from hansfree.results import read_rows
+from hansfree.studies import Published
 from tests.experiments.examples import PLAN, Natural, Single
 
 COMMAND = "hansfree reproduce something --data single"
@@ -37,13 +40,17 @@ def test_it_writes_page_table_and_figures_and_the_same_again(
     name: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = run(name, work, tmp_path)
-    folder = tmp_path / name
+    folder = tmp_path / "single" / name
     assert page == folder / "README.md"
     drawn = {path.stem for path in folder.glob("*.png")}
     assert drawn == PICTURES[name]
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"# {Reproduction.named(name).title}\n")
     assert f"```bash\n{COMMAND}\n```" in text
+    assert "## Setting\n\n- model: demo\n- artifact: lsb\n- dataset: Single shortcut, 32 px, seed 0\n" in text
+    assert ("- layer:" in text) == (name != "overview")
+    assert ("- corrections fine-tune:" in text) == (name not in ("overview", "q1"))
+    assert ("- strengths:" in text) == (name not in ("overview", "q1", "runtime"))
     assert set(re.findall(r"\]\((.+?)\.png\)", text)) == drawn
     assert not re.search(r"\bnan\b|\bNone\b", text)
     rows = read_rows(folder / "results.csv")
@@ -88,8 +95,79 @@ def test_images_that_were_left_out_are_counted_once(work: Path, tmp_path: Path) 
         study.skipped = ["a.png is broken.", "b.png is missing."]
         subjects.append((study, Plan(**PLAN)))
     page = reproduce("overview", subjects, out=tmp_path, work=work)
-    assert "2 images could not be read and were left out: `skipped.txt`." in page.read_text(encoding="utf-8")
-    assert (page.parent / "skipped.txt").read_text(encoding="utf-8") == "a.png is broken.\nb.png is missing.\n"
+    sentence = "Left out: 2 files that cannot be read or that the table does not list (`skipped.txt`)."
+    assert sentence in page.read_text(encoding="utf-8")
+    listed = page.with_name("skipped.txt")
+    assert listed.read_text(encoding="utf-8") == "a.png is broken.\nb.png is missing.\n"
+    for study, _ in subjects:
+        study.skipped = []
+    page = reproduce("overview", subjects, out=tmp_path, work=work)
+    assert "Left out" not in page.read_text(encoding="utf-8")
+    assert not listed.exists()
+
+
+def test_what_is_left_out_is_written_before_the_work_starts(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reproduction.named("overview"), "examine", stop)
+    study = Single()
+    study.skipped = ["a.png is broken."]
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("overview", [(study, Plan(**PLAN))], out=tmp_path, work=work)
+    assert [path.name for path in (tmp_path / "single" / "overview").iterdir()] == ["skipped.txt"]
+
+
+def test_figures_of_an_earlier_page_go_and_other_files_stay(work: Path, tmp_path: Path) -> None:
+    folder = run("overview", work, tmp_path).parent
+    (folder / "mine.png").write_bytes(b"")
+    assert (folder / "lsb.png").exists()
+    page = reproduce("overview", [(Single(artifact="brightness"), Plan(**PLAN))], out=tmp_path, work=work)
+    assert page.parent == folder
+    assert {path.name for path in folder.glob("*.png")} == {"biases.png", "mine.png"}
+
+
+def test_another_dataset_has_another_folder(work: Path, tmp_path: Path) -> None:
+    pages = [reproduce("overview", [(s, Plan(**PLAN))], out=tmp_path, work=work) for s in (Single(), Natural())]
+    assert pages == [tmp_path / name / "overview" / "README.md" for name in ("single", "natural")]
+
+
+def test_without_a_command_there_is_no_empty_block(work: Path, tmp_path: Path) -> None:
+    page = reproduce("overview", [(Single(), Plan(**PLAN))], out=tmp_path, work=work)
+    text = page.read_text(encoding="utf-8")
+    assert "```" not in text
+    assert re.search(r"^Made by hansfree \S+ with PyTorch \S+\.$", text, re.M)
+
+
+def test_the_comparison_stands_beside_the_table_where_the_paper_has_numbers(work: Path, tmp_path: Path) -> None:
+    class InThePaper(Single):
+        published = Published.read("demo vanilla 78.8 1.2 49.8 1.4 - - - - - -", strengths="", seconds="")
+
+    page = reproduce("table1", [(InThePaper(artifact="brightness"), Plan(**PLAN))], out=tmp_path, work=work)
+    lines = page.with_name("comparison.csv").read_text(encoding="utf-8").splitlines()
+    assert sum(",0.788,0.012,training started from random weights" in line.replace('"', "") for line in lines) == 1
+    assert "Not the paper's setting (demo · brightness · single): training started" in page.read_text(encoding="utf-8")
+    reproduce("table1", [(Single(artifact="brightness"), Plan(**PLAN))], out=tmp_path, work=work)
+    assert not page.with_name("comparison.csv").exists(), "that of an earlier run"
+
+
+def test_progress_says_which_subject_it_is_of(tmp_path: Path) -> None:
+    labels = []
+
+    def remember(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
+        labels.append(label)
+        return iter(steps)
+
+    subjects = [(Single(artifact=artifact), Plan(**PLAN)) for artifact in ("lsb", "brightness")]
+    reproduce("q1", subjects, out=tmp_path, work=tmp_path / "work", progress=remember)
+    assert "1/2 demo lsb: train biased model" in labels
+    assert "2/2 demo brightness: train biased model" in labels
+    labels.clear()
+    reproduce("q1", subjects[:1], out=tmp_path, work=tmp_path / "work", progress=remember)
+    assert labels
+    assert not [label for label in labels if "lsb" in label], "one alone need not be named"
 
 
 def test_an_unknown_experiment_is_refused_before_anything_is_written(tmp_path: Path) -> None:

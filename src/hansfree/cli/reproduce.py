@@ -21,6 +21,7 @@ from hansfree.cli.studies import (
     TrainedPart,
     Workers,
     find_study,
+    first_weights,
     open_study,
 )
 from hansfree.cli.terminal import console, progress_bars
@@ -36,7 +37,11 @@ def reproduce(
     artifact: Annotated[list[str] | None, typer.Option(help="Once per artifact, or all. [default: the first]")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Once per model, or all. [default: vgg16]")] = None,
     weights: Annotated[
-        list[str] | None, typer.Option(help="imagenet, or a file of weights; once, or once per model.")
+        list[str] | None,
+        typer.Option(
+            help="pretrained (torchvision's), random, or a file; once, or once per model. "
+            "[default: pretrained for the paper's datasets, random for embedded ones]"
+        ),
     ] = None,
     trained: TrainedPart = "whole",
     epochs: Annotated[
@@ -77,7 +82,7 @@ def reproduce(
     plans = [
         Plan(
             model=each,
-            weights=file,
+            weights=first_weights(data, file),
             trained=trained,  # type: ignore[arg-type]
             epochs=many,
             seed=seed,

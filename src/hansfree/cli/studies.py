@@ -31,6 +31,15 @@ def find_study(data: str | None) -> type[Study]:
     return Study.default() if data is None else Study.named(data)
 
 
+def first_weights(data: str | None, given: str | None) -> str | None:
+    """Return what training starts from: what the user says, or what the paper does on its datasets."""
+    from hansfree.weights import PRETRAINED
+
+    if given is None:
+        return PRETRAINED if find_study(data).published is not None else None
+    return None if given == "random" else given
+
+
 def open_study(
     data: str | None,
     root: Path | None,

@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from hansfree.cli.app import app
-from hansfree.cli.studies import BiasedClass, Data, Device, Root, Seed, Share, SkipBad, TrainedPart, Workers, open_study
+from hansfree.cli.studies import (
+    BiasedClass,
+    Data,
+    Device,
+    Root,
+    Seed,
+    Share,
+    SkipBad,
+    TrainedPart,
+    Workers,
+    first_weights,
+    open_study,
+)
 from hansfree.cli.terminal import console, progress_bars
 
 
@@ -19,7 +31,11 @@ def train(
     artifact: Annotated[str | None, typer.Option(help="[default: the dataset's own]")] = None,
     model: Annotated[str, typer.Option(help="demo, resnet18, vgg16 or efficientnet_b0.")] = "resnet18",
     weights: Annotated[
-        str | None, typer.Option(help="What training starts from: imagenet, or a .safetensors, .pt or .pth file.")
+        str | None,
+        typer.Option(
+            help="What training starts from: pretrained (torchvision's), random, or a .safetensors, .pt or .pth file. "
+            "[default: pretrained for the paper's datasets, random for embedded ones]"
+        ),
     ] = None,
     trained: TrainedPart = "whole",
     epochs: Annotated[int | None, typer.Option(min=1, help="[default: the dataset's recipe]")] = None,
@@ -41,7 +57,7 @@ def train(
 
     plan = Plan(
         model=model,
-        weights=weights,
+        weights=first_weights(data, weights),
         trained=trained,  # type: ignore[arg-type]
         epochs=epochs,
         seed=seed,
