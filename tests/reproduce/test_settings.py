@@ -70,7 +70,7 @@ def test_what_the_user_chose_is_said(tmp_path: Path) -> None:
 def test_times_have_no_strengths(work: Path) -> None:
     with opened(work, Single()) as subject:
         words = setting_of(subject, [row("rr-clarc", "seconds_per_epoch", 1.0, chosen=None, split=None)])
-    assert "corrections fine-tune" in words
+    assert words["corrections fine-tune"] == "all that follows the layer"
     assert "strengths" not in words
 
 

@@ -246,6 +246,17 @@ def test_changes_name_the_classes_that_were_corrected() -> None:
     }
 
 
+def test_a_method_of_which_no_strength_could_be_taken_has_no_changes() -> None:
+    rows = [
+        *path("rr-clarc", {1.0: (0.9, 0.8)}, chosen=1.0),
+        row("rr-clarc", "accuracy_change", -0.05, group="all", strength=1.0),
+        *path("rr-clarc", {1.0: (0.9, 0.8)}, chosen=-1.0, target="3"),
+    ]
+    lines = cells(write_changes({VGG: rows}), "method")
+    assert lines["RR-ClArC (class 3)"] == ["no strength", MISSING, MISSING]
+    assert lines["RR-ClArC (all classes)"][2] == "\N{MINUS SIGN}5.0 ± 1.0"
+
+
 def test_changes_that_differ_in_something_else_are_told_apart() -> None:
     rows = [row("rr-clarc", "accuracy_change", 0.1, group="all", cav=cav) for cav in ("signal", "svm")]
     assert list(cells(write_changes({VGG: rows}), "method"))[1:] == ["RR-ClArC · signal", "RR-ClArC · svm"]

@@ -100,23 +100,23 @@ def reproduce(
         )
     ]
     with progress_bars() as progress:
-        subjects = [
-            (
-                open_study(
-                    data,
-                    root,
-                    artifact=each,
-                    size=pixels,
-                    seed=seed,
-                    skip_bad=skip_bad,
-                    biased_class=biased_class,
-                    share=share,
-                    progress=progress,
-                ),
-                plan,
+        sizes = _per_model("size", size, models)
+        studies = {
+            pixels: open_study(
+                data,
+                root,
+                artifact=artifacts[0],
+                size=pixels,
+                seed=seed,
+                skip_bad=skip_bad,
+                biased_class=biased_class,
+                share=share,
+                progress=progress,
             )
-            for plan, pixels in zip(plans, _per_model("size", size, models))
-            for each in artifacts
+            for pixels in dict.fromkeys(sizes)
+        }
+        subjects = [
+            (studies[pixels].with_artifact(one), plan) for plan, pixels in zip(plans, sizes) for one in artifacts
         ]
         command = f"hansfree {shlex.join(sys.argv[1:])}"
         page = run(name, subjects, out=out, work=work or out / "work", command=command, progress=progress)

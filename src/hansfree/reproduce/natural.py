@@ -23,6 +23,7 @@ from hansfree.reproduce.base import (
     rows_by_subject,
 )
 from hansfree.reproduce.tables import write_groups
+from hansfree.reproduce.tables.markdown import paragraphs
 from hansfree.results import Row
 
 GROUP_ACCURACY = "accuracy_clean"
@@ -68,12 +69,12 @@ class Natural(Reproduction, name="natural"):
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Write a table per subject, and what cannot be known."""
         lines = dict.fromkeys(line for finding in findings for line in finding.notes["unknown"])
-        text = write_groups(rows_by_subject(findings))
+        parts = [write_groups(rows_by_subject(findings))]
         if lines:
-            text += f"\n\nGroups of fewer than {MIN_GROUP} images:\n\n" + "\n".join(f"- {line}" for line in lines)
+            parts += [f"Groups of fewer than {MIN_GROUP} images:", "\n".join(f"- {line}" for line in lines)]
         if none := [line for finding in findings for line in finding.notes["none"]]:
-            text += "\n\nMethods of which no strength could be taken:\n\n" + "\n".join(f"- {line}" for line in none)
-        return Presentation(text=text)
+            parts += ["Methods of which no strength could be taken:", "\n".join(f"- {line}" for line in none)]
+        return Presentation(text=paragraphs(*parts))
 
 
 def _row(rows: Sequence[Row], experiment: Experiment, method: str, inside: np.ndarray, group: str) -> Row | None:

@@ -93,7 +93,7 @@ def _artifact(data: BiasedData) -> str:
 def _weights(weights: str | None) -> str:
     if weights is None:
         return "random weights"
-    return "ImageNet weights of torchvision" if weights == PRETRAINED else f"`{Path(weights).name}`"
+    return "torchvision's pretrained weights" if weights == PRETRAINED else f"`{Path(weights).name}`"
 
 
 def _recipe(recipe: Pretraining | FineTuning) -> str:
@@ -108,7 +108,10 @@ def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
     setting, tuning = experiment.setting, experiment.setting.tuning
     seeds = range(tuning.seed, tuning.seed + setting.repeats)
     tried = {row.method: _tried(experiment, row.method, rows) for row in rows if row.strength is not None}
-    words = {"corrections fine-tune": f"{_CORRECTED[setting.trained]}, {_recipe(tuning)}"}
+    words = {"corrections fine-tune": _CORRECTED[setting.trained]}
+    if not any(row.split for row in rows):  # nothing was judged: run times
+        return words
+    words["corrections fine-tune"] += f", {_recipe(tuning)}"
     if setting.repeats > 1:
         words["seeds of the correction"] = f"{', '.join(map(str, seeds))}; the strength is chosen with the first"
     if tried:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -131,12 +132,7 @@ class Study(Registered, ABC):
             raise OptionError(f"{self.title} needs the folder of its files: give --root.")
         if not self.needs_root and root is not None:
             raise OptionError(f"{self.title} needs no files: leave out --root.")
-        self.artifact = artifact or self.artifacts[0]
-        if self.artifact not in self.artifacts:
-            raise OptionError(
-                f"{self.title} has no artifact {artifact!r}.{nearest(self.artifact, self.artifacts)} "
-                f"Known: {', '.join(self.artifacts)}."
-            )
+        self.artifact = self._known(artifact)
         if seed < 0:
             raise OptionError(f"A seed is 0 or more, not {seed}.")
         self.root, self.size, self.seed = root, size or self.default_size, seed
@@ -149,6 +145,21 @@ class Study(Registered, ABC):
     def default(cls) -> type[Self]:
         """Return the member that is taken where none is named."""
         return next(member for member in cls.members().values() if member.is_default)
+
+    def with_artifact(self, artifact: str | None) -> Self:
+        """Return the same study with another artifact; its files are not checked again."""
+        other = copy.copy(self)
+        other.artifact = self._known(artifact)
+        return other
+
+    def _known(self, artifact: str | None) -> str:
+        name = artifact or self.artifacts[0]
+        if name not in self.artifacts:
+            raise OptionError(
+                f"{self.title} has no artifact {artifact!r}.{nearest(name, self.artifacts)} "
+                f"Known: {', '.join(self.artifacts)}."
+            )
+        return name
 
     def read(self) -> None:
         """Read lists and check all files, at the end of the constructor; there is nothing to do where none are."""
