@@ -248,7 +248,7 @@ def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monk
         (("reproduce", "q1", "--share", "0.5"), "has its own bias: leave out --share"),
         (("reproduce", "q1", "--data", "isic2019"), "give --root"),
         (("reproduce", "natural", "--model", "demo"), "does not say which test images carry an artifact by nature"),
-        (("train", "--weights", "imagnet"), "Did you mean 'imagenet'?"),
+        (("train", "--weights", "pretraned"), "Did you mean 'pretrained'?"),
         (("train", "--model", "demo", "--weights", "pretrained"), "has no ImageNet weights"),
         (("train", "--data", "celeba", "--root", "nowhere"), "nowhere"),
         (("train", "--biased-class", "x"), "leave out --biased-class"),

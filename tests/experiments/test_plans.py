@@ -18,7 +18,7 @@ from hansfree.experiments.plans import Plan
         ({"corrected": "lst"}, "corrected is 'lst'. Did you mean 'last'"),
         ({"grid": "papers"}, "Did you mean 'paper'"),
         ({"trained": "head"}, "give weights"),
-        ({"weights": "imagnet"}, "no file of weights 'imagnet'. Did you mean 'imagenet'"),
+        ({"weights": "pretraned"}, "no file of weights 'pretraned'. Did you mean 'pretrained'"),
         ({"left_out": ("rrrr",)}, "Did you mean 'rrr'"),
         ({"strengths": {"rr-clrc": (1.0,)}}, "Did you mean 'rr-clarc'"),
         ({"strengths": {"vanilla": (1.0,)}}, "vanilla has no strength"),

@@ -76,10 +76,11 @@ class Experiment:
         """Say what was chosen for each method, and why."""
         return {name: self.selection(self.plain(name)) for name in Correction.members()}
 
-    def paired(self, ours: str = RRClArC.name) -> dict[str, dict[str, tuple[float, float]]]:
+    def paired(
+        self, ours: str = RRClArC.name, methods: Sequence[str] | None = None
+    ) -> dict[str, dict[str, tuple[float, float]]]:
         """Return by how much a method is right more often than each rival on the same images, with standard errors."""
-        known = ("original", *Correction.members())
-        kept = {name: self.kept(name) for name in sorted(known) if self._kept_path(name).exists()}
+        kept = {name: self.kept(name) for name in self._finished(methods)}
         if (mine := kept.pop(ours, None)) is None:
             return {}
         data = self.setting.data
@@ -96,15 +97,12 @@ class Experiment:
         with np.load(self._kept_path(name)) as arrays:
             return dict(arrays)
 
-    def shown(self) -> dict[str, np.ndarray]:
-        """Return the heatmaps of some images for every method, with the images."""
+    def shown(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return the heatmaps of some images for the model as it came and every method, with the images."""
         test, rows = self.setting.data.test_biased, self.material.shown_rows
         images, masks = zip(*(test.pixels(int(row)) for row in rows))
         kept = {"images": np.stack(images), "masks": np.stack(masks), "labels": test.labels[rows]}
-        for name in sorted(("original", *Correction.members())):
-            if self._kept_path(name).exists():
-                kept[f"relevance/{name}"] = self.kept(name)["relevance"]
-        return kept
+        return kept | {f"relevance/{name}": self.kept(name)["relevance"] for name in self._finished(methods)}
 
     # The stages
 
@@ -254,6 +252,11 @@ class Experiment:
                 predicted_clean=predict_classes(evidence.logits_clean),
                 predicted_biased=predict_classes(evidence.logits_biased),
             )
+
+    def _finished(self, methods: Sequence[str] | None) -> list[str]:
+        """Return the model as it came and those of the methods (all by default) that have a head to show."""
+        wanted = ("original", *(Correction.members() if methods is None else methods))
+        return [name for name in sorted(wanted) if self._kept_path(name).exists()]
 
     def _kept_path(self, name: str) -> Path:
         return self.run.path / "stages" / f"{name}.npz"

@@ -11,6 +11,8 @@ import numpy as np
 
 from hansfree.corrections import Correction
 from hansfree.experiments import Experiment
+from hansfree.experiments.plans import Plan
+from hansfree.experiments.setting import check_selectable
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import majority_rate
 from hansfree.registry import Registered
@@ -18,7 +20,7 @@ from hansfree.report.reading import HeatmapSet
 from hansfree.report.style import Drawing
 from hansfree.reproduce.keys import Facts, Pairs, SubjectKey
 from hansfree.results import Row
-from hansfree.studies import BiasedData
+from hansfree.studies import BiasedData, Study
 
 _PAPER_CORRECTION_EPOCHS = 10
 
@@ -47,6 +49,10 @@ class Reproduction(Registered, ABC):
     """One of the paper's experiments. A member says what to do with a subject and how to show the findings."""
 
     title: ClassVar[str]  # what of the paper this is
+
+    def check(self, study: Study, plan: Plan) -> None:
+        """Refuse a subject that this experiment cannot be done on, before hours are spent on any of them."""
+        check_selectable(study.data(plan.model))
 
     @abstractmethod
     def examine(self, subject: Subject) -> Finding:

@@ -12,6 +12,7 @@ from hansfree.corrections import RRR, Correction, RRClArC, Vanilla
 from hansfree.corrections.rr_clarc import Scale
 from hansfree.errors import DataError
 from hansfree.experiments import Experiment, Variant
+from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import paired_difference
 from hansfree.models import predict_logits
@@ -24,11 +25,12 @@ from hansfree.reproduce.base import (
     key_of,
     rows_by_subject,
 )
+from hansfree.reproduce.changes import CHANGE
 from hansfree.reproduce.claims import check_claims, write_claims
 from hansfree.reproduce.figures import draw_changes
-from hansfree.reproduce.tables import CHANGE, write_changes
+from hansfree.reproduce.tables import write_changes
 from hansfree.results import Row
-from hansfree.studies import BiasedData
+from hansfree.studies import BiasedData, Study
 
 _MOST_SELECTED = 20
 _SELECTED_SHARE = 1 / 3  # of all classes at most, where there are few
@@ -39,6 +41,16 @@ class ClassSpecific(Reproduction, name="q3"):
     """The change of accuracy against Vanilla on the classes that react most to the artifact, on others, on all."""
 
     title = "Q3: class-specific correction"
+
+    def check(self, study: Study, plan: Plan) -> None:
+        """Refuse a bias that cannot be put into an unpoisoned model's images."""
+        super().check(study, plan)
+        data = study.data(plan.model)
+        if not data.is_inserted or (data.clean_train is None and not study.starts_clean):
+            raise DataError(
+                f"{study.title} has no unpoisoned model, or no images without and with the artifact: the classes that "
+                "react to it cannot be known."
+            )
 
     def examine(self, subject: Subject) -> Finding:
         """Rank the classes by the unpoisoned model, correct by all methods, and compare with Vanilla image by image."""
@@ -85,11 +97,8 @@ def rank_classes(experiment: Experiment, data: BiasedData) -> list[int]:
     The biased class is not among them: it is the one to be corrected.
     """
     reference = experiment.setting.reference()
-    if reference is None or not data.is_inserted:
-        raise DataError(
-            f"{experiment.setting.name} has no unpoisoned model, or no images without and with the artifact: the "
-            "classes that react to it cannot be known."
-        )
+    if reference is None:
+        raise DataError(f"{experiment.setting.name} has no unpoisoned model: classes that react cannot be known.")
     rise = (predict_logits(reference, data.test_biased) - predict_logits(reference, data.test_clean)).mean(axis=0)
     order = [int(label) for label in np.argsort(-rise) if label != data.biased_class]
     return order[: max(1, min(_MOST_SELECTED, int(_SELECTED_SHARE * len(rise))))]

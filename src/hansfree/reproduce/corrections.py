@@ -39,9 +39,9 @@ class Table1(Reproduction, name="table1"):
         experiment = subject.experiment
         methods = [name for name in Correction.members() if name not in subject.plan.left_out]
         rows = experiment.rows(methods)
-        paired = {(name, rival): found for name in methods for rival, found in experiment.paired(name).items()}
+        paired = {(name, rival): found for name in methods for rival, found in experiment.paired(name, methods).items()}
         facts = facts_of(subject, paired=paired, reasons=reasons_of(experiment, methods))
-        return Finding(key=key_of(subject), facts=facts, rows=rows, arrays=experiment.shown())
+        return Finding(key=key_of(subject), facts=facts, rows=rows, arrays=experiment.shown(methods))
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Write the tables, what of the paper's claims holds here, and draw all strengths and some heatmaps."""

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
 from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of
 from hansfree.reproduce.figures import draw_biases, draw_hidden_bits
+from hansfree.studies import Study
 
 _SHOWN = 4
 _FEW_BITS = 4  # a change of so many low bits is hidden; more of them can be seen
@@ -18,6 +20,9 @@ class Overview(Reproduction, name="overview"):
     """Clean and biased images side by side, and the hidden bits of an LSB attack."""
 
     title = "The data biases: overview, and what an LSB attack hides in the last bits"
+
+    def check(self, study: Study, plan: Plan) -> None:
+        """Take any: no strength is chosen."""
 
     def examine(self, subject: Subject) -> Finding:
         """Take the first test images of each kind; no model is needed."""

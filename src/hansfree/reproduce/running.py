@@ -43,6 +43,8 @@ def reproduce(
     skipped = tuple(dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped))  # each once
     # now: the work may take days, and a reader of its log wants to know what it is done without
     _write_or_remove(folder / _SKIPPED, "".join(f"{sentence}\n" for sentence in skipped))
+    for study, plan in subjects:
+        experiment.check(study, plan)
     findings: list[Finding] = []
     settings: dict[SubjectKey, Words] = {}
     for place, (study, plan) in enumerate(subjects, start=1):
@@ -56,7 +58,9 @@ def reproduce(
     for file, text in shown.files.items():
         _write_or_remove(folder / file, text)
     _draw(folder, shown)
-    write_text(folder / _PAGE, _page(experiment, shown, settings, command=command, skipped=len(skipped)))
+    remarks = tuple(dict.fromkeys(sentence for study, _ in subjects for sentence in study.remarks))
+    page = _page(experiment, shown, settings, command=command, skipped=len(skipped), remarks=remarks)
+    write_text(folder / _PAGE, page)
     return folder / _PAGE
 
 
@@ -96,10 +100,11 @@ def _page(
     *,
     command: str,
     skipped: int,
+    remarks: Sequence[str],
 ) -> str:
     made = f"Made by hansfree {version('hansfree')} with PyTorch {version('torch')}"
     parts = [f"# {experiment.title}", *([f"{made}:", f"```bash\n{command}\n```"] if command else [f"{made}."])]
-    parts += ["## Setting", write_settings(settings)]
+    parts += ["## Setting", write_settings(settings), *remarks]
     if skipped:
         parts.append(f"Left out: {skipped} files that cannot be read or that the table does not list (`{_SKIPPED}`).")
     parts += ["## Results", shown.text.strip()]

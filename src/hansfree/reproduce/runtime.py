@@ -18,7 +18,8 @@ from hansfree.reproduce.base import (
     rows_by_subject,
 )
 from hansfree.reproduce.figures import draw_times
-from hansfree.reproduce.tables import SECONDS, write_times
+from hansfree.reproduce.tables import write_times
+from hansfree.reproduce.times import SECONDS
 from hansfree.results import Row
 
 _RUNS = 10  # as in the paper

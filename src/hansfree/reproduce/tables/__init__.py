@@ -1,6 +1,5 @@
 """The paper's tables as Markdown, its numbers beside ours wherever they are given."""
 
-from hansfree.reproduce.changes import CHANGE
 from hansfree.reproduce.tables.alignments import write_alignments
 from hansfree.reproduce.tables.changes import write_changes
 from hansfree.reproduce.tables.comparison import COMPARISON_COLUMNS, comparison_lines, write_comparison
@@ -10,12 +9,9 @@ from hansfree.reproduce.tables.groups import write_groups
 from hansfree.reproduce.tables.strengths import write_strengths
 from hansfree.reproduce.tables.times import write_times
 from hansfree.reproduce.tables.variants import write_variants
-from hansfree.reproduce.times import SECONDS
 
 __all__ = [
-    "CHANGE",
     "COMPARISON_COLUMNS",
-    "SECONDS",
     "comparison_lines",
     "write_alignments",
     "write_changes",
