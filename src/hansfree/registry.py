@@ -18,12 +18,14 @@ class Registered:
     """Base of a family; a subclass with ``name=`` is found by that name, one without is an intermediate base."""
 
     name: ClassVar[str]
+    kind: ClassVar[str]  # what users call a member of the family, for sentences; the family's own name by default
     _members: ClassVar[dict[str, type[Any]]]
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if Registered in cls.__bases__:
             cls._members = {}
+            cls.kind = cls.__dict__.get("kind", cls.__name__)
         if name is None:
             return
         if name in cls._members:
@@ -37,7 +39,7 @@ class Registered:
         """Return the member called ``name``; the error lists all names and the nearest."""
         if name not in cls._members:
             raise UnknownNameError(
-                f"There is no {cls.__name__} called {name!r}.{nearest(name, cls._members)} "
+                f"There is no {cls.kind} called {name!r}.{nearest(name, cls._members)} "
                 f"Known: {', '.join(cls._members)}."
             )
         return cls._members[name]

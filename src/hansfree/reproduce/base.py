@@ -48,6 +48,7 @@ class Presentation:
 class Reproduction(Registered, ABC):
     """One of the paper's experiments. A member says what to do with a subject and how to show the findings."""
 
+    kind = "experiment"
     title: ClassVar[str]  # what of the paper this is
 
     def check(self, study: Study, plan: Plan) -> None:

@@ -109,6 +109,7 @@ class Study(Registered, ABC):
         progress: shows how far long work is, first the check of all files.
     """
 
+    kind = "dataset"
     title: ClassVar[str]
     artifacts: ClassVar[tuple[str, ...]]
     default_size: ClassVar[int] = 224
