@@ -12,7 +12,7 @@ from hansfree.studies import SETS, Study, Synthetic
 
 
 class Small(Synthetic):
-    n_train, n_val, n_test = 80, 24, 40
+    n_base, n_train, n_val, n_test = 120, 80, 24, 40
 
 
 def test_it_is_found_by_name_and_needs_no_files() -> None:
@@ -31,7 +31,8 @@ def test_each_artifact_leaks_into_a_class_of_its_own(artifact: str) -> None:
     assert data.is_inserted
     assert data.has_masks
     assert set(data.train.labels[data.train.has_artifact]) == {label}
-    assert data.train.has_artifact.sum() == round(Small.share * 20)
+    assert data.learned.has_artifact.sum() == round(Small.share * 30)
+    assert 0 < data.train.has_artifact.sum() < data.learned.has_artifact.sum()
     index = int(np.flatnonzero(data.train.has_artifact)[0])
     assert data.train.pixels(index)[1].any()
     assert not np.array_equal(data.test_clean.pixels(0)[0], data.test_biased.pixels(0)[0])
@@ -39,7 +40,7 @@ def test_each_artifact_leaks_into_a_class_of_its_own(artifact: str) -> None:
 
 def test_all_artifacts_have_one_biased_model_one_reference_and_clean_images_in_common() -> None:
     every = [Small(artifact=artifact, size=32).data("demo") for artifact in Synthetic.artifacts]
-    assert len({data.train.pictures for data in every}) == 1
+    assert len({data.learned.pictures for data in every}) == 1
     assert len({data.train.fingerprint for data in every}) == len(every)
     for name in ("clean_train", "val_clean", "test_clean"):
         assert len({getattr(data, name).fingerprint for data in every}) == 1, name
@@ -49,12 +50,22 @@ def test_all_artifacts_have_one_biased_model_one_reference_and_clean_images_in_c
 
 def test_no_image_is_in_two_parts_and_the_reference_never_sees_an_artifact() -> None:
     data = Small(size=32).data("demo")
-    parts = [set(getattr(data, name).ids.tolist()) for name in ("train", "val_clean", "test_clean")]
-    assert [len(part) for part in parts] == [80, 24, 40]
+    parts = [set(getattr(data, name).ids.tolist()) for name in ("learned", "val_clean", "test_clean")]
+    assert [len(part) for part in parts] == [120, 24, 40]
     assert sum(map(len, parts)) == len(set.union(*parts))
     assert data.clean_train is not None
     assert not data.clean_train.has_artifact.any()
-    assert np.array_equal(data.clean_train.ids, data.train.ids)
+    assert np.array_equal(data.clean_train.ids, data.learned.ids)
+
+
+def test_corrections_see_a_part_of_what_the_model_learned_from() -> None:
+    data = Small(size=32).data("demo")
+    assert len(data.train) == 80
+    assert np.array_equal(data.train.ids, data.learned.ids[:80])
+    assert np.array_equal(data.train.has_artifact, data.learned.has_artifact[:80])
+    for index in (0, 79):
+        for ours, theirs in zip(data.train.pixels(index), data.learned.pixels(index)):
+            assert np.array_equal(ours, theirs)
 
 
 def test_seed_and_size_change_the_pictures_and_the_model_does_not() -> None:

@@ -76,7 +76,7 @@ def train(
             share=share,
             progress=progress,
         )
-        images = keep_in_memory(study.data(model), progress=progress).train
+        images = keep_in_memory(study.data(model), progress=progress).learned
         models = BaseModels(study=study, plan=plan, work=work, progress=progress)
         _, path = models.trained(images, "biased model")
     for sentence in (*study.remarks, *study.skipped):

@@ -5,6 +5,7 @@ from hansfree.datasets.flagged import Flagged
 from hansfree.datasets.lesions import SyntheticLesions
 from hansfree.datasets.masked import Masked
 from hansfree.datasets.memory import InMemory
+from hansfree.datasets.part import Part
 from hansfree.datasets.printed import PrintedSkin
 from hansfree.datasets.shortcuts import Shortcuts
 from hansfree.datasets.stamped import Stamped
@@ -18,6 +19,7 @@ __all__ = [
     "InMemory",
     "Masked",
     "Normalize",
+    "Part",
     "PrintedSkin",
     "Shortcuts",
     "Stamped",

@@ -47,7 +47,7 @@ class Subject:
         """The experiment on the biased model, which is trained first unless the work folder has it."""
         study, plan, data = self.study, self.plan, self.data
         check_selectable(data)  # before the training, which may take hours
-        model, _ = self._models.trained(data.train, "biased model")
+        model, _ = self._models.trained(data.learned, "biased model")
         self._check_run(model)
         setting = Setting(
             name=subject_name(study, plan),
@@ -118,7 +118,7 @@ def keep_in_memory(data: BiasedData, *, progress: Progress = silent) -> BiasedDa
     """Keep sets in memory as long as they fit: pictures are drawn or read once, not in every epoch."""
     kept: dict[str, Any] = {}
     left = _MEMORY
-    for name in (*SETS, "clean_train"):
+    for name in (*SETS, "base_train", "clean_train"):
         images: ExampleSet | None = getattr(data, name)
         if images is not None and len(images):
             image, mask = images.pixels(0)

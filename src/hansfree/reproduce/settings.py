@@ -41,6 +41,8 @@ def setting_of(subject: Subject, rows: Sequence[Row]) -> dict[str, str]:
     models = BaseModels(study=study, plan=plan, work=subject.work)
     setting = subject.experiment.setting
     words["training starts from"] = _weights(plan.weights)
+    if data.base_train is not None:
+        words["biased model trained on"] = f"{len(data.base_train):,} images, of which corrections see the train images"
     words["trained on the biased images"] = f"{_TRAINED[plan.trained]}, {_recipe(models.recipe)}, on {plan.device}"
     words["layer"] = f"`{setting.layer}`"
     methods = {row.method for row in rows} & Correction.members().keys()

@@ -37,12 +37,18 @@ class BiasedData:
     val_biased: ExampleSet
     test_clean: ExampleSet
     test_biased: ExampleSet
-    clean_train: ExampleSet | None = None  # the training images without the artifact, where that can be known
+    base_train: ExampleSet | None = None  # what the biased model learns from, where corrections see only a part of it
+    clean_train: ExampleSet | None = None  # the same without the artifact, where that can be known
     biased_class: int
     artifact: str  # its name, for titles and tables
     is_localized: bool
     is_inserted: bool = True  # the biased sets are the clean ones with the artifact put in; False: it is in the scenes
     has_masks: bool = True  # the masks show where the artifact is
+
+    @property
+    def learned(self) -> ExampleSet:
+        """What the biased model learns from."""
+        return self.train if self.base_train is None else self.base_train
 
     def __post_init__(self) -> None:
         """Refuse data that could not prove anything: the bits themselves must say clean and biased."""
