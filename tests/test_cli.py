@@ -12,14 +12,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from safetensors.torch import load_file
 
 from hansfree import cli
 from hansfree.cavs import CAV
+from hansfree.cli.studies import first_weights
+from hansfree.cli.train import train
 from hansfree.corrections import Correction
 from hansfree.experiments import base_models
 from hansfree.metrics import Metric
@@ -174,6 +178,55 @@ def test_without_a_name_all_experiments_and_datasets_are_listed(call: Call, tmp_
         assert name in first_words
 
 
+def test_the_list_says_what_a_dataset_knows_and_needs(call: Call) -> None:
+    _, out, _ = call("reproduce")
+    lines = {line.split()[0]: line for line in out.splitlines() if line[:1].strip()}
+    for name, study in Study.members().items():
+        assert study.artifacts[0] in lines[name]
+        assert ("needed" in lines[name]) == study.needs_root
+        assert (f"{name} *" in lines[name]) == study.is_default
+
+
+def test_a_model_without_pretrained_weights_starts_from_random_ones() -> None:
+    paper = next(name for name, study in Study.members().items() if study.published is not None)
+    assert first_weights(paper, "resnet18", None) == "pretrained"
+    assert first_weights(paper, "demo", None) is None
+    assert first_weights(None, "resnet18", None) is None
+    assert first_weights(paper, "resnet18", "random") is None
+
+
+@pytest.mark.parametrize("command", [("train",), ("reproduce", "q1")])
+def test_weights_are_checked_before_any_image(
+    command: tuple[str, ...], call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: Synthetic) -> None:
+        pytest.fail("images were read first")
+
+    monkeypatch.setattr(Synthetic, "read", read)
+    (tiny / "garbage.pt").write_bytes(b"no weights")
+    for weights, sentence in (("garbage.pt", "'garbage.pt'"), ("pretrained", "use --weights random, or give a file")):
+        code, _, err = call(*command, "--model", "demo", "--weights", weights)
+        assert code == 1
+        assert sentence in err
+
+
+def test_train_records_what_it_left_out(call: Call, tiny: Path) -> None:
+    rows = ["image,label,split"]
+    for row in range(80):
+        rows.append(f"{row}.png,{'ab'[row % 2]},{('train', 'train', 'val', 'test')[row // 2 % 4]}")
+        Image.new("RGB", (32, 32), (row, 90, 60)).save(tiny / f"{row}.png")
+    (tiny / "labels.csv").write_text("\n".join(rows))
+    (tiny / "0.png").write_bytes(b"")
+    words = ("train", "--data", "table", "--root", tiny, "--model", "demo", "--size", "32", "--epochs", "1")
+    code, out, err = call(*words, "--skip-bad")
+    assert code == 0, err
+    assert "the artifact is put into 'a', the first in the alphabet" in out
+    (record,) = (tiny / "results" / "work" / "models").glob("*.skipped.txt")
+    assert f"left out: 1 files, listed in {record.relative_to(tiny)}" in out
+    assert record.with_name(record.name.replace(".skipped.txt", ".safetensors")).exists()
+    assert str(tiny / "0.png") in record.read_text(encoding="utf-8")
+
+
 def test_train_and_reproduce_use_the_same_model(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("--model", "demo", "--epochs", "1")
     code, out, _ = call("train", *words)
@@ -228,6 +281,10 @@ def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monk
     assert left_out == {"vgg16": ("rrr", "a-clarc"), "resnet18": ("a-clarc",), "efficientnet_b0": ("a-clarc",)}
     assert (options["out"], options["work"]) == (Path("there"), Path("there/work"))
 
+    assert call("reproduce", "q1")[0] == 0
+    default = signature(train).parameters["model"].default
+    assert [(artifact, plan.model) for artifact, _, plan in seen[1][1]] == [(Synthetic.artifacts[0], default)]
+
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
@@ -236,12 +293,15 @@ def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monk
         (("reproduce", "q1", "--data", "synthetik"), "Did you mean 'synthetic'?"),
         (("reproduce", "q1", "--artifact", "timestmp"), "Did you mean 'timestamp'?"),
         (("reproduce", "q1", "--model", "vgg61"), "Did you mean 'vgg16'?"),
-        (("reproduce", "q1", "--grid", "papr"), "Did you mean 'paper'?"),
-        (("reproduce", "q1", "--train", "head"), "give weights"),
+        (("reproduce", "q1", "--grid", "papr"), "--grid is 'papr'. Did you mean 'paper'?"),
+        (("reproduce", "q1", "--corrected", "lst"), "--corrected is 'lst'. Did you mean 'last'?"),
+        (("reproduce", "q1", "--train", "headd"), "--train is 'headd'. Did you mean 'head'?"),
+        (("train", "--train", "headd"), "--train is 'headd'. Did you mean 'head'?"),
+        (("reproduce", "q1", "--train", "head"), "give --weights whose layers are trained"),
         (("reproduce", "q1", "--strengths", "rr-clarc=much"), "wanted is METHOD=0.1,1,10"),
         (("reproduce", "q1", "--strengths", "rr-clrc=1"), "Did you mean 'rr-clarc'?"),
         (("reproduce", "q1", "--strengths", "vanilla=1"), "has no strength"),
-        (("reproduce", "q1", "--leave-out", "rr"), "Did you mean 'rrr'?"),
+        (("reproduce", "q1", "--leave-out", "rr"), "There is no method called 'rr'. Did you mean 'rrr'?"),
         (("reproduce", "q1", "--leave-out", "vgg61:rrr"), "Did you mean 'vgg16'?"),
         (("reproduce", "q1", "--size", "64", "--size", "32"), "Give --size once, or once for each of 1 models"),
         (("reproduce", "q1", "--root", "."), "leave out --root"),
@@ -249,6 +309,7 @@ def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monk
         (("reproduce", "q1", "--data", "isic2019"), "give --root"),
         (("reproduce", "natural", "--model", "demo"), "does not say which test images carry an artifact by nature"),
         (("train", "--weights", "pretraned"), "Did you mean 'pretrained'?"),
+        (("train", "--weights", "nofile.pt"), "Allowed: 'pretrained', 'random', or the path"),
         (("train", "--model", "demo", "--weights", "pretrained"), "has no ImageNet weights"),
         (("train", "--data", "celeba", "--root", "nowhere"), "nowhere"),
         (("train", "--biased-class", "x"), "leave out --biased-class"),

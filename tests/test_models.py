@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from hansfree.errors import OptionError
-from hansfree.models import ARCHITECTURES, build_model
+from hansfree.models import ARCHITECTURES, build_model, check_start
 from hansfree.weights import load_weights
 
 REAL = Path("/work/shared/real/weights")
@@ -136,11 +136,22 @@ def test_damaged_and_unknown_files(tmp_path: Path, name: str, content: bytes) ->
         build_model("demo", classes=2, weights=tmp_path / name)
 
 
-def test_a_word_that_is_neither_file_nor_imagenet() -> None:
-    with pytest.raises(OptionError, match="Did you mean 'imagenet'"):
-        build_model("resnet18", classes=2, weights="imagnet")
-    with pytest.raises(OptionError, match="'demo' has no ImageNet weights"):
+def test_a_word_that_is_neither_file_nor_pretrained() -> None:
+    with pytest.raises(OptionError, match="Did you mean 'pretrained'"):
+        build_model("resnet18", classes=2, weights="pretraned")
+    with pytest.raises(OptionError, match="'demo' has no ImageNet weights: use --weights random, or give a file"):
         build_model("demo", classes=2, weights="pretrained")
+
+
+def test_weights_are_checked_without_a_model_and_without_a_download(tmp_path: Path, trained: State) -> None:
+    save_file(trained, tmp_path / "w.safetensors")
+    check_start("demo", tmp_path / "w.safetensors")
+    check_start("resnet18", "pretrained")
+    (tmp_path / "w.pt").write_bytes(b"no weights")
+    with pytest.raises(OptionError, match=r"w\.pt"):
+        check_start("demo", tmp_path / "w.pt")
+    with pytest.raises(OptionError, match="no ImageNet weights"):
+        check_start("demo", "pretrained")
 
 
 def test_no_network_says_where_to_put_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

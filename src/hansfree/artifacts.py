@@ -26,6 +26,7 @@ __all__ = ["LSB", "Artifact", "Brightness", "Plaster", "Timestamp"]
 class Artifact(Registered, ABC):
     """One kind of artifact; its ``repr`` tells all its options, because caches are keyed by it."""
 
+    kind = "artifact"
     localized: ClassVar[bool]
     """Whether the mask says where the artifact is; an unlocalised one touches the whole image."""
 

@@ -25,10 +25,11 @@ class Architecture:
     optimizer: Literal["sgd", "adam"]
     learning_rate: float  # of training; correction has a rate of its own
     last: str  # path of the last linear layer, one row per class
+    has_pretrained: bool = True  # whether torchvision has weights of it
 
 
 ARCHITECTURES = {
-    "demo": Architecture("features.10", "sgd", 0.005, "classifier"),
+    "demo": Architecture("features.10", "sgd", 0.005, "classifier", has_pretrained=False),
     "vgg16": Architecture("features.28", "sgd", 0.005, "classifier.6"),
     "resnet18": Architecture("layer4.1.add", "sgd", 0.005, "fc"),
     "efficientnet_b0": Architecture("features.8.1", "adam", 0.001, "classifier.1"),
@@ -86,11 +87,18 @@ def build_model(name: str, *, classes: int, seed: int = 0, weights: str | Path |
     return model
 
 
+def check_start(name: str, weights: str | Path) -> None:
+    """Refuse weights that a model cannot start from, before longer work begins; nothing is downloaded."""
+    if str(weights) != PRETRAINED:
+        read_weights(Path(weights))
+    elif not architecture_named(name).has_pretrained:
+        raise OptionError(f"The model {name!r} has no ImageNet weights: use --weights random, or give a file.")
+
+
 def _weights(name: str, weights: str | Path) -> dict[str, Tensor]:
     if str(weights) != PRETRAINED:
         return read_weights(Path(weights))
-    if name == "demo":
-        raise OptionError("The model 'demo' has no ImageNet weights: leave out weights, or give a file.")
+    check_start(name, weights)
     return pretrained_weights(name)
 
 

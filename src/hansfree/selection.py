@@ -65,7 +65,9 @@ class BalancedRule:
             reasons = sorted({self.objection(candidate, original) for candidate in candidates})
             return Choice(None, f"no strength is admissible: {'; '.join(reasons)}")
         rejected = sum(bool(self.objection(candidate, original)) for candidate in candidates)
-        return Choice(best, f"best of {len(candidates) - rejected} admissible strengths ({rejected} rejected)")
+        admissible = len(candidates) - rejected
+        found = f"best of {admissible} admissible strengths" if admissible > 1 else "the only admissible strength"
+        return Choice(best, f"{found} ({rejected} rejected)")
 
     def objection(self, candidate: Validation, original: Validation) -> str:
         """Say why a head must not be taken; empty when it may."""

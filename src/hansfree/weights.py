@@ -29,12 +29,12 @@ _WRAPPERS = ("state_dict", "model")  # under which training scripts store the we
 _COUNTER = "num_batches_tracked"  # batch norm's count of batches: unused by our models, and missing in old files
 
 
-def check_weights(weights: str | Path) -> None:
-    """Refuse what is neither the word for pretrained weights nor a file; nothing is read."""
-    if str(weights) != PRETRAINED and not Path(weights).is_file():
+def check_weights(weights: str | Path, *, words: Sequence[str] = (PRETRAINED,)) -> None:
+    """Refuse what is neither one of the words that stand for weights nor a file; nothing is read."""
+    if str(weights) not in words and not Path(weights).is_file():
         raise OptionError(
-            f"There is no file of weights {str(weights)!r}.{nearest(str(weights), [PRETRAINED])} "
-            f"Allowed: {PRETRAINED!r}, or the path of a .safetensors, .pt or .pth file."
+            f"There is no file of weights {str(weights)!r}.{nearest(str(weights), words)} "
+            f"Allowed: {', '.join(map(repr, words))}, or the path of a .safetensors, .pt or .pth file."
         )
 
 

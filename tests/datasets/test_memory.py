@@ -56,6 +56,8 @@ def test_it_shows_how_far_it_is():
 
     InMemory(Stamped(SyntheticLesions(3, size=16), LSB(), share=0), progress=progress)
     assert seen == [(0, 3, "reading images"), (1, 3, "reading images"), (2, 3, "reading images")]
+    InMemory(Stamped(SyntheticLesions(1, size=16), LSB(), share=0), progress=progress, label="reading images (test)")
+    assert seen[3:] == [(0, 1, "reading images (test)")]
 
 
 def test_an_empty_set_is_refused():

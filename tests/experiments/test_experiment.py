@@ -126,7 +126,7 @@ def test_sets_that_prove_nothing_are_refused(setting: Setting) -> None:
     for images in few:
         images.labels = np.zeros(len(images), dtype=np.int64)
         images.labels[:10] = 1
-    with pytest.raises(DataError, match="only 10 validation images of class 1"):
+    with pytest.raises(DataError, match=r"at least 25 of them; there are: .+ 150, .+ 10"):
         replace(setting, data=replace(setting.data, val_clean=few[0], val_biased=few[1]))
     with pytest.raises(OptionError, match="repeats is 0"):
         replace(setting, repeats=0)

@@ -17,7 +17,7 @@ from hansfree.experiments.plans import Plan
         ({"trained": "heads"}, "trained is 'heads'. Did you mean 'head'"),
         ({"corrected": "lst"}, "corrected is 'lst'. Did you mean 'last'"),
         ({"grid": "papers"}, "Did you mean 'paper'"),
-        ({"trained": "head"}, "give weights"),
+        ({"trained": "head"}, "give --weights"),
         ({"weights": "pretraned"}, "no file of weights 'pretraned'. Did you mean 'pretrained'"),
         ({"left_out": ("rrrr",)}, "Did you mean 'rrr'"),
         ({"strengths": {"rr-clrc": (1.0,)}}, "Did you mean 'rr-clarc'"),

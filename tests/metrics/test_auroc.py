@@ -102,3 +102,9 @@ def test_one_nan_row_makes_only_its_own_condition_undefined() -> None:
     assert AUROCClean().compute(evidence).value > 0.5
     with pytest.raises(UndefinedMetricError, match="no order"):
         AUROCBiased().compute(evidence)
+
+
+def test_huge_logits_that_floats_cannot_tell_apart_have_equal_odds() -> None:
+    odds = log_odds(np.array([[1e17, 1e17, -1e17], [3.0, 1.0, 2.0]]))
+    assert np.isfinite(odds[0, :2]).all()
+    assert odds[0, 0] == pytest.approx(odds[0, 1])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.report.numbers import MISSING
+from hansfree.report.tables import marks_of
 from hansfree.reproduce.averages import (
     Average,
     as_results,
@@ -98,11 +99,11 @@ def test_a_paired_lead_is_of_the_means_with_the_errors_of_pairs_and_seeds(order:
     assert paired_lead(method_scores(rows[:2]), facts, "rr-clarc", "a-clarc", "accuracy_biased") is None
 
 
-def test_the_report_judges_by_the_leads_of_the_means() -> None:
-    rows = [*scored("a-clarc", accuracy_biased=[0.7, 0.7]), *scored("rr-clarc", accuracy_biased=[0.8, 0.9])]
-    pairs = {("rr-clarc", "a-clarc"): {"accuracy_biased": (0.1, 0.03)}, ("rr-clarc", "rrr"): {"flip_rate": (0, 1)}}
-    (lead,) = as_results(rows, Facts(paired=pairs)).paired["a-clarc"].values()
-    assert lead == pytest.approx([0.15, math.hypot(0.03, 0.05)])
+def test_all_methods_of_a_column_are_marked_by_the_same_error() -> None:
+    rows = [r for m, v in (("a-clarc", 0.795), ("rrr", 0.796), ("rr-clarc", 0.8)) for r in scored(m, accuracy_biased=v)]
+    pairs = {("rr-clarc", "a-clarc"): {"accuracy_biased": (0.005, 0.001)}}  # alone it would say: behind
+    marks = marks_of(as_results(rows, Facts(paired=pairs)), "accuracy_biased")
+    assert {v.method: m for v, m in marks.items()} == {"a-clarc": "near", "rrr": "near", "rr-clarc": "best"}
 
 
 def test_methods_stand_in_the_papers_order() -> None:

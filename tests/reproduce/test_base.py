@@ -53,7 +53,7 @@ WEIGHTS = "training started from random weights"
     [
         ({}, [WEIGHTS]),
         ({"epochs": 2}, [WEIGHTS]),  # as many as the recipe has
-        ({"epochs": 1}, [WEIGHTS, "1 epochs of training, in the paper 2"]),
+        ({"epochs": 1}, [WEIGHTS, "1 epoch of training, in the paper 2"]),
         ({"corrected": "last"}, [WEIGHTS, "only the last linear layer was corrected"]),
         ({"correction_epochs": 3}, [WEIGHTS, "3 epochs of correction, in the paper 10"]),
         ({"weights": "file"}, []),
@@ -82,7 +82,7 @@ def test_reasons_are_given_where_a_strength_was_chosen_or_refused(tmp_path: Path
     with opened(tmp_path, Single(), strengths={"rr-clarc": (1e38,), "rrr": (0.1,)}) as subject:
         reasons = reasons_of(subject.experiment, ["vanilla", "rrr", "rr-clarc"])
     assert reasons["rr-clarc"].startswith("no strength is admissible: ")
-    assert reasons["rrr"] == "best of 1 admissible strengths (0 rejected)"
+    assert reasons["rrr"] == "the only admissible strength (0 rejected)"
     assert "vanilla" not in reasons
 
 

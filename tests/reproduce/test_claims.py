@@ -142,6 +142,10 @@ def test_what_the_selected_classes_lose() -> None:
     assert counted({VGG: rows}, "P-ClArC costs") == (0, 1)
     assert counted({VGG: rows}, "for the one class") == (1, 1)
     assert counted({VGG: rows[:3]}, "for the one class") == (0, 0)
+    claims = [c for c in check_claims({VGG: rows}) if c.about == "selected classes"]
+    assert len(claims) == 3
+    assert "Significantly: by more than 1.96 standard errors." in write_claims(claims)
+    assert "Cannot be known" not in write_claims(claims)
 
 
 def test_subjects_are_counted_where_they_can_tell() -> None:
@@ -153,5 +157,8 @@ def test_subjects_are_counted_where_they_can_tell() -> None:
     assert found.details[1].startswith(f"{RESNET.title}: no, 50.0")
     text = write_claims(claims)
     assert "| 1 of 2 | 11 of 12 |" in text
-    assert "cannot be known" in text
+    (unknown,) = (line for line in text.splitlines() if line.startswith("Cannot be known here: "))
+    assert "RRR raises the accuracy" in unknown
+    assert "RRR raises the accuracy" not in text.replace(unknown, "")
+    assert "Significantly" not in text, "no claim that is known here has this word"
     assert f"- {found.details[0]}" in text

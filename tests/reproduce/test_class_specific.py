@@ -59,7 +59,10 @@ def test_changes_are_accuracies_minus_vanillas_on_the_same_images(examine: Exami
     assert {row.value for row in changes if row.method == "vanilla"} == {0.0}
     assert {(row.method, row.target) for row in changes} >= {("rr-clarc", "0"), ("rr-clarc", "expected"), ("rrr", "0")}
     assert {row.group for row in changes} == {"selected", "random", "all"}
-    assert selected in Q3().present([finding]).text
+    text = Q3().present([finding]).text
+    assert 0 < text.index(f": {selected}") < text.index("## The paper's claims")
+    assert f"RR-ClArC (class {names[0]})" in text
+    assert "best on biased images" not in text, "only claims about selected classes"
 
 
 def test_groups_are_disjoint_and_leave_the_biased_class_out(work: Path) -> None:

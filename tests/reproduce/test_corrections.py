@@ -36,6 +36,8 @@ def test_a_method_that_is_left_out_is_not_run_and_the_page_says_so(tmp_path: Pat
     text = TABLE1().present([finding]).text
     assert "| RRR | not run |" in text
     assert "## Best strengths" in text
+    assert "see `hansfree reproduce q3`" in text
+    assert "A-ClArC costs the selected" not in text
     assert "| Vanilla | " in text.partition("## Differences on the same images")[2].partition("##")[0]
 
 
@@ -44,4 +46,4 @@ def test_why_a_strength_was_taken_or_none_stands_on_the_page(tmp_path: Path) -> 
         finding = TABLE1().examine(subject)
     text = TABLE1().present([finding]).text
     assert "| RR-ClArC (failed: no strength is admissible: " in text
-    assert "| best of 1 admissible strengths (0 rejected) |" in text
+    assert "| the only admissible strength (0 rejected) |" in text

@@ -93,6 +93,21 @@ def test_every_bias_is_a_row_of_pairs() -> None:
     assert draw_biases({}) is draw_biases({"none": (pictures(0), pictures(0))}) is None
 
 
+def test_names_of_biases_have_a_line_per_word_and_long_ones_are_small() -> None:
+    pair = (pictures(1), pictures(1))
+    grid = axes_of(draw_biases({"synthetic · timestamp": pair, f"synthetic · {'x' * 28}": pair}))
+    assert grid[0].get_ylabel() == "synthetic\ntimestamp"
+    assert [axes.yaxis.label.get_fontsize() for axes in grid[::2]] == [9.0, 4.5]
+
+
+@pytest.mark.parametrize(("bits", "is_unseen"), [(3, True), (4, False)])
+def test_an_attack_on_few_bits_is_said_to_be_invisible(bits: int, is_unseen: bool) -> None:
+    drawing = draw_hidden_bits(pictures(1), pictures(1), bits=bits)
+    assert drawing is not None
+    assert ("invisible" in drawing.caption) is is_unseen
+    assert f"he last {bits} bits" in drawing.caption
+
+
 def test_hidden_bits_are_stretched_to_the_full_range() -> None:
     image = np.array([[[0b10100000], [0b10100011], [0b10100111]]], dtype=np.uint8)
     np.testing.assert_array_equal(lowest_bits(image, 3).ravel(), [0, round(3 * 255 / 7), 255])
@@ -124,12 +139,18 @@ def test_extremes_are_ranked_and_nobody_stands_in_both_rows() -> None:
     assert draw_extremes(np.array([math.nan, 0.3]), lambda i: images[i]) is None
 
 
-def test_the_heatmap_panel_has_the_papers_order_and_says_what_was_not_run() -> None:
+def test_the_heatmap_panel_has_the_papers_order_and_says_what_is_not_there() -> None:
     drawing = draw_method_heatmaps({VGG: maps("rr-clarc", "vanilla", "rrr", n=2), RESNET: maps("vanilla")})
     grid = axes_of(drawing)
     assert [axes.get_title() for axes in grid[:4]] == ["input", "Vanilla", "RRR", "RR-ClArC"]
     assert len(grid) == 3 * 4
-    assert [text.get_text() for axes in grid for text in axes.texts] == ["not run"] * 2
+    assert drawing is not None
+    assert "the biased class" in drawing.caption
+    assert "No model: " in drawing.caption
+    whole = draw_method_heatmaps({VGG: maps("vanilla")})
+    assert whole is not None
+    assert "No model" not in whole.caption
+    assert [text.get_text() for axes in grid for text in axes.texts] == ["no model"] * 2
     assert [axes.get_ylabel() for axes in grid[::4]] == ["vgg16", "", "resnet18"]
     limits = [axes.images[0].get_clim() for axes in grid[1:4]]
     assert len(set(limits)) == 1
@@ -216,6 +237,15 @@ def test_strength_curves_have_their_heatmaps_below() -> None:
     assert legend_of(drawing) == ["with artifact", "without"]
 
 
+def test_strength_curves_have_vanilla_as_lines() -> None:
+    rows = [*path("rr-clarc", CURVE, chosen=1.0), *scored("vanilla", accuracy_clean=0.9, accuracy_biased=0.4)]
+    drawing = draw_strength_curves({VGG: rows})
+    (axes,) = axes_of(drawing)
+    levels = {line.get_label(): line.get_ydata()[0] for line in axes.lines if "Vanilla" in line.get_label()}
+    assert levels == {"Vanilla, with artifact": 0.4, "Vanilla, without": 0.9}
+    assert set(levels) <= set(legend_of(drawing))
+
+
 def test_targets_are_lines_and_norms_are_panels() -> None:
     rows = [
         r
@@ -224,12 +254,19 @@ def test_targets_are_lines_and_norms_are_panels() -> None:
     ]
     drawing = draw_targets({VGG: rows})
     panels = axes_of(drawing)
-    assert [axes.get_title() for axes in panels] == ["squared", "cosine", "", ""]
+    assert [axes.get_title() for axes in panels] == ["squared", f"{VGG.title}\ncosine", "", ""]
     assert [len(axes.lines) for axes in panels] == [2, 1, 2, 1]
     np.testing.assert_allclose(panels[1].lines[0].get_ydata(), [0.5, 0.7, 0.8])
     np.testing.assert_allclose(panels[3].lines[0].get_ydata(), [0.9, 0.9, 0.85])
     assert legend_of(drawing) == ["random", "all"]
     assert len(axes_of(draw_targets({VGG: rows, RESNET: rows}))) == 8
+
+
+def test_the_expected_target_is_seen_above_the_random_one() -> None:
+    rows = [r for target in ("expected", "random") for r in path("rr-clarc", CURVE, chosen=1.0, target=target)]
+    expected, random = axes_of(draw_targets({VGG: rows}))[0].lines
+    assert (expected.get_label(), expected.get_linestyle()) == ("expected", "--")
+    assert expected.get_zorder() > random.get_zorder()
 
 
 def test_epochs_are_curves_of_validation_rows() -> None:
@@ -245,6 +282,21 @@ def test_epochs_are_curves_of_validation_rows() -> None:
     assert all(len(axes.lines) == 2 for axes in panels)
     np.testing.assert_allclose(panels[0].lines[0].get_xydata(), [[1, 0.1], [2, 0.2], [3, 0.3]])
     assert legend_of(drawing) == ["strength 1", "strength 10"]
+    assert drawing is not None
+    assert drawing.caption.startswith("Balanced accuracy on the validation images")
+
+
+@pytest.mark.parametrize(("step", "decimals"), [(0.1, 0), (0.001, 1)])
+def test_ticks_of_a_narrow_axis_differ(step: float, decimals: int) -> None:
+    rows = [
+        row("rr-clarc", f"accuracy_{part}", 0.5 + step * epoch, strength=1.0, epoch=epoch, split="val", chosen=0)
+        for part in ("clean", "biased")
+        for epoch in (1, 2, 3)
+    ]
+    labels = [label.get_text() for label in axes_of(draw_epochs({VGG: rows}))[0].get_yticklabels()]
+    assert len(set(labels)) == len(labels) > 1
+    assert max(len(label.rstrip("%").partition(".")[2]) for label in labels) >= decimals
+    assert any("." in label for label in labels) is (decimals > 0)
 
 
 def test_of_many_strengths_a_few_are_drawn_and_both_ends_are_among_them() -> None:

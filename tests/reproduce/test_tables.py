@@ -20,7 +20,9 @@ from hansfree.reproduce.tables import (
     write_comparison,
     write_details,
     write_differences,
+    write_epochs,
     write_groups,
+    write_path,
     write_strengths,
     write_table1,
     write_times,
@@ -118,6 +120,9 @@ def test_a_method_without_a_strength_has_the_reason_beside_it() -> None:
     lines = cells(write_details({VGG: rows}, facts=facts), "method")
     assert "RR-ClArC (failed: no strength is admissible: diverged)" in lines
     assert "Vanilla" in lines, "a method that did not fail needs no reason"
+    text = write_table1({VGG: rows}, facts=facts)
+    assert cells(text, "method")["RR-ClArC"] == ["no strength", MISSING, MISSING]
+    assert "no strength: none was fit" in text
     assert cells(write_strengths({VGG: rows}, facts=facts), "method") == {
         "method": ["strength", "paper", "why"],
         "Vanilla": [MISSING, MISSING, "has no strength to choose"],
@@ -168,7 +173,7 @@ def test_table1_has_models_down_and_biases_across() -> None:
     assert table[0] == [
         "model",
         "method",
-        *(f"{a}: {m}" for a in ("timestamp", "brightness") for m in ("clean", "biased", "TCAV")),
+        *(f"{a}: {m}" for a in ("timestamp", "brightness") for m in ("clean", "biased", "TCAV, positions")),
     ]
     by_line = {(line[0], line[1]): line[2:] for line in table[2:]}
     # the error is that of the images (1.0) and of the mean over two seeds (0.5, 1.0, 1.0) together
@@ -192,7 +197,7 @@ def test_table1_has_one_line_per_method_also_where_it_collapsed_in_one_bias() ->
 
 def test_nothing_given_is_an_empty_table() -> None:
     writers = (write_table1, write_details, write_strengths, write_times, write_changes, write_differences)
-    for write in (*writers, write_alignments, write_groups, write_variants):
+    for write in (*writers, write_alignments, write_groups, write_variants, write_path, write_epochs):
         assert "nan" not in write({}).lower()
         assert "not run" not in write({})
     assert comparison_lines({}) == []
@@ -244,6 +249,14 @@ def test_changes_name_the_classes_that_were_corrected() -> None:
         "RR-ClArC (all classes)": ["\N{MINUS SIGN}5.0 ± 1.0", MISSING, MISSING],
         "RR-ClArC (class 3)": ["+0.1 ± 1.0", MISSING, "+0.2 ± 1.0"],
     }
+
+
+def test_corrected_classes_have_their_names_where_these_are_known() -> None:
+    rows = [row("rr-clarc", "accuracy_change", 0.1, group="all", target=target) for target in ("1", "[0, 2]", "all")]
+    facts = {VGG: Facts(class_names=("cat", "dog"))}
+    assert list(cells(write_changes({VGG: rows}, facts=facts), "method"))[1:] == [
+        "RR-ClArC (class dog)", "RR-ClArC (classes cat, 2)", "RR-ClArC (all classes)"
+    ]  # fmt: skip
 
 
 def test_a_method_of_which_no_strength_could_be_taken_has_no_changes() -> None:
@@ -318,6 +331,40 @@ def test_variants_are_told_apart_and_stand_at_their_chosen_strength() -> None:
     assert lines["RR-ClArC · signal"][:3] == ["20", "88.0 ± 1.0", "80.0 ± 1.0"]
     assert lines["RR-ClArC · svm"][:3] == ["1", "70.0 ± 1.0", "60.0 ± 1.0"]
     assert lines["Vanilla"][:3] == ["", "90.0 ± 1.0", MISSING]
+
+
+def test_the_path_has_vanilla_and_every_strength_from_weak_to_strong() -> None:
+    rows = [
+        *path("rr-clarc", {20.0: (0.88, 0.8), 3.0: (0.9, 0.5)}, chosen=20.0),
+        row("rr-clarc", "tcav", 0.6, strength=3.0, chosen=0),
+        *scored("vanilla", accuracy_clean=0.9),
+        *path("rrr", {1.0: (0.1, 0.1)}, chosen=1.0),
+        row("rr-clarc", "accuracy_clean", 0.1, strength=5.0, epoch=1, split="val"),
+    ]
+    lines = cells(write_path({VGG: rows}), "strength")
+    assert list(lines)[1:] == ["Vanilla", "3", "**20**"]
+    assert lines["3"] == ["90.0 ± 1.0", "50.0 ± 1.0", MISSING, MISSING, "60.0 ± 1.0"]
+    assert lines["Vanilla"] == ["90.0 ± 1.0", *[MISSING] * 4]
+
+
+def test_of_the_epochs_the_first_the_middle_and_the_last_are_told() -> None:
+    rows = [
+        row("rr-clarc", "balanced_accuracy_clean", epoch / 10, strength=float(strength), epoch=epoch, split="val")
+        for strength in range(1, 10)
+        for epoch in range(1, 6)
+    ]
+    lines = cells(write_epochs({VGG: [*rows, *path("rr-clarc", {50.0: (0.9, 0.8)}, chosen=50.0)]}), "strength")
+    assert lines["strength"] == [f"Balanced accuracy, clean: epoch {epoch}" for epoch in (1, 3, 5)]
+    assert list(lines)[1:] == ["1", "3", "5", "7", "9"]
+    assert lines["3"] == ["10.0 ± 1.0", "30.0 ± 1.0", "50.0 ± 1.0"]
+
+
+def test_brackets_are_explained_where_there_are_several_seeds() -> None:
+    assert "in brackets" in write_details({VGG: ROWS})
+    assert "of the seeds together" in write_table1({VGG: ROWS})
+    one = [each for each in ROWS if each.seed == 0]
+    assert "in brackets" not in write_details({VGG: one})
+    assert "seeds" not in write_table1({VGG: one})
 
 
 def test_comparison_lines_hold_ours_and_the_papers() -> None:

@@ -51,7 +51,10 @@ def without(column):
 
 def test_the_tables_own_split_labels_and_pictures(root):
     study = Study.named("table")(root, size=32)
-    assert study.remarks == ["labels.csv has no column 'group': images of one subject may be in different parts."]
+    assert study.remarks == [
+        "No biased class was given: the artifact is put into 'melanoma', the first in the alphabet.",
+        "labels.csv has no column 'group': images of one subject may be in different parts.",
+    ]
     data = study.data("resnet18")
     assert data.train.class_names == ("melanoma", "naevus", "wart")
     assert data.biased_class == 0
@@ -90,6 +93,19 @@ def test_a_gap_among_flags_is_an_error(root):
         ImageTable(root)
 
 
+def test_a_stray_value_among_flags_is_an_error_and_a_column_of_others_is_not(root):
+    rows = rows_of_table()
+    rows[7]["ruler"] = "yes"
+    write_table(root / "labels.csv", rows)
+    with pytest.raises(
+        DataError, match=r"labels.csv gives 'images/007.png' the ruler 'yes', where 35 others have 0 or"
+    ):
+        ImageTable(root)
+    counts = [{**row, "ruler": str(number % 3)} for number, row in enumerate(rows)]
+    write_table(root / "labels.csv", counts)
+    assert ImageTable(root).flags() == {}
+
+
 def test_without_a_split_column_the_rows_are_drawn_by_seed_and_label(root):
     write_table(root / "labels.csv", without("split"))
     one, same, other = (ImageTable(root, size=32, seed=seed) for seed in (0, 0, 1))
@@ -103,7 +119,7 @@ def test_without_a_split_column_the_rows_are_drawn_by_seed_and_label(root):
 def test_a_group_is_never_in_two_parts(root):
     rows = [{**row, "group": str(number // 3)} for number, row in enumerate(without("split"))]
     write_table(root / "labels.csv", rows)
-    study = ImageTable(root)
+    study = ImageTable(root, biased_class="wart")
     assert study.remarks == []
     seen = [set(part.ids // 3) for part in study.parts]
     assert sum(map(len, seen)) == len(set.union(*seen))

@@ -11,6 +11,10 @@ import typer
 
 from hansfree.cli.app import app
 from hansfree.cli.studies import (
+    ARTIFACT,
+    FIRST_WEIGHTS,
+    MODEL,
+    WEIGHTS,
     BiasedClass,
     Data,
     Device,
@@ -34,14 +38,16 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which experiment; without it, all are listed.")] = None,
     data: Data = None,
     root: Root = None,
-    artifact: Annotated[list[str] | None, typer.Option(help="Once per artifact, or all. [default: the first]")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Once per model, or all. [default: vgg16]")] = None,
+    artifact: Annotated[
+        list[str] | None, typer.Option(help=f"{ARTIFACT} Once per artifact, or all. [default: the first]")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{MODEL}; once per model, or all for the paper's three. [default: resnet18]"),
+    ] = None,
     weights: Annotated[
         list[str] | None,
-        typer.Option(
-            help="pretrained (torchvision's), random, or a file; once, or once per model. "
-            "[default: pretrained for the paper's datasets, random for embedded ones]"
-        ),
+        typer.Option(help=f"{WEIGHTS}; once, or once per model. {FIRST_WEIGHTS}"),
     ] = None,
     trained: TrainedPart = "whole",
     epochs: Annotated[
@@ -66,23 +72,29 @@ def reproduce(
     work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""
-    from hansfree.experiments.plans import Plan
+    from hansfree.errors import check_choice
+    from hansfree.experiments.plans import Grid, Plan, Trained
     from hansfree.models import PAPER_MODELS
     from hansfree.reproduce import Reproduction
     from hansfree.reproduce import reproduce as run
+    from hansfree.splitting import Train
 
     if name is None:
         _list_experiments()
         return
     Reproduction.named(name)  # before anything starts
-    models = list(PAPER_MODELS) if model == [_ALL] else model or ["vgg16"]
+    # by the options' own names; the plan calls them otherwise
+    check_choice("--train", trained, Trained)
+    check_choice("--corrected", corrected, Train)
+    check_choice("--grid", grid, Grid)
+    models = list(PAPER_MODELS) if model == [_ALL] else model or ["resnet18"]
     artifacts: list[str | None] = [*artifact] if artifact else [None]
     if artifact == [_ALL]:
         artifacts = [*find_study(data).artifacts]
     plans = [
         Plan(
             model=each,
-            weights=first_weights(data, file),
+            weights=first_weights(data, each, file),
             trained=trained,  # type: ignore[arg-type]
             epochs=many,
             seed=seed,
@@ -167,11 +179,19 @@ def _list_experiments() -> None:
     from hansfree.reproduce import Reproduction
     from hansfree.studies import Study
 
-    for head, members in (("experiment", Reproduction.members()), ("--data", Study.members())):
-        table = Table(box=None, pad_edge=False)
-        table.add_column(head, no_wrap=True)
-        table.add_column("what it is")
-        for name, member in members.items():
-            table.add_row(name, member.title)
-        console.print(table)
+    experiments = Table(box=None, pad_edge=False)
+    experiments.add_column("experiment", no_wrap=True)
+    experiments.add_column("what it is")
+    for name, experiment in Reproduction.members().items():
+        experiments.add_row(name, experiment.title)
+    datasets = Table(box=None, pad_edge=False)
+    datasets.add_column("--data", no_wrap=True)
+    for column in ("what it is", "--root", "--artifact"):
+        datasets.add_column(column)
+    for name, study in Study.members().items():
+        marked = f"{name} *" if study.is_default else name
+        datasets.add_row(marked, study.title, "needed" if study.needs_root else "none", ", ".join(study.artifacts))
+    for listed in (experiments, datasets):
+        console.print(listed)
         console.print()
+    console.print("* is taken without --data, the first artifact without --artifact.", highlight=False)

@@ -12,16 +12,30 @@ if TYPE_CHECKING:
     from hansfree.studies import Study
 
 Data = Annotated[
-    str | None, typer.Option(help="Which dataset; `hansfree reproduce` lists them. [default: the embedded suite]")
+    str | None,
+    typer.Option(
+        help="Which dataset; `hansfree reproduce` lists them. [default: the embedded suite, marked * in that list]"
+    ),
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of the dataset's files, in their official layout.")]
+ARTIFACT = "Which artifact; `hansfree reproduce` lists those of each dataset."
+MODEL = "demo, resnet18, vgg16 or efficientnet_b0"
+WEIGHTS = "What training starts from: pretrained (torchvision's), random, or a .safetensors, .pt or .pth file"
+FIRST_WEIGHTS = "[default: pretrained for the paper's datasets, random for all others and for the model demo]"
 TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: whole or head.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of data, training and correction.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that read images, for sets too large for memory.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read, and record them.")]
-BiasedClass = Annotated[str | None, typer.Option(help="Class that the artifact is put into, for your own images.")]
-Share = Annotated[float | None, typer.Option(help="Part of that class that gets the artifact, for your own images.")]
+BiasedClass = Annotated[
+    str | None,
+    typer.Option(help="Class that the artifact is put into, for your own images. [default: the first in the alphabet]"),
+]
+Share = Annotated[
+    float | None, typer.Option(help="Part of that class that gets the artifact, for your own images. [default: 0.5]")
+]
+
+_RANDOM = "random"
 
 
 def find_study(data: str | None) -> type[Study]:
@@ -31,13 +45,22 @@ def find_study(data: str | None) -> type[Study]:
     return Study.default() if data is None else Study.named(data)
 
 
-def first_weights(data: str | None, given: str | None) -> str | None:
-    """Return what training starts from: what the user says, or what the paper does on its datasets."""
-    from hansfree.weights import PRETRAINED
+def first_weights(data: str | None, model: str, given: str | None) -> str | None:
+    """Return what training starts from: what the user says, or what the paper does on its datasets.
 
+    Weights that cannot be used are refused here, before all images of a dataset are read.
+    """
+    from hansfree.models import architecture_named, check_start
+    from hansfree.weights import PRETRAINED, check_weights
+
+    known = architecture_named(model)
     if given is None:
-        return PRETRAINED if find_study(data).published is not None else None
-    return None if given == "random" else given
+        return PRETRAINED if find_study(data).published is not None and known.has_pretrained else None
+    if given == _RANDOM:
+        return None
+    check_weights(given, words=(PRETRAINED, _RANDOM))
+    check_start(model, given)
+    return given
 
 
 def open_study(

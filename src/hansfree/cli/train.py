@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hansfree.cli.app import app
 from hansfree.cli.studies import (
+    ARTIFACT,
+    FIRST_WEIGHTS,
+    MODEL,
+    WEIGHTS,
     BiasedClass,
     Data,
     Device,
@@ -23,20 +27,17 @@ from hansfree.cli.studies import (
 )
 from hansfree.cli.terminal import console, progress_bars
 
+if TYPE_CHECKING:
+    from hansfree.studies import Study
+
 
 @app.command()
 def train(
     data: Data = None,
     root: Root = None,
-    artifact: Annotated[str | None, typer.Option(help="[default: the dataset's own]")] = None,
-    model: Annotated[str, typer.Option(help="demo, resnet18, vgg16 or efficientnet_b0.")] = "resnet18",
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="What training starts from: pretrained (torchvision's), random, or a .safetensors, .pt or .pth file. "
-            "[default: pretrained for the paper's datasets, random for embedded ones]"
-        ),
-    ] = None,
+    artifact: Annotated[str | None, typer.Option(help=f"{ARTIFACT} [default: the first]")] = None,
+    model: Annotated[str, typer.Option(help=f"{MODEL}.")] = "resnet18",
+    weights: Annotated[str | None, typer.Option(help=f"{WEIGHTS}. {FIRST_WEIGHTS}")] = None,
     trained: TrainedPart = "whole",
     epochs: Annotated[int | None, typer.Option(min=1, help="[default: the dataset's recipe]")] = None,
     size: Annotated[int | None, typer.Option(min=32, help="Image size in pixels. [default: the dataset's]")] = None,
@@ -51,13 +52,15 @@ def train(
     ] = Path("results/work"),
 ) -> None:
     """Train a model on the poisoned images of a dataset, by the paper's recipe; stops and resumes."""
+    from hansfree.errors import check_choice
     from hansfree.experiments.base_models import BaseModels
-    from hansfree.experiments.plans import Plan
+    from hansfree.experiments.plans import Plan, Trained
     from hansfree.experiments.subjects import keep_in_memory
 
+    check_choice("--train", trained, Trained)  # by the option's own name; the plan calls it otherwise
     plan = Plan(
         model=model,
-        weights=first_weights(data, weights),
+        weights=first_weights(data, model, weights),
         trained=trained,  # type: ignore[arg-type]
         epochs=epochs,
         seed=seed,
@@ -79,6 +82,18 @@ def train(
         images = keep_in_memory(study.data(model), progress=progress).learned
         models = BaseModels(study=study, plan=plan, work=work, progress=progress)
         _, path = models.trained(images, "biased model")
-    for sentence in (*study.remarks, *study.skipped):
+    for sentence in study.remarks:
         console.print(sentence, soft_wrap=True, highlight=False)
+    _record_skipped(study, path.with_suffix(".skipped.txt"))
     console.print(f"model: {path}", soft_wrap=True)
+
+
+def _record_skipped(study: Study, path: Path) -> None:
+    """Write what was left out beside the model that was trained without it; the record of an earlier run goes."""
+    from hansfree.files import write_text
+
+    if not study.skipped:
+        path.unlink(missing_ok=True)
+        return
+    write_text(path, "".join(f"{sentence}\n" for sentence in study.skipped))
+    console.print(f"left out: {len(study.skipped)} files, listed in {path}", soft_wrap=True, highlight=False)

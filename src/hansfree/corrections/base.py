@@ -29,6 +29,7 @@ class Correction(Registered, ABC):
         tuning: The recipe of the fine-tuning.
     """
 
+    kind = "method"
     has_strength: ClassVar[bool] = False
     grid: ClassVar[tuple[float, ...]] = ()  # the strengths that a run tries
     paper_grid: ClassVar[tuple[float, ...]] = ()  # the paper's, for the units of :meth:`for_paper`

@@ -18,9 +18,10 @@ class InMemory(ExampleSet):
 
     Args:
         dataset: its images must have one size.
+        label: what the progress is called.
     """
 
-    def __init__(self, dataset: ExampleSet, *, progress: Progress = silent) -> None:
+    def __init__(self, dataset: ExampleSet, *, progress: Progress = silent, label: str = "reading images") -> None:
         self.ids, self.labels, self.has_artifact = dataset.ids, dataset.labels, dataset.has_artifact
         self.is_relabelled = dataset.is_relabelled
         self.class_names, self.transform = dataset.class_names, dataset.transform
@@ -30,7 +31,7 @@ class InMemory(ExampleSet):
         first, _ = dataset.pixels(0)
         self.images = np.empty((len(dataset), *first.shape), dtype=np.uint8)
         self.masks = np.empty((len(dataset), *first.shape[:2]), dtype=bool)
-        for index in progress(range(len(dataset)), total=len(dataset), label="reading images"):
+        for index in progress(range(len(dataset)), total=len(dataset), label=label):
             image, mask = dataset.pixels(index)
             if image.shape != first.shape:
                 raise DataError(f"Image {index} has shape {image.shape}, the first {first.shape}: resize to one size.")

@@ -66,7 +66,9 @@ class Plan:
             if value < least:
                 raise OptionError(f"{name} is {value}; at least {least} is needed.")
         if self.trained == "head" and self.weights is None:
-            raise OptionError("Only the head can be trained where the layers before it are: give weights.")
+            raise OptionError(
+                "--train head keeps the layers before the head as they are: give --weights whose layers are trained."
+            )
         if self.weights is not None:
             check_weights(self.weights)
         for method in self.left_out:

@@ -70,11 +70,12 @@ class Variant:
 
 def check_selectable(data: BiasedData) -> None:
     """Refuse data of whose validation images no strength could be chosen."""
-    for images, needed in ((data.val_clean, 2), (data.val_biased, 1)):
-        classes, counts = np.unique(images.labels, return_counts=True)
+    for kind, images, needed in (("clean", data.val_clean, 2), ("biased", data.val_biased, 1)):
+        counts = np.bincount(images.labels, minlength=len(images.class_names))
         if np.sum(counts >= MIN_GROUP) < needed:
-            least, label = (counts.min(), classes[counts.argmin()]) if len(counts) else (0, "at all")
+            found = ", ".join(f"{name} {count}" for name, count in zip(images.class_names, counts))
             raise DataError(
-                f"There are only {least} validation images of class {label}; with fewer than {MIN_GROUP} its "
-                f"accuracy cannot be known, and without {needed} larger classes no strength can be chosen."
+                f"A strength is chosen by the accuracy on {kind} validation images, which takes {needed} class(es) of "
+                f"at least {MIN_GROUP} of them; there are: {found}. At a share of 10 % that is {10 * MIN_GROUP} images "
+                "of a class in all."
             )

@@ -69,14 +69,11 @@ class Subject:
         return BaseModels(study=self.study, plan=self.plan, work=self.work, progress=self.progress)
 
     def _check_run(self, model: nn.Module) -> None:
-        """Refuse stages that were made with other weights or images: a path that is the same does not tell."""
-        here = {name.replace("_", " "): fingerprint(getattr(self.data, name).fingerprint) for name in SETS}
-        here["weights"] = fingerprint_model(model)
-        kept = self.run.stage("subject", lambda: here)
-        if changed := [name for name, value in here.items() if kept.get(name) != value]:
+        """Refuse stages that were made with other weights: a path that is the same does not tell."""
+        here = fingerprint_model(model)
+        if self.run.stage("weights", lambda: here) != here:
             raise RunError(
-                f"{self.run.path} was made with other {'weights' if 'weights' in changed else 'images'} (another "
-                f"{', '.join(changed)}). Choose another folder, or delete this one to start anew."
+                f"{self.run.path} was made with other weights. Choose another folder, or delete this one to start anew."
             )
 
     def _reference(self) -> nn.Module | None:
@@ -109,7 +106,10 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
         "strengths": {method: list(values) for method, values in plan.strengths.items()},
         **{key.name: getattr(plan, key.name) for key in fields(plan) if key.name not in _CHANGE_NOTHING},
     }
-    folder = f"{subject_name(study, plan)}-{fingerprint(repr(config))[:8]}"  # another plan has another folder
+    data = study.data(plan.model)  # known without reading a picture
+    images = [getattr(data, part).fingerprint for part in SETS]
+    # another plan, or other images, have another folder
+    folder = f"{subject_name(study, plan)}-{fingerprint(repr(config), *images)[:8]}"
     with open_run(work / "runs" / folder, config) as run:
         yield Subject(study, plan, run, work, progress=progress)
 
@@ -124,6 +124,7 @@ def keep_in_memory(data: BiasedData, *, progress: Progress = silent) -> BiasedDa
             image, mask = images.pixels(0)
             needed = len(images) * (image.nbytes + mask.nbytes)
             if needed <= left:
-                kept[name] = InMemory(images, progress=progress)
+                label = f"reading images ({name.replace('_', ' ')})"
+                kept[name] = InMemory(images, progress=progress, label=label)
                 left -= needed
     return replace(data, **kept)

@@ -65,8 +65,10 @@ def log_odds(logits: Floats) -> Floats:
     rivals[rows, top] = -np.inf
     rest = np.logaddexp.reduce(rivals, axis=1)
     share = np.exp(logits - total)
+    # Below the top p is at most 1/2; more is rounding, between huge logits that floats cannot tell apart.
+    share = np.minimum(share, 0.5)
     share[rows, top] = 0.0
-    odds = logits - total - np.log1p(-share)
+    odds = np.minimum(logits - total - np.log1p(-share), 0.0)
     odds[rows, top] = logits[rows, top] - rest
     return np.asarray(odds, dtype=np.float64)
 

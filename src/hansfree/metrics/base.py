@@ -148,6 +148,7 @@ class Metric(Registered, ABC):
     is undefined for one image. At p = 0 or 1 the former is 0, which says "less than about 1 / n", not "certain".
     """
 
+    kind = "metric"
     ideal: ClassVar[float]  # the best value: tables mark the score nearest to it
     needs: ClassVar[tuple[str, ...]] = ()  # optional fields of the evidence that must be given
     label: ClassVar[str]  # the column's head

@@ -21,10 +21,18 @@ from hansfree.reproduce.figures import (
     draw_strength_curves,
     draw_targets,
 )
-from hansfree.reproduce.tables import write_variants
+from hansfree.reproduce.tables import write_epochs, write_path, write_variants
+from hansfree.reproduce.tables.markdown import paragraphs
 from hansfree.results import Row
 
 _TARGETS = ("random", "all", "logprob")  # beside "expected", which goes with squares only
+_ABOUT_TARGETS = """The target is the function of the logits whose derivative along the direction is penalised:
+
+- random: the sum of the logits, each with a random sign, drawn anew for every image and step; this is the paper's.
+- expected: the mean of that over all signs, without drawing any: the sum of the squared derivatives of all logits; our
+  default.
+- all: the plain sum of the logits, in which the derivatives of two classes can cancel.
+- logprob: the sum of the log-probabilities, as in RRR."""
 _MAPPED = 5  # strengths along the curve whose heatmaps are shown
 
 
@@ -54,16 +62,16 @@ class Strength(Reproduction, name="ablation-strength"):
     def examine(self, subject: Subject) -> Finding:
         """Correct along all strengths, and explain some of the models."""
         experiment = subject.experiment
-        rows = experiment.variant_rows(experiment.plain(RRClArC.name))
+        rows = [row for name in (Vanilla.name, RRClArC.name) for row in experiment.variant_rows(experiment.plain(name))]
         return Finding(
             key=key_of(subject), facts=facts_of(subject), rows=rows, arrays=_heatmaps_along(experiment, rows)
         )
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
-        """Draw the curves."""
+        """Write every strength, and draw the curves."""
         subjects = rows_by_subject(findings)
         maps = {finding.key: _strength_maps(finding) for finding in findings}
-        return Presentation(text=write_variants(subjects), drawings=[draw_strength_curves(subjects, maps=maps)])
+        return Presentation(text=write_path(subjects), drawings=[draw_strength_curves(subjects, maps=maps)])
 
 
 class Epochs(Reproduction, name="ablation-epochs"):
@@ -77,10 +85,9 @@ class Epochs(Reproduction, name="ablation-epochs"):
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
-        """Draw a line per strength."""
+        """Write some strengths and epochs, and draw a line per strength."""
         subjects = rows_by_subject(findings)
-        text = "Balanced accuracy on the validation images after every epoch of RR-ClArC."
-        return Presentation(text=text, drawings=[draw_epochs(subjects)])
+        return Presentation(text=write_epochs(subjects), drawings=[draw_epochs(subjects)])
 
 
 class Target(Reproduction, name="ablation-target"):
@@ -100,7 +107,9 @@ class Target(Reproduction, name="ablation-target"):
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Draw the accuracies over the strength, a line per target and a panel per norm."""
         subjects = rows_by_subject(findings)
-        return Presentation(text=write_variants(subjects), drawings=[draw_targets(subjects)])
+        return Presentation(
+            text=paragraphs(write_variants(subjects), _ABOUT_TARGETS), drawings=[draw_targets(subjects)]
+        )
 
 
 def _along(experiment: Experiment, cav: str) -> Variant:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from hansfree.report.numbers import MISSING, write_stderr, write_value
-from hansfree.report.reading import FIRST, REFERENCES, Results, Variant
+from hansfree.report.reading import REFERENCES, Results, Variant
 from hansfree.report.style import STYLES
 from hansfree.reproduce.keys import Facts
 from hansfree.results import Row
@@ -129,13 +129,9 @@ def as_results(rows: Sequence[Row], facts: Facts) -> Results:
     means += [
         _row(variant, metric, mean, chosen=0) for (variant, metric), mean in tried.items() if variant not in scores
     ]
-    return Results(
-        rows=tuple(means),
-        meta={"class_names": range(facts.n_classes or 0)},
-        selection={},
-        heatmaps=None,
-        paired=_paired(method_scores(rows), facts),
-    )
+    # without pairs, which only RR-ClArC's rivals would have: a column is judged by one error, the unpaired
+    meta = {"class_names": range(facts.n_classes or 0)}
+    return Results(rows=tuple(means), meta=meta, selection={}, heatmaps=None)
 
 
 def write_average(metric: str, mean: Average | None) -> str:
@@ -146,18 +142,6 @@ def write_average(metric: str, mean: Average | None) -> str:
         return "NaN"
     stderr, spread = write_stderr(metric, mean.stderr), write_stderr(metric, mean.spread)
     return write_value(metric, mean.value) + (f" ± {stderr}" if stderr else "") + (f" ({spread})" if spread else "")
-
-
-def _paired(scores: Scores, facts: Facts) -> dict[str, dict[str, list[float]]]:
-    return {
-        rival: {
-            metric: list(lead)
-            for metric in pairs
-            if (lead := paired_lead(scores, facts, FIRST, rival, metric)) is not None
-        }
-        for (method, rival), pairs in facts.paired.items()
-        if method == FIRST
-    }
 
 
 def _average(rows: Sequence[Row]) -> Average:

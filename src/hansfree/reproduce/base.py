@@ -18,7 +18,7 @@ from hansfree.metrics import majority_rate
 from hansfree.registry import Registered
 from hansfree.report.reading import HeatmapSet
 from hansfree.report.style import Drawing
-from hansfree.reproduce.keys import Facts, Pairs, SubjectKey
+from hansfree.reproduce.keys import Facts, Pairs, SubjectKey, count_epochs
 from hansfree.results import Row
 from hansfree.studies import BiasedData, Study
 
@@ -102,6 +102,7 @@ def facts_of(
     is_the_papers = study.artifact == study.artifacts[0] and study.size == study.default_size
     return Facts(
         n_classes=len(data.test_clean.class_names),
+        class_names=tuple(data.test_clean.class_names),
         majority_rate=majority_rate(data.test_clean.labels),
         is_localized=data.is_localized,
         published=study.published if is_the_papers else None,
@@ -129,10 +130,10 @@ def _departures(subject: Subject) -> tuple[str, ...]:
     found = {
         "training started from random weights, the paper's from pretrained ones": plan.weights is None,
         "only what follows the layer was trained, in the paper the whole model": plan.trained == "head",
-        f"{plan.epochs} epochs of training, in the paper {theirs}": plan.trained == "whole"
+        f"{count_epochs(plan.epochs or 0)} of training, in the paper {theirs}": plan.trained == "whole"
         and plan.epochs not in (None, theirs),
         "only the last linear layer was corrected, in the paper all that follows the layer": plan.corrected == "last",
-        f"{plan.correction_epochs} epochs of correction, in the paper {_PAPER_CORRECTION_EPOCHS}": (
+        f"{count_epochs(plan.correction_epochs)} of correction, in the paper {_PAPER_CORRECTION_EPOCHS}": (
             plan.correction_epochs != _PAPER_CORRECTION_EPOCHS
         ),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hansfree.report.reading import Variant, method_title
 from hansfree.reproduce.averages import Average, average, paper_place, unseeded
@@ -21,19 +21,20 @@ def changes_of(rows: Iterable[Row]) -> dict[Variant, dict[str, Average]]:
     return dict(sorted(changes.items(), key=lambda item: paper_place(item[0].method)))
 
 
-def change_titles(changes: Iterable[Variant]) -> dict[Variant, str]:
+def change_titles(changes: Iterable[Variant], class_names: Sequence[str] = ()) -> dict[Variant, str]:
     """Return the methods' names with the classes that were corrected, where a method can be told which."""
     variants = list(changes)
-    titles = {variant: method_title(variant.method) + _corrected(variant.target) for variant in variants}
+    titles = {variant: method_title(variant.method) + _corrected(variant.target, class_names) for variant in variants}
     if len(set(titles.values())) < len(titles):  # they differ in something else
         return {variant: variant.title(variants) for variant in variants}
     return titles
 
 
-def _corrected(target: str | None) -> str:
+def _corrected(target: str | None, class_names: Sequence[str]) -> str:
     if target is None:
         return ""
-    numbers = target.strip("[]()")
-    if not numbers.replace(",", "").replace(" ", "").isdigit():
+    numbers = [number.strip() for number in target.strip("[]()").split(",")]
+    if not all(map(str.isdigit, numbers)):
         return " (all classes)"
-    return f" (class {numbers})" if numbers.isdigit() else f" (classes {numbers})"
+    names = [class_names[int(number)] if int(number) < len(class_names) else number for number in numbers]
+    return f" ({'class' if len(names) == 1 else 'classes'} {', '.join(names)})"

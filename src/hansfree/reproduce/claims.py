@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from typing import Literal, get_args
 
 from hansfree.corrections.rr_clarc import NamedTarget
 from hansfree.report.numbers import percent
@@ -15,10 +15,11 @@ from hansfree.report.tables import kind_of
 from hansfree.reproduce.averages import SIGNIFICANT, Average, as_results, cav_scores, method_scores, paired_lead
 from hansfree.reproduce.changes import changes_of
 from hansfree.reproduce.keys import Facts, FactsBySubject, SubjectKey, Subjects, is_localized
-from hansfree.reproduce.tables.markdown import markdown_table
+from hansfree.reproduce.tables.markdown import markdown_table, paragraphs
 
 _CLEAN_BUDGET = 0.02  # how much clean accuracy a correction may cost
 
+About = Literal["all classes", "selected classes"]
 Verdict = tuple[bool, str]  # whether it holds in a subject, and the numbers
 
 
@@ -26,6 +27,7 @@ Verdict = tuple[bool, str]  # whether it holds in a subject, and the numbers
 class Claim:
     """A sentence of the paper, and in how many of the subjects that can tell it holds."""
 
+    about: About
     text: str
     paper: str  # what the paper itself found
     holds_in: int
@@ -70,21 +72,27 @@ def check_claims(subjects: Subjects, *, facts: FactsBySubject | None = None) -> 
     """
     read = [_Subject(key, subjects, (facts or {}).get(key, Facts())) for key in subjects]
     claims = []
-    for text, paper, check in _CLAIMS:
+    for about, (text, paper, check) in ((about, each) for about, found in _CLAIMS.items() for each in found):
         verdicts = {subject.key: verdict for subject in read if (verdict := check(subject)) is not None}
         details = tuple(f"{key.title}: {'yes' if holds else 'no'}, {told}" for key, (holds, told) in verdicts.items())
-        claims.append(Claim(text, paper, sum(holds for holds, _ in verdicts.values()), len(verdicts), details))
+        claims.append(Claim(about, text, paper, sum(holds for holds, _ in verdicts.values()), len(verdicts), details))
     return claims
 
 
-def write_claims(claims: list[Claim]) -> str:
-    """Return the claims as a table, and all details below it."""
-    body = [[c.text, f"{c.holds_in} of {c.of}" if c.of else "cannot be known", c.paper] for c in claims]
-    parts = [markdown_table(["claim", "holds here in", "in the paper"], body)]
-    for claim in claims:
-        if claim.details:
-            parts.append("\n".join([f"**{claim.text}**", "", *(f"- {line}" for line in claim.details)]))
-    return "\n\n".join(parts) + "\n"
+def write_claims(claims: Sequence[Claim]) -> str:
+    """Return the claims as a table, all details below it, and in one sentence those that no subject can tell."""
+    known, unknown = [c for c in claims if c.of], [c.text for c in claims if not c.of]
+    parts = []
+    if known:
+        body = [[c.text, f"{c.holds_in} of {c.of}", c.paper] for c in known]
+        parts.append(markdown_table(["claim", "holds here in", "in the paper"], body))
+    if any("significantly" in c.text for c in known):
+        parts.append(f"Significantly: by more than {SIGNIFICANT:g} standard errors.")
+    if unknown:
+        parts.append(f"Cannot be known here: {' '.join(unknown)}")
+    for claim in known:
+        parts.append("\n".join([f"**{claim.text}**", "", *(f"- {line}" for line in claim.details)]))
+    return paragraphs(*parts)
 
 
 def _best_aligned(metric: str, subject: _Subject) -> Verdict | None:
@@ -166,60 +174,65 @@ def _points(lead: float, error: float) -> str:
 _SIGNAL = "The signal-CAV is the best aligned CAV"
 _SAID = "all, by its figures"
 _UNKNOWN = "not given"
-# text, in how many of its settings it holds in the paper (its own tables, read by the same rules), how to check it
-_CLAIMS: tuple[tuple[str, str, Check], ...] = (
-    (f"{_SIGNAL}, image by image (s).", _SAID, partial(_best_aligned, "alignment_sample")),
-    (f"{_SIGNAL} with the mean change (s\N{COMBINING MACRON}).", _SAID, partial(_best_aligned, "alignment_mean")),
-    (
-        "RR-ClArC is strictly the best on biased images (accuracy).",
-        "11 of 12",
-        partial(_best, "accuracy_biased", or_tied=False),
+# By what they are about: text,
+# in how many of its settings it holds in the paper (its own tables, read by the same rules), how to check it
+_CLAIMS: Mapping[About, tuple[tuple[str, str, Check], ...]] = {
+    "all classes": (
+        (f"{_SIGNAL}, image by image (s).", _SAID, partial(_best_aligned, "alignment_sample")),
+        (f"{_SIGNAL} with the mean change (s\N{COMBINING MACRON}).", _SAID, partial(_best_aligned, "alignment_mean")),
+        (
+            "RR-ClArC is strictly the best on biased images (accuracy).",
+            "11 of 12",
+            partial(_best, "accuracy_biased", or_tied=False),
+        ),
+        (
+            "RR-ClArC is the best on biased images, or within one standard error of it (accuracy).",
+            "12 of 12",
+            partial(_best, "accuracy_biased", or_tied=True),
+        ),
+        (
+            "RR-ClArC is strictly the best on biased images (balanced accuracy).",
+            _UNKNOWN,
+            partial(_best, "balanced_accuracy_biased", or_tied=False),
+        ),
+        (
+            "RR-ClArC is the best on biased images, or within one standard error of it (balanced accuracy).",
+            _UNKNOWN,
+            partial(_best, "balanced_accuracy_biased", or_tied=True),
+        ),
+        (
+            "RR-ClArC's TCAV, counted as in the paper, is nearest to 50 %.",
+            "10 of 12",
+            partial(_nearest_half, "tcav_positions"),
+        ),
+        ("RR-ClArC's TCAV, counted by image, is nearest to 50 %.", _UNKNOWN, partial(_nearest_half, "tcav")),
+        (
+            "RRR does not raise the accuracy on biased images significantly where the artifact has no place.",
+            "2 of 6",
+            partial(_rrr_raises, localized=False),
+        ),
+        (
+            "RRR raises the accuracy on biased images significantly where the artifact has a place.",
+            "6 of 6",
+            partial(_rrr_raises, localized=True),
+        ),
+        ("RR-ClArC keeps the accuracy on clean images within 2 points of Vanilla's.", "8 of 12", _keeps_clean),
     ),
-    (
-        "RR-ClArC is the best on biased images, or within one standard error of it (accuracy).",
-        "12 of 12",
-        partial(_best, "accuracy_biased", or_tied=True),
+    "selected classes": (
+        (
+            "A-ClArC costs the selected classes accuracy significantly.",
+            "3 of 3, by its figures",
+            partial(_costs_selected, "a-clarc"),
+        ),
+        (
+            "P-ClArC costs the selected classes accuracy significantly.",
+            "2 of 3, by its figures",
+            partial(_costs_selected, "p-clarc"),
+        ),
+        (
+            "RR-ClArC for the one class does not cost them accuracy significantly.",
+            "3 of 3, by its figures",
+            _spares_selected,
+        ),
     ),
-    (
-        "RR-ClArC is strictly the best on biased images (balanced accuracy).",
-        _UNKNOWN,
-        partial(_best, "balanced_accuracy_biased", or_tied=False),
-    ),
-    (
-        "RR-ClArC is the best on biased images, or within one standard error of it (balanced accuracy).",
-        _UNKNOWN,
-        partial(_best, "balanced_accuracy_biased", or_tied=True),
-    ),
-    (
-        "RR-ClArC's TCAV, counted as in the paper, is nearest to 50 %.",
-        "10 of 12",
-        partial(_nearest_half, "tcav_positions"),
-    ),
-    ("RR-ClArC's TCAV, counted by image, is nearest to 50 %.", _UNKNOWN, partial(_nearest_half, "tcav")),
-    (
-        "RRR does not raise the accuracy on biased images significantly where the artifact has no place.",
-        "2 of 6",
-        partial(_rrr_raises, localized=False),
-    ),
-    (
-        "RRR raises the accuracy on biased images significantly where the artifact has a place.",
-        "6 of 6",
-        partial(_rrr_raises, localized=True),
-    ),
-    ("RR-ClArC keeps the accuracy on clean images within 2 points of Vanilla's.", "8 of 12", _keeps_clean),
-    (
-        "A-ClArC costs the selected classes accuracy significantly.",
-        "3 of 3, by its figures",
-        partial(_costs_selected, "a-clarc"),
-    ),
-    (
-        "P-ClArC costs the selected classes accuracy significantly.",
-        "2 of 3, by its figures",
-        partial(_costs_selected, "p-clarc"),
-    ),
-    (
-        "RR-ClArC for the one class does not cost them accuracy significantly.",
-        "3 of 3, by its figures",
-        _spares_selected,
-    ),
-)
+}

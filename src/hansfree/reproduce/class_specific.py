@@ -76,19 +76,20 @@ class ClassSpecific(Reproduction, name="q3"):
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Write and draw the changes, and name the selected classes."""
-        subjects = rows_by_subject(findings)
+        subjects, facts = rows_by_subject(findings), facts_by_subject(findings)
+        claims = [claim for claim in check_claims(subjects, facts=facts) if claim.about == "selected classes"]
         lines = [f"- {finding.key.title}: {', '.join(finding.notes['selected'])}" for finding in findings]
         text = "\n\n".join(
             [
-                write_changes(subjects),
-                "## The paper's claims",
-                write_claims(check_claims(subjects, facts=facts_by_subject(findings))),
+                write_changes(subjects, facts=facts),
                 "## Selected classes",
                 "Those whose logit rises most in the unpoisoned model when the artifact is put in:",
                 "\n".join(lines),
+                "## The paper's claims about selected classes",
+                write_claims(claims),
             ]
         )
-        return Presentation(text=text, drawings=[draw_changes(subjects)])
+        return Presentation(text=text, drawings=[draw_changes(subjects, facts=facts)])
 
 
 def rank_classes(experiment: Experiment, data: BiasedData) -> list[int]:

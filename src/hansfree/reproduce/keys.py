@@ -32,6 +32,7 @@ class Facts:
     """What a reader must know to read a subject's scores; None where it cannot be known."""
 
     n_classes: int | None = None
+    class_names: tuple[str, ...] = ()  # empty: a class is told by its number
     majority_rate: float | None = None
     is_localized: bool | None = None  # None: as the artifact of that name says, if there is one
     published: Published | None = None  # where data, artifact and model are the paper's
@@ -44,6 +45,11 @@ class Facts:
 
 Subjects = Mapping[SubjectKey, Sequence[Row]]
 FactsBySubject = Mapping[SubjectKey, Facts]
+
+
+def count_epochs(n: int) -> str:
+    """Return the number with its noun."""
+    return f"{n} epoch" if n == 1 else f"{n} epochs"
 
 
 def is_localized(key: SubjectKey, facts: Facts) -> bool | None:

@@ -12,7 +12,7 @@ from hansfree.experiments import Experiment
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.subjects import Subject
 from hansfree.reproduce.averages import paper_place
-from hansfree.reproduce.keys import SubjectKey
+from hansfree.reproduce.keys import SubjectKey, count_epochs
 from hansfree.results import Row
 from hansfree.studies import SETS, BiasedData
 from hansfree.training import FineTuning, Pretraining
@@ -101,7 +101,7 @@ def _weights(weights: str | None) -> str:
 def _recipe(recipe: Pretraining | FineTuning) -> str:
     optimizer = {"sgd": "SGD", "adam": "Adam"}[recipe.optimizer]
     return (
-        f"{recipe.epochs} epochs of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
+        f"{count_epochs(recipe.epochs)} of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
         f"seed {recipe.seed}"
     )
 

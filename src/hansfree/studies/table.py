@@ -19,6 +19,7 @@ PARTS = ("train", "val", "test")
 
 ENDINGS = ("", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 _OWN_COLUMNS = ("image", "label", "split", "group")
+_STRAY = 0.1  # a column with no more other values than this among its 0 and 1 is a column of flags with mistakes in it
 
 Row = dict[str, str]
 
@@ -56,7 +57,7 @@ class ImageTable(StampedStudy, name="table"):
         share: float = 0.5,
     ) -> None:
         if not 0 < share < 1:
-            raise OptionError(f"share is a part of the biased class, above 0 and below 1, not {share!r}.")
+            raise OptionError(f"The share is a part of the biased class, above 0 and below 1, not {share!r}.")
         self._biased, self._share = biased_class, share
         super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad, progress=progress)
 
@@ -72,6 +73,10 @@ class ImageTable(StampedStudy, name="table"):
         if biased not in class_names:
             raise OptionError(
                 f"{table} has no label {biased!r}.{nearest(biased, class_names)} Known: {', '.join(class_names)}."
+            )
+        if self._biased is None:
+            self.remarks.append(
+                f"No biased class was given: the artifact is put into {biased!r}, the first in the alphabet."
             )
         self.biased_class = class_names.index(biased)
         self._bits = _read_flags(rows, table)
@@ -149,12 +154,20 @@ def _check_rows(rows: Sequence[Row], table: Path) -> None:
 
 
 def _read_flags(rows: Sequence[Row], table: Path) -> dict[str, np.ndarray]:
-    """Return the columns whose values are all 0 or 1; a gap in one of them is an error, not a 0."""
+    """Return the columns of 0 and 1; a gap in one of them, or a few other values, is an error and not a 0."""
     flags: dict[str, np.ndarray] = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
-        if name in _OWN_COLUMNS or not {"0", "1"} & set(values) or not set(values) <= {"0", "1", ""}:
+        others = [value for value in values if value not in ("0", "1", "")]
+        bits = len(values) - values.count("") - len(others)
+        if name in _OWN_COLUMNS or not bits or len(others) > _STRAY * (bits + len(others)):
             continue
+        if others:
+            image = rows[values.index(others[0])]["image"]
+            raise DataError(
+                f"{table} gives {image!r} the {name} {others[0]!r}, where {bits} others have 0 or 1. "
+                "Correct it, or remove the column if it tells something else."
+            )
         if "" in values:
             raise DataError(f"{table} has no {name} for {rows[values.index('')]['image']!r}: 0 or 1.")
         flags[name] = np.array([value == "1" for value in values])

@@ -12,6 +12,7 @@ from hansfree.reproduce.figures.panels import image_grid, name_row, show_image
 
 _MOST_PAIRS = 4
 _MOST_IMAGES = 4
+_UNSEEN_BITS = 3  # a change of so many low bits cannot be seen
 
 
 def draw_biases(
@@ -77,12 +78,13 @@ def draw_hidden_bits(clean: np.ndarray, attacked: np.ndarray, *, bits: int) -> D
         shown = (clean[row], attacked[row], lowest_bits(clean[row], bits), lowest_bits(attacked[row], bits))
         for axes, head, image in zip(grid[row], heads, shown):
             show_image(axes, image, title=head if row == 0 else "")
+    seen = "The attack is all but invisible; t" if bits <= _UNSEEN_BITS else "T"
     return Drawing(
         "lsb",
         figure,
         f"{n} images without and with a hidden message, and their last {word}.",
-        f"The attack is all but invisible; the last {word}, stretched to the full range, show the message. All letters "
-        "a to z begin with the same three bits, hence the stripes where the width is a multiple of 8.",
+        f"{seen}he last {word}, stretched to the full range, show the message. All letters a to z begin with the same "
+        "three bits, hence the stripes where the width is a multiple of 8.",
     )
 
 

@@ -5,24 +5,27 @@ from __future__ import annotations
 from hansfree.report.style import INK, Drawing
 from hansfree.reproduce.changes import GROUPS, change_titles, changes_of
 from hansfree.reproduce.figures.panels import add_legend, panel_grid, panel_titles
-from hansfree.reproduce.keys import Subjects
+from hansfree.reproduce.keys import Facts, FactsBySubject, Subjects
 
 _COLOURS = dict(zip(GROUPS, (("#D55E00", ""), ("#56B4E9", "///"), ("#999999", "..."))))
 _WIDTH = 0.26
 
 
-def draw_changes(subjects: Subjects) -> Drawing | None:
+def draw_changes(subjects: Subjects, *, facts: FactsBySubject | None = None) -> Drawing | None:
     """Draw bars of the change of accuracy against Vanilla with their errors, a panel per subject."""
     changes = {key: changes_of(rows) for key, rows in subjects.items()}
     changes = {key: found for key, found in changes.items() if found}
     if not changes:
         return None
-    every = list(dict.fromkeys(title for found in changes.values() for title in change_titles(found).values()))
+    every_named = {
+        key: change_titles(found, (facts or {}).get(key, Facts()).class_names) for key, found in changes.items()
+    }
+    every = list(dict.fromkeys(title for named in every_named.values() for title in named.values()))
     titles = panel_titles(changes)
     figure, panels = panel_grid(changes, height=0.9 + 0.55 * len(every))
     told = []
     for axes, (key, found) in zip(panels, changes.items()):
-        named = change_titles(found)
+        named = every_named[key]
         for offset, (group, (colour, hatch)) in zip((-_WIDTH, 0.0, _WIDTH), _COLOURS.items()):
             bars = {every.index(named[variant]): means[group] for variant, means in found.items() if group in means}
             axes.barh(

@@ -12,10 +12,17 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 
 from hansfree.report.reading import FIRST
-from hansfree.report.style import INK, OTHER_STYLE, STYLES, WIDTH, Drawing, new_figure, quieten, show_percent
-from hansfree.reproduce.averages import average, final_rows, unseeded
+from hansfree.report.style import INK, OTHER_STYLE, STYLES, WIDTH, Drawing, new_figure, quieten
+from hansfree.reproduce.averages import average, final_rows, method_scores, unseeded
 from hansfree.reproduce.figures.heatmaps import scale_limit, show_relevance
-from hansfree.reproduce.figures.panels import accuracy_name, add_legend, panel_titles, show_image, words
+from hansfree.reproduce.figures.panels import (
+    accuracy_name,
+    add_legend,
+    panel_titles,
+    show_fine_percent,
+    show_image,
+    words,
+)
 from hansfree.reproduce.keys import SubjectKey, Subjects
 from hansfree.results import Row
 
@@ -53,6 +60,7 @@ def draw_strength_curves(
         shown = maps.get(key)
         axes = _add_strip(figure, outer[place, 0], shown) if shown else figure.add_subplot(outer[place, 0])
         _draw(axes, biased, clean, method)
+        _draw_vanilla(axes, subjects[key], name)
         for strength in shown.relevance if shown else ():
             axes.axvline(strength, color=INK, linewidth=0.8, linestyle=":", zorder=0)
         chosen = _chosen_strength(subjects[key], method)
@@ -73,8 +81,8 @@ def draw_strength_curves(
         "strength",
         figure,
         f"Curves of {words(name).lower()} over the strength, with and without the artifact. With it: {told}.",
-        "Accuracy on the test images over the strength; the large mark is the chosen one. Heatmaps (LRP, one colour "
-        "scale) at the dotted strengths.",
+        f"{words(name)} on the test images over the strength; the large mark is the chosen one. Heatmaps (LRP of the "
+        "biased class, one colour scale) at the dotted strengths.",
     )
 
 
@@ -102,7 +110,16 @@ def _draw(axes: Axes, biased: Curve, clean: Curve, method: str) -> None:
     )
     axes.plot(list(clean), list(clean.values()), "--", color=INK, linewidth=1.2, label="without")
     axes.set_xscale("log")
-    show_percent(axes.yaxis)
+    show_fine_percent(axes.yaxis)
+
+
+def _draw_vanilla(axes: Axes, rows: Sequence[Row], name: str) -> None:
+    """Draw what fine-tuning without a penalty gives, where it was run."""
+    scores = method_scores(rows).get("vanilla", {})
+    for part, line, label in (("biased", "-", "Vanilla, with artifact"), ("clean", "--", "Vanilla, without")):
+        mean = scores.get(f"{name}_{part}")
+        if mean is not None and math.isfinite(mean.value):
+            axes.axhline(mean.value, linestyle=line, color=STYLES["vanilla"][0], linewidth=1.2, zorder=1, label=label)
 
 
 def _add_strip(figure: Figure, spec: SubplotSpec, shown: StrengthMaps) -> Axes:

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from hansfree.report.reading import FIRST
-from hansfree.report.style import INK, WIDTH, Drawing, new_figure, quieten, show_percent
+from hansfree.report.style import INK, WIDTH, Drawing, new_figure, quieten
 from hansfree.reproduce.averages import average
-from hansfree.reproduce.figures.panels import accuracy_name, add_legend, panel_titles, words
+from hansfree.reproduce.figures.panels import accuracy_name, add_legend, panel_titles, show_fine_percent, words
 from hansfree.reproduce.keys import Subjects
 from hansfree.results import Row
 
@@ -54,7 +54,7 @@ def draw_epochs(subjects: Subjects, *, method: str = FIRST) -> Drawing | None:
         column[0].set_title(titles[key], fontsize=9, color=INK)
     for row, label in zip(grid, _SETS.values()):
         row[0].set_ylabel(f"{words(name)},\n{label}", fontsize=9, color=INK)
-        show_percent(row[0].yaxis)
+        show_fine_percent(row[0].yaxis)
     figure.supxlabel("epoch", fontsize=9, color=INK)
     add_legend(figure, list(grid.ravel()))
     return Drawing(
@@ -62,7 +62,7 @@ def draw_epochs(subjects: Subjects, *, method: str = FIRST) -> Drawing | None:
         figure,
         f"Curves of {words(name).lower()} on validation images over the epochs for the strengths "
         f"{', '.join(f'{strength:g}' for strength in picked)}.",
-        "Accuracy on the validation images after every epoch of fine-tuning, for several strengths.",
+        f"{words(name)} on the validation images after every epoch of fine-tuning, for several strengths.",
     )
 
 

@@ -26,12 +26,15 @@ def draw_method_heatmaps(sets: Sets) -> Drawing | None:
     figure = _grid(sets, {name: method_title(name) for name in methods}, is_scale_shared=True)
     if figure is None:
         return None
+    is_whole = all(name in maps.relevance for maps in sets.values() for name in methods)
+    missing = "" if is_whole else " No model: the method was not run there, or no strength of it was fit to be taken."
     return Drawing(
         "heatmap-panel",
         figure,
         f"LRP heatmaps of biased images under {', '.join(map(method_title, methods))}.",
-        "LRP heatmaps of biased images: red speaks for the explained class, blue against it. One colour scale per "
-        "image, the same for all methods; the green outline is the artifact where it has a place.",
+        "LRP heatmaps of biased images: red speaks for the biased class (the one that has the artifact in training), "
+        "blue against it. One colour scale per image, the same for all methods; the green outline is the artifact "
+        "where it has a place." + missing,
     )
 
 
@@ -79,14 +82,14 @@ def _grid(sets: Sets, columns: Mapping[str, str], *, is_scale_shared: bool) -> F
         shared = scale_limit(found[i] for found in maps.relevance.values())
         show_image(axes_row[0], maps.images[i], title="input" if row == 0 else "", mask=maps.masks[i])
         if i == 0:
-            name_row(axes_row[0], names[key].replace(" · ", "\n"))
+            name_row(axes_row[0], names[key])
         for axes, (name, title) in zip(axes_row[1:], columns.items()):
             if name in maps.relevance:
                 relevance = maps.relevance[name][i]
                 show_relevance(axes, relevance, shared if is_scale_shared else scale_limit([relevance]))
             else:
                 axes.set_box_aspect(maps.masks[i].shape[0] / maps.masks[i].shape[1])
-                axes.text(0.5, 0.5, "not run", ha="center", va="center", transform=axes.transAxes, fontsize=8)
+                axes.text(0.5, 0.5, "no model", ha="center", va="center", transform=axes.transAxes, fontsize=8)
             mask = maps.masks[i] if name in maps.relevance else None
             show_image(axes, None, title=title if row == 0 else "", mask=mask)
     return figure

@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from hansfree.report.style import INK, WIDTH, new_figure, quieten
 from hansfree.reproduce.keys import SubjectKey
@@ -20,6 +22,8 @@ _OUTLINE = "#009E73"
 _MOST_COLUMNS = 3
 _SINGLE = 5.0  # inches: the width of a panel that stands alone
 _MARGIN = 0.35  # inches: for the names of rows and columns of images
+_FITTING = 14  # letters of 9 points beside an image
+_DECIMALS = 3  # of a percent, at most
 
 
 def panel_titles(keys: Iterable[SubjectKey]) -> dict[SubjectKey, str]:
@@ -105,8 +109,27 @@ def image_grid(rows: int, columns: int, *, side: float | None = None, room: floa
 
 
 def name_row(axes: Axes, text: str) -> None:
-    """Write a row's name to the left of its first image."""
-    axes.set_ylabel(text, fontsize=9, color=INK)
+    """Write a row's name to the left of its first image, each word in a line and small enough for the image's side."""
+    lines = text.split(" · ")
+    size = 9.0 * min(1.0, _FITTING / max(1, *map(len, lines)))
+    axes.set_ylabel("\n".join(lines), fontsize=size, color=INK)
+
+
+class _FinePercent(PercentFormatter):
+    """Percent with as many decimals as the ticks need to differ, and no more."""
+
+    def format_ticks(self, values: list[float]) -> list[str]:
+        shares = 100 * np.asarray(values, dtype=np.float64)
+        self.decimals = next(
+            (d for d in range(_DECIMALS) if np.allclose(shares, shares.round(d), atol=1e-6)), _DECIMALS
+        )
+        return super().format_ticks(values)
+
+
+def show_fine_percent(*sides: Axis) -> None:
+    """Write the ticks of shares in percent, also on an axis that spans a few points only."""
+    for side in sides:
+        side.set_major_formatter(_FinePercent(1.0))
 
 
 def add_legend(figure: Figure, panels: Sequence[Axes]) -> None:

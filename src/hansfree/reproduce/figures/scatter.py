@@ -6,9 +6,16 @@ import math
 from collections.abc import Sequence
 
 from hansfree.report.reading import Variant
-from hansfree.report.style import FAINT, INK, OTHER_STYLE, STYLES, Drawing, show_percent
+from hansfree.report.style import FAINT, INK, OTHER_STYLE, STYLES, Drawing
 from hansfree.reproduce.averages import average, final_rows, unseeded
-from hansfree.reproduce.figures.panels import accuracy_name, add_legend, panel_grid, panel_titles, words
+from hansfree.reproduce.figures.panels import (
+    accuracy_name,
+    add_legend,
+    panel_grid,
+    panel_titles,
+    show_fine_percent,
+    words,
+)
 from hansfree.reproduce.keys import Subjects
 from hansfree.results import Row
 
@@ -35,7 +42,7 @@ def draw_scatter(subjects: Subjects) -> Drawing | None:
             if taken:
                 axes.plot(*zip(*taken), marker, color=colour, markersize=9, mec="white", label=variant.title(found))
         axes.set_title(titles[key], fontsize=9, color=INK)
-    show_percent(panels[0].xaxis, panels[0].yaxis)
+    show_fine_percent(panels[0].xaxis, panels[0].yaxis)
     figure.supxlabel(f"{words(name)}, without the artifact", fontsize=9, color=INK)
     figure.supylabel(f"{words(name)}, with the artifact", fontsize=9, color=INK)
     add_legend(figure, panels)

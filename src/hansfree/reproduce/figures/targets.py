@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 
 from hansfree.report.reading import FIRST
-from hansfree.report.style import INK, WIDTH, Drawing, new_figure, quieten, show_percent
+from hansfree.report.style import INK, WIDTH, Drawing, new_figure, quieten
 from hansfree.reproduce.averages import average, final_rows
-from hansfree.reproduce.figures.panels import accuracy_name, add_legend, panel_titles, words
+from hansfree.reproduce.figures.panels import accuracy_name, add_legend, panel_titles, show_fine_percent, words
 from hansfree.reproduce.keys import Subjects
 from hansfree.results import Row
 
 # Okabe and Ito's colours with markers of their own
 _STYLES = (("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
+_SAME = "expected"  # all but the mean of "random": drawn over it, dashed
 _SETS = {"biased": "with the artifact", "clean": "without"}
 Lines = dict[tuple[str, str, str], dict[float, float]]  # (target, norm, set) -> strength -> accuracy
 
@@ -43,24 +44,28 @@ def draw_targets(subjects: Subjects, *, method: str = FIRST) -> Drawing | None:
                         axes.plot(
                             list(curve),
                             list(curve.values()),
-                            "-",
+                            "--" if target == _SAME else "-",
+                            zorder=3 if target == _SAME else 2,
                             color=colour,
                             marker=marker,
                             markersize=4,
                             label=target,
                         )
-                head = f"{titles[key]}: {norm}" if len(lines) > 1 else norm
+                # the subject's name is wider than a panel: it stands above the middle one alone
+                head = f"{titles[key]}\n{norm}" if norm == norms[len(norms) // 2] else norm
                 axes.set_title(head if part == "biased" else "", fontsize=9, color=INK)
             row[0].set_ylabel(f"{words(name)},\n{label}", fontsize=9, color=INK)
-            show_percent(row[0].yaxis)
+            show_fine_percent(row[0].yaxis)
     figure.supxlabel("strength", fontsize=9, color=INK)
     add_legend(figure, list(grid.ravel()))
+    note = f"; {_SAME} is dashed, for it often lies on another line" if _SAME in targets else ""
     return Drawing(
         "targets",
         figure,
         f"Curves of {words(name).lower()} over the strength for the targets {', '.join(targets)} and the norms "
         f"{', '.join(norms)}.",
-        "Accuracy on the test images over the strength, for each gradient target (colour) and each norm (column).",
+        f"{words(name)} on the test images over the strength, for each gradient target (colour) and each norm "
+        f"(column){note}.",
     )
 
 

@@ -27,13 +27,19 @@ DETAILS = (
     "tcav_sensitivity",
     "artifact_relevance",
 )
-_TABLE1 = {"accuracy_clean": "clean", "accuracy_biased": "biased", "tcav_positions": "TCAV"}
+_TABLE1 = {"accuracy_clean": "clean", "accuracy_biased": "biased", "tcav_positions": "TCAV, positions"}
 _NOTES = {"failed": "failed", "chance": "answers at chance level"}
 _OUT = "\N{DAGGER}"  # beside the scores of a model that does not compete
 _LEGEND = (
     "**Bold**: nearest to the ideal (accuracy 100, TCAV 50, all others 0) of the methods that compete; *italic*: "
     "within one standard error of it."
 )
+_NO_STRENGTH = "no strength"
+_TCAVS = (
+    "TCAV, positions is counted as in the paper's tables: the share of positive among the non-zero derivatives over "
+    "all positions; TCAV, in detail below, is the share of images whose derivative, summed over positions, is positive."
+)
+_ERROR = "± is the standard error from the test images."
 _ERRORS = (
     "± is the standard error from the test images as one seed has it (all seeds are scored on the same images, so it "
     "does not shrink with their number); in brackets the standard deviation over the seeds."
@@ -70,17 +76,26 @@ def write_table1(subjects: Subjects, *, facts: FactsBySubject | None = None) -> 
                 for cell in _short_cells(by_title.get(bias, {}).get(title), is_there=bias in found)
             ]
             body.append([model, title, *cells])
+    error = "of the test images and of the seeds together" if _is_repeated(subjects) else "of the test images"
     return paragraphs(
         markdown_table(heads, body),
-        f"All in %, ± the standard error of the test images and of the seeds together. {_LEGEND} {_OUT}: failed or "
-        "answers at chance level.",
+        f"All in %, ± the standard error {error}. {_LEGEND} {_OUT}: failed or answers at chance level; {_NO_STRENGTH}: "
+        "none was fit to be taken.",
+        _TCAVS,
     )
 
 
 def write_details(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
     """Return one table per subject with every metric and its errors, and the paper's numbers beside ours."""
     parts = [_details(key, rows, (facts or {}).get(key, Facts())) for key, rows in subjects.items()]
-    return paragraphs(*parts, f"{_LEGEND} {_ERRORS}", write_departures(facts))
+    errors = _ERRORS if _is_repeated(subjects) else _ERROR
+    return paragraphs(*parts, f"{_LEGEND} {errors}", write_departures(facts))
+
+
+def _is_repeated(subjects: Subjects) -> bool:
+    """Tell whether any score is a mean over several seeds."""
+    found = (chosen_scores(rows) for rows in subjects.values())
+    return any(mean.repeats > 1 for scores in found for of in scores.values() for mean in of.values())
 
 
 def _details(key: SubjectKey, rows: Sequence[Row], facts: Facts) -> str:
@@ -130,6 +145,8 @@ def _short_cells(line: _Line | None, *, is_there: bool) -> list[str]:
         return [MISSING] * len(_TABLE1)
     if line.note == NOT_RUN:
         return [NOT_RUN, *[MISSING] * (len(_TABLE1) - 1)]
+    if not line.scores:
+        return [_NO_STRENGTH, *[MISSING] * (len(_TABLE1) - 1)]
     found = {name: line.scores.get(name) for name in _TABLE1}
     sign = _OUT if line.note else ""
     return [
