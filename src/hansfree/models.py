@@ -25,12 +25,13 @@ class Architecture:
     optimizer: Literal["sgd", "adam"]
     learning_rate: float  # of training; correction has a rate of its own
     last: str  # path of the last linear layer, one row per class
+    head_rate: float = 3e-3  # Adam's, where only what follows the layer is trained, from fresh weights
     has_pretrained: bool = True  # whether torchvision has weights of it
 
 
 ARCHITECTURES = {
     "demo": Architecture("features.10", "sgd", 0.005, "classifier", has_pretrained=False),
-    "vgg16": Architecture("features.28", "sgd", 0.005, "classifier.6"),
+    "vgg16": Architecture("features.28", "sgd", 0.005, "classifier.6", head_rate=1e-4),
     "resnet18": Architecture("layer4.1.add", "sgd", 0.005, "fc"),
     "efficientnet_b0": Architecture("features.8.1", "adam", 0.001, "classifier.1"),
 }

@@ -73,8 +73,13 @@ class BaseModels:
     def _head_recipe(self) -> FineTuning:
         """The head alone starts from random weights and costs little: larger steps, and more of them."""
         plan = self.plan
-        epochs = 30 if plan.epochs is None else plan.epochs
-        return FineTuning(optimizer="adam", learning_rate=3e-4, epochs=epochs, seed=plan.seed, device=plan.device)
+        return FineTuning(
+            optimizer="adam",
+            learning_rate=architecture_named(plan.model).head_rate,
+            epochs=30 if plan.epochs is None else plan.epochs,
+            seed=plan.seed,
+            device=plan.device,
+        )
 
     def _train_whole(self, model: nn.Module, data: ExampleSet, checkpoint: Path, label: str) -> None:
         recipe = self._whole_recipe()
