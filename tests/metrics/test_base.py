@@ -41,7 +41,7 @@ def test_numbers_are_widened_to_float64_and_int64() -> None:
         ({"labels": np.full(240, -1)}, "from -1"),
         ({"biased_class": 3}, "The biased class is 3"),
         ({"biased_class": -1}, "The biased class is -1"),
-        ({"logits_biased": np.zeros((240, 2))}, "one shape"),
+        ({"logits_biased": np.zeros((240, 2))}, r"logits_biased of \(240, classes\)"),
         ({"logits_clean": np.zeros(240)}, "logits_clean must have 2 dimension"),
         ({"n_positions": 0}, "at least 1 position"),
         ({"n_positions": 8}, "at most n_positions=8"),
