@@ -59,7 +59,7 @@ def test_what_the_user_chose_is_said(tmp_path: Path) -> None:
         # of a method whose rows hold the chosen strength alone, all that were tried are told
         words = setting_of(subject, path("rr-clarc", {500.0: (0.9, 0.8)}, chosen=500.0))
     assert words["training starts from"] == "`demo.safetensors`"
-    assert words["trained on the biased images"].startswith("only what follows the layer, 1 epoch of Adam at 0.0003")
+    assert words["trained on the biased images"].startswith("only what follows the layer, 1 epoch of Adam at 0.003")
     assert words["corrections fine-tune"].startswith("the last linear layer only, 2 epochs")
     assert words["seeds of the correction"] == "0, 1, 2; the strength is chosen with the first"
     ends = (min(RRClArC.paper_grid), max(RRClArC.paper_grid))
