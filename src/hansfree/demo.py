@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from hansfree.artifacts import Artifact
-from hansfree.datasets import ExampleSet, InMemory, Stamped, SyntheticLesions
+from hansfree.datasets import ExampleSet, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting
+from hansfree.experiments.subjects import keep_in_memory
 from hansfree.files import write_json, written_atomically
 from hansfree.metrics import majority_rate
 from hansfree.models import architecture_named, build_model
@@ -23,7 +24,8 @@ from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.results import Row, write_table
 from hansfree.runs import Run, open_run
-from hansfree.studies import SETS, BiasedData
+from hansfree.studies import SETS
+from hansfree.studies.inserted import insert_bias
 from hansfree.training import FineTuning, Pretraining, pretrain
 
 _BIASED_CLASS = 0
@@ -80,32 +82,24 @@ class Demo:
             return rows, write_report(folder)
 
     def _setting(self, run: Run, progress: Progress) -> Setting:
+        counts = (self.n_train, self.n_val, self.n_test)
+        starts = (0, self.n_train, self.n_train + self.n_val)
+        parts = [SyntheticLesions(n, size=self.size, seed=self.seed, start=start) for n, start in zip(counts, starts)]
         artifact = Artifact.named(self.artifact)()
-        sources = {
-            "train": SyntheticLesions(self.n_train, size=self.size, seed=self.seed),
-            "val": SyntheticLesions(self.n_val, size=self.size, seed=self.seed, start=self.n_train),
-            "test": SyntheticLesions(self.n_test, size=self.size, seed=self.seed, start=self.n_train + self.n_val),
-        }
-
-        def stamped(part: str, share: float, only_class: int | None = None) -> InMemory:
-            return InMemory(Stamped(sources[part], artifact, share=share, only_class=only_class, seed=self.seed))
-
-        data = BiasedData(
-            train=stamped("train", self.share, _BIASED_CLASS),
-            val_clean=stamped("val", 0.0),
-            val_biased=stamped("val", 1.0),
-            test_clean=stamped("test", 0.0),
-            test_biased=stamped("test", 1.0),
-            biased_class=_BIASED_CLASS,
-            artifact=self.artifact,
-            is_localized=artifact.localized,
+        data = keep_in_memory(
+            insert_bias(parts, artifact, biased_class=_BIASED_CLASS, share=self.share, seed=self.seed)
         )
+
+        def reference() -> nn.Module | None:
+            clean = data.clean_train
+            return None if clean is None else self._trained(run, "clean-trained", clean, progress)
+
         architecture = architecture_named(self.model)
         return Setting(
             name=f"demo-{self.artifact}",
             data=data,
             model=self._trained(run, "model", data.train, progress),
-            reference=lambda: self._trained(run, "clean-trained", stamped("train", 0.0), progress),
+            reference=reference,
             layer=architecture.layer,
             tuning=FineTuning(optimizer=architecture.optimizer, epochs=self.correction_epochs, seed=self.seed),
         )
