@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -16,15 +14,14 @@ from hansfree.artifacts import Artifact
 from hansfree.datasets import ExampleSet, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting
+from hansfree.experiments.outcome import write_outcome
 from hansfree.experiments.subjects import keep_in_memory
-from hansfree.files import write_json, written_atomically
-from hansfree.metrics import majority_rate
+from hansfree.files import written_atomically
 from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
-from hansfree.results import Row, write_table
+from hansfree.results import Row
 from hansfree.runs import Run, open_run
-from hansfree.studies import SETS
 from hansfree.studies.inserted import insert_bias
 from hansfree.training import FineTuning, Pretraining, pretrain
 
@@ -66,19 +63,7 @@ class Demo:
         with open_run(folder, {"hansfree": version("hansfree"), **asdict(self)}) as run:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
-            rows = experiment.rows()
-            with written_atomically(folder / "heatmaps.npz") as temporary:
-                np.savez(temporary, **experiment.shown())  # type: ignore[arg-type]
-            write_table(folder / "results.csv", rows)
-            write_json(
-                folder / "results.json",
-                {
-                    "meta": {**self._meta(setting), "seconds": run.seconds, "command": command},
-                    "selection": experiment.selections(),
-                    "paired": experiment.paired(),
-                    "scores": [asdict(row) for row in rows],
-                },
-            )
+            rows = write_outcome(experiment, {**self._about(), "command": command})
             return rows, write_report(folder)
 
     def _setting(self, run: Run, progress: Progress) -> Setting:
@@ -119,21 +104,11 @@ class Demo:
         model.load_state_dict(load_file(path))
         return model.eval()
 
-    def _meta(self, setting: Setting) -> dict[str, Any]:
-        data = setting.data
-        packages = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
+    def _about(self) -> dict[str, Any]:
         return {
             "title": f"hansfree demo: {self.artifact}",
-            "artifact": self.artifact,
-            "biased_class": data.biased_class,
-            "class_names": list(data.train.class_names),
             "model": self.model,
-            "layer": setting.layer,
-            "majority_rate": majority_rate(data.test_clean.labels),
-            "seed": self.seed,
             "size": self.size,
-            **{f"n_{name}": len(getattr(data, name)) for name in SETS},
             "n_val": self.n_val,
             "n_test": self.n_test,
-            "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         }

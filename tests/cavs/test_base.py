@@ -81,9 +81,11 @@ def test_torch_tensors_of_half_the_precision_are_taken(member):
 @pytest.mark.parametrize("member", MEMBERS)
 def test_fit_repeats_itself_and_leaves_the_global_generator_alone(member):
     X, has_artifact = activations(size=0.5)
-    before = np.random.get_state()[1].copy()
+    _, keys, *position = np.random.get_state()
+    keys = keys.copy()
     first = member().fit(X, has_artifact)
-    np.testing.assert_array_equal(np.random.get_state()[1], before)
+    np.testing.assert_array_equal(np.random.get_state()[1], keys)
+    assert list(np.random.get_state()[2:]) == position
     np.testing.assert_array_equal(member().fit(X, has_artifact).directions_, first.directions_)
 
 

@@ -44,8 +44,14 @@ class SVMCAV(PenalisedCAV, name="svm"):
                 # The tolerance is in units of the output, which a strong penalty makes tiny: a fixed one would accept
                 # the first guess there, and that depends on the order of the samples.
                 tol = 1e-3 * min(1.0, float(gram.trace()) / len(gram) / penalty)
+                # The solver needs no randomness, but without a state scikit-learn draws from the global generator.
                 solver = SVC(
-                    kernel="precomputed", C=1 / penalty, class_weight="balanced", tol=tol, max_iter=50_000
+                    kernel="precomputed",
+                    C=1 / penalty,
+                    class_weight="balanced",
+                    tol=tol,
+                    max_iter=50_000,
+                    random_state=0,
                 ).fit(gram, has_artifact)
                 weights.append(solver.dual_coef_[0] @ X[solver.support_])
                 intercepts.append(solver.intercept_[0])

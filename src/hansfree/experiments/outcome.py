@@ -1,0 +1,61 @@
+"""What a finished experiment leaves in its run folder for the report, the export, and whoever computes on."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from hansfree.corrections import Correction
+from hansfree.experiments.experiment import Experiment
+from hansfree.experiments.setting import Setting
+from hansfree.files import write_json, written_atomically
+from hansfree.metrics import majority_rate
+from hansfree.results import Row, write_table
+from hansfree.studies import SETS
+
+_PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
+
+
+def write_outcome(
+    experiment: Experiment, about: Mapping[str, Any], *, methods: Sequence[str] | None = None
+) -> list[Row]:
+    """Do what is not done yet; write ``heatmaps.npz``, ``results.csv`` and ``results.json``; return the rows.
+
+    Args:
+        about: What only the caller knows: title, model, command.
+        methods: All corrections by default.
+    """
+    folder, names = experiment.run.path, list(Correction.members()) if methods is None else list(methods)
+    rows = experiment.rows(names)
+    with written_atomically(folder / "heatmaps.npz") as temporary:
+        np.savez(temporary, **experiment.shown(names))  # type: ignore[arg-type]
+    write_table(folder / "results.csv", rows)
+    write_json(
+        folder / "results.json",
+        {
+            "meta": {**_facts(experiment.setting), "seconds": experiment.run.seconds, **about},
+            "selection": {name: experiment.selection(experiment.plain(name)) for name in names},
+            "paired": experiment.paired(methods=names),
+            "scores": [asdict(row) for row in rows],
+        },
+    )
+    return rows
+
+
+def _facts(setting: Setting) -> dict[str, Any]:
+    data = setting.data
+    return {
+        "artifact": data.artifact,
+        "biased_class": data.biased_class,
+        "class_names": list(data.train.class_names),
+        "layer": setting.layer,
+        "majority_rate": majority_rate(data.test_clean.labels),
+        "seed": setting.tuning.seed,
+        **{f"n_{name}": len(getattr(data, name)) for name in SETS},
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+    }
