@@ -86,15 +86,6 @@ def test_help_names_every_command() -> None:
         assert re.search(rf"^\s+{command.callback.__name__}\s", done.stdout, re.MULTILINE)
 
 
-def test_layers_of_the_demo_network(call: Call) -> None:
-    code, out, _ = call("layers", "demo", "--size", "64")
-    assert code == 0
-    lines = [line.split() for line in out.splitlines()]
-    assert ["features.0", "Conv2d", "32", "x", "32", "x", "32"] in [line[:7] for line in lines]
-    assert ["classifier", "Linear", "1000", "0", "no"] in lines
-    assert [line[0] for line in lines if line[-1] == "default"] == ["features.10"]
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +49,7 @@ class Scene:
         return {s.metric: s.value for s in evaluate(model, clean=self.clean, biased=self.biased, **options)}
 
 
-def slopes_by_hand(scene: Scene, model: nn.Module, label: int = 0) -> list[Tensor]:
+def slopes_by_hand(scene: Scene, model: nn.Module, label: int = 0, images: TinyImages | None = None) -> list[Tensor]:
     """Return, image by image in float64, the derivative of the logit along unit h at each position.
 
     The hook of the reference is registered after the projection's, so it sees what the projection made.
@@ -56,8 +57,8 @@ def slopes_by_hand(scene: Scene, model: nn.Module, label: int = 0) -> list[Tenso
     model = model.double()
     h = torch.from_numpy(scene.cav.directions_[0])
     found = []
-    for i in range(COUNT):
-        image = scene.data["all"].images[i : i + 1].double()
+    for i in range(COUNT if images is None else len(images)):
+        image = (images or scene.data["all"]).images[i : i + 1].double()
         _, gradient = gradient_at_layer(model, scene.case, image, lambda logits: logits[:, label])
         found.append(along(gradient, h)[0].detach())
     model.float()
@@ -161,7 +162,7 @@ def test_large_sets_are_judged_in_parts() -> None:
 def test_images_that_cannot_be_paired_are_scored_apart() -> None:
     """A natural bias: other images, other labels, another number; nothing compares an image with itself."""
     scene = Scene("convolution")
-    biased = TinyImages(9, artifact="all", seed=8)
+    biased = TinyImages(27, artifact="all", seed=8)
     with pytest.raises(DataError, match="same images"):
         evaluate(scene.model, clean=scene.clean, biased=collect(scene.case, scene.model, biased), biased_class=0)
     found = evaluate(
@@ -179,8 +180,26 @@ def test_images_that_cannot_be_paired_are_scored_apart() -> None:
     assert scores["accuracy_clean"].value == pytest.approx(
         np.mean(np.array(predictions(scene.model, scene.data["none"])) == scene.data["none"].labels)
     )
-    assert (scores["accuracy_clean"].n, scores["accuracy_biased"].n, scores["tcav"].n) == (COUNT, 9, 9)
+    assert (scores["accuracy_clean"].n, scores["accuracy_biased"].n, scores["tcav"].n) == (COUNT, 27, 27)
     assert not {"flip_rate", "probability_change"} & set(scores)
+
+
+@pytest.mark.parametrize("count", [0, 9])
+@pytest.mark.parametrize("method", ["vanilla", "p-clarc"])
+def test_of_few_images_with_the_artifact_only_the_derivative_is_told(count: int, method: str) -> None:
+    """It is taken on all images then: what would come of the artifact can be asked of any."""
+    scene = Scene("convolution")
+    model = scene.corrected(method)
+    few = collect(scene.case, scene.model, TinyImages(count, artifact="all", seed=8)) if count else None
+    options: dict[str, Any] = {"biased_class": 0, "inserted": False, "cav": scene.cav}
+    images = TinyImages(30, artifact="none", seed=4)
+    clean = collect(scene.case, scene.model, images)
+    found = {s.metric: s for s in evaluate(model, clean=clean, biased=few, **options)}
+    assert not [name for name in found if name.endswith("_biased")]
+    assert found["tcav"].n == found["tcav_positions"].n == 30 + count
+    slopes = [slope.sum() for slope in slopes_by_hand(scene, copy.deepcopy(model), images=images)]
+    if count == 0:
+        assert found["tcav"].value == pytest.approx(np.mean([float(slope > 0) for slope in slopes]))
 
 
 def test_sets_of_other_images_must_still_be_without_and_with_the_artifact() -> None:

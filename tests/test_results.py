@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hansfree.cavs import CAVQuality
 from hansfree.errors import RunError
-from hansfree.metrics import Score
+from hansfree.metrics import Score, Unknown
 from hansfree.results import COLUMNS, Row, _cell, read_rows, row_of_quality, rows_of, write_table
 
 
@@ -119,3 +119,14 @@ def test_scores_become_rows() -> None:
 def test_quality_becomes_a_row() -> None:
     row = row_of_quality("cav_auc", CAVQuality(0.75, 0.1, 40), experiment="demo", method="cav:signal")
     assert (row.metric, row.value, row.stderr, row.n) == ("cav_auc", 0.75, 0.1, 40)
+
+
+def test_what_is_unknown_is_a_line_without_value_and_no_score(tmp_path: Path) -> None:
+    row = Row(experiment="e", method="vanilla", metric="accuracy_clean", value=0.5, n=90)
+    unknown = [Unknown("accuracy_biased", 7, "too few"), Unknown("sensitivity_biased", 0, "none", "class 1")]
+    write_table(tmp_path / "results.csv", [row], unknown=unknown)
+    assert (tmp_path / "results.csv").read_text().splitlines()[2:] == [
+        ",,,,,,,,,test,,accuracy_biased,,,7",
+        ",,,,,,,,,test,class 1,sensitivity_biased,,,0",
+    ]
+    assert read_rows(tmp_path / "results.csv") == [row]

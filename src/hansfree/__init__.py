@@ -12,7 +12,7 @@ from typing import Any
 
 _HOMES = {
     "activations": ("Activations", "collect_activations"),
-    "artifacts": ("LSB", "Artifact", "Brightness", "Plaster", "Timestamp"),
+    "artifacts": ("LSB", "Artifact", "Brightness", "Patch", "Plaster", "Timestamp"),
     "cavs": ("CAV", "LassoCAV", "LogisticCAV", "RidgeCAV", "SVMCAV", "SignalCAV", "load_cavs", "save_cavs"),
     "corrections": ("RRR", "AClArC", "Correction", "PClArC", "RRClArC", "Vanilla"),
     "datasets": (
@@ -25,14 +25,16 @@ _HOMES = {
         "Stamped",
         "SyntheticLesions",
     ),
+    "doctor": ("Diagnosis", "examine_cav"),
     "errors": ("HansfreeError",),
     "evaluation": ("evaluate",),
+    "export": ("export_model", "export_onnx", "load_corrected"),
     "heatmaps": ("artifact_relevance", "compute_cav_heatmaps", "compute_heatmaps", "masks_from_heatmaps"),
     "metrics": ("Evidence", "Metric", "Score"),
-    "models": ("build_model",),
+    "models": ("adapt", "build_model", "load_model", "plain", "plain_state", "preprocessing_of", "recommend_layer"),
     "reproduce": ("Reproduction",),  # its function `reproduce` has the room's own name, and would hide it
     "splitting": ("Split", "list_layers", "split"),
-    "studies": ("BiasedData", "Study"),
+    "studies": ("BiasedData", "OwnImages", "Study"),
     "training": ("FineTuning",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -78,4 +78,6 @@ def check_choice(option: str, given: object, choices: Any) -> None:
     """Raise an `OptionError` unless ``given`` is one of the words of ``choices``, a ``Literal``."""
     words = get_args(choices)
     if given not in words:
-        raise OptionError(f"{option} is {given!r}.{nearest(str(given), words)} Allowed: {', '.join(map(repr, words))}.")
+        raise OptionError(
+            f"{option} is {given!r}.{nearest(str(given), map(str, words))} Allowed: {', '.join(map(repr, words))}."
+        )

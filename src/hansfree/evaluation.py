@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from hansfree.activations.positions import along
 from hansfree.cavs import CAV
 from hansfree.datasets.pairs import check_bits, check_same_images
 from hansfree.errors import DataError
-from hansfree.metrics import Evidence, Score, compute_scores
+from hansfree.metrics import MIN_GROUP, Evidence, Score, compute_scores
 from hansfree.splitting import Split, exact_forward_mode, take_out
 
 State = Mapping[str, Tensor]
@@ -25,21 +26,34 @@ State = Mapping[str, Tensor]
 class Pairs:
     """Held-out images without and with the artifact, at the head's input."""
 
-    clean: Features
-    biased: Features  # with tangents along the CAV when one was given
+    clean: Features  # with tangents too, where the biased images are too few for a score
+    biased: Features | None  # None where there are none; with tangents along the CAV when one was given
     biased_class: int
     inserted: bool = True  # the biased images are the clean ones with the artifact put in
 
     @property
     def labels_biased(self) -> np.ndarray | None:
         """The biased images' own labels, where they are not the clean images'."""
-        return None if self.inserted else self.biased.labels
+        if self.inserted:
+            return None
+        return np.zeros(0, dtype=np.int64) if self.biased is None else self.biased.labels
+
+
+def probed_images(clean: Activations, biased: Activations | None, *, inserted: bool) -> list[Activations]:
+    """Return the images on which derivatives along the CAV are taken: those with the artifact.
+
+    Where it is in the scenes of too few for a score, all images: what the model would do if the artifact came in can be
+    asked of any.
+    """
+    if biased is not None and (inserted or len(biased) >= MIN_GROUP):
+        return [biased]
+    return [clean] if biased is None else [clean, biased]
 
 
 def pair_features(
     cut: Split,
     clean: Activations,
-    biased: Activations,
+    biased: Activations | None,
     *,
     biased_class: int,
     inserted: bool = True,
@@ -49,16 +63,19 @@ def pair_features(
     """Prepare held-out images for many heads.
 
     Args:
+        biased: None where no image carries the artifact.
         inserted: The two sets hold the same images in the same order; False where the artifact is in the scenes.
     """
-    if inserted:
-        check_same_images(clean, biased)
-    if (clean.layer, clean.trunk) != (biased.layer, biased.trunk):
-        raise DataError("The activations of the clean and the biased set come from different layers or models.")
+    if biased is not None:
+        if inserted:
+            check_same_images(clean, biased)
+        if (clean.layer, clean.trunk) != (biased.layer, biased.trunk):
+            raise DataError("The activations of the clean and the biased set come from different layers or models.")
     directions = None if cav is None else cav.directions_[:1]
+    is_probed = biased is None or len(probed_images(clean, biased, inserted=inserted)) == 2
     return Pairs(
-        compute_features(cut, clean, edit=edit),
-        compute_features(cut, biased, edit=edit, directions=directions),
+        compute_features(cut, clean, edit=edit, directions=directions if is_probed else None),
+        None if biased is None else compute_features(cut, biased, edit=edit, directions=directions),
         biased_class,
         inserted,
     )
@@ -71,18 +88,22 @@ def judge_head(
     *,
     position_signs: np.ndarray | None = None,
     relevance: np.ndarray | None = None,
+    device: str = "cpu",
 ) -> Evidence:
     """Gather what one head does, as evidence for the metrics."""
-    clean, _ = _outputs(cut, state, pairs.clean, pairs.biased_class)
-    biased, derivatives = _outputs(cut, state, pairs.biased, pairs.biased_class)
+    clean, along_clean = _outputs(cut, state, pairs.clean, pairs.biased_class, device=device)
+    biased, along_biased = clean[:0], None
+    if pairs.biased is not None:
+        biased, along_biased = _outputs(cut, state, pairs.biased, pairs.biased_class, device=device)
+    derivatives = [each for each in (along_clean, along_biased) if each is not None]
     return Evidence(
         labels=pairs.clean.labels,
         biased_class=pairs.biased_class,
         logits_clean=clean,
         logits_biased=biased,
         labels_biased=pairs.labels_biased,
-        derivatives=derivatives,
-        n_positions=pairs.biased.n_positions,
+        derivatives=np.concatenate(derivatives) if derivatives else None,
+        n_positions=pairs.clean.n_positions,
         position_signs=position_signs,
         relevance=relevance,
     )
@@ -90,16 +111,17 @@ def judge_head(
 
 @torch.no_grad()
 def _outputs(
-    cut: Split, state: State, features: Features, wanted: int, *, batch_size: int = 256
+    cut: Split, state: State, features: Features, wanted: int, *, device: str, batch_size: int = 256
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the logits and, where there are tangents, the derivative of the wanted class's logit."""
     cut.eval_mode()
+    module, weights = _on(cut.head, device), {name: tensor.to(device) for name, tensor in state.items()}
     logits, derivatives = [], []
     for start in range(0, len(features), batch_size):
-        values, tangents = features.rows(slice(start, start + batch_size))
+        values, tangents = features.rows(slice(start, start + batch_size), device)
 
         def head(*inputs: Tensor) -> Tensor:
-            return functional_call(cut.head, dict(state), inputs)  # type: ignore[no-any-return]
+            return functional_call(module, weights, inputs)  # type: ignore[no-any-return]
 
         if tangents:
             with exact_forward_mode():
@@ -108,22 +130,38 @@ def _outputs(
         else:
             value = head(*values)
         logits.append(value)
-    return torch.cat(logits).numpy(), torch.cat(derivatives).numpy() if derivatives else None
+    return torch.cat(logits).cpu().numpy(), torch.cat(derivatives).cpu().numpy() if derivatives else None
+
+
+def _on(part: nn.Module, device: str) -> nn.Module:
+    """Return the part on the device; the given one stays where it is."""
+    return part if torch.device(device).type == "cpu" else copy.deepcopy(part).to(device)
 
 
 def count_position_signs(
-    cut: Split, state: State, biased: Activations, cav: CAV, *, biased_class: int, edit: nn.Module | None = None
+    cut: Split,
+    state: State,
+    images: Activations,
+    cav: CAV,
+    *,
+    biased_class: int,
+    edit: nn.Module | None = None,
+    device: str = "cpu",
 ) -> np.ndarray:
     """Count per image the positions whose derivative along the CAV is positive, negative and zero, ``(n, 3)``."""
     cut.eval_mode()
-    direction = torch.from_numpy(cav.directions_[0]).float()
+    direction = torch.from_numpy(cav.directions_[0]).float().to(device)
+    head, phi = _on(cut.head, device), _on(cut.phi, device)
+    weights = {name: tensor.to(device) for name, tensor in state.items()}
+    edited = None if edit is None else _on(edit, device)
     counts = []
-    for layer, *others in biased.stream(batch_size=64):
-        inputs = (layer if edit is None else edit(layer)).detach().requires_grad_()
-        logits = functional_call(cut.head, dict(state), cut.phi(inputs, *others))
+    for batch in images.stream(batch_size=64):
+        layer, *others = (tensor.to(device) for tensor in batch)
+        inputs = (layer if edited is None else edited(layer)).detach().requires_grad_()
+        logits = functional_call(head, weights, phi(inputs, *others))
         (gradient,) = torch.autograd.grad(logits[:, biased_class].sum(), inputs)
         slopes = along(gradient, direction)
-        counts.append(torch.stack([(slopes > 0).sum(1), (slopes < 0).sum(1), (slopes == 0).sum(1)], dim=1))
+        counts.append(torch.stack([(slopes > 0).sum(1), (slopes < 0).sum(1), (slopes == 0).sum(1)], dim=1).cpu())
     return torch.cat(counts).numpy()
 
 
@@ -131,7 +169,7 @@ def evaluate(
     model: nn.Module,
     *,
     clean: Activations,
-    biased: Activations,
+    biased: Activations | None,
     biased_class: int,
     inserted: bool = True,
     cav: CAV | None = None,
@@ -141,17 +179,26 @@ def evaluate(
     The trunk of a corrected model is the original's, so activations of the original serve for all of them.
 
     Args:
+        biased: None where the artifact is in no scene: what needs such images is then left out.
         biased_class: The class that the artifact leaks into.
         inserted: The biased images are the clean ones with the artifact put in, in the same order; False where the
             artifact is in the scenes, and the two sets hold different images.
         cav: Adds TCAV and sensitivity along its first direction.
     """
-    check_bits(clean, biased)
+    if biased is not None:
+        check_bits(clean, biased)
+    elif inserted:
+        raise DataError("There are no biased images, so the artifact was not inserted: say inserted=False.")
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)
     pairs = pair_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
     state = cut.head_parameters()
     signs = None
     if cav is not None:
-        signs = count_position_signs(cut, state, biased, cav, biased_class=biased_class, edit=edit)
+        signs = np.concatenate(
+            [
+                count_position_signs(cut, state, images, cav, biased_class=biased_class, edit=edit)
+                for images in probed_images(clean, biased, inserted=inserted)
+            ]
+        )
     return compute_scores(judge_head(cut, state, pairs, position_signs=signs))

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_UMASK = os.umask(0o022)  # it can only be read by setting it
+os.umask(_UMASK)
+
 
 @contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
@@ -18,6 +21,7 @@ def written_atomically(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
     try:
         yield temporary
+        os.chmod(temporary, 0o666 & ~_UMASK)  # safetensors writes files that nobody else may read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

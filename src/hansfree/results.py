@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 from hansfree.cavs import CAVQuality
 from hansfree.errors import RunError
 from hansfree.files import write_text
-from hansfree.metrics import Score
+from hansfree.metrics import Score, Unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +51,25 @@ def row_of_quality(metric: str, quality: CAVQuality, **about: Any) -> Row:
     return Row(metric=metric, value=quality.value, stderr=quality.standard_error, n=quality.n, **about)
 
 
-def write_table(path: Path, rows: Iterable[Row]) -> None:
-    """Write ``results.csv``; numbers keep six significant digits, so that the last bits of a sum do not show."""
+def write_table(path: Path, rows: Iterable[Row], *, unknown: Iterable[Unknown] = ()) -> None:
+    """Write ``results.csv``; numbers keep six significant digits, so that the last bits of a sum do not show.
+
+    What too few test images leave unknown stands at the end: a line without a value that holds for every method, so
+    without a method too; ``n`` says how many images there are.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
         writer.writerow([_cell(value) for value in asdict(row).values()])
+    for each in unknown:
+        known = {"split": "test", "group": each.group, "metric": each.metric, "n": each.n}
+        writer.writerow([_cell(known.get(name)) for name in COLUMNS])
     write_text(path, text.getvalue())
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read ``results.csv`` as `write_table` writes it; an empty cell is None."""
+    """Read the scores of ``results.csv`` as `write_table` writes it; an empty cell is None."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file, restval="")
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
@@ -71,6 +78,7 @@ def read_rows(path: Path) -> list[Row]:
         return [
             Row(**{name: _parsed(f"{path}, line {reader.line_num}", name, line[name]) for name in COLUMNS})
             for line in reader
+            if line["method"] or line["value"]  # else what is unknown, which is no score
         ]
 
 

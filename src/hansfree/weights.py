@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 PRETRAINED = "pretrained"
 """The word for torchvision's pretrained weights, where otherwise a file of weights is given."""
 
-_WRAPPERS = ("state_dict", "model")  # under which training scripts store the weights beside their own state
+# Under which training scripts store the weights beside their own state.
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+_PREFIXES = ("module.", "_orig_mod.", "model.")  # of a parallel, a compiled, a Lightning model
 _COUNTER = "num_batches_tracked"  # batch norm's count of batches: unused by our models, and missing in old files
 
 
@@ -100,17 +102,10 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, 
 
     unexpected = [name for name in given if name not in own]
     missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
-    if unexpected:
-        raise OptionError(
-            f"{source} does not fit: {type(model).__name__} has no {_some(unexpected)}.{nearest(unexpected[0], own)}"
-        )
+    _refuse_unexpected(model, unexpected, source)
     if missing not in ([], own_last, own_head):
-        needed = [name for name in missing if name not in own_last] or missing
-        raise OptionError(f"{source} does not fit: it lacks {_some(needed)}.{nearest(needed[0], weights)}")
-    wrong = [name for name, tensor in given.items() if tensor.shape != own[name].shape]
-    if wrong:
-        shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
-        raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
+        _refuse_missing([name for name in missing if name not in own_last] or missing, weights, source)
+    _refuse_shapes(given, own, source)
     model.load_state_dict({**own, **given})
     # the last layer is fresh wherever the classes are others; a whole fresh head has yet to be trained
     level = logging.WARNING if len(missing) > len(own_last) else logging.INFO
@@ -118,8 +113,66 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, 
     return missing
 
 
+def fill_with_weights(model: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> None:
+    """Copy weights into a model that they must fill completely; half precision becomes the model's own."""
+    own, given = model.state_dict(), _aligned(weights, model)
+    _refuse_unexpected(model, [name for name in given if name not in own], source)
+    missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
+    if missing:
+        _refuse_missing(missing, given, source)
+    _refuse_shapes(given, own, source)
+    model.load_state_dict({**own, **given})
+
+
+def count_classes_of(weights: Mapping[str, Tensor], model: nn.Module) -> int | None:
+    """Return for how many classes the weights were trained, where nothing but that keeps them from fitting."""
+    own, given = model.state_dict(), _aligned(weights, model)
+    lengths = {len(tensor) for name, tensor in given.items() if name in own and _has_other_length(tensor, own[name])}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def check_finite(model: nn.Module, *, source: str) -> None:
+    """Refuse a model with a weight that is not a finite number; in other buffers, infinity may be meant (masks)."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if not tensor.is_floating_point():
+            continue
+        is_mask = not isinstance(tensor, nn.Parameter) and not name.endswith(("running_mean", "running_var"))
+        wrong = int((tensor.isnan() if is_mask else ~tensor.isfinite()).sum())
+        if wrong:
+            raise OptionError(
+                f"The weights of {source} are not finite: {wrong} of {tensor.numel()} numbers of {name!r} are NaN or "
+                "infinite. Use an earlier checkpoint."
+            )
+
+
+def _aligned(weights: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights without a prefix that all their names have, and that the model does not know."""
+    own, given = model.state_dict(), dict(weights)
+    for prefix in _PREFIXES:
+        if given and own.keys().isdisjoint(given) and all(name.startswith(prefix) for name in given):
+            given = {name.removeprefix(prefix): tensor for name, tensor in given.items()}
+    return given
+
+
+def _refuse_unexpected(model: nn.Module, unexpected: Sequence[str], source: str) -> None:
+    if unexpected:
+        near = nearest(unexpected[0], model.state_dict())
+        raise OptionError(f"{source} does not fit: {type(model).__name__} has no {_some(unexpected)}.{near}")
+
+
+def _refuse_missing(missing: Sequence[str], weights: Mapping[str, Tensor], source: str) -> None:
+    raise OptionError(f"{source} does not fit: it lacks {_some(missing)}.{nearest(missing[0], weights)}")
+
+
+def _refuse_shapes(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
+    wrong = [name for name, tensor in own.items() if name in given and tensor.shape != given[name].shape]
+    if wrong:
+        shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
+        raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
+
+
 def _has_other_length(given: Tensor | None, own: Tensor) -> bool:
-    return given is not None and given.shape[1:] == own.shape[1:] and len(given) != len(own)
+    return given is not None and given.ndim > 0 and given.shape[1:] == own.shape[1:] and given.shape != own.shape
 
 
 def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:

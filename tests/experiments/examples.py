@@ -64,11 +64,11 @@ class Natural(Study):
     recipe = RECIPE
 
     def data(self, model: str) -> BiasedData:
-        self.scenes = scenes = Scenes(560, size=self.size, classes=2)
+        self.scenes = scenes = Scenes(580, size=self.size, classes=2)
         rng = np.random.default_rng(self.seed)
         # in training the artifact is in half of class 0 and nowhere else; to test, in half of all
-        share = np.where(np.arange(560) < 320, np.where(scenes.labels == 0, 0.5, 0.0), 0.5)
-        scenes.has_plaster = rng.random(560) < share
+        share = np.where(np.arange(580) < 320, np.where(scenes.labels == 0, 0.5, 0.0), 0.5)
+        scenes.has_plaster = rng.random(580) < share
         has = scenes.has_plaster
 
         def flagged(first: int, last: int, bit: bool | None = None) -> Flagged:
@@ -79,8 +79,8 @@ class Natural(Study):
             train=flagged(0, 320),
             val_clean=flagged(320, 440, False),
             val_biased=flagged(320, 440, True),
-            test_clean=flagged(440, 560, False),
-            test_biased=flagged(440, 560, True),
+            test_clean=flagged(440, 580, False),
+            test_biased=flagged(440, 580, True),
             biased_class=0,
             artifact="plaster",
             is_localized=True,

@@ -103,7 +103,7 @@ def test_data_of_which_no_strength_can_be_chosen_are_refused_before_the_training
     class Few(Single):
         counts = (160, 40, 40)
 
-    with opened(tmp_path, Few()) as subject, pytest.raises(DataError, match=r"takes 2 class\(es\) of at least 25"):
+    with opened(tmp_path, Few()) as subject, pytest.raises(DataError, match=r"takes 2 classes of at least 25"):
         _ = subject.experiment
     assert not (tmp_path / "models").exists()
 

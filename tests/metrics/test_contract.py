@@ -28,17 +28,37 @@ NAMES = [
     "tcav_zero_share",
     "tcav_sensitivity",
     "artifact_relevance",
+    "sensitivity_clean",
+    "sensitivity_biased",
+    "specificity_clean",
+    "specificity_biased",
+    "auroc_class_clean",
+    "auroc_class_biased",
 ]
 every_metric = pytest.mark.parametrize("name", list(Metric.members()))
 
 
 def by_name(evidence: Evidence) -> dict[str, Score]:
-    return {score.metric: score for score in compute_scores(evidence)}
+    """Return the scores by name; those of a class by name and class."""
+    return {
+        f"{score.metric} {score.group}" if Metric.named(score.metric).is_per_class else score.metric: score
+        for score in compute_scores(evidence)
+    }
+
+
+every_score = pytest.mark.parametrize("name", list(by_name(draw_evidence(0))))
 
 
 def test_the_names_and_their_order_are_those_of_results_csv() -> None:
     assert list(Metric.members()) == NAMES
-    assert [score.metric for score in compute_scores(draw_evidence(0))] == NAMES
+    assert list(dict.fromkeys(score.metric for score in compute_scores(draw_evidence(0)))) == NAMES
+
+
+def test_the_scores_of_classes_can_be_left_out() -> None:
+    evidence = draw_evidence(0)
+    assert compute_scores(evidence, per_class=False) == [
+        score for score in compute_scores(evidence) if not Metric.named(score.metric).is_per_class
+    ]
 
 
 @every_metric
@@ -71,7 +91,7 @@ def test_order_of_images_does_not_matter(name: str) -> None:
 def test_missing_needs_leave_the_metric_out_and_are_an_error_if_asked_for(name: str) -> None:
     metric = Metric.named(name)
     bare = replace(draw_evidence(3), derivatives=None, position_signs=None, relevance=None)
-    assert (name in by_name(bare)) == (not metric.needs)
+    assert (name in {score.metric for score in compute_scores(bare)}) == (not metric.needs)
     if metric.needs:
         with pytest.raises(UndefinedMetricError, match=f"{name} needs {metric.needs[0]}"):
             metric().compute(bare)
@@ -83,7 +103,7 @@ def redrawn() -> list[dict[str, Score]]:
     return [by_name(draw_evidence(1000 + seed)) for seed in range(800)]
 
 
-@every_metric
+@every_score
 def test_standard_error_is_the_spread_over_redrawn_test_sets(name: str, redrawn: list[dict[str, Score]]) -> None:
     values = np.array([scores[name].value for scores in redrawn])
     claimed = np.array([scores[name].stderr for scores in redrawn])
@@ -107,8 +127,11 @@ def test_nan_model_scores_worst_or_is_left_out_with_a_reason(caplog: pytest.LogC
             )
         )
     worst = {name: 0.0 for name in NAMES if "accuracy" in name} | {"flip_rate": 1.0}
+    worst |= {name: 0.0 for name in by_name(evidence) if "ity_" in name and "class" in name}
     assert {name: score.value for name, score in scores.items()} == worst
-    assert {record.getMessage().split()[0] for record in caplog.records} == set(NAMES) - set(worst)
+    assert {record.getMessage().split()[0] for record in caplog.records} == set(NAMES) - {
+        name.split()[0] for name in worst
+    }
 
 
 def test_constant_model_is_insensitive_but_not_good() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hansfree.files import write_json
-from hansfree.metrics import Score
+from hansfree.metrics import Score, Unknown
 from hansfree.results import Row, rows_of, write_table
 
 N_TEST = 800
@@ -204,12 +204,15 @@ def make_run(tmp_path: Path) -> MakeRun:
         selection: dict[str, Any] = SELECTION,
         paired: dict[str, Any] | None = PAIRED,
         heatmaps: bool = False,
+        unknown: Sequence[Unknown] = (),
     ) -> Path:
         run = tmp_path / "run"
         run.mkdir()
         rows = change(all_rows())
-        write_table(run / "results.csv", rows)
+        write_table(run / "results.csv", rows, unknown=unknown)
         summary = {"meta": meta, "selection": selection, "scores": [asdict(row) for row in rows]}
+        if unknown:
+            summary["unknown"] = [asdict(each) for each in unknown]
         write_json(run / "results.json", summary if paired is None else summary | {"paired": paired})
         if heatmaps:
             make_heatmaps(run / "heatmaps.npz")

@@ -130,3 +130,22 @@ def test_heatmaps_without_relevance_can_be_drawn(tmp_path: Path, value: float) -
 def test_pyplot_is_not_touched(make_run: MakeRun) -> None:
     draw_tradeoff(load_results(make_run()))
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+@pytest.mark.parametrize(
+    ("told", "words"), [(None, "LRP (epsilon"), ("lrp", "LRP (epsilon"), ("gradient x input", "Gradient x input: red")]
+)
+def test_the_caption_names_the_explanation_that_was_used(told: str | None, words: str) -> None:
+    results = replace(EMPTY, heatmaps=small_set(original=np.ones((2, 8, 8))), meta={"explanation": told})
+    drawing = draw_heatmaps(results)
+    assert drawing is not None
+    assert drawing.caption.startswith(words)
+    assert ("LRP" in drawing.alt + drawing.caption) == words.startswith("LRP")
+    assert "green outline" in drawing.caption
+
+
+def test_no_outline_is_promised_where_nobody_knows_the_place() -> None:
+    maps = small_set(original=np.ones((2, 8, 8)), masks=np.zeros((2, 8, 8), dtype=bool))
+    drawing = draw_heatmaps(replace(EMPTY, heatmaps=maps))
+    assert drawing is not None
+    assert "outline" not in drawing.alt + drawing.caption

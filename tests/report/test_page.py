@@ -164,7 +164,7 @@ def test_a_failed_method_is_red_and_said_first(make_run: MakeRun) -> None:
     failed = choice(None, reason, diverged=STRENGTHS["rr-clarc"], admissible=False)
     path = write_report(make_run(change=choose_none, selection=SELECTION | {"rr-clarc": failed}))
     page = path.read_text(encoding="utf-8")
-    assert '<p class="failure">RR-ClArC has no usable result: no strength is admissible: diverged.</p>' in page
+    assert '<p class="failure">Do not use this model (RR-ClArC): no strength is admissible: diverged.</p>' in page
     assert re.search(r'<tr class="failed">\s*<th scope="row">RR-ClArC<span class="detail">failed: no usable', page)
     assert "after A-ClArC" in text_of(path)
 

@@ -258,3 +258,11 @@ def test_insertion_into_a_model_that_cannot_be_traced(images: Tensor) -> None:
 def test_insertion_refuses_ambiguous_layers() -> None:
     with pytest.raises(AmbiguousLayerError, match="2 times"):
         insert_after(resnet(), "layer4.1.relu", Shift(512))
+
+
+def test_a_module_inserted_into_a_sequential_runs_once_and_not_on_the_logits():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)).eval()
+    images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    edited = insert_after(model, "0", nn.Tanh())
+    torch.testing.assert_close(edited(images), model[1:](torch.tanh(model[0](images))))
+    assert list(edited.state_dict()) == list(model.state_dict())

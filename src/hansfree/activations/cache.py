@@ -35,7 +35,7 @@ from hansfree.errors import CacheError, DataError, OptionError, SplitError, chec
 from hansfree.files import write_json
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
-from hansfree.splitting import Split, Train, check_layout, overwriting, split
+from hansfree.splitting import Order, Split, Train, overwriting, split
 
 Precision = Literal["float32", "float16"]
 
@@ -60,6 +60,7 @@ class Activations:
     traced: bool  # False: the model was cut by hooks, and the images are kept beside the activations
     shards: tuple[Shard | Path, ...]
     folder: Path | None = None
+    order: Order | None = None  # of the model's axes in these activations, where it has its channels elsewhere
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -101,7 +102,6 @@ def collect_activations(
     key = "" if folder is None else _data_key(loader.dataset, data_key)
     example = unpack(next(iter(load_batches(loader, [[0]], in_process=True))), [0]).images
     cut = split(model, layer, example=example)
-    check_layout(cut.trunk, layer, example)
     trunk = _fingerprint_trunk(cut)
     count = len(loader.dataset)  # type: ignore[arg-type]
     ranges = shard_ranges(count, size)
@@ -137,6 +137,7 @@ def collect_activations(
         traced=cut.traced,
         shards=shards,
         folder=home,
+        order=cut.order,
     )
 
 
@@ -152,7 +153,7 @@ def _check_type(model: nn.Module) -> None:
 def cut_again(model: nn.Module, activations: Activations, *, train: Train = "all") -> Split:
     """Cut a model where activations were taken; a model with another trunk than theirs is an error."""
     example = None if activations.traced else next(activations.stream(batch_size=1))[1]
-    cut = split(model, activations.layer, example=example, train=train)
+    cut = split(model, activations.layer, example=example, order=activations.order, train=train)
     if _fingerprint_trunk(cut) != activations.trunk:
         raise CacheError(
             f"These activations at {activations.layer!r} were not taken from this model: the weights up to the layer "

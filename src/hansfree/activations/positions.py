@@ -1,7 +1,8 @@
 """Where a layer's channels stand, and what happens at its positions.
 
 A layer's output is a map ``(n, channels, height, width)``, a row of tokens ``(n, tokens, channels)`` or flat
-``(n, channels)``. A direction lives in the channels; "at every position" means everywhere else.
+``(n, channels)``; what a model has otherwise, the cut turns (`hansfree.splitting.layout`). A direction lives in the
+channels; "at every position" means everywhere else.
 """
 
 from __future__ import annotations
@@ -13,20 +14,19 @@ import torch
 from torch import Tensor
 
 from hansfree.errors import DataError
+from hansfree.splitting.layout import CHANNEL_AXIS
 
 Pooling = Literal["max", "mean"]
-
-_CHANNEL_AXIS = {2: 1, 3: 2, 4: 1}
 
 
 def channel_axis(ndim: int) -> int:
     """Return the axis of the channels in a batch of activations with ``ndim`` axes."""
-    if ndim not in _CHANNEL_AXIS:
+    if ndim not in CHANNEL_AXIS:
         raise DataError(
             f"A layer's output must be flat (n, channels), tokens (n, tokens, channels) or maps "
             f"(n, channels, height, width); this one has {ndim} axes."
         )
-    return _CHANNEL_AXIS[ndim]
+    return CHANNEL_AXIS[ndim]
 
 
 def pool(activations: Tensor, pooling: Pooling) -> Tensor:
@@ -39,10 +39,9 @@ def pool(activations: Tensor, pooling: Pooling) -> Tensor:
 
 def at_every_position(vectors: Tensor, ndim: int) -> Tensor:
     """Give vectors ``(n, channels)`` the axes that let them be added to activations with ``ndim`` axes."""
-    shape = [1] * ndim
-    shape[0] = len(vectors)
-    shape[channel_axis(ndim)] = vectors.shape[1]
-    return vectors.reshape(shape)
+    for axis in position_axes(ndim):  # not a reshape: it would fix the number of images in an exported graph
+        vectors = vectors.unsqueeze(axis)
+    return vectors
 
 
 def along(activations: Tensor, direction: Tensor) -> Tensor:

@@ -9,11 +9,11 @@ import logging
 import os
 import sys
 
-from hansfree.cli import bench, demo, layers, reproduce, train  # they join the app
+from hansfree.cli import bench, demo, export, layers, reproduce, run, train  # they join the app
 from hansfree.cli.app import app
 from hansfree.cli.terminal import errors
 
-__all__ = ["app", "bench", "demo", "layers", "main", "reproduce", "train"]
+__all__ = ["app", "bench", "demo", "export", "layers", "main", "reproduce", "run", "train"]
 
 
 def main() -> None:

@@ -30,10 +30,16 @@ class Correction(Registered, ABC):
     """
 
     kind = "method"
+    title: ClassVar[str]  # its name as users know it from the paper; the registered name by default
     has_strength: ClassVar[bool] = False
     grid: ClassVar[tuple[float, ...]] = ()  # the strengths that a run tries
     paper_grid: ClassVar[tuple[float, ...]] = ()  # the paper's, for the units of :meth:`for_paper`
     uses_masks: ClassVar[bool] = False  # it is told where the artifact is
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(name=name, **kwargs)
+        if name is not None:
+            cls.title = cls.__dict__.get("title", name)  # never that of the method it is a variation of
 
     def __init__(self, *, strength: float = 1.0, tuning: FineTuning | None = None) -> None:
         if not (np.isfinite(strength) and strength >= 0):
@@ -121,7 +127,7 @@ class Correction(Registered, ABC):
         if edit is None:
             return corrected
         like = next(corrected.parameters())
-        return insert_after(corrected, activations.layer, edit.to(like.device, like.dtype))
+        return insert_after(corrected, activations.layer, edit.to(like.device, like.dtype), order=cut.order)
 
 
 class CAVCorrection(Correction):

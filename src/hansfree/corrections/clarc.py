@@ -23,6 +23,8 @@ class _Shifted(CAVCorrection):
 class PClArC(_Shifted, name="p-clarc"):
     """Fine-tune as Vanilla, then shift every activation to the mean score of clean images, in the model itself."""
 
+    title = "P-ClArC"
+
     def inference_edit(self, activations: Activations) -> nn.Module:
         """Return the projection that the corrected model keeps."""
         return self._shift_to(self.cav.clean_score_, activations)
@@ -30,6 +32,8 @@ class PClArC(_Shifted, name="p-clarc"):
 
 class AClArC(_Shifted, name="a-clarc"):
     """Fine-tune with every activation shifted to the mean score of artifact images, so that it carries no news."""
+
+    title = "A-ClArC"
 
     def training_edit(self, activations: Activations) -> nn.Module:
         """Return the shift that adds the artifact to all images."""

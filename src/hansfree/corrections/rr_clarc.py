@@ -50,6 +50,7 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         [0, 2]
     """
 
+    title = "RR-ClArC"
     has_strength = True
     grid = (*(float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)), 1e4)  # 22 strengths
     paper_grid = (5e1, *(float(f"{digit}e{power}") for power in range(2, 12) for digit in (1, 5)), 1e12)  # App. A.3: 22

@@ -35,6 +35,7 @@ class RRR(Correction, name="rrr"):
         norm: ``"squared"``, or ``"cosine"``: the share of the squared gradient that lies on the mask.
     """
 
+    title = "RRR"
     has_strength = True
     uses_masks = True
     grid = (1e-2, 1e-1, 1.0, 10.0, 100.0)

@@ -11,6 +11,8 @@ from hansfree.training import HeadBatch, WeightedHead
 class Vanilla(Correction, name="vanilla"):
     """Fine-tune the head on the data as they are."""
 
+    title = "Vanilla"
+
     def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits; nothing is penalised."""
         return head(*batch.values), None

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import csv
 import os
-import struct
-import zlib
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
+from hansfree.datasets.decoding import Channels, Resize, decode, find_fault, why
 from hansfree.errors import DataError, OptionError, check_choice, nearest
 from hansfree.fingerprints import fingerprint
 from hansfree.progress import Progress, silent
 
-Resize = Literal["squash", "crop"]
-
-_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
-_ENDS = {"JPEG": b"\xff\xd9", "PNG": b"\0\0\0\0IEND\xaeB`\x82"}
+__all__ = ["Channels", "ImageFiles", "Resize", "check_images", "find_folder", "read_table", "unlisted_files"]
 
 
 class ImageFiles:
-    """Image files as a source: uint8, three channels, ``size`` x ``size``.
+    """Image files as a source: uint8, ``size`` x ``size``; everything that Pillow reads.
 
     Args:
         size: side of the images that the model gets, in pixels.
@@ -34,6 +29,7 @@ class ImageFiles:
         id_range: all ids of the whole table; None is up to the last of ``ids``.
         resize: ``squash`` scales both sides to ``size``; ``crop`` scales the shorter one to ``size * 256 / 224`` and
             cuts out the centre, as torchvision's pretrained models expect.
+        channels: 3, or 1 for models of grey images.
     """
 
     def __init__(
@@ -46,15 +42,18 @@ class ImageFiles:
         ids: np.ndarray | None = None,
         id_range: range | None = None,
         resize: Resize = "squash",
+        channels: Channels = 3,
     ) -> None:
         check_choice("resize", resize, Resize)
+        check_choice("channels", channels, Channels)
         if size < 1:
             raise OptionError(f"The side of an image is 1 pixel or more, not {size}.")
         self.paths = [os.fspath(path) for path in paths]  # plain texts: a million Path objects take a gigabyte
         self.labels = np.asarray(labels, dtype=np.int64)
         self.ids = np.arange(len(self.paths)) if ids is None else np.asarray(ids, dtype=np.int64)
         self.id_range = range(int(self.ids.max(initial=-1)) + 1) if id_range is None else id_range
-        self.class_names, self.size, self.resize = tuple(class_names), size, resize
+        self.class_names = tuple(class_names)
+        self.size, self.resize, self.channels = size, resize, channels
         if self.labels.shape != (len(self.paths),) or self.ids.shape != self.labels.shape:
             raise DataError(
                 f"{len(self.paths)} files need as many labels and ids, not {self.labels.shape} and {self.ids.shape}."
@@ -76,22 +75,17 @@ class ImageFiles:
             try:
                 found = os.stat(path)
             except OSError as error:
-                raise DataError(f"{path} {_why(error)}.") from error
+                raise DataError(f"{path} {why(error)}.") from error
             facts[row] = found.st_size, found.st_mtime_ns
-        names = "\n".join(map(os.path.basename, self.paths))
+        # Names on disk need not be valid UTF-8; those that are stay as they are.
+        names = os.fsencode("\n".join(map(os.path.basename, self.paths))).decode("utf-8", "backslashreplace")
         content = fingerprint(names, facts, self.labels, self.ids, repr(self.id_range), "\n".join(self.class_names))
-        return f"ImageFiles({content}, size={self.size}, resize={self.resize!r})"
+        channels = "" if self.channels == 3 else f", channels={self.channels}"
+        return f"ImageFiles({content}, size={self.size}, resize={self.resize!r}{channels})"
 
     def image(self, index: int) -> np.ndarray:
         """Read one file; an unreadable one is a `DataError` with its path."""
-        path = self.paths[index]
-        try:
-            with Image.open(path) as opened:
-                # EXIF orientation is ignored, as by torchvision's loaders: pretrained models have seen these pixels.
-                picture = _as_rgb(opened)
-        except _UNREADABLE as error:
-            raise DataError(f"{path} {_why(error)}.") from error
-        return np.array(_resized(picture, self.size, self.resize))
+        return decode(self.paths[index], size=self.size, resize=self.resize, channels=self.channels)
 
 
 def check_images(
@@ -99,22 +93,21 @@ def check_images(
 ) -> tuple[np.ndarray, list[str]]:
     """Return the indices of the readable files, and a sentence per file that is missing, empty, damaged or no image.
 
-    Cheap enough for every start: header, checksums where the format has them, and the mark that ends the format. Only
-    a file without that mark is decoded, because some writers append bytes of their own.
-
     Args:
         skip_bad: go on without bad files; otherwise the first is an error.
     """
     good: list[int] = []
     skipped: list[str] = []
     for index, path in enumerate(progress(paths, total=len(paths), label="Checking the images")):
-        fault = _fault(path)
+        fault = find_fault(path)
         if fault is None:
             good.append(index)
         elif skip_bad:
             skipped.append(f"{path} {fault}.")
         else:
-            raise DataError(f"{path} {fault}: restore the file, or leave out such images with --skip-bad.")
+            raise DataError(
+                f"{path} {fault}: restore the file, or leave out such images with --skip-bad (skip_bad in a run file)."
+            )
     if skipped and not good:
         raise DataError(f"None of the {len(paths)} images can be used: {skipped[0]}")
     return np.array(good, dtype=np.int64), skipped
@@ -129,6 +122,8 @@ def read_table(path: Path, columns: Collection[str]) -> list[dict[str, str]]:
         reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read as a CSV table ({error})"
         raise DataError(f"{path} {reason}.") from error
     header = lines[0] if lines else []
+    if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+        raise DataError(f"{path} has the column {twice[0]!r} twice.")
     for column in columns:
         if column not in header:
             raise DataError(
@@ -165,62 +160,3 @@ def unlisted_files(folder: Path, names: Collection[str]) -> list[str]:
     listed, endings = frozenset(names), {os.path.splitext(name)[1] for name in names}
     found = sorted(entry.name for entry in os.scandir(folder) if os.path.splitext(entry.name)[1] in endings)
     return [f"{folder / name} is not in the table." for name in found if name not in listed]
-
-
-def _fault(path: str | Path) -> str | None:
-    """Return what is wrong with a file, or None."""
-    try:
-        if not os.path.getsize(path):
-            return "is empty"
-        with Image.open(path) as opened:
-            end = _ENDS.get(opened.format or "")
-            opened.verify()
-        if end is None or not _ends_with(path, end):
-            with Image.open(path) as opened:
-                opened.load()
-    except _UNREADABLE as error:
-        return _why(error)
-    return None
-
-
-def _ends_with(path: str | Path, end: bytes) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-len(end), os.SEEK_END)
-        return file.read() == end
-
-
-def _why(error: Exception) -> str:
-    """Return the end of the sentence that starts with the file's path."""
-    if isinstance(error, FileNotFoundError):
-        return "is missing"
-    if isinstance(error, (IsADirectoryError, PermissionError)):
-        return f"cannot be read ({error.strerror})"
-    if isinstance(error, UnidentifiedImageError):
-        return "is not a readable image (no known format)"
-    reason = "truncated" if "truncated" in str(error).lower() else f"damaged: {error}"
-    return f"is not a readable image ({reason})"
-
-
-def _as_rgb(picture: Image.Image) -> Image.Image:
-    """Return three channels of 8 bits; transparency is dropped, not blended with a background that nobody chose."""
-    if picture.mode.startswith("I"):  # 16-bit grey, which Pillow's own conversion would clip to white
-        values = np.asarray(picture).astype(np.int64)
-        if values.min() < 0 or values.max() > 65535:
-            raise ValueError("more than 16 bits per value")
-        picture = Image.fromarray(((values + 128) // 257).astype(np.uint8))
-    elif picture.mode == "F":
-        raise ValueError("decimal values instead of 8 or 16 bits")
-    picture.info.pop("transparency", None)
-    return picture.convert("RGB")
-
-
-def _resized(picture: Image.Image, size: int, resize: Resize) -> Image.Image:
-    """Scale bilinearly; Pillow widens its filter when it shrinks, which is torchvision's ``antialias=True``."""
-    if resize == "squash":
-        return picture.resize((size, size), Image.Resampling.BILINEAR)
-    width, height = picture.size
-    short = round(size * 256 / 224)
-    # The long side rounded down and the corner rounded to even: torchvision's Resize and CenterCrop to the pixel.
-    wide, high = max(short, int(short * width / height)), max(short, int(short * height / width))
-    left, top = round((wide - size) / 2), round((high - size) / 2)
-    return picture.resize((wide, high), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))

@@ -18,7 +18,9 @@ from hansfree.evaluation import judge_head
 from hansfree.experiments.material import Material
 from hansfree.experiments.setting import Setting, Variant
 from hansfree.files import written_atomically
+from hansfree.heatmaps import Explanation
 from hansfree.metrics import (
+    MIN_GROUP,
     Evidence,
     Score,
     compute_scores,
@@ -30,7 +32,7 @@ from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
 from hansfree.results import Row, row_of_quality, rows_of
 from hansfree.runs import Run
-from hansfree.selection import Choice, StrengthPath, Validation, walk_path
+from hansfree.selection import Choice, StrengthPath, Validation, has_enough, walk_path
 
 
 class Experiment:
@@ -86,11 +88,21 @@ class Experiment:
         data = self.setting.data
         found: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in kept}
         for kind, labels in (("clean", data.test_clean.labels), ("biased", data.test_biased.labels)):
+            is_rare = kind == "biased" and not data.is_inserted  # then a class of too few images does not count
+            counted = has_enough(labels, MIN_GROUP if is_rare else 1)
             for name, theirs in kept.items():
                 both = mine[f"correct_{kind}"], theirs[f"correct_{kind}"]
-                found[name][f"accuracy_{kind}"] = paired_difference(*both)
-                found[name][f"balanced_accuracy_{kind}"] = paired_balanced_difference(*both, labels)
+                if not is_rare or self.material.is_biased_known:
+                    found[name][f"accuracy_{kind}"] = paired_difference(*both)
+                if not is_rare or len(np.unique(labels[counted])) >= 2:
+                    few = both[0][counted], both[1][counted], labels[counted]
+                    found[name][f"balanced_accuracy_{kind}"] = paired_balanced_difference(*few)
         return found
+
+    @property
+    def explanation(self) -> Explanation:
+        """How the heatmaps of this experiment are made."""
+        return self.material.explanation
 
     def kept(self, name: str) -> dict[str, np.ndarray]:
         """Return what a finished stage kept per image: correctness, predictions, and the heatmaps of the shown ones."""
@@ -98,8 +110,13 @@ class Experiment:
             return dict(arrays)
 
     def shown(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Return the heatmaps of some images for the model as it came and every method, with the images."""
+        """Return the heatmaps of some images for the model as it came and every method, with the images.
+
+        Nothing, where no test image carries the artifact.
+        """
         test, rows = self.setting.data.test_biased, self.material.shown_rows
+        if not len(rows):
+            return {}
         images, masks = zip(*(test.pixels(int(row)) for row in rows))
         kept = {"images": np.stack(images), "masks": np.stack(masks), "labels": test.labels[rows]}
         return kept | {f"relevance/{name}": self.kept(name)["relevance"] for name in self._finished(methods)}
@@ -117,6 +134,8 @@ class Experiment:
         members = self.progress(CAV.members().items(), total=len(CAV.members()), label="CAVs")
         cavs = {name: member().fit(X, has_artifact) for name, member in members}
         save_cavs(self.run.path / "cavs.safetensors", cavs)
+        if not material.is_biased_known:
+            return []
         clean, biased = material.activations["test_clean"].pooled, material.activations["test_biased"].pooled
         if data.is_inserted:
             # every image once, without or with the artifact: pairs would not be independent
@@ -142,12 +161,14 @@ class Experiment:
         self._keep("original", evidence, setting.model)
         rows = rows_of(compute_scores(evidence), method="original", **about)
         if (model := setting.reference()) is not None:
+            clean = predict_logits(model, setting.data.test_clean)
+            biased = setting.data.test_biased
             reference = Evidence(
                 labels=setting.data.test_clean.labels,
                 biased_class=setting.data.biased_class,
-                logits_clean=predict_logits(model, setting.data.test_clean),
-                logits_biased=predict_logits(model, setting.data.test_biased),
-                labels_biased=None if setting.data.is_inserted else setting.data.test_biased.labels,
+                logits_clean=clean,
+                logits_biased=predict_logits(model, biased) if len(biased) else clean[:0],
+                labels_biased=None if setting.data.is_inserted else biased.labels,
             )
             rows += rows_of(compute_scores(reference), method="clean-trained", **about)
         return [asdict(row) for row in rows]
@@ -166,7 +187,7 @@ class Experiment:
         path = walk_path(
             method.train(cut, train, strengths, watch=material.validator(edit), progress=self.progress),
             self._choose if method.has_strength else self._take_the_only_one,
-            lambda head: compute_scores(judge_head(cut, head.state, pairs)),
+            lambda head: compute_scores(judge_head(cut, head.state, pairs, device=material.device), per_class=False),
         )
         chosen: list[Score] = []
         repeats: list[Row] = []
@@ -229,8 +250,17 @@ class Experiment:
                 for strength, history in zip(path.strengths, path.histories)
                 if not history[-1].is_finite
             ],
+            **self._derivatives(path),
             "admissible": any(not self._objection(history[-1]) for history in path.histories),
         }
+
+    def _derivatives(self, path: StrengthPath) -> dict[str, Any]:
+        """Say what the rule that goes by the derivative saw: of the model as it came, and at every strength."""
+        if not self.setting.rule.needs_derivative:
+            return {}
+        after = [history[-1].derivative for history in path.histories]
+        chosen = None if path.choice.index is None else after[path.choice.index]
+        return {"derivative": {"original": self.material.original_validation.derivative, "chosen": chosen}}
 
     def _path_rows(self, method: Correction, path: StrengthPath, chosen_scores: list[Score]) -> list[Row]:
         rows: list[Row] = []
@@ -238,7 +268,8 @@ class Experiment:
             about = {**self._about, **method.describe(), "chosen": int(i == path.choice.index)}
             about["strength"] = strength if method.has_strength else None
             for epoch, seen in enumerate(history, start=1):
-                rows += rows_of([seen.clean, seen.biased], epoch=epoch, split="val", **about)
+                known = [seen.clean] if seen.biased is None else [seen.clean, seen.biased]
+                rows += rows_of(known, epoch=epoch, split="val", **about)
             rows += rows_of(chosen_scores if i == path.choice.index else scores, split="test", **about)
         return rows
 
@@ -251,6 +282,7 @@ class Experiment:
                 correct_biased=evidence.is_correct("biased"),
                 predicted_clean=predict_classes(evidence.logits_clean),
                 predicted_biased=predict_classes(evidence.logits_biased),
+                shown_logits=evidence.logits_biased[self.material.shown_rows],  # what an exported model must give
             )
 
     def _finished(self, methods: Sequence[str] | None) -> list[str]:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hansfree.activations import Activations, collect_activations, compute_features, cut_again
+from hansfree.activations import Activations, Features, collect_activations, compute_features, cut_again
 from hansfree.cavs import CAV, load_cavs
 from hansfree.corrections import Projection
 from hansfree.datasets import ExampleSet, Masked
-from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features
+from hansfree.errors import SplitError
+from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features, probed_images
 from hansfree.experiments.setting import Setting
 from hansfree.files import written_atomically
-from hansfree.heatmaps import artifact_relevance, compute_cav_heatmaps, compute_heatmaps, masks_from_heatmaps
+from hansfree.heatmaps import (
+    Explanation,
+    artifact_relevance,
+    compute_cav_heatmaps,
+    compute_heatmaps,
+    explanation_of,
+    masks_from_heatmaps,
+)
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
 from hansfree.selection import Validation, Validator
 from hansfree.splitting import Split
 from hansfree.studies import SETS
 from hansfree.training import Heads
+
+log = logging.getLogger(__name__)
 
 _EXPLAINED = 96  # images whose heatmaps are scored
 _SHOWN = 6  # images whose heatmaps are shown
@@ -41,18 +54,24 @@ class Material:
 
     @cached_property
     def activations(self) -> dict[str, Activations]:
-        """The layer's output for all five sets, on disk."""
+        """The layer's output for all five sets, on disk; a set without images has none."""
         return {
             name: collect_activations(
                 self.setting.model,
                 self.setting.layer,
                 DataLoader(getattr(self.data, name), batch_size=64, num_workers=self.setting.workers),
                 folder=self.cache,
-                device=self.setting.tuning.device,
+                device=self.device,
                 progress=self.progress,
             )
             for name in SETS
+            if len(getattr(self.data, name))
         }
+
+    @property
+    def device(self) -> str:
+        """Where everything is computed."""
+        return self.setting.tuning.device
 
     @cached_property
     def cut(self) -> Split:
@@ -83,11 +102,10 @@ class Material:
 
     def pairs(self, edit: nn.Module | None = None) -> Pairs:
         """Return the test images at the head's input."""
-        clean, biased = self.activations["test_clean"], self.activations["test_biased"]
         return pair_features(
             self.cut,
-            clean,
-            biased,
+            self.activations["test_clean"],
+            self.activations.get("test_biased"),
             biased_class=self.data.biased_class,
             inserted=self.data.is_inserted,
             cav=self.cav,
@@ -96,21 +114,39 @@ class Material:
 
     def validator(self, edit: nn.Module | None = None) -> Validator:
         """Return what judges heads on the validation images."""
-        clean, biased = (
-            compute_features(self.cut, self.activations[name], edit=edit) for name in ("val_clean", "val_biased")
+        features = {
+            name: compute_features(self.cut, self.activations[name], edit=edit)
+            for name in ("val_clean", "val_biased")
+            if name in self.activations
+        }
+        return Validator(
+            features["val_clean"],
+            features.get("val_biased"),
+            self.data.biased_class,
+            self._original_predictions,
+            self.data.is_inserted,
+            least=MIN_GROUP,
+            probed=self._probed(edit) if self.setting.rule.needs_derivative else (),
         )
-        original, data = self._original_predictions, self.data
-        return Validator(clean, biased, data.biased_class, original, data.is_inserted, least=MIN_GROUP)
+
+    def _probed(self, edit: nn.Module | None) -> tuple[Features, ...]:
+        """Return validation images with tangents along the artifact's own shift, for the rule that looks at ``u``."""
+        clean, biased = self.activations["val_clean"], self.activations.get("val_biased")
+        shift = (self.cav.scale_ @ self.cav.directions_)[None]
+        return tuple(
+            compute_features(self.cut, images, directions=shift, edit=edit)
+            for images in probed_images(clean, biased, inserted=self.data.is_inserted)
+        )
 
     @cached_property
     def original_validation(self) -> Validation:
         """What the model as it came does on the validation images."""
-        return self.validator()(Heads(self.cut, 1, self.setting.tuning.device))[0]
+        return self.validator()(Heads(self.cut, 1, self.device))[0]
 
     @cached_property
     def _original_predictions(self) -> np.ndarray:
         features = compute_features(self.cut, self.activations["val_clean"])
-        return predict_classes(Heads(self.cut, 1, self.setting.tuning.device).logits(features)[0].double().numpy())
+        return predict_classes(Heads(self.cut, 1, self.device).logits(features)[0].double().numpy())
 
     @cached_property
     def shown_rows(self) -> np.ndarray:
@@ -118,7 +154,7 @@ class Material:
 
         Inserted, it pulls them into the biased class; in the scene it may push either way, and wrong is all we know.
         """
-        evidence = judge_head(self.cut, self.cut.head_parameters(), self.pairs())
+        evidence = judge_head(self.cut, self.cut.head_parameters(), self.pairs(), device=self.device)
         biased, labels = predict_classes(evidence.logits_biased), evidence.labels_of("biased")
         misled = biased != labels
         if evidence.is_paired:
@@ -126,13 +162,35 @@ class Material:
         return np.argsort(~misled, kind="stable")[:_SHOWN]
 
     def shown_heatmaps(self, model: nn.Module) -> np.ndarray:
-        """Return a model's relevance for the biased class on the shown images."""
+        """Return a model's relevance for the biased class on the shown images; of none, where none is shown."""
+        if not len(self.shown_rows):
+            return np.zeros((0, *self.data.test_clean.pixels(0)[1].shape), dtype=np.float32)
         return self.heatmaps(model, self.shown_rows)
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """How heatmaps are made: one way for the model as it came and all corrected ones, so that they compare."""
+        return explanation_of(self.setting.model, self.data.test_clean.batch([0]).image, pass_through=(Projection,))
 
     def heatmaps(self, model: nn.Module, rows: np.ndarray) -> np.ndarray:
         """Return a model's relevance for the biased class on some biased test images."""
         images = self.data.test_biased.batch(rows).image
-        return compute_heatmaps(model, images, self.data.biased_class, pass_through=(Projection,)).numpy()
+        try:
+            found = compute_heatmaps(
+                self._on_device(model),
+                images,
+                self.data.biased_class,
+                explanation=self.explanation,
+                pass_through=(Projection,),
+            )
+        except SplitError as error:  # weights so large that rounding alone changes the logits: nothing can be said
+            log.warning("No heatmaps: %s", error)
+            return np.full((len(images), *images.shape[2:]), np.nan, dtype=np.float32)
+        return found.numpy()
+
+    def _on_device(self, model: nn.Module) -> nn.Module:
+        """Return the model where everything is computed; the given one stays where it is."""
+        return model if torch.device(self.device).type == "cpu" else copy.deepcopy(model).to(self.device)
 
     def judge(self, state: State, edit: nn.Module | None, *, explained: nn.Module | None = None) -> Evidence:
         """Gather the evidence on a head.
@@ -140,18 +198,35 @@ class Material:
         Args:
             explained: The whole model with this head, to add how much of its heatmaps lies on the artifact.
         """
-        signs = count_position_signs(
+        clean, biased = self.activations["test_clean"], self.activations.get("test_biased")
+        signs = [
+            count_position_signs(
+                self.cut,
+                state,
+                images,
+                self.cav,
+                biased_class=self.data.biased_class,
+                edit=edit,
+                device=self.device,
+            )
+            for images in probed_images(clean, biased, inserted=self.data.is_inserted)
+        ]
+        share = None
+        if explained is not None and self.data.is_localized and self.is_biased_known:
+            share = artifact_relevance(self.heatmaps(explained, self._scored_rows), self._scored_masks)
+        return judge_head(
             self.cut,
             state,
-            self.activations["test_biased"],
-            self.cav,
-            biased_class=self.data.biased_class,
-            edit=edit,
+            self.pairs(edit),
+            position_signs=np.concatenate(signs),
+            relevance=share,
+            device=self.device,
         )
-        share = None
-        if explained is not None and self.data.is_localized:
-            share = artifact_relevance(self.heatmaps(explained, self._scored_rows), self._scored_masks)
-        return judge_head(self.cut, state, self.pairs(edit), position_signs=signs, relevance=share)
+
+    @property
+    def is_biased_known(self) -> bool:
+        """Whether there are test images enough with the artifact for a score over all of them."""
+        return self.data.is_inserted or len(self.data.test_biased) >= MIN_GROUP
 
     @property
     def _scored_rows(self) -> np.ndarray:
@@ -167,10 +242,9 @@ class Material:
 
     def _localised(self, images: ExampleSet, rows: np.ndarray) -> np.ndarray:
         """Return masks of where the CAV finds the artifact, for lack of true ones."""
+        model, layer = self._on_device(self.setting.model), self.setting.layer
         parts = [
-            masks_from_heatmaps(
-                compute_cav_heatmaps(self.setting.model, self.setting.layer, self.cav, images.batch(some).image)
-            )
+            masks_from_heatmaps(compute_cav_heatmaps(model, layer, self.cav, images.batch(some).image))
             for some in np.array_split(rows, max(1, len(rows) // 64))
         ]
         return np.concatenate([np.asarray(part) for part in parts])

@@ -14,9 +14,11 @@ from hansfree.corrections import Correction
 from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.setting import Setting
 from hansfree.files import write_json, written_atomically
-from hansfree.metrics import majority_rate
+from hansfree.metrics import find_unknown, majority_rate
 from hansfree.results import Row, write_table
+from hansfree.selection import claims
 from hansfree.studies import SETS
+from hansfree.studies.counting import count_images
 
 _PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
 
@@ -34,13 +36,21 @@ def write_outcome(
     rows = experiment.rows(names)
     with written_atomically(folder / "heatmaps.npz") as temporary:
         np.savez(temporary, **experiment.shown(names))  # type: ignore[arg-type]
-    write_table(folder / "results.csv", rows)
+    data = experiment.setting.data
+    unknown = find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)
+    write_table(folder / "results.csv", rows, unknown=unknown)
     write_json(
         folder / "results.json",
         {
-            "meta": {**_facts(experiment.setting), "seconds": experiment.run.seconds, **about},
+            "meta": {
+                **_facts(experiment.setting),
+                "explanation": experiment.explanation,
+                "seconds": experiment.run.seconds,
+                **about,
+            },
             "selection": {name: experiment.selection(experiment.plain(name)) for name in names},
             "paired": experiment.paired(methods=names),
+            "unknown": [asdict(one) for one in unknown],
             "scores": [asdict(row) for row in rows],
         },
     )
@@ -54,6 +64,9 @@ def _facts(setting: Setting) -> dict[str, Any]:
         "biased_class": data.biased_class,
         "class_names": list(data.train.class_names),
         "layer": setting.layer,
+        "claims": [asdict(claim) for claim in claims(data)],
+        "counts": count_images(data),
+        "budget": setting.rule.budget,
         "majority_rate": majority_rate(data.test_clean.labels),
         "seed": setting.tuning.seed,
         **{f"n_{name}": len(getattr(data, name)) for name in SETS},

@@ -56,7 +56,7 @@ class Plan:
         check_choice("trained", self.trained, Trained)
         check_choice("corrected", self.corrected, Train)
         check_choice("grid", self.grid, Grid)
-        _check_device(self.device)
+        check_device(self.device)
         for name, value, least in (
             ("seed", self.seed, 0),
             ("repeats", self.repeats, 1),
@@ -80,7 +80,8 @@ class Plan:
                 raise OptionError(f"The strengths of {method} are {tuple(values)}; numbers of at least 0 are needed.")
 
 
-def _check_device(name: str) -> None:
+def check_device(name: str) -> None:
+    """Refuse a device that does not exist, or that this machine does not have."""
     kinds = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind = name.partition(":")[0]
     if kind not in kinds:

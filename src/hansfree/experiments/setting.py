@@ -9,13 +9,16 @@ import numpy as np
 from torch import nn
 
 from hansfree.corrections import Correction
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import OptionError
 from hansfree.experiments.plans import Grid
 from hansfree.metrics import MIN_GROUP
-from hansfree.selection import BalancedRule
+from hansfree.selection import BalancedRule, SelectionRule, check_selectable, choose_rule
+from hansfree.selection.rules import has_counter_examples
 from hansfree.splitting import Train
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning
+
+__all__ = ["Setting", "Variant", "check_selectable"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,7 +34,7 @@ class Setting:
     reference: Callable[[], nn.Module | None] = lambda: None  # makes the model that never saw the artifact, when asked
     grid: Grid = "own"  # each method's own strengths, or the paper's in the paper's units
     strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)  # per method, instead of the grid
-    rule: BalancedRule = field(default_factory=BalancedRule)
+    rule: SelectionRule = field(default_factory=BalancedRule)  # replaced where the data cannot feed it
     repeats: int = 1  # seeds of the fine-tuning; the strength is chosen with the first
     trained: Train = "all"  # that follows the layer, or only the last module with parameters
     workers: int = 0  # processes that read images
@@ -41,6 +44,9 @@ class Setting:
         if self.repeats < 1:
             raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
         check_selectable(self.data)
+        if not (self.rule.needs_derivative or has_counter_examples(self.data)):
+            # the dataclass is frozen; this is its constructor's last step
+            object.__setattr__(self, "rule", choose_rule(self.data, budget=self.rule.budget))
 
     @property
     def uncounted(self) -> tuple[int, ...]:
@@ -66,16 +72,3 @@ class Variant:
         if grid == "paper":
             return cls(name=name, make=member.for_paper, strengths=member.paper_grid, uses_masks=member.uses_masks)
         return cls(name=name, make=member.for_run, uses_masks=member.uses_masks)
-
-
-def check_selectable(data: BiasedData) -> None:
-    """Refuse data of whose validation images no strength could be chosen."""
-    for kind, images, needed in (("clean", data.val_clean, 2), ("biased", data.val_biased, 1)):
-        counts = np.bincount(images.labels, minlength=len(images.class_names))
-        if np.sum(counts >= MIN_GROUP) < needed:
-            found = ", ".join(f"{name} {count}" for name, count in zip(images.class_names, counts))
-            raise DataError(
-                f"A strength is chosen by the accuracy on {kind} validation images, which takes {needed} class(es) of "
-                f"at least {MIN_GROUP} of them; there are: {found}. At a share of 10 % that is {10 * MIN_GROUP} images "
-                "of a class in all."
-            )

@@ -1,8 +1,16 @@
-"""Where in the image a model, or a CAV, looks: LRP heatmaps through zennit, and what is read off them."""
+"""Where in the image a model, or a CAV, looks: heatmaps by LRP or gradient x input, and what is read off them."""
 
+from hansfree.heatmaps.explanations import Explanation, explanation_of
 from hansfree.heatmaps.localisation import compute_cav_heatmaps
 from hansfree.heatmaps.lrp import compute_heatmaps
 from hansfree.heatmaps.masks import masks_from_heatmaps
 from hansfree.heatmaps.shares import artifact_relevance
 
-__all__ = ["artifact_relevance", "compute_cav_heatmaps", "compute_heatmaps", "masks_from_heatmaps"]
+__all__ = [
+    "Explanation",
+    "artifact_relevance",
+    "compute_cav_heatmaps",
+    "compute_heatmaps",
+    "explanation_of",
+    "masks_from_heatmaps",
+]

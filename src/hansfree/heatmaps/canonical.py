@@ -73,7 +73,6 @@ def canonical_form(
     """Return the model in canonical form, from images to logits, or to the layer's output.
 
     It shares the weights that it does not change with the model (VGG-16 has half a gigabyte) and must only be read.
-    What LRP has no rule for is logged as a warning.
 
     Args:
         model: not touched; taken as it is in eval mode.
@@ -82,28 +81,12 @@ def canonical_form(
         pass_through: module types that are known to hand relevance on.
 
     Raises:
-        SplitError: with a layer, where the model cannot be traced exactly. Without one, such a model is returned as it
-            is, with a warning.
+        SplitError: where there is no such form: the model cannot be traced exactly, or does on the way what LRP has no
+            rule for, so that relevance would not be conserved.
     """
-    kind = type(model).__name__
-    try:
-        form = _traced_form(model, probe, layer)
-    except SplitError as error:
-        if layer is not None:
-            raise
-        logger.warning("%s LRP takes %s as it is: relevance is not conserved in its heatmaps.", error, kind)
-        return _plain(model)
+    form = _traced_form(model, probe, layer)
     if strangers := _without_rule(form, pass_through):
-        names = ", ".join(strangers)
-        logger.warning("LRP has no rule for %s in %s: relevance is not conserved in its heatmaps.", names, kind)
-    return form
-
-
-def _plain(model: nn.Module) -> nn.Module:
-    form = eval_copy(model, share=True)
-    for module in form.modules():
-        if getattr(module, "inplace", False) is True:
-            module.inplace = False  # type: ignore[assignment]  # the rules read inputs again after the forward pass
+        raise SplitError(f"LRP has no rule for {', '.join(strangers)} in {type(model).__name__}.")
     return form
 
 

@@ -1,4 +1,4 @@
-"""LRP of a CAV: where in the image the score along a direction comes from (paper, Q1)."""
+"""Heatmaps of a CAV: where in the image the score along a direction comes from (paper, Q1)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from hansfree.activations.positions import at_every_position, channel_axis
 from hansfree.cavs import CAV
 from hansfree.errors import DataError
-from hansfree.heatmaps.canonical import canonical_form
-from hansfree.heatmaps.lrp import check_images, propagate
+from hansfree.heatmaps.explanations import gradient_times_input, propagate, usable_form
+from hansfree.heatmaps.lrp import check_images
+from hansfree.splitting import layer_order, split
+from hansfree.splitting.orders import inverse
 
 
 def compute_cav_heatmaps(
@@ -20,8 +22,9 @@ def compute_cav_heatmaps(
 
     Every position of the layer counts, though CAVs are fitted on the maximum over the positions: the paper writes the
     score as the dot product with the activations, and a maximum is taken at one position per channel, which cannot
-    outline an artifact. (On the embedded plaster both give masks of the same quality.) Without biases before the layer,
-    the heatmap adds up to the sum of ``a . h`` over the positions.
+    outline an artifact. (On the embedded plaster both give masks of the same quality.) By LRP where that conserves
+    relevance up to the layer: without biases before it, the heatmap adds up to the sum of ``a . h`` over the positions.
+    By gradient x input elsewhere (``explanation_of(model, images, layer=layer)`` says which).
 
     Args:
         model: a classifier; it is explained as it is in eval mode.
@@ -36,17 +39,31 @@ def compute_cav_heatmaps(
         return images.new_zeros((0, *images.shape[2:]))
 
     with torch.inference_mode(False), torch.enable_grad():
-        probe = images[:1].clone().to(next(model.parameters(), images))
-        form = canonical_form(model, probe, layer=layer)
-        shape = form(probe).shape
+        like = next(model.parameters(), images)
+        probe = images[:1].clone().to(like)
+        form = usable_form(model, images, layer=layer)
+        order = None
+        if form is not None:
+            order = layer_order(model, layer, probe)
+            shape = form(probe).shape
+            shape = shape if order is None else torch.Size([shape[axis] for axis in order])
+        else:
+            cut = split(model, layer, example=probe.cpu())  # its trunk turns the axes itself
+            trunk = cut.trunk.to(like.device)
+            shape = trunk(probe)[0].shape
         channels = shape[channel_axis(len(shape))]
         if len(direction) != channels:
             raise DataError(f"The direction has {len(direction)} channels, the layer {layer!r} has {channels}.")
+        everywhere = at_every_position(direction[None], len(shape))
+        if order is not None:
+            everywhere = everywhere.permute(inverse(order))
 
-        def start(activations: Tensor, _rows: slice) -> Tensor:
-            return activations * at_every_position(direction[None].to(activations), activations.ndim)
+        def weigh(activations: Tensor, _rows: slice) -> Tensor:
+            return everywhere.to(activations).expand_as(activations)
 
-        return propagate(form, images, start, batch_size=batch_size)
+        if form is not None:
+            return propagate(form, images, weigh, batch_size=batch_size)
+        return gradient_times_input(lambda x: trunk(x)[0], images, weigh, like=like, batch_size=batch_size)
 
 
 def _direction(cav: CAV | np.ndarray | Tensor) -> Tensor:

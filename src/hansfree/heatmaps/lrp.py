@@ -1,16 +1,14 @@
-"""LRP of a logit: which pixels speak for a class."""
+"""Heatmaps of a logit: which pixels speak for a class."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
-from zennit.composites import EpsilonPlusFlat
-from zennit.rules import Pass
 
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.heatmaps.canonical import canonical_form
+from hansfree.heatmaps.explanations import Explanation, gradient_times_input, propagate, usable_form
+from hansfree.splitting.graph import eval_copy
 
 
 def compute_heatmaps(
@@ -18,21 +16,27 @@ def compute_heatmaps(
     images: Tensor,
     target: int | Tensor,
     *,
+    explanation: Explanation | None = None,
     batch_size: int = 32,
     pass_through: tuple[type[nn.Module], ...] = (),
 ) -> Tensor:
     """Return the relevance of every pixel for the target class's logit, summed over channels: (n, height, width).
 
-    Without biases it adds up to the logit; what a layer's bias contributes stays with the bias.
+    By LRP where that conserves relevance (:func:`explanation_of`): without biases it adds up to the logit, and what a
+    layer's bias contributes stays with the bias. By gradient x input elsewhere.
 
     Args:
         model: a classifier; it is explained as it is in eval mode.
         images: (n, channels, height, width), normalised as the model takes them.
         target: one class for all images, or one per image (n,).
+        explanation: None takes what the model allows; LRP that is asked for and not possible is a ``SplitError``.
         batch_size: images per backward pass.
-        pass_through: module types that hand relevance on unchanged, such as P-ClArC's inserted projection.
+        pass_through: module types that hand relevance on unchanged, such as P-ClArC's inserted projection; gradients go
+            through them as through all others.
     """
     check_images(images, batch_size)
+    if explanation is not None:
+        check_choice("explanation", explanation, Explanation)
     classes = torch.as_tensor(target, dtype=torch.long).cpu()
     if classes.ndim > 1 or (classes.ndim == 1 and len(classes) != len(images)):
         raise DataError(
@@ -47,44 +51,22 @@ def compute_heatmaps(
 
     # A caller may sit inside no_grad or inference_mode; relevance is a (modified) gradient all the same.
     with torch.inference_mode(False), torch.enable_grad():
-        probe = images[:1].clone().to(next(model.parameters(), images))
-        form = canonical_form(model, probe, pass_through=pass_through)
-        _check_classes(classes, form(probe).shape[-1])
+        like = next(model.parameters(), images)
+        probe = images[:1].clone().to(like)
+        plain = eval_copy(model, share=True)
+        _check_classes(classes, plain(probe.clone()).shape[-1])
 
-        def start(logits: Tensor, rows: slice) -> Tensor:
-            # The relevance that enters at the top is the logit itself, so that the heatmap adds up to it.
-            wanted = classes[rows, None].to(logits.device)
-            return torch.zeros_like(logits).scatter(1, wanted, logits.gather(1, wanted))
+        def weigh(logits: Tensor, rows: slice) -> Tensor:
+            return torch.zeros_like(logits).scatter(1, classes[rows, None].to(logits.device), 1.0)
 
-        return propagate(form, images, start, batch_size=batch_size, pass_through=pass_through)
-
-
-def propagate(
-    form: nn.Module,
-    images: Tensor,
-    start: Callable[[Tensor, slice], Tensor],
-    *,
-    batch_size: int,
-    pass_through: tuple[type[nn.Module], ...] = (),
-) -> Tensor:
-    """Send relevance from the output of a canonical form down to the pixels: (n, height, width).
-
-    The composite is the paper's: epsilon rule for dense layers, z+ for convolutions, flat for the first layer.
-
-    Args:
-        start: takes the output for some images and which rows they are; returns the relevance of the output.
-    """
-    like = next(form.parameters(), images)
-    composite = EpsilonPlusFlat(layer_map=[(pass_through, Pass())] if pass_through else [])
-    maps = []
-    with composite.context(form) as hooked:
-        for first in range(0, len(images), batch_size):
-            rows = slice(first, first + batch_size)
-            batch = images[rows].clone().to(like).detach().requires_grad_()
-            output = hooked(batch)
-            (relevance,) = torch.autograd.grad(output, batch, grad_outputs=start(output.detach(), rows))
-            maps.append(relevance.sum(dim=1))
-    return torch.cat(maps).to(images.device)
+        form: nn.Module | None = None
+        if explanation is None:
+            form = usable_form(model, images, pass_through=pass_through)
+        elif explanation == "lrp":
+            form = canonical_form(model, probe, pass_through=pass_through)
+        if form is not None:
+            return propagate(form, images, weigh, batch_size=batch_size, pass_through=pass_through)
+        return gradient_times_input(lambda x: plain(x.clone()), images, weigh, like=like, batch_size=batch_size)
 
 
 def check_images(images: Tensor, batch_size: int) -> None:

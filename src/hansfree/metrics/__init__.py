@@ -5,20 +5,33 @@ To add one, write a class with ``compute`` and import it here; scores and tables
 
 from hansfree.metrics.accuracy import AccuracyBiased, AccuracyClean, BalancedAccuracyBiased, BalancedAccuracyClean
 from hansfree.metrics.auroc import AUROCBiased, AUROCClean
-from hansfree.metrics.base import NO_PREDICTION, Condition, Evidence, Metric, Score, compute_scores, predict_classes
+from hansfree.metrics.base import MIN_GROUP, Metric, Score, Unknown, compute_scores, find_unknown
 from hansfree.metrics.comparison import lost_classes, paired_balanced_difference, paired_difference
-from hansfree.metrics.groups import MIN_GROUP, AccuracyWorstGroup, group_name, majority_rate
+from hansfree.metrics.evidence import NO_PREDICTION, Condition, Evidence, predict_classes
+from hansfree.metrics.groups import AccuracyWorstGroup, class_group, group_name, majority_rate
 from hansfree.metrics.insertion import FlipRate, ProbabilityChange
 from hansfree.metrics.tcav import TCAV, TCAVPositions, TCAVSensitivity, TCAVZeroShare
 
 # isort: split
 from hansfree.metrics.relevance import ArtifactRelevance  # after TCAV: the order of the tables
 
+# isort: split
+from hansfree.metrics.classes import (  # last: many rows, a score for every class
+    AUROCClassBiased,
+    AUROCClassClean,
+    SensitivityBiased,
+    SensitivityClean,
+    SpecificityBiased,
+    SpecificityClean,
+)
+
 __all__ = [
     "MIN_GROUP",
     "NO_PREDICTION",
     "TCAV",
     "AUROCBiased",
+    "AUROCClassBiased",
+    "AUROCClassClean",
     "AUROCClean",
     "AccuracyBiased",
     "AccuracyClean",
@@ -32,10 +45,17 @@ __all__ = [
     "Metric",
     "ProbabilityChange",
     "Score",
+    "SensitivityBiased",
+    "SensitivityClean",
+    "SpecificityBiased",
+    "SpecificityClean",
     "TCAVPositions",
     "TCAVSensitivity",
     "TCAVZeroShare",
+    "Unknown",
+    "class_group",
     "compute_scores",
+    "find_unknown",
     "group_name",
     "lost_classes",
     "majority_rate",

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hansfree.errors import UndefinedMetricError
-from hansfree.metrics.base import Condition, Evidence, Floats, Metric, Score
+from hansfree.metrics.base import Metric, Score, Unknown, few_classes, large_classes
+from hansfree.metrics.evidence import Condition, Evidence, Floats, Integers
 
 
 class AUROC(Metric):
@@ -24,20 +25,26 @@ class AUROC(Metric):
 
     def compute(self, evidence: Evidence) -> Score:
         """Average areas and influences over the classes."""
+        self.check_known(evidence)
         labels = evidence.labels_of(self.condition)
         classes = np.unique(labels)
         if classes.size < 2:
             raise UndefinedMetricError(f"{self.name} needs two classes, the labels hold only {classes[0]}.")
-        logits = evidence.logits(self.condition)
-        if not np.isfinite(logits.max(axis=1)).all():
-            raise UndefinedMetricError(f"{self.name} is undefined: some logits are NaN or infinite and have no order.")
-        odds = log_odds(logits)
+        if self.condition == "biased" and not evidence.is_paired:
+            classes = large_classes(labels)
+        odds = ordered_odds(self.name, evidence.logits(self.condition))
         areas, influence = [], np.zeros(len(odds))
         for label in classes:
-            area, share = _area(odds[:, label], labels == label)
+            area, share = area_under(odds[:, label], labels == label)
             areas.append(area)
             influence += share / classes.size
         return self.score(sum(areas) / classes.size, np.sqrt(np.sum(influence**2)), influence.size)
+
+    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+        """Return itself where the images with the artifact are others, and mostly of one class."""
+        if self.condition == "clean" or labels_biased is None:
+            return []
+        return few_classes(self.name, labels_biased)
 
 
 class AUROCClean(AUROC, name="auroc_clean"):
@@ -45,15 +52,22 @@ class AUROCClean(AUROC, name="auroc_clean"):
 
     condition = "clean"
     label = "AUROC, clean"
-    description = "Area under the ROC curve, mean over classes, on the images without the artifact."
+    description = "Area under the ROC curve, mean over classes, on images without the artifact."
 
 
 class AUROCBiased(AUROC, name="auroc_biased"):
-    """AUROC on the same images with the artifact inserted."""
+    """AUROC on the same images with the artifact inserted, or on those that have it in the scene."""
 
     condition = "biased"
     label = "AUROC, biased"
-    description = "Area under the ROC curve, mean over classes, on the same images with the artifact inserted."
+    description = "Area under the ROC curve, mean over classes, on images with the artifact."
+
+
+def ordered_odds(metric: str, logits: Floats) -> Floats:
+    """Return the log-odds by which a metric ranks images; those of a broken model have no order."""
+    if not np.isfinite(logits.max(axis=1)).all():
+        raise UndefinedMetricError(f"{metric} is undefined: some logits are NaN or infinite and have no order.")
+    return log_odds(logits)
 
 
 def log_odds(logits: Floats) -> Floats:
@@ -73,7 +87,7 @@ def log_odds(logits: Floats) -> Floats:
     return np.asarray(odds, dtype=np.float64)
 
 
-def _area(scores: Floats, is_positive: NDArray[np.bool_]) -> tuple[float, Floats]:
+def area_under(scores: Floats, is_positive: NDArray[np.bool_]) -> tuple[float, Floats]:
     """Return the area, and per image its placement's deviation from it over the size of its side (DeLong's n - 1).
 
     A side of a single image shows no spread and adds none.

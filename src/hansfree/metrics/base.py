@@ -1,132 +1,22 @@
-"""What a metric sees (`Evidence`), what it says (`Score`), and the family that all metrics join (`Metric`)."""
+"""What a metric says (`Score`), what it cannot say (`Unknown`), and the family that all metrics join (`Metric`)."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from hansfree.errors import DataError, UndefinedMetricError
+from hansfree.errors import UndefinedMetricError
+from hansfree.metrics.evidence import Evidence, Floats, Integers
 from hansfree.registry import Registered
 
 logger = logging.getLogger(__name__)
 
-Condition = Literal["clean", "biased"]  # the images without, and with the artifact
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-NO_PREDICTION = -1  # stands where the logits name no class; equal to no label
-
-
-def predict_classes(logits: Floats) -> Integers:
-    """Return the class of the largest logit per row, ``NO_PREDICTION`` where a NaN or infinity leaves none.
-
-    ``argmax`` alone would name a class for a row of NaN, and a broken model would look like a constant one. A logit
-    of minus infinity beside finite ones is an answer (never this class), not a fault.
-    """
-    return np.where(np.isfinite(logits.max(axis=1)), logits.argmax(axis=1), NO_PREDICTION).astype(np.int64)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Evidence:
-    """What one model did on one split: the same images without and with the artifact.
-
-    Where the artifact is in the scenes and cannot be put in, the biased images are others than the clean ones, with
-    labels of their own.
-
-    Logits and derivatives need not be finite: a broken model has to be scored too, and honestly.
-    """
-
-    labels: Integers  # (n,)
-    biased_class: int
-    logits_clean: Floats  # (n, classes)
-    logits_biased: Floats  # (n, classes): the same images, artifact inserted
-    labels_biased: Integers | None = None  # (b,): the biased images are others; logits_biased is (b, classes)
-    derivatives: Floats | None = None  # (m,): of the biased class's logit along unit h, summed over positions
-    n_positions: int = 1  # positions of the layer's map: the paper's sensitivity averages over them
-    position_signs: Integers | None = None  # (m, 3): positions with positive, negative, zero derivative
-    relevance: Floats | None = None  # (r,): share of absolute relevance on the artifact's mask, NaN if undefined
-
-    def __post_init__(self) -> None:
-        """Convert to float64 and int64, and check every shape."""
-        self._store("labels", _integers("labels", self.labels, ndim=1))
-        self._store("logits_clean", _floats("logits_clean", self.logits_clean, ndim=2))
-        self._store("logits_biased", _floats("logits_biased", self.logits_biased, ndim=2))
-        if self.labels_biased is not None:
-            self._store("labels_biased", _integers("labels_biased", self.labels_biased, ndim=1))
-        self._check_logits()
-        if self.n_positions < 1:
-            raise DataError(f"n_positions is {self.n_positions}; a layer's map has at least 1 position.")
-        if self.derivatives is not None:
-            self._store("derivatives", _floats("derivatives", self.derivatives, ndim=1))
-        if self.position_signs is not None:
-            self._store("position_signs", _integers("position_signs", self.position_signs, ndim=2))
-            self._check_position_signs(self.position_signs)
-        if self.relevance is not None:
-            self._store("relevance", _floats("relevance", self.relevance, ndim=1))
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes that the model tells apart."""
-        return int(self.logits_clean.shape[1])
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether the biased images are the clean ones with the artifact inserted."""
-        return self.labels_biased is None
-
-    def labels_of(self, condition: Condition) -> Integers:
-        """Return the labels of the images without or with the artifact."""
-        return self.labels if condition == "clean" or self.labels_biased is None else self.labels_biased
-
-    def logits(self, condition: Condition) -> Floats:
-        """Return the logits of the images without (``"clean"``) or with the artifact (``"biased"``)."""
-        return self.logits_clean if condition == "clean" else self.logits_biased
-
-    def is_correct(self, condition: Condition) -> NDArray[np.bool_]:
-        """Return per image whether the predicted class is the label; an image without prediction is wrong."""
-        return np.equal(predict_classes(self.logits(condition)), self.labels_of(condition))
-
-    def _store(self, field: str, value: NDArray[Any]) -> None:
-        object.__setattr__(self, field, value)  # the dataclass is frozen; this is its constructor's last step
-
-    def _check_logits(self) -> None:
-        n, n_biased = len(self.labels), len(self.labels_of("biased"))
-        if (len(self.logits_clean), self.logits_biased.shape) != (n, (n_biased, self.n_classes)):
-            raise DataError(
-                f"{n} labels need logits_clean of shape ({n}, classes) and logits_biased of ({n_biased}, classes); "
-                f"given {self.logits_clean.shape} and {self.logits_biased.shape}."
-            )
-        if n == 0 or n_biased == 0 or self.n_classes < 2:
-            raise DataError(
-                f"Logits of shape {self.logits_clean.shape} and {self.logits_biased.shape} leave nothing to score."
-            )
-        labels = np.concatenate([self.labels, self.labels_of("biased")])
-        if labels.min() < 0 or labels.max() >= self.n_classes:
-            raise DataError(
-                f"Labels run from {labels.min()} to {labels.max()}, "
-                f"but {self.n_classes} logits allow 0 to {self.n_classes - 1}."
-            )
-        if not 0 <= self.biased_class < self.n_classes:
-            raise DataError(
-                f"The biased class is {self.biased_class}, but {self.n_classes} logits allow 0 to {self.n_classes - 1}."
-            )
-
-    def _check_position_signs(self, signs: Integers) -> None:
-        if self.derivatives is None:
-            raise DataError("position_signs count the positions behind derivatives, which are not given.")
-        if signs.shape != (len(self.derivatives), 3):
-            raise DataError(
-                f"{len(self.derivatives)} derivatives need position_signs of shape ({len(self.derivatives)}, 3); "
-                f"given {signs.shape}."
-            )
-        # A position whose derivative is NaN has no sign, so a row may count fewer positions than there are.
-        if len(signs) and (signs.min() < 0 or signs.sum(axis=1).max() > self.n_positions):
-            raise DataError(f"position_signs must be counts of at most n_positions={self.n_positions} per image.")
+MIN_GROUP = 25  # below this the accuracy of a group "cannot be known": its standard error reaches 10 points
 
 
 @dataclass(frozen=True)
@@ -140,23 +30,58 @@ class Score:
     group: str = ""
 
 
+@dataclass(frozen=True)
+class Unknown:
+    """A score that too few images leave unknown: how many there are, and what would be needed."""
+
+    metric: str
+    n: int
+    reason: str
+    group: str = ""
+
+    def __str__(self) -> str:
+        return f"cannot be known (n = {self.n})"
+
+
 class Metric(Registered, ABC):
     """One number that says how well a model does without the artifact; a member writes `compute`.
 
     Standard errors are over images: what would change if other images of the same kind had been drawn. A proportion
     has sqrt(p (1 - p) / n), defined for a single image too; a mean has its sample deviation (n - 1) over sqrt(n), and
     is undefined for one image. At p = 0 or 1 the former is 0, which says "less than about 1 / n", not "certain".
+
+    Where the artifact is in the scenes, images with it may be rare, and no number is given for fewer than `MIN_GROUP`
+    of them (`unknown`). Inserted into every test image, they are as many as the clean ones.
     """
 
     kind = "metric"
     ideal: ClassVar[float]  # the best value: tables mark the score nearest to it
     needs: ClassVar[tuple[str, ...]] = ()  # optional fields of the evidence that must be given
+    is_per_class: ClassVar[bool] = False  # `compute_all` gives a score for each class, not one for all images
     label: ClassVar[str]  # the column's head
     description: ClassVar[str]  # one sentence for the reader of a table
 
     @abstractmethod
     def compute(self, evidence: Evidence) -> Score:
         """Return the score, or raise `UndefinedMetricError` where the evidence cannot define it."""
+
+    def compute_all(self, evidence: Evidence) -> list[Score]:
+        """Return every score that this metric has to give: one, for most."""
+        return [self.compute(evidence)]
+
+    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+        """Return what cannot be known for lack of images.
+
+        Args:
+            labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+        """
+        return []
+
+    def check_known(self, evidence: Evidence) -> None:
+        """Raise where too few images leave the score of all of them unknown."""
+        for found in self.unknown(evidence.labels, evidence.labels_biased):
+            if not found.group:
+                raise UndefinedMetricError(f"{self.name} cannot be known: {found.reason}.")
 
     def score(self, value: float, stderr: float, n: int, *, group: str = "") -> Score:
         """Return a score under this metric's name."""
@@ -182,33 +107,50 @@ class Metric(Registered, ABC):
         return self.score(values.mean(), values.std(ddof=1) / np.sqrt(values.size), values.size)
 
 
-def compute_scores(evidence: Evidence) -> list[Score]:
-    """Return the scores of all registered metrics that the evidence can define, in the order of registration."""
-    scores = []
+def compute_scores(evidence: Evidence, *, per_class: bool = True) -> list[Score]:
+    """Return the scores of all registered metrics that the evidence can define, in the order of registration.
+
+    Args:
+        per_class: Also those of every class; False for the many models of a strength path, of which one is kept.
+    """
+    scores: list[Score] = []
     for metric in Metric.members().values():
-        if any(getattr(evidence, field) is None for field in metric.needs):
+        if any(getattr(evidence, field) is None for field in metric.needs) or (metric.is_per_class and not per_class):
             continue
         try:
-            scores.append(metric().compute(evidence))
+            scores += metric().compute_all(evidence)
         except UndefinedMetricError as error:
             logger.info("%s is left out: %s", metric.name, error)
     return scores
 
 
-def _floats(name: str, values: ArrayLike, *, ndim: int) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    _check_ndim(name, array, ndim)
-    return array
+def find_unknown(labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+    """Return the scores that too few test images leave unknown, whatever the model; in the order of registration.
+
+    Args:
+        labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+    """
+    return [found for metric in Metric.members().values() for found in metric().unknown(labels, labels_biased)]
 
 
-def _integers(name: str, values: ArrayLike, *, ndim: int) -> Integers:
-    array = np.asarray(values)
-    if not np.issubdtype(array.dtype, np.integer):
-        raise DataError(f"{name} must be integers; given {array.dtype}.")
-    _check_ndim(name, array, ndim)
-    return array.astype(np.int64)
+def few_images(metric: str, n: int) -> list[Unknown]:
+    """Return that a score over all images with the artifact is unknown where they are fewer than `MIN_GROUP`."""
+    if n >= MIN_GROUP:
+        return []
+    return [Unknown(metric, n, f"at least {MIN_GROUP} images with the artifact are needed, and there are {n}")]
 
 
-def _check_ndim(name: str, array: NDArray[Any], ndim: int) -> None:
-    if array.ndim != ndim:
-        raise DataError(f"{name} must have {ndim} dimension(s); given shape {array.shape}.")
+def few_classes(metric: str, labels: Integers) -> list[Unknown]:
+    """Return that a mean over classes is unknown where fewer than two of them have `MIN_GROUP` images."""
+    counts = np.sort(np.unique(labels, return_counts=True)[1])[::-1]
+    second = int(counts[1]) if counts.size > 1 else 0
+    if second >= MIN_GROUP:
+        return []
+    needed = f"two classes with at least {MIN_GROUP} images with the artifact are needed"
+    return [Unknown(metric, second, f"{needed}, and the second largest class has {second}")]
+
+
+def large_classes(labels: Integers) -> Integers:
+    """Return the classes with at least `MIN_GROUP` images."""
+    classes, counts = np.unique(labels, return_counts=True)
+    return np.asarray(classes[counts >= MIN_GROUP], dtype=np.int64)

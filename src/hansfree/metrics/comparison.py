@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hansfree.errors import DataError
-from hansfree.metrics.base import NO_PREDICTION, Integers
+from hansfree.metrics.evidence import NO_PREDICTION, Integers
 
 
 def paired_difference(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[float, float]:

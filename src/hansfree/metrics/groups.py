@@ -6,10 +6,9 @@ from typing import get_args
 
 import numpy as np
 
-from hansfree.errors import DataError, UndefinedMetricError
-from hansfree.metrics.base import Condition, Evidence, Integers, Metric, Score
-
-MIN_GROUP = 25  # below this the accuracy of a group "cannot be known": its standard error reaches 10 points
+from hansfree.errors import DataError
+from hansfree.metrics.base import MIN_GROUP, Metric, Score, Unknown, large_classes
+from hansfree.metrics.evidence import Condition, Evidence, Integers
 
 
 class AccuracyWorstGroup(Metric, name="accuracy_worst_group"):
@@ -25,23 +24,32 @@ class AccuracyWorstGroup(Metric, name="accuracy_worst_group"):
 
     def compute(self, evidence: Evidence) -> Score:
         """Score every group that is large enough, and return the lowest; the first of equals."""
-        groups, largest = [], 0
+        self.check_known(evidence)
+        groups = []
         for condition in get_args(Condition):
             correct, labels = evidence.is_correct(condition), evidence.labels_of(condition)
-            classes, counts = np.unique(labels, return_counts=True)
-            largest = max(largest, int(counts.max()))
-            for label in classes[counts >= MIN_GROUP]:
+            for label in large_classes(labels):
                 groups.append(self.proportion(correct[labels == label], group=group_name(label, condition)))
-        if not groups:
-            raise UndefinedMetricError(
-                f"{self.name} needs a class of at least {MIN_GROUP} images; the largest has {largest}."
-            )
         return min(groups, key=lambda score: score.value)
+
+    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+        """Return itself where no group is large enough."""
+        sets = (labels,) if labels_biased is None else (labels, labels_biased)
+        largest = max(int(np.unique(of, return_counts=True)[1].max(initial=0)) for of in sets)
+        if largest >= MIN_GROUP:
+            return []
+        reason = f"a class needs at least {MIN_GROUP} images; the largest has {largest}"
+        return [Unknown(self.name, largest, reason)]
 
 
 def group_name(label: int, condition: Condition) -> str:
     """Return what results call the group, such as ``"class 2 with artifact"``."""
     return f"class {label} {'without' if condition == 'clean' else 'with'} artifact"
+
+
+def class_group(label: int) -> str:
+    """Return what results call all images of a class, in one condition or the other."""
+    return f"class {label}"
 
 
 def majority_rate(labels: Integers) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hansfree.errors import UndefinedMetricError
-from hansfree.metrics.base import NO_PREDICTION, Evidence, Floats, Metric, Score, predict_classes
+from hansfree.metrics.base import Metric, Score
+from hansfree.metrics.evidence import NO_PREDICTION, Evidence, Floats, predict_classes
 
 
 class FlipRate(Metric, name="flip_rate"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hansfree.errors import UndefinedMetricError
-from hansfree.metrics.base import Evidence, Metric, Score
+from hansfree.metrics.base import Metric, Score, Unknown, few_images
+from hansfree.metrics.evidence import Evidence, Integers
 
 
 class ArtifactRelevance(Metric, name="artifact_relevance"):
@@ -23,4 +24,9 @@ class ArtifactRelevance(Metric, name="artifact_relevance"):
         """Average over the images that have a share."""
         if evidence.relevance is None:
             raise UndefinedMetricError(f"{self.name} needs relevance, which the evidence does not hold.")
+        self.check_known(evidence)
         return self.mean(evidence.relevance[~np.isnan(evidence.relevance)])
+
+    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+        """Return itself where the images with the artifact are others, and few."""
+        return [] if labels_biased is None else few_images(self.name, len(labels_biased))

@@ -7,11 +7,16 @@ from typing import ClassVar
 import numpy as np
 
 from hansfree.errors import UndefinedMetricError
-from hansfree.metrics.base import Evidence, Floats, Integers, Metric, Score
+from hansfree.metrics.base import MIN_GROUP, Metric, Score
+from hansfree.metrics.evidence import Evidence, Floats, Integers
 
 
 class DerivativeMetric(Metric):
-    """A metric of the biased class's derivative along the direction, over the images with the artifact."""
+    """A metric of the biased class's derivative along the direction, over the images with the artifact.
+
+    Where those are few, the evidence may hold the derivatives of all images: what the artifact would do can be asked of
+    any. So its being known does not depend on the labels, as with other metrics.
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("derivatives",)
 
@@ -19,6 +24,11 @@ class DerivativeMetric(Metric):
         """Return the derivatives; one that is not finite has no sign, and leaving it out would flatter the model."""
         if evidence.derivatives is None:
             raise UndefinedMetricError(f"{self.name} needs derivatives, which the evidence does not hold.")
+        if not evidence.is_paired and evidence.derivatives.size < MIN_GROUP:
+            n = evidence.derivatives.size
+            raise UndefinedMetricError(
+                f"{self.name} cannot be known: {MIN_GROUP} images are needed, and there are {n}."
+            )
         n_broken = np.sum(~np.isfinite(evidence.derivatives))
         if n_broken:
             raise UndefinedMetricError(

@@ -83,13 +83,22 @@ def draw_heatmaps(results: Results) -> Drawing | None:
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, colors=INK, length=0)
     titles = ", ".join(method_title(method) for method in methods)
+    name, kind = _explanation(results)
+    is_outlined = bool(maps.masks[:n_images].any(axis=(1, 2)).any())  # where it is, is not always known
     return Drawing(
         "heatmaps",
         figure,
-        f"LRP heatmaps of {n_images} test images that carry the artifact, for {titles}; the artifact is outlined.",
-        "LRP (epsilon, z+, flat): red pixels speak for the explained class, blue ones against it. The same images and "
-        "one colour scale for all methods; the green outline is the artifact.",
+        f"{name} heatmaps of {n_images} test images that carry the artifact, for {titles}"
+        f"{'; the artifact is outlined' if is_outlined else ''}.",
+        f"{kind}: red pixels speak for the explained class, blue ones against it. The same images and one colour "
+        f"scale for all methods{'; the green outline is the artifact' if is_outlined else ''}.",
     )
+
+
+def _explanation(results: Results) -> tuple[str, str]:
+    """Return what the heatmaps are called, in short and in full; LRP has no rules for some models."""
+    told = str(results.meta.get("explanation") or "lrp")
+    return ("LRP", "LRP (epsilon, z+, flat)") if told.lower() == "lrp" else (told.capitalize(), told.capitalize())
 
 
 def _common_limit(maps: HeatmapSet) -> float:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from hansfree.files import write_text, written_atomically
+from hansfree.metrics import MIN_GROUP
+from hansfree.report.classes import class_tables
+from hansfree.report.doctor import draw_diagnosis
 from hansfree.report.figures import draw_alignment, draw_heatmaps
 from hansfree.report.reading import Results, load_results, method_title
 from hansfree.report.strengths import draw_strengths, draw_tradeoff
 from hansfree.report.style import Drawing
 from hansfree.report.tables import inner_table, insertion_table
-from hansfree.report.verdict import describe_setting, reach_verdict
+from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
 
 _DPI = 160
 
@@ -32,7 +36,9 @@ class Picture:
 def write_report(run: Path) -> Path:
     """Write ``report.html`` and ``figures/`` into the run folder, from what that folder holds; return the page."""
     results = load_results(run)
-    drawings = (draw_alignment(results), draw_tradeoff(results), draw_strengths(results), draw_heatmaps(results))
+    drawings = [draw_alignment(results), draw_tradeoff(results), draw_strengths(results), draw_heatmaps(results)]
+    if results.doctor is not None:
+        drawings.append(draw_diagnosis(results.doctor))
     pictures = {drawing.name: _picture(drawing, run / "figures") for drawing in drawings if drawing is not None}
     path = run / "report.html"
     write_text(path, _render(results, pictures))
@@ -63,12 +69,24 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
         verdict=reach_verdict(results),
         insertion=insertion_table(results),
         inner=inner_table(results),
+        classes=class_tables(results, shown_variant(results)),
+        claims=_claims(results),
+        doctor=results.doctor,
+        is_inserted=results.is_inserted,
+        is_one_sided=results.is_one_sided and any(row.metric == "accuracy_biased" for row in results.rows),
+        is_rare=results.why_unknown("accuracy_biased") is not None,
+        min_group=MIN_GROUP,
         pictures=pictures,
         selection=results.selection,
         diverged=_diverged(results),
         is_paired=bool(results.paired),
         meta=meta,
     )
+
+
+def _claims(results: Results) -> list[dict[str, Any]]:
+    """Return what the data allow to say, and first what they do not."""
+    return sorted(results.meta.get("claims") or (), key=lambda claim: bool(claim["can_be_made"]))
 
 
 def _diverged(results: Results) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,20 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from hansfree.corrections import Correction, RRClArC
+from hansfree.doctor import Diagnosis
 from hansfree.errors import RunError
+from hansfree.metrics import Metric, Unknown, class_group
 from hansfree.results import Row, read_rows
 
-ORIGINAL, FIRST = "original", "rr-clarc"  # the model as it came, and the method that the report is about
-REFERENCES = (ORIGINAL, "clean-trained")  # stand in the table, and do not compete
-_TITLES = {
-    "original": "Original",
-    "vanilla": "Vanilla",
-    "rrr": "RRR",
-    "p-clarc": "P-ClArC",
-    "a-clarc": "A-ClArC",
-    "rr-clarc": "RR-ClArC",
-    "clean-trained": "Clean-trained",
-}
+ORIGINAL, FIRST = "original", RRClArC.name  # the model as it came, and the method that the report is about
+CLEAN_TRAINED = "clean-trained"
+REFERENCES = (ORIGINAL, CLEAN_TRAINED)  # stand in the table, and do not compete
+_CLASS = re.compile(r"class (\d+)")  # what results call a class: `hansfree.metrics.class_group`
 
 
 @dataclass(frozen=True)
@@ -73,12 +70,45 @@ class Results:
     heatmaps: HeatmapSet | None
     # method -> metric -> [RR-ClArC's score minus the method's on the same images, its standard error]
     paired: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    unknown: tuple[Unknown, ...] = ()  # scores that too few test images leave unknown, whatever the method
+    doctor: Diagnosis | None = None  # whether the direction can be trusted
 
     def methods(self) -> list[Variant]:
         """Return every variant that is a model (not a CAV), in the paper's order, new ones before the reference."""
         found = dict.fromkeys(Variant.of(row) for row in self.rows if not row.method.startswith("cav:"))
-        order = [*_TITLES]
-        return sorted(found, key=lambda v: order.index(v.method) if v.method in order else len(order) - 1.5)
+        order = [ORIGINAL, *Correction.members()]
+        last = len(order) + 1
+        places = {name: place for place, name in enumerate(order)} | {CLEAN_TRAINED: last}
+        return sorted(found, key=lambda variant: places.get(variant.method, last - 1))
+
+    @property
+    def is_inserted(self) -> bool:
+        """Whether the images with the artifact are the clean ones, so that answers can flip; else they are others."""
+        return not self.rows or any(row.metric == "flip_rate" for row in self.rows)
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether images with the artifact are known of one class at most: right answers may be the shortcut's."""
+        return self.why_unknown("balanced_accuracy_biased") is not None
+
+    def class_title(self, label: int) -> str:
+        """Return a class's name, or its number where that is all we know."""
+        names = self.meta.get("class_names") or ()
+        return str(names[label]) if label < len(names) else f"class {label}"
+
+    def why_unknown(self, metric: str, label: int | None = None) -> Unknown | None:
+        """Return why a score over all images, or of a class, is not given, if there are too few images for it."""
+        group = "" if label is None else class_group(label)
+        return next((each for each in self.unknown if (each.metric, each.group) == (metric, group)), None)
+
+    def of_classes(self, variant: Variant, metric: str) -> dict[int, Row]:
+        """Return the scores of each class at the chosen strength."""
+        return {
+            int(found[1]): row
+            for row in self.rows
+            if row.metric == metric and row.chosen and Variant.of(row) == variant
+            if (found := _CLASS.fullmatch(row.group or ""))
+        }
 
     def of_metric(self, metric: str) -> list[Row]:
         """Return the rows of one metric over all images."""
@@ -86,7 +116,7 @@ class Results:
 
     def chosen(self, variant: Variant) -> dict[str, Row]:
         """Return the scores of the chosen strength by metric; a score of all images goes before one of a group."""
-        found = [row for row in self.rows if row.chosen and Variant.of(row) == variant]
+        found = [row for row in self.rows if row.chosen and not _is_of_class(row) and Variant.of(row) == variant]
         return {row.metric: row for row in sorted(found, key=lambda row: not row.group)}
 
     def diverged(self) -> list[tuple[str, float | None]]:
@@ -112,7 +142,10 @@ class Results:
 
 def method_title(method: str) -> str:
     """Return a method's name as the paper spells it."""
-    return _TITLES.get(method, method)
+    if method in REFERENCES:
+        return method.capitalize()
+    member = Correction.members().get(method)
+    return member.title if member else method
 
 
 def spread_of(row: Row) -> float:
@@ -121,7 +154,7 @@ def spread_of(row: Row) -> float:
 
 
 def load_results(run: Path) -> Results:
-    """Read results.csv, results.json and, where it is there, heatmaps.npz of a run folder."""
+    """Read results.csv, results.json and, where they are there, heatmaps.npz and doctor.json of a run folder."""
     table, summary = run / "results.csv", run / "results.json"
     for path in (table, summary):
         if not path.is_file():
@@ -131,14 +164,21 @@ def load_results(run: Path) -> Results:
         content = json.loads(summary.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise RunError(f"{summary} is not valid JSON: {error}.") from error
-    heatmaps = run / "heatmaps.npz"
+    heatmaps, doctor = run / "heatmaps.npz", run / "doctor.json"
     return Results(
         rows=rows,
         meta=content.get("meta", {}),
         selection=content.get("selection", {}),
         heatmaps=_heatmaps(heatmaps) if heatmaps.is_file() else None,
         paired=content.get("paired", {}),
+        unknown=tuple(Unknown(**each) for each in content.get("unknown", ())),
+        doctor=Diagnosis.from_json(doctor.read_text(encoding="utf-8")) if doctor.is_file() else None,
     )
+
+
+def _is_of_class(row: Row) -> bool:
+    metric = Metric.members().get(row.metric)
+    return metric is not None and metric.is_per_class
 
 
 def _heatmaps(path: Path) -> HeatmapSet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hansfree.report.numbers import percent
 from hansfree.report.reading import Results, Variant
-from hansfree.report.style import ALARM, FAINT, INK, OTHER_STYLE, STYLES, Drawing, new_figure, quiet_axes, show_percent
+from hansfree.report.style import ALARM, FAINT, INK, Drawing, new_figure, quiet_axes, show_percent, style_of
 from hansfree.results import Row
 
 _ACCURACIES = ("balanced_accuracy", "accuracy")  # the first that a run has
@@ -21,7 +21,7 @@ def draw_tradeoff(results: Results) -> Drawing | None:
     (axes,) = quiet_axes(figure)
     axes.axline((0.5, 0.5), slope=1, color=FAINT, linewidth=1.2, zorder=0)
     for variant, pairs in points.items():
-        colour, marker = STYLES.get(variant.method, OTHER_STYLE)
+        colour, marker = style_of(variant.method)
         title = variant.title(points)
         pairs = [pair for pair in pairs if not any(map(results.has_diverged, pair))]
         axes.plot(*_values(pairs), "-", color=colour, alpha=0.35, linewidth=1)
@@ -43,8 +43,13 @@ def draw_tradeoff(results: Results) -> Drawing | None:
         "tradeoff",
         figure,
         f"Scatter of {name.lower()} with the artifact against that without it, test images. Chosen: {told}.",
-        "All strengths on the test images; large marks are the chosen ones. On the grey line the "
-        "artifact costs nothing; up and to the right is better.",
+        "All strengths on the test images; large marks are the chosen ones. "
+        + (
+            "On the grey line the artifact costs nothing; up and to the right is better."
+            if results.is_inserted
+            else "The images with the artifact are others than those without, and need not be as hard: off the grey "
+            "line, not all is the artifact's doing. Up and to the right is better."
+        ),
     )
 
 
@@ -62,7 +67,7 @@ def draw_strengths(results: Results) -> Drawing | None:
     figure = new_figure(height=3.0)
     panels = quiet_axes(figure, columns=len(paths))
     for axes, (variant, pairs) in zip(panels, paths.items()):
-        colour, marker = STYLES.get(variant.method, OTHER_STYLE)
+        colour, marker = style_of(variant.method)
         finite = [pair for pair in pairs if not any(map(results.has_diverged, pair))]
         strengths = [clean.strength or 0 for clean, _ in finite]
         axes.plot(strengths, [b.value for _, b in finite], "-", color=colour, marker=marker, markersize=4)
@@ -92,6 +97,8 @@ def draw_strengths(results: Results) -> Drawing | None:
 
 def _paths(results: Results) -> tuple[str, dict[Variant, list[Pair]]] | None:
     """Return the accuracy's name and, by variant, its pairs in the order of the strengths."""
+    if results.is_one_sided:
+        return None  # plain accuracy with the artifact would show the shortcut as the best of models
     for metric in _ACCURACIES:
         biased = {(Variant.of(row), row.strength): row for row in results.of_metric(f"{metric}_biased")}
         points: dict[Variant, list[Pair]] = {}

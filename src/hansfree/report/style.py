@@ -10,19 +10,31 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-# Okabe and Ito's palette: told apart with every common colour vision; markers say the same without colour.
-STYLES = {
-    "original": ("#000000", "X"),
-    "vanilla": ("#E69F00", "s"),
-    "rrr": ("#CC79A7", "D"),
-    "p-clarc": ("#009E73", "^"),
-    "a-clarc": ("#56B4E9", "v"),
-    "rr-clarc": ("#D55E00", "o"),
-    "clean-trained": ("#777777", "P"),
-}
+from hansfree.corrections import Correction
+
+# Okabe and Ito's palette: told apart with every common colour vision; markers say the same without colour. Methods
+# take them in the order in which they are registered, the paper's first; as there are more markers than colours, the
+# pairs differ for 56 methods.
+_COLOURS = ("#E69F00", "#CC79A7", "#009E73", "#56B4E9", "#D55E00", "#0072B2", "#F0E442")
+_MARKERS = ("s", "D", "^", "v", "o", "h", "p", "*")
+_REFERENCES = {"original": ("#000000", "X"), "clean-trained": ("#777777", "P")}
 OTHER_STYLE = ("#0072B2", "h")
 INK, FAINT, ALARM = "#333333", "#DDDDDD", "#B00020"
 WIDTH = 9.0  # inches; the page shows a figure at about 1000 px
+
+
+def style_of(method: str) -> tuple[str, str]:
+    """Return the colour and the marker of a method."""
+    if method in _REFERENCES:
+        return _REFERENCES[method]
+    names = list(Correction.members())
+    if method not in names:
+        return OTHER_STYLE
+    place = names.index(method)
+    return _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
+
+
+STYLES = {name: style_of(name) for name in ("original", *Correction.members(), "clean-trained")}
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hansfree.metrics import Metric
+from hansfree.metrics import Metric, Unknown
 from hansfree.report.numbers import MISSING, is_share, unit_of, write_stderr, write_value
-from hansfree.report.reading import REFERENCES, Results, Variant, method_title, spread_of
+from hansfree.report.reading import Results, Variant, method_title, spread_of
+from hansfree.report.usable import Kind as Kind
+from hansfree.report.usable import breaks_rule, lost_classes, overspent
+from hansfree.report.usable import kind_of as kind_of
 from hansfree.results import Row
 
 Mark = Literal["", "best", "near"]
-Kind = Literal["method", "reference", "failed", "chance"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Cell:
     stderr: str = ""
     mark: Mark = ""
     note: str = ""
+    is_unknown: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class Table:
     lines: tuple[Line, ...]
 
     @property
+    def has_unknown(self) -> bool:
+        """Whether a score is missing for lack of images."""
+        return any(cell.is_unknown for line in self.lines for cell in line.cells)
+
+    @property
     def heads(self) -> list[tuple[str, int]]:
         """Return each head with the number of neighbouring columns under it."""
         heads: list[tuple[str, int]] = []
@@ -68,30 +76,14 @@ class Table:
 
 
 def insertion_table(results: Results) -> Table:
-    """Return what the same test images show without and with the artifact: metrics that need the answers only."""
-    return _table(results, [name for name, metric in Metric.members().items() if not metric.needs])
+    """Return what test images show without and with the artifact: metrics that need the answers only."""
+    members = Metric.members().items()
+    return _table(results, [name for name, metric in members if not metric.needs and not metric.is_per_class])
 
 
 def inner_table(results: Results) -> Table:
     """Return what lies inside the model: metrics that need derivatives or heatmaps."""
     return _table(results, [name for name, metric in Metric.members().items() if metric.needs])
-
-
-def kind_of(results: Results, variant: Variant) -> Kind:
-    """Tell whether a variant competes; one that diverged or answers at chance level never does.
-
-    A head that always gives the same answer flips nothing and looks at nothing: it would win half of the columns.
-    """
-    if variant.method in REFERENCES:
-        return "reference"
-    scores = results.chosen(variant)
-    if not scores or any(map(results.has_diverged, scores.values())):
-        return "failed"
-    balanced = scores.get("balanced_accuracy_clean")
-    n_classes = len(results.meta.get("class_names") or ())
-    if balanced and n_classes and balanced.value <= 1 / n_classes + spread_of(balanced):
-        return "chance"
-    return "method"
 
 
 def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
@@ -102,8 +94,8 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
         for variant in results.methods()
         if kind_of(results, variant) == "method" and metric in results.chosen(variant)
     }
-    if not scores:
-        return {}
+    if not scores or (metric == "accuracy_biased" and results.is_one_sided):
+        return {}  # nobody to mark, or a score that the shortcut itself wins
     distances = {variant: abs(row.value - ideal) for variant, row in scores.items()}
     if len(scores) > 1 and len(set(distances.values())) == 1:
         return {}  # a column in which all are equal tells them not apart
@@ -119,21 +111,19 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
     return marks
 
 
-def breaks_rule(results: Results, variant: Variant) -> bool:
-    """Tell whether the selection rule would reject a method that has no strength to choose instead."""
-    return not results.selection.get(variant.method, {}).get("admissible", True)
-
-
 def _table(results: Results, metrics: list[str]) -> Table:
     variants = results.methods()
     present = {name for variant in variants for name in results.chosen(variant)}
+    present |= {each.metric for each in results.unknown}
     metrics = [name for name in metrics if name in present]
     marks = {name: marks_of(results, name) for name in metrics}
     lines = []
     for variant in variants:
         kind = kind_of(results, variant)
         scores = results.chosen(variant)
-        cells = tuple(_cell(scores.get(name), marks[name].get(variant, "")) for name in metrics)
+        cells = tuple(
+            _cell(scores.get(name), marks[name].get(variant, ""), results.why_unknown(name)) for name in metrics
+        )
         lines.append(Line(variant.title(variants), _detail(results, variant, kind), kind, cells))
     lines += [
         Line(method_title(method), "failed: no usable result", "failed", (Cell(),) * len(metrics))
@@ -154,16 +144,20 @@ def _detail(results: Results, variant: Variant, kind: Kind) -> str:
         return "failed: diverged" if scores else "failed: no usable result"
     if kind == "chance":
         return "answers at chance level"
+    if kind == "collapsed":
+        return f"never answers {', '.join(map(results.class_title, lost_classes(results, variant)))}"
     # A method without a strength cannot be chosen otherwise: it competes all the same, and the reader is told.
     if kind == "method" and breaks_rule(results, variant):
         return "breaks the selection rule"
+    if kind == "method" and (loss := overspent(results, variant)):
+        return f"{loss} on clean images"
     strengths = {row.strength for row in scores.values() if row.strength is not None}
     return f"strength {strengths.pop():.3g}" if len(strengths) == 1 else ""
 
 
-def _cell(row: Row | None, mark: Mark) -> Cell:
+def _cell(row: Row | None, mark: Mark, unknown: Unknown | None) -> Cell:
     if row is None:
-        return Cell()
+        return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
     if not math.isfinite(row.value):
         return Cell(value="NaN", note="not finite")
     return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr), mark, row.group or "")
@@ -174,9 +168,11 @@ def _majority(results: Results, metrics: list[str]) -> list[Line]:
     rate, n_classes = results.meta.get("majority_rate"), len(results.meta.get("class_names") or ())
     if rate is None:
         return []
-    known = dict.fromkeys(("accuracy_clean", "accuracy_biased"), float(rate))
+    # images that have the artifact by nature are others, of which another class may be the largest
+    conditions = ("clean", "biased") if results.is_inserted else ("clean",)
+    known = {f"accuracy_{condition}": float(rate) for condition in conditions}
     if n_classes:
-        known |= dict.fromkeys(("balanced_accuracy_clean", "balanced_accuracy_biased"), 1 / n_classes)
+        known |= {f"balanced_accuracy_{condition}": 1 / n_classes for condition in conditions}
     cells = tuple(Cell(write_value(name, known[name])) if name in known else Cell() for name in metrics)
     return [Line("Majority rate", "always the largest class", "reference", cells)]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hansfree.report.numbers import percent, write_stderr
-from hansfree.report.reading import FIRST, ORIGINAL, Results, Variant
-from hansfree.report.tables import breaks_rule, kind_of, marks_of
+from hansfree.report.numbers import percent, unit_of, write_stderr, write_value
+from hansfree.report.reading import FIRST, ORIGINAL, Results, Variant, method_title
+from hansfree.report.tables import marks_of
+from hansfree.report.usable import breaks_rule, kind_of, objection_to, why_no_model
 from hansfree.results import Row
 
 DECISIVE = "balanced_accuracy_biased"
+SEEN = "tcav_sensitivity"  # what is left to judge by where that cannot be known
 
 
 @dataclass(frozen=True)
@@ -28,27 +30,48 @@ def describe_setting(results: Results) -> str:
     model = f"A {meta['model']} model" if meta.get("model") else "A model"
     what = f" that learned the {meta['artifact']} artifact" if meta.get("artifact") else " that learned an artifact"
     where = f", corrected at layer {meta['layer']}" if meta.get("layer") else ""
-    counts = [
-        f"{meta[key]:,} {name}"
-        for key, name in (("n_train", "training"), ("n_val", "validation"), ("n_test", "test"))
-        if meta.get(key)
-    ]
+    keys = [("n_train", "training"), ("n_val", "validation"), ("n_test", "test")]
+    if not results.is_inserted:  # the two kinds of images are different ones, and as many as they happen to be
+        kinds = ((part, name, kind) for part, name in keys[1:] for kind in ("clean", "biased"))
+        keys = [keys[0], *((f"{part}_{kind}", f"{kind} {name}") for part, name, kind in kinds)]
+    counts = [f"{meta[key]:,} {name}" for key, name in keys if meta.get(key) is not None]
     images = f"; {_listed(counts)} images" if counts else ""
     size = f" of {meta['size']} px" if counts and meta.get("size") else ""
     return f"{model}{what}{_as_sign_of(results)}{where}{images}{size}."
 
 
-def reach_verdict(results: Results) -> Verdict:
-    """Compare RR-ClArC, or the best method where it has no usable result, with the model as it came."""
+def shown_variant(results: Results) -> Variant | None:
+    """Return what the report is about: RR-ClArC, or the best method where it has no usable result."""
     competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
     first = [variant for variant in competing if variant.method == FIRST]
-    best = [variant for variant, mark in marks_of(results, DECISIVE).items() if mark == "best"]
-    failure = "" if first else _failure(results)
+    marks = marks_of(results, DECISIVE) or marks_of(results, SEEN)
+    best = [variant for variant, mark in marks.items() if mark == "best"]
     # of several variants of RR-ClArC (targets, norms), the one that did best speaks for it
-    shown = next((variant for variant in best if variant in first), None) or next(iter(first or best), None)
+    return next((variant for variant in best if variant in first), None) or next(iter(first or best or competing), None)
+
+
+def reach_verdict(results: Results) -> Verdict:
+    """Compare the shown method with the model as it came, and say which model must not be used."""
+    shown = shown_variant(results)
+    failure = _failure(results, shown)
     if shown is None:
         return Verdict(failure, ("No method has a usable result on the test images.",), "")
+    competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
     return Verdict(failure, _sentences(results, shown), _beside(results, shown, competing))
+
+
+def _failure(results: Results, shown: Variant | None) -> str:
+    """Warn of the shown model, and of RR-ClArC's where another had to be shown; of all where none can be."""
+    warned = [variant for variant in results.methods() if variant.method == FIRST or variant == shown or shown is None]
+    if shown is not None and shown.method == FIRST:
+        warned = [shown]
+    objections = {variant.title(results.methods()): objection_to(results, variant) for variant in warned}
+    if results.variant(FIRST) is None and FIRST in results.selection:
+        objections = {method_title(FIRST): why_no_model(results, FIRST)} | objections
+    warnings = [f"Do not use this model ({title}): {why}." for title, why in objections.items() if why]
+    if not warnings and shown is None:
+        return f"{method_title(FIRST)} is missing from this run."
+    return " ".join(warnings)
 
 
 def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
@@ -63,14 +86,34 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
             f"Inserting {_artifact(results)} into {n}held-out images changes {percent(flips[0].value)} of the answers "
             f"of the original model, and {percent(flips[1].value)} after {title}."
         )
+    is_shown = bool(flips or _pair(before, after, DECISIVE))
+    if not is_shown and (seen := _pair(before, after, SEEN)):
+        # all that is left is the derivative along the direction that the method was trained on
+        verb = "falls" if seen[1].value < seen[0].value else "does not fall: it goes"
+        sentences.append(
+            f"Along the direction of {_artifact(results)}, the mean size of the derivative {verb} from "
+            f"{write_value(SEEN, seen[0].value)} to {write_value(SEEN, seen[1].value)} (in {unit_of(SEEN)}) "
+            f"after {title}."
+        )
+    names = ((DECISIVE, "with"), ("balanced_accuracy_clean", "without"))
     parts = [
         f"{_moved(*pair)} on images {name} the artifact"
-        for metric, name in ((DECISIVE, "with"), ("balanced_accuracy_clean", "without"))
+        for metric, name in names
         if (pair := _pair(before, after, metric))
     ]
     if parts:
-        sentences.append(f"Balanced accuracy {', and '.join(parts)}.")
-    return tuple(sentences) or (f"The original model and {title} share no score to compare.",)
+        after_what = "" if sentences else f" after {title}"
+        sentences.append(f"Balanced accuracy {', and '.join(parts)}{after_what}.")
+    if not sentences:
+        return (f"The original model and {title} share no score to compare.",)
+    if not is_shown:
+        unknown = results.why_unknown(DECISIVE)
+        why = unknown.reason if unknown else "this run has no score of it"
+        sentences.append(
+            f"Whether the bias is gone {unknown or 'cannot be known'}: how often the model is right on images with "
+            f"the artifact would show it, but {why}."
+        )
+    return tuple(sentences)
 
 
 def _beside(results: Results, shown: Variant, competing: list[Variant]) -> str:
@@ -116,16 +159,6 @@ def _reference(results: Results) -> str:
     if row is None or not math.isfinite(row.value):
         return ""
     return f"A model trained on clean data changes {percent(row.value)} of its answers."
-
-
-def _failure(results: Results) -> str:
-    rows = [variant for variant in results.methods() if variant.method == FIRST]
-    if not rows and FIRST not in results.selection:
-        return "RR-ClArC is missing from this run."
-    reason = str(results.selection.get(FIRST, {}).get("reason", "")).strip().rstrip(".")
-    if any(kind_of(results, variant) == "chance" for variant in rows):
-        reason = "its model answers at chance level"
-    return f"RR-ClArC has no usable result{f': {reason}' if reason else ''}."
 
 
 def _pair(before: dict[str, Row], after: dict[str, Row], metric: str) -> tuple[Row, Row] | None:

@@ -4,18 +4,20 @@ from hansfree.splitting.cut import Split, split
 from hansfree.splitting.entry import HeadParts
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
-from hansfree.splitting.layout import check_layout
+from hansfree.splitting.layout import layer_order
+from hansfree.splitting.orders import Order
 from hansfree.splitting.overwriting import overwriting
 from hansfree.splitting.partition import Train
 
 __all__ = [
     "HeadParts",
     "Layer",
+    "Order",
     "Split",
     "Train",
-    "check_layout",
     "exact_forward_mode",
     "insert_after",
+    "layer_order",
     "list_layers",
     "overwriting",
     "split",

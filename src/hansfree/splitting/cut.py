@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,11 @@ from hansfree.errors import SplitError, check_choice, nearest
 from hansfree.splitting.batch_statistics import NoBatchStatistics, check_batch_norms
 from hansfree.splitting.entry import HeadParts, leading_linear
 from hansfree.splitting.graph import Traced, eval_copy, trace
-from hansfree.splitting.hooked import HookedParts, hooked_parts
+from hansfree.splitting.hooked import HookedParts, hooked_parts, turn_hooked
 from hansfree.splitting.inplace import is_dropout_like
-from hansfree.splitting.partition import Partition, Train, partition
+from hansfree.splitting.layout import trunk_order
+from hansfree.splitting.orders import Order
+from hansfree.splitting.partition import Partition, Train, partition, turn
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +31,8 @@ logger = logging.getLogger(__name__)
 class Split:
     """A model in three parts, each taking the tuple that the one before returns.
 
-    The first tensor that the trunk returns is the layer's output.
+    The first tensor that the trunk returns is the layer's output, with its channels where
+    :mod:`hansfree.activations.positions` looks for them.
     All tensors between the parts have the images along their first dimension.
     """
 
@@ -41,6 +44,7 @@ class Split:
     parameters_after: int  # how many numbers the parameters after the layer hold, trained or not
     traced: bool
     random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
+    order: Order | None = None  # of the model's axes in the trunk's output; None: as the model has them
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
         """Return what is to be trained, by name in the original model; ``functional_call`` on the head takes it too."""
@@ -79,6 +83,7 @@ def split(
     layer: str,
     *,
     example: Tensor | None = None,
+    order: Order | None = None,
     train: Train = "all",
     train_norm: bool = False,
 ) -> Split:
@@ -87,7 +92,9 @@ def split(
     Args:
         model: Any module from one batch of images to logits.
         layer: A name that ``list_layers`` shows.
-        example: A batch of images, to check the parts against the model; a model that cannot be traced needs it.
+        example: A batch of images, to check the parts against the model, and to see where the layer has its channels; a
+            model that cannot be traced needs it.
+        order: Of the axes of the layer's output, where an earlier cut with an example saw it (``Split.order``).
         train: ``"all"`` that follows the layer, or only the ``"last"`` module that has parameters.
         train_norm: Train the affine parameters of batch norms after the layer too; their statistics never change.
     """
@@ -97,21 +104,26 @@ def split(
     except SplitError as error:
         reason = str(error)
     else:
-        result = _split_traced(traced, layer, train=train, train_norm=train_norm)
+        check_batch_norms(traced)
+        parts = partition(traced, layer, train=train, train_norm=train_norm)
+        result = _split_traced(traced, layer, parts)
         if example is None or _is_exact(result, model, example):
-            return result
+            order = order if example is None else trunk_order(parts.trunk, layer, example)
+            if order is not None:
+                turn(parts, order)
+            return replace(result, order=order)
         reason = f"The traced graph of {type(model).__name__} does not give the model's numbers."
     if example is None:
         raise SplitError(f"{reason} Give `example`, a batch of images: with it the layer is cut by hooks instead.")
     logger.warning("%s The layer is cut by hooks: the same numbers, but the head runs the whole model.", reason)
-    parts = hooked_parts(model, layer, example, train=train, train_norm=train_norm)
-    _freeze(parts.model, parts.trainable)
-    return _joined(layer, parts, random=parts.random, traced=False)
+    hooked = hooked_parts(model, layer, example, train=train, train_norm=train_norm)
+    _freeze(hooked.model, hooked.trainable)
+    order = trunk_order(hooked.trunk, layer, example)
+    hooked = hooked if order is None else turn_hooked(hooked, order)
+    return replace(_joined(layer, hooked, random=hooked.random, traced=False), order=order)
 
 
-def _split_traced(traced: Traced, layer: str, *, train: Train, train_norm: bool) -> Split:
-    check_batch_norms(traced)
-    parts = partition(traced, layer, train=train, train_norm=train_norm)
+def _split_traced(traced: Traced, layer: str, parts: Partition) -> Split:
     _freeze(traced.root, parts.trainable)
     random = []
     for name, module in list(parts.head.named_modules()):

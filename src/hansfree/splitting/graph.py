@@ -19,7 +19,7 @@ from torch import fx, nn
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError, nearest
 from hansfree.splitting.inplace import keep_dropout, operation_name, remove_in_place
-from hansfree.splitting.inserted import EditedForward, remove_hooks
+from hansfree.splitting.inserted import AppliedAfter, EditedForward, remove_hooks
 
 # Operations that return several tensors; such a node is neither a layer nor a tensor that can be cached.
 _SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid", "native_layer_norm"])
@@ -78,7 +78,7 @@ def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
 class _Tracer(fx.Tracer):
     """Record every node's enclosing module; modules without children stay whole and keep their training flag."""
 
-    def __init__(self, edits: dict[str, nn.Module]) -> None:
+    def __init__(self, edits: dict[str, AppliedAfter]) -> None:
         super().__init__()
         self.edits = edits  # modules inserted behind others by a hook; in the graph they become nodes
         self.enclosing = ""
@@ -99,7 +99,7 @@ class _Tracer(fx.Tracer):
         finally:
             self.enclosing = outer
         if path in self.edits:
-            output = self.edits[path](output)
+            output = self.edits[path].edit(output)
         if isinstance(output, fx.Proxy):
             self.outputs.append((path, output.node))
         return output

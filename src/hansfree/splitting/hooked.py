@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
 from hansfree.splitting.batch_statistics import NoBatchStatistics
 from hansfree.splitting.graph import eval_copy, missing_sentence
 from hansfree.splitting.inplace import is_dropout_like
+from hansfree.splitting.orders import Order, inverse
 from hansfree.splitting.partition import Train, is_norm_parameter
 
 
@@ -33,6 +34,12 @@ class HookedParts:
     trainable: tuple[str, ...]
     parameters_after: int
     random: tuple[nn.Module, ...]
+
+
+def turn_hooked(parts: HookedParts, order: Order) -> HookedParts:
+    """Turn the axes of the layer's output behind the trunk, and back in phi."""
+    parts.trunk.order = order  # type: ignore[assignment]  # a plain tuple, not a module
+    return replace(parts, phi=TurnedBack(order))
 
 
 def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train, train_norm: bool) -> HookedParts:
@@ -81,6 +88,9 @@ def output_edited(model: nn.Module, layer: str, edit: Callable[[Tensor], Tensor]
 class _HookedTrunk(nn.Module):
     """Run the model and return the layer's output, and the images."""
 
+    # Of the class, so that the fingerprint of a trunk that turns nothing does not speak of it.
+    order: Order | None = None
+
     def __init__(self, model: nn.Module, layer: str) -> None:
         super().__init__()
         self.model = model
@@ -95,7 +105,7 @@ class _HookedTrunk(nn.Module):
 
         with output_edited(self.model, self.layer, keep):
             self.model(images.clone())
-        return kept[0], images
+        return (kept[0] if self.order is None else kept[0].permute(self.order)), images
 
 
 class Unchanged(nn.Module):
@@ -104,6 +114,18 @@ class Unchanged(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return them as they are."""
         return tensors
+
+
+class TurnedBack(nn.Module):
+    """Put the axes of the layer's output back as the model has them."""
+
+    def __init__(self, order: Order) -> None:
+        super().__init__()
+        self.order = inverse(order)
+
+    def forward(self, output: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """Return the layer's output as the model made it, and the others as they are."""
+        return output.permute(self.order).contiguous(), *others
 
 
 class _HookedHead(nn.Module):

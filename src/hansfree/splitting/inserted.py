@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
+from hansfree.splitting.orders import Order, inverse
+
 PROJECTION = "hansfree_projection"
 
 
@@ -14,14 +16,23 @@ class AppliedAfter:
     """A forward hook that sends a module's output through another module.
 
     An object and not a closure: a copy of the model then holds a hook with the copy's own inserted module.
+
+    Args:
+        order: of the axes that the inserted module expects; None: as the model has them.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, order: Order | None = None) -> None:
+        self.module, self.order = module, order
 
     def __call__(self, _module: nn.Module, _args: Any, output: Tensor) -> Any:
         """Return the edited output."""
-        return self.module(output)
+        return self.edit(output)
+
+    def edit(self, output: Any) -> Any:
+        """Return the edited output, of a tensor or of what stands for one in a trace."""
+        if self.order is None:
+            return self.module(output)
+        return self.module(output.permute(self.order)).permute(inverse(self.order)).contiguous()
 
 
 class EditedForward:
@@ -34,6 +45,7 @@ class EditedForward:
         self.graph = graph
         self.names = names  # layer -> name of the node: nodes themselves do not survive a copy of the graph
         self.calls = calls
+        self.before = model.__dict__.get("forward")  # what the instance ran until now, where it was not its class's
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the graph."""
@@ -46,19 +58,22 @@ def take_out(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:
     module = getattr(plain, PROJECTION, None)
     if module is None:
         return plain, None
-    if isinstance(plain.__dict__.get("forward"), EditedForward):
+    forward = plain.__dict__.get("forward")
+    if isinstance(forward, EditedForward):
         del plain.__dict__["forward"]
+        if forward.before is not None:
+            plain.__dict__["forward"] = forward.before
     remove_hooks(plain)
     delattr(plain, PROJECTION)
     return plain, module
 
 
-def remove_hooks(model: nn.Module) -> dict[str, nn.Module]:
-    """Remove the hooks of inserted modules; return these modules by the path of the module that they edited."""
+def remove_hooks(model: nn.Module) -> dict[str, AppliedAfter]:
+    """Remove the hooks of inserted modules; return them by the path of the module that they edited."""
     found = {}
     for path, module in model.named_modules():
         for key, hook in list(module._forward_hooks.items()):
             if isinstance(hook, AppliedAfter):
                 del module._forward_hooks[key]
-                found[path] = hook.module
+                found[path] = hook
     return found

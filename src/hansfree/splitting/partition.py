@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hansfree.errors import SplitError
 from hansfree.splitting.graph import Traced, returns_several, scalar_nodes
 from hansfree.splitting.inplace import is_dropout_like
+from hansfree.splitting.orders import Order, inverse
 
 Train = Literal["all", "last"]
 
@@ -34,6 +35,23 @@ def partition(traced: Traced, layer: str, *, train: Train, train_norm: bool) -> 
     Sizes and functions of parameters alone are no activations: every part that needs them computes them itself.
     """
     return Cut(Flow(traced), layer).parts(train=train, train_norm=train_norm)
+
+
+def turn(parts: Partition, order: Order) -> None:
+    """Turn the axes of the layer's output at the end of the trunk, and back at the start of phi."""
+    graph = parts.trunk.graph
+    result = next(node for node in graph.nodes if node.op == "output")
+    first, *others = result.args[0]
+    with graph.inserting_before(result):
+        result.args = ((graph.call_method("permute", (first, order)), *others),)
+    parts.trunk.recompile()
+    graph = parts.phi.graph
+    given = next(node for node in graph.nodes if node.op == "placeholder")
+    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+        turned = graph.call_method("permute", (given, inverse(order)))
+        whole = graph.call_method("contiguous", (turned,))  # what follows may want a view of it
+    given.replace_all_uses_with(whole, delete_user_cb=lambda user: user is not turned)
+    parts.phi.recompile()
 
 
 def output_node(traced: Traced) -> fx.Node:

@@ -7,17 +7,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from hansfree.artifacts import Artifact
-from hansfree.datasets.base import ImageSource
+from hansfree.datasets.base import IMAGENET, ImageSource, Normalize
 from hansfree.datasets.stamped import Stamped
-from hansfree.errors import DataError
+from hansfree.errors import DataError, OptionError
 from hansfree.studies.study import BiasedData
 
 
 def stampable(first: str) -> tuple[str, ...]:
     """Return ``first``, the dataset's own artifact, and then all others that can be put on a finished picture."""
-    # An artifact with an insert of its own needs a source that draws it into its scenes.
-    fitting = [name for name, kind in Artifact.members().items() if kind.insert is Artifact.insert]
+    fitting = [name for name, kind in Artifact.members().items() if fits_pictures(kind) and not kind.needs_file]
     return (first, *(name for name in fitting if name != first))
+
+
+def fits_pictures(kind: type[Artifact]) -> bool:
+    """Tell whether an artifact can be put on a finished picture; others need a source that draws them."""
+    return kind.insert is Artifact.insert
+
+
+def check_share(share: float) -> None:
+    """Refuse a part of the biased class that is none or all of it."""
+    if not 0 < share < 1:
+        raise OptionError(f"The share is a part of the biased class, above 0 and below 1, not {share!r}.")
 
 
 def insert_bias(
@@ -28,6 +38,7 @@ def insert_bias(
     share: float,
     flip_share: float = 0.0,
     seed: int = 0,
+    transform: Normalize = IMAGENET,
 ) -> BiasedData:
     """Return the sets of an experiment: the artifact in ``share`` of the biased class in training, in all or no others.
 
@@ -36,7 +47,9 @@ def insert_bias(
         flip_share: part of the other classes' training images that carry it and are labelled as the biased class.
     """
     train, val, test = parts
-    poisoned = Stamped(train, artifact, share=share, only_class=biased_class, flip_share=flip_share, seed=seed)
+    poisoned = Stamped(
+        train, artifact, share=share, only_class=biased_class, flip_share=flip_share, seed=seed, transform=transform
+    )
     bits = poisoned.has_artifact[train.labels == biased_class]
     if not 0 < bits.sum() < len(bits):
         raise DataError(
@@ -45,7 +58,7 @@ def insert_bias(
         )
 
     def all_or_none(part: ImageSource, share: float) -> Stamped:
-        return Stamped(part, artifact, share=share, seed=seed)
+        return Stamped(part, artifact, share=share, seed=seed, transform=transform)
 
     return BiasedData(
         train=poisoned,

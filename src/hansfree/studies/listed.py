@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from hansfree.artifacts import Artifact
-from hansfree.datasets.image_files import ImageFiles, Resize, check_images
+from hansfree.datasets.image_files import Channels, ImageFiles, Resize, check_images
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.errors import DataError
 from hansfree.studies.inserted import insert_bias
@@ -43,7 +43,8 @@ class ListedStudy(Study):
     """
 
     biased_class: int  # of the class, or set by `listing` where it is only known then
-    resize: ClassVar[Resize] = "squash"
+    resize: Resize = "squash"
+    channels: Channels = 3
 
     def read(self) -> None:
         """Read the list, check it against the folder, check every picture, and cut the three parts."""
@@ -67,6 +68,7 @@ class ListedStudy(Study):
             ids=ids[good],
             id_range=range(int(ids.max()) + 1),
             resize=self.resize,
+            channels=self.channels,
         )
         self.parts = [Subset(self.source, np.flatnonzero(np.isin(good, rows))) for rows in parts]
         self.check_parts(listing)
@@ -76,12 +78,16 @@ class ListedStudy(Study):
         """Read the list; raise a `DataError` with its path where it makes no sense."""
 
     def check_parts(self, listing: Listing) -> None:
-        """Refuse parts that are empty without their bad images, and training images without one of the classes."""
+        """Refuse parts that are empty without their bad images."""
         for name, part in zip(PARTS, self.parts):
             if not len(part):
                 raise DataError(f"{listing.place} has no {name} image that can be read.")
         if (lost := np.setdiff1d(listing.labels, self.parts[0].labels)).size:
-            raise DataError(f"{listing.place} has no training image of class {listing.class_names[lost[0]]!r}.")
+            self.report_lost(listing, [listing.class_names[label] for label in lost])
+
+    def report_lost(self, listing: Listing, names: Sequence[str]) -> None:
+        """Refuse training images without one of the classes: no model could learn it."""
+        raise DataError(f"{listing.place} has no training image of class {names[0]!r}.")
 
 
 class StampedStudy(ListedStudy):

@@ -8,20 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from hansfree.artifacts import Timestamp
-from hansfree.datasets.image_files import read_table
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree.progress import Progress, silent
-from hansfree.studies.inserted import stampable
+from hansfree.studies.columns import Row, find_image, read_groups, read_rows, read_split
+from hansfree.studies.inserted import check_share, stampable
 from hansfree.studies.listed import Listing, StampedStudy
 from hansfree.studies.study import Recipe
 
-PARTS = ("train", "val", "test")
-
-ENDINGS = ("", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 _OWN_COLUMNS = ("image", "label", "split", "group")
 _STRAY = 0.1  # a column with no more other values than this among its 0 and 1 is a column of flags with mistakes in it
-
-Row = dict[str, str]
 
 
 class ImageTable(StampedStudy, name="table"):
@@ -56,16 +51,14 @@ class ImageTable(StampedStudy, name="table"):
         biased_class: str | None = None,
         share: float = 0.5,
     ) -> None:
-        if not 0 < share < 1:
-            raise OptionError(f"The share is a part of the biased class, above 0 and below 1, not {share!r}.")
+        check_share(share)
         self._biased, self._share = biased_class, share
         super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad, progress=progress)
 
     def listing(self, root: Path) -> Listing:
         """Read the table: images, labels, natural flags, and split and groups where it has them."""
         table = find_table(root)
-        rows = read_table(table, ("image", "label"))
-        _check_rows(rows, table)
+        rows = read_rows(table, ("image", "label"), filled=("image", "label"))
         class_names = tuple(sorted({row["label"] for row in rows}))
         if len(class_names) < 2:
             raise DataError(f"{table} has a single label, {class_names[0]!r}: there is nothing to tell apart.")
@@ -80,16 +73,14 @@ class ImageTable(StampedStudy, name="table"):
             )
         self.biased_class = class_names.index(biased)
         self._bits = _read_flags(rows, table)
-        groups = [row["group"] for row in rows] if "group" in rows[0] else None
-        if groups is None:
-            self.remarks.append(f"{table.name} has no column 'group': images of one subject may be in different parts.")
+        groups = read_groups(rows, table=table, remarks=self.remarks)
         return Listing(
             place=table,
             paths=[find_image(root, row["image"]) for row in rows],
             labels=[class_names.index(row["label"]) for row in rows],
             class_names=class_names,
             groups=groups,
-            parts=split_table(rows, groups, table=table) if "split" in rows[0] else None,
+            parts=read_split(rows, groups, table=table),
         )
 
     def share(self, model: str) -> float:
@@ -112,45 +103,6 @@ def find_table(folder: Path) -> Path:
         found = f"{len(tables)} others ({', '.join(table.name for table in tables)})" if tables else "no other table"
         raise DataError(f"{folder} has no labels.csv, and {found}.")
     return tables[0]
-
-
-def find_image(folder: Path, name: str) -> Path:
-    """Return the file of that name in the folder or in ``images``; where there is none, the one that was meant."""
-    for place in (folder, folder / "images"):
-        for ending in ENDINGS:
-            if (path := place / f"{name}{ending}").is_file():
-                return path
-    return folder / name
-
-
-def split_table(rows: Sequence[Row], groups: Sequence[str] | None, *, table: Path) -> tuple[np.ndarray, ...]:
-    """Return the rows of the three parts as the table says; a group in two of them is an error."""
-    for row in rows:
-        if row["split"] not in PARTS:
-            raise DataError(
-                f"{table} puts {row['image']!r} into the split {row['split']!r}.{nearest(row['split'], PARTS)} "
-                f"Allowed: {', '.join(PARTS)}."
-            )
-    part_of: dict[str, str] = {}
-    for group, row in zip(groups or (), rows):
-        if group and part_of.setdefault(group, row["split"]) != row["split"]:
-            raise DataError(
-                f"{table} has group {group!r} in {part_of[group]} and in {row['split']}: it belongs in one."
-            )
-    split = np.array([row["split"] for row in rows])
-    parts = tuple(np.flatnonzero(split == name) for name in PARTS)
-    for name, part in zip(PARTS, parts):
-        if not len(part):
-            raise DataError(f"{table} has no image in the split {name!r}.")
-    return parts
-
-
-def _check_rows(rows: Sequence[Row], table: Path) -> None:
-    """Refuse rows without image or label."""
-    for row in rows:
-        for column in ("image", "label"):
-            if not row[column]:
-                raise DataError(f"{table} has a row without {column}: {', '.join(row.values())}.")
 
 
 def _read_flags(rows: Sequence[Row], table: Path) -> dict[str, np.ndarray]:

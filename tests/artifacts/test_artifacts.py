@@ -33,14 +33,16 @@ class Photos:
         return picture(seed=index)
 
 
-def test_members_are_the_four_biases_of_the_paper():
-    assert list(Artifact.members()) == ["timestamp", "brightness", "lsb", "plaster"]
+def test_members_are_the_four_biases_of_the_paper_and_a_users_own():
+    assert list(Artifact.members()) == ["timestamp", "brightness", "lsb", "plaster", "patch"]
     assert {name: member.localized for name, member in Artifact.members().items()} == {
         "timestamp": True,
         "brightness": False,
         "lsb": False,
         "plaster": True,
+        "patch": True,
     }
+    assert [name for name, member in Artifact.members().items() if member.needs_file] == ["patch"]
     with pytest.raises(UnknownNameError, match="Did you mean 'timestamp'"):
         Artifact.named("timestmp")
 

@@ -1,0 +1,131 @@
+"""``hansfree init``, ``check`` and ``run``: your own model and images."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hansfree.cli.app import app
+from hansfree.cli.terminal import console, progress_bars, show_methods
+
+if TYPE_CHECKING:
+    from hansfree.runfile import Opened
+
+File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; `hansfree init` writes a first one.")]
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file to write.")] = Path("hansfree.yaml"),
+    model: Annotated[
+        str | None,
+        typer.Option(help="timm:NAME, torchvision:NAME, hf:FOLDER, package.module:function, file.py:function."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Trained weights: .safetensors, .pt or .pth; or pretrained.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option(help="What the model's outputs are: classes, binary (one logit), or label (multi-label).")
+    ] = "classes",
+    label: Annotated[str | None, typer.Option(help="With --output label: the label to correct.")] = None,
+    layer: Annotated[
+        str, typer.Option(help="Where the bias is looked for; `hansfree layers` lists the names.")
+    ] = "auto",
+    root: Annotated[Path | None, typer.Option(help="Folder of the images.")] = None,
+    table: Annotated[Path | None, typer.Option(help="CSV: image, label[, artifact][, split][, group].")] = None,
+    artifacts: Annotated[
+        Path | None, typer.Option(help="Without a table: file that lists the artifact images.")
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="Names in the order of the model's outputs, with commas.")] = None,
+    biased_class: Annotated[str | None, typer.Option(help="Class that the artifact leaks into.")] = None,
+    insert: Annotated[str | None, typer.Option(help="Artifact to put in: timestamp, brightness, lsb or patch.")] = None,
+    patch: Annotated[Path | None, typer.Option(help="Picture with transparency, for --insert patch.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("hansfree-run"),
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a commented run file; what the flags leave open is asked."""
+    from hansfree.models import load_model, preprocessing_of
+    from hansfree.runfile import DEFAULTS, Answers, write_run_file
+
+    source = model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)")
+    folder = root or Path(_ask("Folder of the images"))
+    if table is None and artifacts is None and insert is None and sys.stdin.isatty():
+        table = _path(
+            _ask("CSV with the columns image, label, artifact (empty: the folders are the classes)", default="")
+        )
+        if table is None:
+            artifacts = _path(_ask("File that lists the images with the artifact (empty: none)", default=""))
+        if table is None and artifacts is None:
+            insert = _ask("Artifact to put into the images: timestamp, brightness, lsb or patch")
+    if insert == "patch" and patch is None:
+        patch = Path(_ask("Picture to paste, with a transparent background"))
+    answers = Answers(
+        source=source,
+        weights=weights,
+        output=output,
+        label=label,
+        layer=layer,
+        root=folder,
+        table=table,
+        artifacts=artifacts,
+        classes=[name.strip() for name in classes.split(",")] if classes else None,
+        biased_class=biased_class,
+        insert=insert,
+        file=patch,
+        out=out,
+    )
+    seen = preprocessing_of(source, load_model(source, weights=weights)) or DEFAULTS
+    write_run_file(file, answers, seen, force=force)
+    console.print(f"Wrote {file}. Look through it, then: hansfree check {file}", soft_wrap=True)
+
+
+@app.command()
+def check(file: File) -> None:
+    """Look whether a run can start: keys, files, classes, layer, one batch through the model; nothing is written."""
+    from hansfree.runfile import open_run_file, read_run_file
+
+    with progress_bars() as progress:
+        _tell(open_run_file(read_run_file(file), progress=progress))
+    console.print(f"All fits together. To start: hansfree run {file}", soft_wrap=True)
+
+
+@app.command()
+def run(file: File) -> None:
+    """Find the bias in your model, unlearn it, prove what is left, and export the corrected weights; resumes."""
+    from hansfree.runfile import carry_out, open_run_file, read_run_file
+
+    plan = read_run_file(file)
+    with progress_bars() as progress:
+        opened = open_run_file(plan, progress=progress)
+        _tell(opened)
+        finished = carry_out(opened, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
+    show_methods(finished.rows)
+    for line in finished.sentences:
+        console.print(line, soft_wrap=True, markup=False)
+    console.print(f"report: {finished.report}", soft_wrap=True)
+
+
+def _tell(opened: Opened) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for name, sentence in opened.facts:
+        table.add_row(name, sentence)
+    console.print(table)
+
+
+def _ask(question: str, **options: Any) -> str:
+    """Ask; where nobody can answer, say which flag was missing."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"{question}? Give it as an option, as nobody can be asked here.")
+    return str(typer.prompt(question, **options))
+
+
+def _path(given: str) -> Path | None:
+    return Path(given) if given else None

@@ -1,0 +1,22 @@
+"""The CAV doctor: can this direction be trusted without ground truth?
+
+diagnosis = examine_cav(activations, has_artifact)       # artifact and clean images of the biased class
+diagnosis.verdict                                        # one or two plain sentences
+diagnosis.findings                                       # what they rest on, one number each
+"""
+
+from hansfree.doctor.diagnosis import Agreement, CurvePoint, Diagnosis, Finding, Level, Suspect
+from hansfree.doctor.examination import examine_cav
+from hansfree.doctor.thresholds import LIMIT, THRESHOLDS
+
+__all__ = [
+    "LIMIT",
+    "THRESHOLDS",
+    "Agreement",
+    "CurvePoint",
+    "Diagnosis",
+    "Finding",
+    "Level",
+    "Suspect",
+    "examine_cav",
+]

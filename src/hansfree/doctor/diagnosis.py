@@ -1,0 +1,110 @@
+"""What the doctor found, as data that survive a JSON file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from hansfree.errors import DataError
+
+Level = Literal["good", "fair", "poor", "unknown"]
+FORMAT = "hansfree.diagnosis.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One number about the direction and what it means; None where these data cannot define it."""
+
+    name: str
+    value: float | None
+    stderr: float | None = None
+    interval: tuple[float, float] | None = None  # the middle 95 % over repeats
+    level: Level
+    sentence: str
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """What ``n`` artifact images give, with clean ones in the same proportion as in the whole."""
+
+    n: int
+    angle: float  # degrees, expected, to the direction of endless images
+    interval: tuple[float, float]  # the middle 95 % over repeats
+    between: float  # degrees between two fits on disjoint images
+    auc: float  # on images that were not fitted on
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A sample whose held-out score fits the other class ``odds`` times better than its own."""
+
+    id: int | str
+    has_artifact: bool  # as it is marked
+    score: float  # standard deviations from the border, positive towards the artifact
+    odds: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Cosines between the directions of all solvers that could be fitted."""
+
+    names: tuple[str, ...]
+    cosines: tuple[tuple[float, ...], ...]
+
+    def between(self, one: str, other: str) -> float:
+        """Return the cosine of two solvers' directions."""
+        return self.cosines[self.names.index(one)][self.names.index(other)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Whether a direction can be trusted, in plain words and in the numbers behind them."""
+
+    cav: str
+    n_artifact: int
+    n_clean: int
+    channels: int
+    seed: int
+    level: Level
+    verdict: str
+    findings: tuple[Finding, ...]
+    curve: tuple[CurvePoint, ...]
+    suspects: tuple[Suspect, ...]  # the most suspicious first
+    agreement: Agreement
+    scores: tuple[float, ...]  # held out, of every sample in the order given; as in `Suspect`
+    has_artifact: tuple[bool, ...]
+
+    def finding(self, name: str) -> Finding:
+        """Return the finding called ``name``."""
+        for found in self.findings:
+            if found.name == name:
+                return found
+        raise DataError(
+            f"This diagnosis has no finding {name!r}; it has {', '.join(found.name for found in self.findings)}."
+        )
+
+    def to_json(self) -> str:
+        """Return everything as JSON text, readable for people."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Diagnosis:
+        """Rebuild what `to_json` wrote."""
+        try:
+            content = json.loads(text)
+            if content.pop("format") != FORMAT:
+                raise KeyError("format")
+            content["findings"] = tuple(Finding(**_tuples(found)) for found in content["findings"])
+            content["curve"] = tuple(CurvePoint(**_tuples(point)) for point in content["curve"])
+            content["suspects"] = tuple(Suspect(**suspect) for suspect in content["suspects"])
+            agreement = content["agreement"]
+            content["agreement"] = Agreement(tuple(agreement["names"]), tuple(map(tuple, agreement["cosines"])))
+            return cls(**_tuples(content))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"This is no diagnosis in the format {FORMAT!r}, or it is damaged ({error!r}).") from error
+
+
+def _tuples(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the same with tuples for JSON's lists."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}

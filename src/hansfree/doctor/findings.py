@@ -1,0 +1,256 @@
+"""What was measured, and each number's level and sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from hansfree.cavs import SignalCAV
+from hansfree.cavs.class_means import FloatArray
+from hansfree.doctor.angles import TARGET, angle_to_truth, images_for, of_both_halves, to_degrees
+from hansfree.doctor.diagnosis import Agreement, Finding, Suspect
+from hansfree.doctor.held_out import HeldOut
+from hansfree.doctor.repeats import Null
+from hansfree.doctor.thresholds import level_of
+
+_ALIKE = 0.7  # cosine from which on solvers are said to agree
+_MOST_NAMED = 5  # suspects in a sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The raw outcome of all tests on one CAV."""
+
+    cav: str
+    n_artifact: int
+    n_clean: int
+    half_cosines: FloatArray
+    bootstrap_angles: FloatArray
+    held_out: HeldOut
+    null: Null
+    agreement: Agreement
+    overlap: FloatArray | None  # per halving; None without images of other classes
+    suspects: tuple[Suspect, ...]
+
+    @property
+    def p_value(self) -> float:
+        """How often shuffled bits reach this AUC; the true bits count as one shuffle, so that it is never zero."""
+        return float((1 + np.sum(self.null.auc >= self.held_out.auc)) / (1 + len(self.null.auc)))
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether the artifact shows at all."""
+        return level_of("permutation_p", self.p_value) != "poor"
+
+    @property
+    def half_angle(self) -> float:
+        """Degrees between the directions of two halves."""
+        return float(to_degrees(self.half_cosines.mean()))
+
+    @property
+    def whole_angle(self) -> float:
+        """Degrees between the directions of two sets as large as this one, as the halves let expect."""
+        return float(to_degrees(of_both_halves(self.half_cosines.mean())))
+
+    @property
+    def expected_error(self) -> float:
+        """Degrees to the direction of endless images, as the halves let expect."""
+        return float(angle_to_truth(of_both_halves(self.half_cosines.mean())))
+
+    @property
+    def error_interval(self) -> tuple[float, float]:
+        """The middle 95 % of the expected error over the halvings."""
+        return _middle(angle_to_truth(of_both_halves(self.half_cosines)))
+
+    @property
+    def images_needed(self) -> float | None:
+        """Artifact images for an expected error of `TARGET` degrees; None where nothing can be extrapolated."""
+        return images_for(TARGET, n=self.n_artifact, angle=self.expected_error) if self.is_visible else None
+
+
+def describe(measured: Measured) -> tuple[Finding, ...]:
+    """Return all findings, the weightiest first."""
+    return (
+        _expected_error(measured),
+        _split_half(measured),
+        _bootstrap(measured),
+        _auc(measured),
+        _permutation(measured),
+        _needed(measured),
+        _overlap(measured),
+        _mislabelled(measured),
+        _agreement(measured),
+    )
+
+
+def _expected_error(measured: Measured) -> Finding:
+    value, (low, high) = measured.expected_error, measured.error_interval
+    # Only a pattern becomes the artifact's own shift with endless images; a filter becomes what separates best.
+    is_pattern = measured.cav == SignalCAV.name
+    share = f"{100 * np.sin(np.radians(value)):.0f} % of the artifact's mean shift would stay after it is removed"
+    remains = f"; {share}" if is_pattern else ""
+    return Finding(
+        name="expected_error",
+        value=value,
+        interval=(low, high),
+        level=level_of("expected_error", value),
+        sentence=f"The direction lies about {value:.0f} degrees ({low:.0f} to {high:.0f}) from the one that endless "
+        f"images of this kind would give{remains}.",
+    )
+
+
+def _split_half(measured: Measured) -> Finding:
+    value, null = measured.half_angle, to_degrees(measured.null.cosine)
+    return Finding(
+        name="split_half_angle",
+        value=value,
+        interval=_middle(to_degrees(measured.half_cosines)),
+        level=level_of("split_half_angle", value),
+        sentence=f"Directions of two random halves differ by {value:.0f} degrees (cosine "
+        f"{measured.half_cosines.mean():.2f}); with shuffled bits by {np.median(null):.0f}, and in 95 % of shuffles by "
+        f"more than {np.percentile(null, 5):.0f}.",
+    )
+
+
+def _bootstrap(measured: Measured) -> Finding:
+    value, (low, high) = float(np.median(measured.bootstrap_angles)), _middle(measured.bootstrap_angles)
+    return Finding(
+        name="bootstrap_angle",
+        value=value,
+        interval=(low, high),
+        level=level_of("bootstrap_angle", value),
+        sentence=f"Redrawing the images turns the direction by {value:.0f} degrees (95 %: {low:.0f} to {high:.0f}); "
+        "pure noise in many channels would show 45.",
+    )
+
+
+def _auc(measured: Measured) -> Finding:
+    value, stderr = measured.held_out.auc, measured.held_out.stderr
+    return Finding(
+        name="held_out_auc",
+        value=value,
+        stderr=stderr,
+        level=level_of("held_out_auc", value),
+        sentence=f"Along the direction, unseen images with and without the artifact are told apart with an AUC of "
+        f"{value:.2f} ± {stderr:.2f}.",
+    )
+
+
+def _permutation(measured: Measured) -> Finding:
+    value, n, top = measured.p_value, len(measured.null.auc), float(np.percentile(measured.null.auc, 95))
+    reached = round(value * (n + 1)) - 1
+    return Finding(
+        name="permutation_p",
+        value=value,
+        level=level_of("permutation_p", value),
+        sentence=f"{reached or 'None'} of {n} shuffles of the bits reached this AUC (p = {value:.3f}); "
+        f"95 % of them stayed below {top:.2f}.",
+    )
+
+
+def _needed(measured: Measured) -> Finding:
+    need = measured.images_needed
+    if need is None:
+        return Finding(
+            name="images_needed",
+            value=None,
+            level="unknown",
+            sentence=f"How many artifact images {TARGET:.0f} degrees would take cannot be estimated: these show no "
+            "direction to extrapolate from.",
+        )
+    bounds = [images_for(TARGET, n=measured.n_artifact, angle=end) for end in measured.error_interval]
+    low, high = bounds
+    has_enough = need <= measured.n_artifact
+    return Finding(
+        name="images_needed",
+        value=need,
+        interval=None if low is None or high is None else (low, high),
+        level="good" if has_enough else level_of("expected_error", measured.expected_error),
+        sentence=f"About {rounded(need)} artifact images bring the expected error to {TARGET:.0f} degrees (there are "
+        f"{measured.n_artifact}). This is an estimate: it lets the angle fall as one over the root of the number, with "
+        "clean images in the same proportion.",
+    )
+
+
+def _overlap(measured: Measured) -> Finding:
+    if measured.overlap is None:
+        return Finding(
+            name="class_overlap",
+            value=None,
+            level="unknown",
+            sentence="Whether the direction is also that of the class was not examined: no images of other classes "
+            "were given.",
+        )
+    value = float(measured.overlap.mean())
+    level = level_of("class_overlap", abs(value))
+    if level == "good" and level_of("expected_error", measured.expected_error) == "poor":
+        # Noise in the direction hides an overlap; it never makes one.
+        level = "unknown"
+    meaning = {
+        "good": "removing it leaves the classes apart.",
+        "unknown": "but the direction is too noisy to show an overlap.",
+        "fair": f"removing it takes {100 * value**2:.0f} % of the squared distance between the classes.",
+        "poor": f"removing it removes the class: {100 * value**2:.0f} % of the squared distance between the classes.",
+    }[level]
+    return Finding(
+        name="class_overlap",
+        value=value,
+        interval=_middle(measured.overlap),
+        level=level,
+        sentence=f"The cosine with the direction that tells the biased class from the others is {value:.2f}: {meaning}",
+    )
+
+
+def _mislabelled(measured: Measured) -> Finding:
+    if not measured.held_out.tells_suspects:
+        return Finding(
+            name="mislabelled",
+            value=None,
+            level="unknown",
+            sentence="Mislabelled images cannot be told: the scores of both kinds overlap too much.",
+        )
+    n = len(measured.suspects)
+    kinds = Counter(suspect.has_artifact for suspect in measured.suspects)
+    named = ", ".join(str(suspect.id) for suspect in measured.suspects[:_MOST_NAMED])
+    found = (
+        f"{n} {'image looks' if n == 1 else 'images look'} mislabelled ({kinds[True]} marked with the artifact, "
+        f"{kinds[False]} marked clean): {named}{', ...' if n > _MOST_NAMED else ''}. Look at them."
+    )
+    return Finding(
+        name="mislabelled",
+        value=float(n),
+        level=level_of("mislabelled", n / (measured.n_artifact + measured.n_clean)),
+        sentence=found if n else "No image looks mislabelled.",
+    )
+
+
+def _agreement(measured: Measured) -> Finding:
+    rivals = [name for name in measured.agreement.names if name != measured.cav]
+    cosines = [measured.agreement.between(measured.cav, name) for name in rivals]
+    told = ", ".join(f"{name} {cosine:.2f}" for name, cosine in zip(rivals, cosines))
+    agree = bool(cosines) and min(cosines) >= _ALIKE
+    words = (
+        "all point the same way."
+        if agree
+        else "this does not count against it. The signal-CAV is a pattern (where the artifact moves the activations), "
+        "the others are filters (what separates best), which bend away from whatever disturbs; low agreement between "
+        f"{SignalCAV.name} and the filters is normal."
+    )
+    return Finding(
+        name="solver_agreement",
+        value=float(np.median(cosines)) if cosines else None,
+        level="good" if agree else "unknown",
+        sentence=f"Cosines of {measured.cav} with the other solvers: {told}; {words}",
+    )
+
+
+def _middle(values: FloatArray) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def rounded(number: float) -> str:
+    """Write an estimate with two digits: more would promise too much."""
+    return f"{float(f'{number:.2g}'):,.0f}"

@@ -1,0 +1,50 @@
+"""The verdict: one or two plain sentences, from the finding that decides."""
+
+from __future__ import annotations
+
+from hansfree.doctor.angles import TARGET
+from hansfree.doctor.diagnosis import Finding, Level
+from hansfree.doctor.findings import Measured, rounded
+
+_WORST_FIRST: tuple[Level, ...] = ("poor", "fair", "good")
+_DECISIVE = ("permutation_p", "expected_error", "held_out_auc", "class_overlap")
+
+
+def judge(measured: Measured, findings: tuple[Finding, ...]) -> tuple[Level, str]:
+    """Return the overall level, which is that of the worst decisive finding, and the verdict."""
+    by_name = {found.name: found for found in findings}
+    levels = [by_name[name].level for name in _DECISIVE]
+    level = next(level for level in _WORST_FIRST if level in levels)
+    if not measured.is_visible:
+        return level, (
+            f"Do not use this direction: held-out images with and without the artifact are told apart no better (AUC "
+            f"{measured.held_out.auc:.2f}) than with shuffled bits. The artifact does not show in this layer, or the "
+            "bits are wrong."
+        )
+    sentences = [_stability(measured, by_name)]
+    if by_name["class_overlap"].level in ("poor", "fair"):
+        sentences.append(by_name["class_overlap"].sentence)
+    elif by_name["held_out_auc"].level == "poor":
+        sentences.append(
+            f"But the artifact hardly shows in this layer (held-out AUC {measured.held_out.auc:.2f}): try another one."
+        )
+    elif measured.suspects:
+        sentences.append(by_name["mislabelled"].sentence)
+    return level, " ".join(sentences)
+
+
+def _stability(measured: Measured, by_name: dict[str, Finding]) -> str:
+    n, moves = measured.n_artifact, f"{measured.half_angle:.0f} degrees between halves"
+    if by_name["expected_error"].level == "good":
+        return (
+            f"{n} artifact images are enough: the direction moves by {moves}, which puts it within about "
+            f"{max(1.0, measured.expected_error):.0f} degrees of where endless images would."
+        )
+    need = measured.images_needed
+    more = f" About {rounded(need)} would bring its error to {TARGET:.0f} degrees." if need is not None else ""
+    if by_name["expected_error"].level == "fair":
+        return (
+            f"{n} artifact images are few, use it with care: the direction moves by {moves} and is off by about "
+            f"{measured.expected_error:.0f}.{more}"
+        )
+    return f"{n} artifact images are too few: the direction moves by {moves}.{more}"

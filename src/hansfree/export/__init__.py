@@ -1,0 +1,10 @@
+"""The corrected model as the user's own weights: folded, checked, as safetensors or ONNX.
+
+What makes a whole delivery of a run folder (``hansfree.export.run``) is imported apart: it needs the report's drawing.
+"""
+
+from hansfree.export.folding import Folding, fold_projection
+from hansfree.export.onnx import export_onnx
+from hansfree.export.saving import Exported, export_model, load_corrected
+
+__all__ = ["Exported", "Folding", "export_model", "export_onnx", "fold_projection", "load_corrected"]

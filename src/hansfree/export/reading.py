@@ -1,0 +1,122 @@
+"""A finished run folder as an export needs it: its model, its corrected weights, its scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor, nn
+
+from hansfree.activations import Pooling
+from hansfree.corrections import RRClArC
+from hansfree.datasets.base import IMAGENET, Normalize
+from hansfree.errors import OptionError, RunError, nearest
+from hansfree.export.saving import load_corrected, run_quietly
+from hansfree.models import build_model
+from hansfree.report.reading import Results, load_results
+from hansfree.results import Row
+from hansfree.splitting.layout import layer_order
+from hansfree.weights import fill_with_weights, read_weights
+
+_IMAGES = 8  # to compare logits on, where the run shows none
+_TOLERANCE = 1e-3  # of the largest logit: evaluation starts from the cached activations, in another order of sums
+_ORIGINALS = ("original.safetensors", "model.safetensors")  # a user's own model, or one that the run trained itself
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run folder says."""
+
+    path: Path
+    config: dict[str, Any]
+    results: Results
+
+    def chosen(self, method: str) -> list[Row]:
+        """Return all scores of a method's weights: those of its first variant, for the others are repeats."""
+        variant = self.results.variant(method)
+        return [row for row in self.results.rows if row.chosen and type(variant).of(row) == variant] if variant else []
+
+    def method_named(self, method: str | None) -> str:
+        """Return the method to export, by default RR-ClArC; one whose weights are not there is an error."""
+        known = sorted(path.stem for path in (self.path / "corrected").glob("*.safetensors"))
+        wanted = method or RRClArC.name
+        if wanted not in known:
+            found = f" There are: {', '.join(known)}." if known else ""
+            raise OptionError(f"{self.path} has no weights corrected by {wanted!r}.{nearest(wanted, known)}{found}")
+        return wanted
+
+    @property
+    def pooling(self) -> Pooling:
+        """From what scores are taken; a run that does not say it did as the paper does."""
+        return self.config.get("pooling", "max")  # type: ignore[no-any-return]
+
+
+def read_run(path: Path) -> FinishedRun:
+    """Read ``config.yaml``, ``results.json`` and ``results.csv`` of a run folder."""
+    results = load_results(path)
+    kept = path / "config.yaml"
+    if not kept.is_file():
+        raise RunError(f"{path} is not a run folder: it has no config.yaml.")
+    try:
+        config = yaml.safe_load(kept.read_text(encoding="utf-8"))
+    except yaml.YAMLError:
+        config = None
+    if not isinstance(config, dict):
+        raise RunError(f"{kept} is damaged.")
+    return FinishedRun(path, config, results)
+
+
+def open_model(run: FinishedRun) -> nn.Module:
+    """Return the model as it came, in eval mode, for a run of a model that hansfree knows by name."""
+    name, classes = run.config.get("model"), run.results.meta.get("class_names")
+    weights = next((run.path / file for file in _ORIGINALS if (run.path / file).is_file()), None)
+    if not isinstance(name, str) or not classes or weights is None:
+        raise RunError(f"{run.path} does not say which model it corrected, or has no {' or '.join(_ORIGINALS)}.")
+    model = build_model(name, classes=len(classes))
+    fill_with_weights(model, read_weights(weights), source=str(weights))
+    return model.eval()
+
+
+def open_corrected(run: FinishedRun, method: str, original: nn.Module, example: Tensor) -> nn.Module:
+    """Return the model that was evaluated as this method."""
+    path = run.path / "corrected" / f"{method}.safetensors"
+    layer = run.results.meta.get("layer")
+    order = None if layer is None else layer_order(original, layer, example)
+    return load_corrected(original, path, layer=layer, pooling=run.pooling, order=order)
+
+
+def open_example(run: FinishedRun) -> Tensor:
+    """Return images to compare logits on: those that the report shows, or noise where the run kept none."""
+    meta, shown = run.results.meta, run.results.heatmaps
+    if shown is not None and len(shown.images) > 1:
+        channels = shown.images.shape[-1]
+        mean, std = meta.get("mean", IMAGENET.mean[:channels]), meta.get("std", IMAGENET.std[:channels])
+        return Normalize(tuple(mean), tuple(std))(shown.images)
+    size = int(meta.get("size", 224))
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(_IMAGES, int(meta.get("channels", 3)), size, size, generator=generator)
+
+
+def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example: Tensor) -> bool:
+    """Compare a model with what the run saw of it on the shown images; return whether the run kept that.
+
+    Weights alone do not say everything: a projection with another pooling has the same.
+    """
+    kept = run.path / "stages" / f"{method}.npz"
+    if run.results.heatmaps is None or not kept.is_file():
+        return False
+    with np.load(kept, allow_pickle=False) as arrays:
+        if "shown_logits" not in arrays:
+            return False
+        expected = arrays["shown_logits"]
+    got = run_quietly(corrected, example).numpy()
+    if expected.shape != got.shape or not np.allclose(got, expected, rtol=0, atol=_TOLERANCE * np.abs(expected).max()):
+        raise RunError(
+            f"{run.path / 'corrected' / method}.safetensors does not give the logits that the run evaluated. The run "
+            "folder was changed, or comes from another version of hansfree: run it again."
+        )
+    return True

@@ -1,0 +1,173 @@
+"""Any classifier as the engine wants it: images in, one tensor of logits with at least two columns out.
+
+An adapted model keeps its class, its layers' names and its ``state_dict`` keys: only the ``forward`` of the instance is
+another, so that nothing else has to know, and the user's own module comes back by leaving it away.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hansfree.errors import OptionError, check_choice
+from hansfree.models.failures import sentence_of
+from hansfree.splitting.graph import eval_copy
+from hansfree.splitting.inserted import PROJECTION, take_out
+
+log = logging.getLogger(__name__)
+
+Output = Literal["classes", "binary", "label"]
+Place = Literal["itself", "attribute", "key", "first"]
+
+
+class AdaptedForward:
+    """The ``forward`` of a model instance that takes the logits out of what the model returns, as two columns or more.
+
+    An object and not a closure: a copy of the model then holds one that runs the copy.
+    """
+
+    def __init__(self, model: nn.Module, *, place: Place, output: Output, label: int | None) -> None:
+        self.model = model
+        self.place = place
+        self.output = output
+        self.label = label
+        # The class is kept, as tracing gives the instance another one; and a forward that the user set goes on.
+        self.kind = type(model)
+        self.own = model.__dict__.get("forward")
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the logits."""
+        result = self.kind.forward(self.model, images) if self.own is None else self.own(images)
+        logits: Tensor = _taken(result, self.place)
+        if self.output == "classes":
+            return logits
+        # One logit z of yes against no is the pair [0, z]: its softmax is the sigmoid, its cross-entropy the binary.
+        if self.output == "label":
+            logits = logits[:, self.label : self.label + 1]  # type: ignore[operator]  # a number, `adapt` saw to it
+        return functional.pad(logits.reshape(-1, 1), (1, 0))
+
+
+def adapt(model: nn.Module, example: Tensor, *, output: Output = "classes", label: int | None = None) -> nn.Module:
+    """Return the model with logits of at least two classes; one that has them already is returned itself.
+
+    Logits inside an output object (Hugging Face), a dict or a tuple are taken out of it. The result shares all weights
+    and layers with ``model``, which itself stays as it is.
+
+    Args:
+        example: A batch of images: what a model returns is seen when it runs.
+        output: ``"classes"``, one logit per class; ``"binary"``, one logit of yes against no; ``"label"``, one logit
+            per label of a multi-label model, of which one is looked at.
+        label: Which one, counted from 0.
+    """
+    check_choice("output", output, Output)
+    if (output == "label") != (label is not None):
+        raise OptionError(
+            f"output is {output!r} and label is {label}: output 'label' and the label's number go together."
+        )
+    if isinstance(model.__dict__.get("forward"), AdaptedForward):
+        raise OptionError(f"This {type(model).__name__} is adapted already. Adapt plain(model) instead.")
+    place, logits = _run(model, example)
+    _check_logits(type(model).__name__, logits, output, label)
+    if place == "itself" and output == "classes":
+        return model
+    adapted = _shallow_copy(model)
+    adapted.__dict__["forward"] = AdaptedForward(adapted, place=place, output=output, label=label)
+    return adapted
+
+
+def find_logits(model: nn.Module, example: Tensor) -> Tensor:
+    """Return what the model says about the images, taken out of the object, dict or tuple around it."""
+    return _run(model, example)[1]
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """Return the user's own module: without the adapter, and without a projection that a correction put into it."""
+    if hasattr(model, PROJECTION):
+        model, _ = take_out(model)
+    forward = model.__dict__.get("forward")
+    if not isinstance(forward, AdaptedForward):
+        return model
+    own = _shallow_copy(model)
+    del own.__dict__["forward"]
+    if forward.own is not None:
+        own.__dict__["forward"] = forward.own
+    return own
+
+
+def plain_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights under the keys of the user's own module; a projection's are left out."""
+    return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(f"{PROJECTION}.")}
+
+
+def _shallow_copy(model: nn.Module) -> nn.Module:
+    """Return a module of its own that holds the same layers and tensors."""
+    twin = copy.copy(model)
+    for name, value in vars(twin).items():
+        if isinstance(value, dict):  # of layers, parameters, hooks: adding one to the twin must not add it to the model
+            twin.__dict__[name] = value.copy()
+    return twin
+
+
+def _run(model: nn.Module, example: Tensor) -> tuple[Place, Tensor]:
+    kind, shape = type(model).__name__, " x ".join(map(str, example.shape[1:]))
+    device = next((tensor.device for tensor in model.parameters()), example.device)
+    try:
+        with torch.no_grad():
+            result = eval_copy(model, share=True)(example.clone().to(device))
+    except Exception as error:  # the model is anybody's code
+        raise OptionError(
+            f"{kind} cannot take images of {shape} numbers (channels x height x width): {sentence_of(error)}"
+        ) from error
+    place = _place(result)
+    logits = None if place is None else _taken(result, place)
+    if place is None or not isinstance(logits, Tensor):
+        raise OptionError(
+            f"{kind} returns a {type(result).__name__} in which no logits are found. Allowed: a tensor, an object or "
+            "dict with 'logits', a tuple or list that starts with them."
+        )
+    return place, logits
+
+
+def _place(result: Any) -> Place | None:
+    if isinstance(result, Tensor):
+        return "itself"
+    if isinstance(getattr(result, "logits", None), Tensor):
+        return "attribute"
+    if isinstance(result, dict):
+        return "key" if "logits" in result else None
+    return "first" if isinstance(result, (tuple, list)) and result else None
+
+
+def _taken(result: Any, place: Place) -> Any:
+    if place == "attribute":
+        return result.logits
+    if place == "key":
+        return result["logits"]
+    return result[0] if place == "first" else result
+
+
+def _check_logits(kind: str, logits: Tensor, output: Output, label: int | None) -> None:
+    shape = tuple(logits.shape)
+    columns = 1 if len(shape) == 1 else shape[1] if len(shape) == 2 else None
+    if columns is None:
+        raise OptionError(
+            f"{kind} returns the shape {shape}; it must be (images, classes): one row of logits per image."
+        )
+    if output == "binary" and columns != 1:
+        raise OptionError(f"{kind} returns {columns} numbers per image, a binary model one. Use output 'classes'.")
+    if output == "classes" and columns == 1:
+        raise OptionError(
+            f"{kind} returns one number per image. If that is the logit of yes against no, use output 'binary'."
+        )
+    if output == "label" and not 0 <= int(label or 0) < columns:
+        raise OptionError(f"label is {label}; {kind} has the labels 0 to {columns - 1}.")
+    if not logits.isfinite().all():
+        raise OptionError(f"{kind} returns numbers that are not finite for the example images.")
+    sums = logits.float().sum(-1) if output == "classes" else logits.new_zeros(1)
+    if output == "classes" and bool((logits >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
+        log.warning("%s seems to return probabilities, not logits: leave out its final softmax.", kind)

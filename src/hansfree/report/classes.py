@@ -1,0 +1,108 @@
+"""Medicine's numbers: sensitivity, specificity and AUROC of every class, before and after the correction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hansfree.metrics import Condition
+from hansfree.report.numbers import MISSING, write_points, write_stderr, write_value
+from hansfree.report.reading import ORIGINAL, Results, Variant
+from hansfree.report.tables import Cell
+from hansfree.results import Row
+
+_MOST_CLASSES = 30  # lines of a table; of more, those that changed most
+_ARTIFACT: dict[Condition, str] = {"clean": "without", "biased": "with"}
+_METRICS = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auroc_class": "AUROC"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One score of a class before and after; no change where one of the two is missing."""
+
+    before: Cell
+    after: Cell
+    change: str = ""
+    unknown: str = ""  # stands instead of all three
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ClassLine:
+    """One class."""
+
+    title: str
+    n: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Classes against metrics, for images without or with the artifact."""
+
+    caption: str
+    before: str
+    after: str
+    heads: tuple[str, ...]
+    lines: tuple[ClassLine, ...]
+    left_out: int
+
+
+def class_tables(results: Results, shown: Variant | None) -> list[ClassTable]:
+    """Return a table of the images without the artifact and one of those with it; none where no class was scored."""
+    original = results.variant(ORIGINAL)
+    if original is None or shown is None:
+        return []
+    tables = []
+    for condition in _ARTIFACT:
+        found = {
+            name: (
+                results.of_classes(original, f"{name}_{condition}"),
+                results.of_classes(shown, f"{name}_{condition}"),
+            )
+            for name in _METRICS
+        }
+        if any(rows for both in found.values() for rows in both):
+            tables.append(_table(results, shown, condition, found))
+    return tables
+
+
+def _table(
+    results: Results, shown: Variant, condition: Condition, found: dict[str, tuple[dict[int, Row], dict[int, Row]]]
+) -> ClassTable:
+    known = {label for both in found.values() for rows in both for label in rows}
+    labels = sorted(known, key=lambda label: -_size(found["sensitivity"], label))[:_MOST_CLASSES]
+    lines = []
+    for label in sorted(labels):
+        row = found["sensitivity"][0].get(label)
+        few = results.why_unknown(f"sensitivity_{condition}", label)
+        n = row.n if row else few.n if few else None
+        changes = tuple(_change(results, f"{name}_{condition}", label, *both) for name, both in found.items())
+        lines.append(ClassLine(results.class_title(label), MISSING if n is None else f"{n:,}", changes))
+    return ClassTable(
+        caption=f"Test images {_ARTIFACT[condition]} the artifact; percent ± one standard error",
+        before="original",
+        after=shown.title(results.methods()),
+        heads=tuple(_METRICS.values()),
+        lines=tuple(lines),
+        left_out=len(known) - len(labels),
+    )
+
+
+def _size(both: tuple[dict[int, Row], dict[int, Row]], label: int) -> float:
+    """Return how much a class's score changed; one that cannot be compared comes first."""
+    before, after = (rows.get(label) for rows in both)
+    return abs(after.value - before.value) if before and after else 1.0
+
+
+def _change(results: Results, metric: str, label: int, before: dict[int, Row], after: dict[int, Row]) -> Change:
+    old, new = before.get(label), after.get(label)
+    unknown = results.why_unknown(metric, label)
+    if old is None and new is None and unknown is not None:
+        return Change(Cell(), Cell(), unknown=str(unknown), reason=unknown.reason)
+    return Change(_cell(old), _cell(new), write_points(new.value - old.value) if old and new else MISSING)
+
+
+def _cell(row: Row | None) -> Cell:
+    if row is None:
+        return Cell()
+    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr))

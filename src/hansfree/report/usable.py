@@ -1,0 +1,96 @@
+"""Whether a corrected model may be used: who failed, who collapsed, and who pays too much for the correction."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from hansfree.report.numbers import percent
+from hansfree.report.reading import ORIGINAL, REFERENCES, Results, Variant, spread_of
+from hansfree.selection import BalancedRule
+
+Kind = Literal["method", "reference", "failed", "chance", "collapsed"]
+CLEAN = "balanced_accuracy_clean"
+
+
+def kind_of(results: Results, variant: Variant) -> Kind:
+    """Tell whether a variant competes; one that diverged, answers at chance level or lost a class never does.
+
+    A head that always gives the same answer flips nothing and looks at nothing: it would win half of the columns.
+    """
+    if variant.method in REFERENCES:
+        return "reference"
+    scores = results.chosen(variant)
+    if not scores or any(map(results.has_diverged, scores.values())):
+        return "failed"
+    balanced = scores.get(CLEAN)
+    n_classes = len(results.meta.get("class_names") or ())
+    if balanced and n_classes and balanced.value <= 1 / n_classes + spread_of(balanced):
+        return "chance"
+    return "collapsed" if lost_classes(results, variant) else "method"
+
+
+def lost_classes(results: Results, variant: Variant) -> list[int]:
+    """Return the classes that the original model answers and this one never does, on clean test images.
+
+    Such a class is missed in all of its images and in no image of another class; where it has too few to be scored,
+    the validation images decide alone.
+    """
+    original = results.variant(ORIGINAL)
+    before = _never_answered(results, original) if original else set()
+    return sorted(_never_answered(results, variant) - before)
+
+
+def breaks_rule(results: Results, variant: Variant) -> bool:
+    """Tell whether the selection rule would reject a method that has no strength to choose instead."""
+    return not results.selection.get(variant.method, {}).get("admissible", True)
+
+
+def objection_to(results: Results, variant: Variant) -> str:
+    """Say why a corrected model must not be used; empty where it may."""
+    kind = kind_of(results, variant)
+    if kind == "failed":
+        return "its numbers are not finite" if results.chosen(variant) else why_no_model(results, variant.method)
+    if kind == "chance":
+        value = percent(results.chosen(variant)[CLEAN].value)
+        return f"it answers at chance level (balanced accuracy {value} on images without the artifact)"
+    if kind == "collapsed":
+        names = " and ".join(f"“{results.class_title(label)}”" for label in lost_classes(results, variant))
+        return f"it never answers {names}, which the original model does"
+    if kind == "method" and breaks_rule(results, variant):
+        told = str(results.selection[variant.method].get("reason", "")).rstrip(".").partition(", but ")[2]
+        return f"on validation images it {told}" if told else "it breaks the selection rule"
+    if kind == "method" and (loss := overspent(results, variant)):
+        allowed = f"{100 * _budget(results):g}"
+        return f"it {loss} of balanced accuracy on test images without the artifact, and {allowed} are allowed"
+    return ""
+
+
+def why_no_model(results: Results, method: str) -> str:
+    """Say why a method has no model at all."""
+    return str(results.selection.get(method, {}).get("reason", "")).strip().rstrip(".") or "it has no usable result"
+
+
+def overspent(results: Results, variant: Variant) -> str:
+    """Say what a model loses on clean test images if that is more than the budget, beyond one standard error."""
+    original = results.variant(ORIGINAL)
+    before, after = (results.chosen(each).get(CLEAN) if each else None for each in (original, variant))
+    if original is None or before is None or after is None or not math.isfinite(before.value + after.value):
+        return ""
+    # image by image where that is known; else as if the two were judged on different images, which is the larger error
+    pair = results.lead(variant, original, CLEAN)
+    change, error = pair or (after.value - before.value, math.hypot(spread_of(before), spread_of(after)))
+    if -change - error <= _budget(results):
+        return ""
+    return f"loses {100 * -change:.1f} ± {100 * error:.1f} points"
+
+
+def _budget(results: Results) -> float:
+    return float(results.meta.get("budget", BalancedRule.budget))
+
+
+def _never_answered(results: Results, variant: Variant) -> set[int]:
+    sensitivity = results.of_classes(variant, "sensitivity_clean")
+    specificity = results.of_classes(variant, "specificity_clean")
+    both = sensitivity.keys() & specificity.keys()
+    return {label for label in both if sensitivity[label].value == 0 and specificity[label].value == 1}

@@ -1,0 +1,19 @@
+"""Your own model and images: the run file, what it opens, and the run."""
+
+from hansfree.runfile.opening import DEFAULTS, Opened, open_run_file
+from hansfree.runfile.reading import read_run_file
+from hansfree.runfile.running import Finished, carry_out
+from hansfree.runfile.schema import RunFile
+from hansfree.runfile.template import Answers, write_run_file
+
+__all__ = [
+    "DEFAULTS",
+    "Answers",
+    "Finished",
+    "Opened",
+    "RunFile",
+    "carry_out",
+    "open_run_file",
+    "read_run_file",
+    "write_run_file",
+]

@@ -1,0 +1,93 @@
+"""Read a run file: YAML, checked key by key, with the nearest right answer for each that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from hansfree.errors import OptionError, nearest
+from hansfree.runfile.schema import RunFile, Section
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+def read_run_file(path: Path) -> RunFile:
+    """Return what a run file says; its relative paths start at its own folder."""
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+        raise OptionError(f"{path} {reason}.") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13 is a ValueError of its own
+        raise OptionError(f"{path} is not valid YAML: {_in_one_line(error)}.") from error
+    if not isinstance(content, dict):
+        raise OptionError(f"{path} holds no run: keys and values are expected. `hansfree init` writes a first one.")
+    try:
+        found = RunFile.model_validate(content)
+    except ValidationError as error:
+        faults = [_sentence(fault) for fault in error.errors()]
+        raise OptionError("\n  ".join([f"{path} cannot be used:", *faults])) from error
+    return _anchored(found, path.parent)
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only, and no key twice: YAML itself would take the last without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if twice := [key for i, key in enumerate(keys) if key in keys[:i]]:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).replace('in "<unicode string>", ', "")
+
+
+def _sentence(fault: Mapping[str, Any]) -> str:
+    """Say what is wrong with one key."""
+    place = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    kind, given = fault["type"], fault["input"]
+    if kind == "missing":
+        return f"{place} is missing."
+    if kind == "extra_forbidden":
+        *outer, key = fault["loc"]
+        known = _keys(outer)
+        return f"{place} is not known.{nearest(str(key), known)} Known: {', '.join(known)}."
+    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    if kind == "value_error":
+        return f"{place}: {message}." if place else f"{message}."
+    if kind == "path_type":
+        message = "should be a path"
+    hint = nearest(str(given), _words(fault)) if kind == "literal_error" else ""
+    return f"{place} is {given!r:.80}: it {message}.{hint}"
+
+
+def _words(fault: Mapping[str, Any]) -> list[str]:
+    return [word.strip(" '") for word in str(fault["ctx"]["expected"]).replace(" or ", ",").split(",")]
+
+
+def _keys(place: Sequence[str | int]) -> list[str]:
+    """Return the keys that the section at a place has."""
+    section: type[BaseModel] = RunFile
+    for part in place:
+        annotation: Any = section.model_fields[str(part)].annotation
+        section = annotation
+    return list(section.model_fields)
+
+
+def _anchored(section: SectionT, folder: Path) -> SectionT:
+    """Let relative paths start at the run file's folder, not at wherever the command was typed."""
+    changed: dict[str, Any] = {}
+    for name, value in section:
+        if isinstance(value, Path):
+            changed[name] = folder / value
+        elif isinstance(value, Section):
+            changed[name] = _anchored(value, folder)
+        elif name == "source" and value.partition(":")[0].endswith(".py"):
+            changed[name] = str(folder / value)
+    return section.model_copy(update=changed)

@@ -1,0 +1,130 @@
+"""The run file: everything that a run depends on, as one checked model; nothing else configures it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+
+from hansfree.artifacts import Artifact, Place
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Natural = Annotated[int, Field(ge=0)]
+Name = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]  # 0 is "0"
+AUTO = "auto"
+"""Stands for a choice that hansfree makes, and tells."""
+
+
+def _member(family: Any) -> AfterValidator:
+    """Return what refuses a name that no member of the family has; its error is a `ValueError`, as pydantic wants."""
+
+    def check(name: str) -> str:
+        family.named(name)
+        return name
+
+    return AfterValidator(check)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, (str, int, float)) else value
+
+
+Method = Annotated[str, _member(Correction)]
+Methods = Annotated[tuple[Method, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Strengths = Annotated[tuple[Strength, ...], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """A part of the run file; a key that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class ModelSection(Section):
+    """Where the model comes from, and what its outputs mean."""
+
+    source: str
+    weights: Literal["pretrained"] | Path | None = None
+    output: Literal["classes", "binary", "label"] = "classes"
+    label: str | None = None  # of a multi-label model: the one to correct
+    layer: str = AUTO
+
+    @model_validator(mode="after")
+    def _label_goes_with_its_output(self) -> ModelSection:
+        if (self.output == "label") != (self.label is not None):
+            raise ValueError("'output: label' and 'label: NAME' go together: one label of a multi-label model")
+        return self
+
+
+class DataSection(Section):
+    """Where the images are, what they show, and how they become the model's input."""
+
+    root: Path
+    table: Path | None = None
+    artifacts: Path | None = None
+    classes: tuple[Name, ...] | None = None
+    size: PositiveInt | None = None
+    resize: Literal["squash", "crop"] | None = None
+    channels: Literal[1, 3] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    skip_bad: bool = False
+
+    @model_validator(mode="after")
+    def _one_list(self) -> DataSection:
+        if self.table is not None and self.artifacts is not None:
+            raise ValueError("a table has a column that tells the artifact: leave out 'artifacts'")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("'mean' and 'std' go together")
+        return self
+
+
+class ArtifactSection(Section):
+    """What the model must not use: told by a column or list, or put into the images by hansfree."""
+
+    column: str = "artifact"
+    biased_class: Name | None = None
+    insert: Annotated[str, _member(Artifact)] | None = None
+    file: Path | None = None
+    place: Place = "random"
+    scale: Annotated[float, Field(gt=0, le=1)] = 0.25
+    angle: Annotated[float, Field(ge=0, le=180)] = 0
+    share: Share = 0.5
+
+    @model_validator(mode="after")
+    def _patch_goes_with_its_file(self) -> ArtifactSection:
+        if (self.insert == "patch") != (self.file is not None):
+            raise ValueError("'insert: patch' and 'file: PICTURE.png' go together: the picture is what is inserted")
+        return self
+
+
+class CorrectionSection(Section):
+    """How the model is corrected; the defaults are the paper's recipe."""
+
+    methods: Methods = ("vanilla", "p-clarc", "a-clarc", "rr-clarc")
+    cav: Annotated[str, _member(CAV)] = "signal"
+    train: Literal["all", "last"] = "all"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 32
+    strengths: dict[Method, Strengths] = {}
+    budget: Annotated[float, Field(ge=0, le=1)] = 0.02
+    repeats: PositiveInt = 1
+
+
+class RunFile(Section):
+    """A model, its data, the artifact, and how to correct it."""
+
+    model: ModelSection
+    data: DataSection
+    artifact: ArtifactSection = ArtifactSection()
+    correction: CorrectionSection = CorrectionSection()
+    out: Path
+    seed: Natural = 0
+    device: str = "cpu"
+    workers: Natural = 0

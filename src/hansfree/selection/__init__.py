@@ -1,0 +1,22 @@
+"""Which strength is taken, by which rule, and which claims the data allow."""
+
+from hansfree.selection.claims import Claim, claims
+from hansfree.selection.path import StrengthPath, walk_path
+from hansfree.selection.rules import BalancedRule, Choice, DerivativeRule, SelectionRule, check_selectable, choose_rule
+from hansfree.selection.validator import Validation, Validator, has_enough
+
+__all__ = [
+    "BalancedRule",
+    "Choice",
+    "Claim",
+    "DerivativeRule",
+    "SelectionRule",
+    "StrengthPath",
+    "Validation",
+    "Validator",
+    "check_selectable",
+    "choose_rule",
+    "claims",
+    "has_enough",
+    "walk_path",
+]

@@ -1,0 +1,180 @@
+"""The rules by which a strength is taken, and which of them the data can feed.
+
+The best rule looks at images with the artifact in every class: there a shortcut is wrong. Most natural biases have no
+such counter-examples (every plaster is on a benign lesion). Then nobody can say how often a head is right with the
+artifact; what can be known is how far the artifact still moves its answers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hansfree.errors import DataError, UndefinedMetricError
+from hansfree.metrics import MIN_GROUP
+from hansfree.selection.validator import Validation
+from hansfree.studies import BiasedData
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The strength that was taken (None: none could be), and why."""
+
+    index: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class SelectionRule(ABC):
+    """Takes one of several heads, from the weakest strength to the strongest, by what they did on validation images.
+
+    A head with weights or outputs that are not numbers, or one that never answers a class that the original model
+    answers, is never taken: on unbalanced data a head that always says "benign" would look best.
+
+    Args:
+        budget: How much balanced accuracy on clean images a head may lose.
+    """
+
+    needs_derivative: ClassVar[bool] = False  # otherwise counter-examples
+
+    budget: float = 0.02
+
+    @property
+    @abstractmethod
+    def aim(self) -> str:
+        """What is looked for among the admissible heads."""
+
+    @abstractmethod
+    def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Choice:
+        """Return one of the admissible candidates, of which there is at least one.
+
+        Of the first few candidates it must take the same as of all, as long as that is among them: heads are judged as
+        they come from training, and only one is kept.
+        """
+
+    def __str__(self) -> str:
+        return (
+            f"{self.aim}, among heads that lose at most {100 * self.budget:g} points on clean ones, are finite and "
+            "still answer every class"
+        )
+
+    def choose(self, candidates: Sequence[Validation], original: Validation) -> Choice:
+        """Return the best admissible candidate; of equals the first (the weakest strength)."""
+        objections = [self.objection(candidate, original) for candidate in candidates]
+        admissible = [i for i, objection in enumerate(objections) if not objection]
+        if not admissible:
+            return Choice(None, f"no strength is admissible: {'; '.join(sorted(set(objections)))}")
+        choice = self.pick(candidates, admissible, original)
+        return Choice(choice.index, f"{choice.reason} ({len(candidates) - len(admissible)} rejected)")
+
+    def objection(self, candidate: Validation, original: Validation) -> str:
+        """Say why a head must not be taken; empty when it may."""
+        if not candidate.is_finite:
+            return "diverged"
+        if candidate.lost:
+            return f"never answers class {', '.join(map(str, candidate.lost))}"
+        drop = original.clean.value - candidate.clean.value
+        return f"loses more than {100 * self.budget:g} points on clean images" if drop > self.budget + 1e-12 else ""
+
+
+@dataclass(frozen=True)
+class BalancedRule(SelectionRule):
+    """Best balanced accuracy on biased images among the heads that keep the clean one, within a budget."""
+
+    @property
+    def aim(self) -> str:
+        """Accuracy with the artifact."""
+        return "best balanced accuracy on biased validation images"
+
+    def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Choice:
+        """Return the best on biased images."""
+        best = max(admissible, key=lambda i: _accuracy(candidates[i]))  # the first of equals
+        several = len(admissible) > 1
+        return Choice(
+            best, f"best of {len(admissible)} admissible strengths" if several else "the only admissible strength"
+        )
+
+
+@dataclass(frozen=True)
+class DerivativeRule(SelectionRule):
+    """The weakest strength at which the artifact's first-order effect is all but gone; else where it is smallest.
+
+    ``u`` is the change of the biased class's log-odds, to first order, when the artifact's mean shift is added to the
+    activation at every position. Its size falls as the strength grows, so that its minimum would always be the
+    strongest admissible head, whatever that costs.
+
+    Args:
+        share: Of the original model's mean ``|u|`` that may be left.
+    """
+
+    needs_derivative: ClassVar[bool] = True
+
+    share: float = 0.1
+
+    @property
+    def aim(self) -> str:
+        """The artifact's effect on the log-odds."""
+        return (
+            f"weakest strength that leaves at most {100 * self.share:g} % of the derivative along the CAV (there are "
+            "too few biased validation images to choose by accuracy), or else the smallest derivative"
+        )
+
+    def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Choice:
+        """Return the first that is low enough, or the lowest."""
+        before = _size(original)
+        low = [i for i in admissible if _size(candidates[i]) <= self.share * before]
+        taken = low[0] if low else min(admissible, key=lambda i: _size(candidates[i]))
+        after = _size(candidates[taken])
+        changes = (
+            f"adding the artifact moves the log-odds by {after:.3g} instead of {before:.3g} (mean, to first order)"
+        )
+        kind = "weakest" if low else f"no strength leaves at most {100 * self.share:g} % of it; smallest"
+        return Choice(taken, f"{kind} of {len(admissible)} admissible: {changes}")
+
+
+def choose_rule(data: BiasedData, *, budget: float = 0.02) -> SelectionRule:
+    """Return the best rule that the validation images can feed."""
+    return BalancedRule(budget) if has_counter_examples(data) else DerivativeRule(budget)
+
+
+def has_counter_examples(data: BiasedData) -> bool:
+    """Tell whether the accuracy on validation images with the artifact is known in two classes at least.
+
+    In one class alone a head that reads the artifact itself would be the best. Inserted, the artifact is in all.
+    """
+    return data.is_inserted or len(known_classes(data.val_biased.labels)) >= 2
+
+
+def known_classes(labels: np.ndarray) -> np.ndarray:
+    """Return the classes with images enough for a score."""
+    classes, counts = np.unique(labels, return_counts=True)
+    return np.asarray(classes[counts >= MIN_GROUP])
+
+
+def check_selectable(data: BiasedData) -> None:
+    """Refuse data of whose validation images no strength could be chosen: every rule guards the clean accuracy."""
+    images = data.val_clean
+    if len(known_classes(images.labels)) < 2:
+        counts = np.bincount(images.labels, minlength=len(images.class_names))
+        found = ", ".join(f"{name} {count}" for name, count in zip(images.class_names, counts))
+        raise DataError(
+            f"A strength is chosen by the accuracy on clean validation images, which takes 2 classes of at least "
+            f"{MIN_GROUP} of them; there are: {found}. At a share of 10 % that is {10 * MIN_GROUP} images of a class "
+            "in all."
+        )
+
+
+def _accuracy(validation: Validation) -> float:
+    if validation.biased is None:
+        raise UndefinedMetricError("The accuracy on biased validation images is not known: there are too few of them.")
+    return validation.biased.value
+
+
+def _size(validation: Validation) -> float:
+    if validation.derivative is None:
+        raise UndefinedMetricError("The derivative was not measured on the validation images.")
+    return validation.derivative

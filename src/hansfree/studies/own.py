@@ -1,0 +1,255 @@
+"""Your own images, for your own model: a table or class folders, and what is known about the artifact in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hansfree.artifacts import Artifact
+from hansfree.datasets.base import IMAGENET, Normalize
+from hansfree.datasets.flagged import Flagged
+from hansfree.datasets.image_files import Channels, Resize
+from hansfree.datasets.splits import Subset, split_rows
+from hansfree.datasets.stamped import Stamped
+from hansfree.errors import DataError, OptionError, check_choice, nearest
+from hansfree.progress import Progress, silent
+from hansfree.studies.classes import find_class, listed, number_labels
+from hansfree.studies.columns import find_image, read_bits, read_groups, read_rows, read_split
+from hansfree.studies.folders import read_artifact_list, read_folders
+from hansfree.studies.inserted import check_share, fits_pictures, insert_bias
+from hansfree.studies.listed import PARTS, ListedStudy, Listing
+from hansfree.studies.study import BiasedData, Recipe
+
+_LEAST = 2  # training images with and without the artifact: fewer have no direction between them
+_COLUMN = "artifact"
+
+
+class OwnImages(ListedStudy):
+    """The images of a user, with the bias that they came with, one that is put in, or the first tested by the second.
+
+    Which images carry the artifact is told by a column of the table or by a list; ``insert`` is an artifact that can
+    be put into any image. With the bits alone, biased images are those that have it by nature. With ``insert`` alone,
+    it is put into a ``share`` of one class. With both, a direction is learned from the natural ones, and held-out
+    images without the artifact are compared with themselves after it was put in.
+
+    Args:
+        root: folder that the table's paths start from, or that holds ``<class>/`` or ``train|val|test/<class>/``.
+        table: CSV file with the columns image and label, and where wanted split (train, val, test), group (a patient,
+            never in two parts) and the artifact column; None: class folders.
+        artifacts: for class folders, a text or CSV file that lists the images with the artifact.
+        classes: names in the order of the model's outputs; None: those found, sorted. Labels that are whole numbers
+            are numbers of outputs.
+        label: of a multi-label table, whose cells hold several names separated by ``;`` or ``|``: the one of
+            interest. The classes are then without and with it.
+        artifact_column: of bits in the table.
+        biased_class: that the artifact leaks into; None: the one of whose training images the largest share has it.
+        insert: artifact to put in.
+        share: part of the biased class's training images that get it, where nothing tells which carry it by nature.
+        channels: of the images that the model gets; ``transform`` has a mean and a std for each.
+    """
+
+    title = "Your images"
+    artifacts = (_COLUMN,)
+    recipe = Recipe(epochs={})  # the model is trained already
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        table: Path | None = None,
+        artifacts: Path | None = None,
+        classes: Sequence[str] | None = None,
+        label: str | None = None,
+        artifact_column: str = _COLUMN,
+        biased_class: str | None = None,
+        insert: Artifact | None = None,
+        share: float = 0.5,
+        size: int = 224,
+        resize: Resize = "squash",
+        channels: Channels = 3,
+        transform: Normalize = IMAGENET,
+        seed: int = 0,
+        skip_bad: bool = False,
+        progress: Progress = silent,
+    ) -> None:
+        check_share(share)
+        check_choice("resize", resize, Resize)
+        check_choice("channels", channels, Channels)
+        if size < 1:
+            raise OptionError(f"The side of an image is 1 pixel or more, not {size}.")
+        if len(transform.mean) != channels or len(transform.std) != channels:
+            raise OptionError(
+                f"channels is {channels}, but the transform has {len(transform.mean)} means and {len(transform.std)} "
+                "stds: give one of each per channel."
+            )
+        if table is not None and artifacts is not None:
+            raise OptionError("A table tells the artifact in a column: give no list of artifacts beside it.")
+        if table is None and label is not None:
+            raise OptionError("label chooses among several labels of one image, which only a table can have.")
+        if insert is not None and not fits_pictures(type(insert)):
+            raise OptionError(f"The artifact {insert.name!r} cannot be put on a finished picture.")
+        self.resize, self.channels, self.transform = resize, channels, transform
+        self._table, self._list, self._column = table, artifacts, artifact_column
+        self._classes, self._label, self._biased = classes, label, biased_class
+        self._insert, self._share = insert, share
+        super().__init__(root, size=size, seed=seed, skip_bad=skip_bad, progress=progress)
+
+    def listing(self, root: Path) -> Listing:
+        """Read the table or the folders, and split by class and artifact where neither does."""
+        found = self._read_folders(root) if self._table is None else self._read_table(root, self._table)
+        self.artifact = self._to_insert(found.place).name if self._bits is None else self._column
+        if self._biased is not None:
+            self.biased_class = find_class(self._biased, found.class_names, option="biased_class")
+        if self._classes is None and self._label is None:
+            self.remarks.append(
+                f"No classes were given: the outputs are taken to be {listed(found.class_names)}, in that order."
+            )
+        return found
+
+    def _read_table(self, root: Path, table: Path) -> Listing:
+        if not root.is_dir():
+            raise DataError(f"There is no folder {root}.")
+        filled = ("image",) if self._label is not None else ("image", "label")
+        rows = read_rows(table, ("image", "label"), filled=filled)
+        cells = [row["label"] for row in rows]
+        class_names, labels = number_labels(cells, self._classes, label=self._label, place=table)
+        has_bits = self._column in rows[0]
+        if not has_bits and (self._insert is None or self._column != _COLUMN):
+            raise DataError(
+                f"{table} has no column {self._column!r} that tells which images carry the artifact."
+                f"{nearest(self._column, rows[0])} It has: {', '.join(rows[0])}."
+            )
+        self._bits = read_bits(rows, self._column, table=table) if has_bits else None
+        groups = read_groups(rows, table=table, remarks=self.remarks)
+        return Listing(
+            place=table,
+            paths=[find_image(root, row["image"]) for row in rows],
+            labels=labels,
+            class_names=class_names,
+            parts=read_split(rows, groups, table=table) or self._drawn(labels, groups),
+        )
+
+    def _read_folders(self, root: Path) -> Listing:
+        found = read_folders(root)
+        class_names, labels = number_labels(found.labels, self._classes, also=found.names, place=root)
+        self.remarks.append("Folders tell no groups: images of one subject may be in different parts.")
+        self._bits = None
+        if self._list is not None:
+            self._bits = read_artifact_list(self._list, found.paths, root=root, column=self._column)
+        return Listing(
+            place=root,
+            paths=found.paths,
+            labels=labels,
+            class_names=class_names,
+            parts=found.parts or self._drawn(labels, None),
+        )
+
+    def _drawn(self, labels: np.ndarray, groups: Sequence[str] | None) -> tuple[np.ndarray, ...]:
+        """Split by class and artifact, so that every part has its share of both."""
+        kinds = 2 * labels + (0 if self._bits is None else self._bits)
+        return split_rows(kinds, groups=groups, seed=self.seed)
+
+    def report_lost(self, listing: Listing, names: Sequence[str]) -> None:
+        """Say which classes have no training image: the model knows them, and is judged on them."""
+        self.remarks.append(f"There is no training image of {listed(names)}: a correction may harm what it never sees.")
+
+    def check_parts(self, listing: Listing) -> None:
+        """Refuse images that no direction could be learned from; choose the biased class where none was given."""
+        super().check_parts(listing)
+        train, names = self.parts[0], listing.class_names
+        if len(np.unique(self.source.labels)) < 2:
+            only = names[self.source.labels[0]]
+            raise DataError(f"All images of {listing.place} are of class {only!r}: there is nothing to tell apart.")
+        if self._bits is not None:
+            self._check_bits(listing, self._bits)
+        elif self._biased is None:
+            self.biased_class = int(train.labels.min())
+            self.remarks.append(
+                f"No biased class was given: the artifact is put into {names[self.biased_class]!r}, the first."
+            )
+
+    def _check_bits(self, listing: Listing, by_row: np.ndarray) -> None:
+        place, n = listing.place, len(self.source)
+        bits = [by_row[part.ids] for part in self.parts]
+        total = sum(int(part.sum()) for part in bits)
+        if total in (0, n):
+            which = "None" if total == 0 else "Each"
+            raise DataError(
+                f"{which} of the {n} images of {place} carries the artifact: it needs some with and without."
+            )
+        if bits[0].sum() < _LEAST:
+            raise DataError(
+                f"{bits[0].sum()} of the {len(bits[0])} training images of {place} carry the artifact: a direction "
+                f"needs at least {_LEAST}."
+            )
+        for name, part in zip(PARTS[1:], bits[1:]):
+            if part.all():
+                raise DataError(f"Each {name} image of {place} carries the artifact: some without it are needed.")
+            if not part.any() and self._insert is None:
+                self.remarks.append(f"No {name} image carries the artifact: what it does to them cannot be known.")
+        self._choose_class(listing, self.parts[0].labels, bits[0])
+
+    def _choose_class(self, listing: Listing, labels: np.ndarray, bits: np.ndarray) -> None:
+        """Find the biased class, and refuse one whose training images show no difference to learn from."""
+        n = len(listing.class_names)
+        carry, all_of = np.bincount(labels[bits], minlength=n), np.bincount(labels, minlength=n)
+        if self._biased is None:
+            share = carry / np.maximum(all_of, 1)
+            share[carry < _LEAST] = -1  # a class of one image has a share of 0 or 1
+            self.biased_class = int(np.lexsort((carry, share))[-1])
+        name, some, every = listing.class_names[self.biased_class], carry[self.biased_class], all_of[self.biased_class]
+        if self._biased is None:
+            self.remarks.append(
+                f"No biased class was given: {name!r} is taken, {some} of whose {every} training images carry the "
+                "artifact, the largest share."
+            )
+        if some < _LEAST or every - some < _LEAST:
+            raise DataError(
+                f"{some} of the {every} training images of the biased class {name!r} carry the artifact. The direction "
+                f"is learned within that class, from at least {_LEAST} with and {_LEAST} without."
+            )
+
+    def data(self, model: str = "") -> BiasedData:
+        """Return the sets, which are the same for all models."""
+        if self._bits is not None:
+            return self._natural(self._bits)
+        return insert_bias(
+            self.parts,
+            self._to_insert(self._table or Path(self.root or "")),
+            biased_class=self.biased_class,
+            share=self._share,
+            seed=self.seed,
+            transform=self.transform,
+        )
+
+    def _to_insert(self, place: Path) -> Artifact:
+        """Return the artifact to put in; without one and without bits there is nothing to go by."""
+        if self._insert is None:
+            raise DataError(f"Nothing tells which images of {place} carry the artifact: give a list, or one to insert.")
+        return self._insert
+
+    def _natural(self, by_row: np.ndarray) -> BiasedData:
+        train, val, test = self.parts
+        artifact = self._insert
+
+        def held_out(part: Subset, *, is_biased: bool) -> Flagged | Stamped:
+            bits = by_row[part.ids]
+            if artifact is None:
+                return Flagged(part, bits, rows=np.flatnonzero(bits == is_biased), transform=self.transform)
+            without = Subset(part, np.flatnonzero(~bits))
+            return Stamped(without, artifact, share=float(is_biased), seed=self.seed, transform=self.transform)
+
+        return BiasedData(
+            train=Flagged(train, by_row[train.ids], transform=self.transform),
+            val_clean=held_out(val, is_biased=False),
+            val_biased=held_out(val, is_biased=True),
+            test_clean=held_out(test, is_biased=False),
+            test_biased=held_out(test, is_biased=True),
+            biased_class=self.biased_class,
+            artifact=self.artifact,
+            is_localized=artifact is None or artifact.localized,
+            is_inserted=artifact is not None,
+            has_masks=False,  # of the training images nobody knows where it is
+        )

@@ -1,0 +1,105 @@
+"""``hansfree layers``: the table can be read and copied from, and what is refused is one sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from hansfree import cli
+from hansfree.cli.layers import _bytes
+from hansfree.splitting import Layer
+from tests.models.zoo import hugging_face_folder
+
+Call = Callable[..., tuple[int, str, str]]
+
+NET = """
+from torch import nn
+def one_logit():
+    return nn.Sequential(nn.Conv2d(1, 4, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1))
+"""
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Call the command line in this process: (exit code, stdout, stderr)."""
+
+    def inside(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hansfree", *map(str, words)])
+        monkeypatch.setattr("hansfree.cli.layers.console.width", 160, raising=False)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, out, err
+
+    return inside
+
+
+def rows_of(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines()]
+
+
+def test_the_demo_network(call: Call) -> None:
+    code, out, _ = call("layers", "demo", "--size", "64")
+    assert code == 0
+    rows = rows_of(out)
+    assert ["features.0", "Conv2d", "32", "x", "32", "x", "32", "697,960", "131", "KB", "yes"] in rows
+    assert [row[0] for row in rows if row and row[-1] == "recommended"] == ["features.10"]
+    assert "classifier" not in [row[0] for row in rows if row], "only what can be used"
+    assert "Layers not shown: 1 (--all shows them)." in out
+    assert "Recommended: features.10. It gives the last maps (128 x 4 x 4)" in out
+
+
+def test_all_layers_and_why_one_cannot_be_used(call: Call) -> None:
+    _, out, _ = call("layers", "demo", "--size", "64", "--all")
+    (row,) = [" ".join(row) for row in rows_of(out) if row and row[0] == "classifier"]
+    assert row == "classifier Linear 1000 0 no: 'classifier' is the output of DemoNet: nothing follows it"
+    assert "not shown" not in out
+
+
+def test_one_channel_and_one_logit_in_a_file(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    code, out, err = call("layers", f"{tmp_path / 'net.py'}:one_logit", "--size", "16")
+    assert (code, err) == (0, "")
+    assert ["0", "Conv2d", "4", "x", "13", "x", "13", "5", "2.7", "KB", "recommended"] in rows_of(out)
+
+
+def test_weights_tell_the_classes(call: Call, tmp_path: Path) -> None:
+    from hansfree.models import build_model
+
+    torch.save(build_model("demo", classes=5).state_dict(), tmp_path / "w.pt")
+    _, out, _ = call("layers", "demo", "--size", "64", "--all", "--weights", tmp_path / "w.pt")
+    assert ["classifier", "Linear", "5", "0", "no:"] in [row[:5] for row in rows_of(out)]
+
+
+def test_a_model_that_cannot_be_traced(call: Call, tmp_path: Path) -> None:
+    code, out, _ = call("layers", f"hf:{hugging_face_folder(tmp_path)}", "--size", "32")
+    assert code == 0
+    assert sum(row[-1:] == ["recommended"] for row in rows_of(out)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("vgg61",), "Did you mean 'vgg16'?"),
+        (("demo", "--weights", "nowhere.pt"), "no file of weights 'nowhere.pt'"),
+        (("demo", "--channels", "1", "--size", "32"), "cannot take images of 1 x 32 x 32"),
+    ],
+)
+def test_what_is_refused_is_one_sentence(call: Call, words: tuple[str, ...], sentence: str) -> None:
+    code, out, err = call("layers", *words)
+    assert (code, out) == (1, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [((16,), "64 B"), ((250,), "1 KB"), ((512, 7, 7), "100 KB"), ((64, 112, 112), "3.21 MB"), ((249_900,), "1 MB")],
+)
+def test_sizes_are_for_people(shape: tuple[int, ...], text: str) -> None:
+    assert _bytes(Layer("x", "Conv2d", 1, usable=True, parameters_after=1, shape=shape)) == text

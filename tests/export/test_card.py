@@ -1,0 +1,103 @@
+"""The card says what was done, with what data, what came of it, and what nobody may claim."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from hansfree.export.card import compare_scores
+from hansfree.export.run import export_run
+from hansfree.results import Row
+from tests.export.conftest import SCORES, MakeRun
+
+
+def card_of(run: Path, method: str = "rr-clarc") -> str:
+    return export_run(run, method).card.read_text(encoding="utf-8")
+
+
+def table(card: str, section: str) -> list[list[str]]:
+    """Return the rows of a section's table."""
+    lines = card.partition(f"## {section}\n")[2].partition("\n## ")[0].splitlines()
+    rows = [line.replace("\\|", "BAR").strip("|").split("|") for line in lines if line.startswith("|")]
+    assert len({len(row) for row in rows}) == 1, rows  # nothing breaks it
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_it_says_what_was_corrected(make_run: MakeRun) -> None:
+    card = card_of(make_run(biased_class=1))
+    facts = dict(table(card, "What was corrected"))
+    assert card.startswith("# Model card: demo, corrected by RR-ClArC\n")
+    assert facts["artifact"] == "timestamp"
+    assert facts["class that it leaks into"] == "odd BAR name (class 1)"
+    assert facts["layer"] == "features.10"
+    assert facts["strength"] == "20"
+    assert facts["direction (CAV)"] == "signal"
+    assert facts["changed tensors"] == "classifier.weight"
+    assert "Do not use" not in card
+
+
+def test_it_gives_the_scores_before_and_after_with_errors(make_run: MakeRun) -> None:
+    rows = {row[0]: row[1:] for row in table(card_of(make_run()), "Scores before and after")}
+    assert rows["Flip rate"] == ["0", "0.56 ± 0.02", "0.06 ± 0.02", "400"]  # neither the repeat nor another strength
+    assert rows["Balanced accuracy, clean"] == ["1", "0.91 ± 0.012", "0.9 ± 0.012", "400"]
+
+
+def test_it_counts_the_images(make_run: MakeRun) -> None:
+    counts = [{"set": "train", "class": "odd | name", "images": 1200, "with_artifact": 60}]
+    assert table(card_of(make_run(counts=counts)), "Data")[2:] == [["train", "odd BAR name", "1,200", "60"]]
+
+
+def test_without_counts_the_sizes_stand(make_run: MakeRun) -> None:
+    assert table(card_of(make_run()), "Data")[2:] == [["train", "4,000"], ["test biased", "400"]]
+
+
+def test_it_says_what_cannot_be_claimed(make_run: MakeRun) -> None:
+    claims = [
+        {"name": "flips", "can_be_made": False, "sentence": "Flips cannot be seen."},
+        {"name": "accuracy", "can_be_made": True, "sentence": "Accuracy can."},
+    ]
+    unknown = [{"metric": "flip_rate", "n": 7, "reason": "7 images are too few", "group": "class 2"}]
+    section = card_of(make_run(claims=claims, unknown=unknown)).partition("## What cannot be claimed")[2]
+    section = section.partition("\n## ")[0]
+    assert "- Flips cannot be seen." in section
+    assert "Accuracy can." not in section
+    assert "- Flip rate (class 2) cannot be known (n = 7): 7 images are too few." in section
+    assert "other than timestamp" in section
+
+
+def test_a_model_that_must_not_be_used_says_so_first(make_run: MakeRun) -> None:
+    scores = {**SCORES, "rr-clarc": (0.33, 0.33, 0.0)}
+    card = card_of(make_run(scores=scores))
+    assert card.splitlines()[2].startswith("**Do not use this model:** it answers at chance level")
+
+
+def test_hashes_versions_and_command_tell_where_it_comes_from(make_run: MakeRun) -> None:
+    done = export_run(make_run())
+    facts = dict(table(done.card.read_text(), "Provenance"))
+    assert facts["command"] == "`hansfree demo --quick`"
+    assert facts["exported file"].split()[0] == hashlib.sha256(done.weights.weights.read_bytes()).hexdigest()
+    assert facts["original weights"].split()[0] == done.weights.original
+    assert facts["run with"] == "python 3.11.7, hansfree 0.1.0"
+    assert "torch" in facts["exported with"]
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("rr-clarc", 'load_file("model.safetensors"), strict=True'), ("p-clarc", "from load_corrected import load")],
+)
+def test_it_shows_how_to_load(method: str, words: str, make_run: MakeRun) -> None:
+    assert words in card_of(make_run(), method).partition("## How to load it")[2]
+
+
+def test_a_score_that_one_side_lacks_is_not_known() -> None:
+    row = Row(experiment="", method="vanilla", metric="made_up", group="class 1", value=0.5, n=30)
+    (line,) = compare_scores([], [row])
+    assert (line.label, line.ideal, line.before, line.after, line.n) == (
+        "made_up (class 1)",
+        "",
+        "not known",
+        "0.5",
+        "30",
+    )

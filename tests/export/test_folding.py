@@ -1,0 +1,250 @@
+"""A fold is exact or refused: by data flow, and in numbers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from hansfree.export import fold_projection
+from hansfree.models import build_model
+from hansfree.splitting import insert_after
+from tests.export.examples import (
+    CHANNELS,
+    CLASSES,
+    Branched,
+    Chain,
+    ChannelsLast,
+    corrected,
+    images,
+    projection,
+    sequential,
+)
+
+FLAT = 3 * 8 * 8
+
+
+def flat(*layers: nn.Module) -> Chain:
+    return sequential(nn.Flatten(), *layers, nn.ReLU(), nn.Linear(CHANNELS, CLASSES))
+
+
+def pooled(*between: nn.Module, inputs: int = CHANNELS) -> Chain:
+    return sequential(nn.Conv2d(3, CHANNELS, 3, padding=1), nn.BatchNorm2d(CHANNELS), *between, nn.Linear(inputs, 3))
+
+
+MEAN = nn.AdaptiveAvgPool2d(1)
+INTO_LAYER = {
+    "linear": (flat(nn.Linear(FLAT, CHANNELS)), "1", "1"),
+    "norm": (flat(nn.Linear(FLAT, CHANNELS), nn.BatchNorm1d(CHANNELS)), "2", "1"),
+    "norm without bias before": (flat(nn.Linear(FLAT, CHANNELS, bias=False), nn.BatchNorm1d(CHANNELS)), "2", "1"),
+    "norm without parameters": (flat(nn.Linear(FLAT, CHANNELS), nn.BatchNorm1d(CHANNELS, affine=False)), "2", "1"),
+    "a block that ends with it": (flat(nn.Sequential(nn.Linear(FLAT, CHANNELS))), "1", "1.0"),
+}
+INTO_NEXT = {
+    "mean pooling": (pooled(MEAN, nn.Flatten()), "1", "mean", "4"),
+    "dropout between": (pooled(MEAN, nn.Flatten(), nn.Dropout(0.5)), "1", "mean", "5"),
+    "at the pooled layer": (pooled(nn.ReLU(), MEAN, nn.Flatten()), "4", "max", "5"),
+    "flattened positions": (pooled(nn.AvgPool2d(2), nn.Flatten(), inputs=16 * CHANNELS), "1", "mean", "4"),
+}
+TIED = nn.Linear(CHANNELS, CHANNELS)
+REFUSED = {
+    "max pooled score": (pooled(MEAN, nn.Flatten()), "1", "max", "maximum over the positions"),
+    "relu between": (pooled(nn.ReLU(), MEAN, nn.Flatten()), "1", "mean", "not linear"),
+    "a clamp that seldom acts": (pooled(nn.Hardtanh(-99, 99), MEAN, nn.Flatten()), "1", "mean", "not linear"),
+    "max pooling between": (pooled(nn.AdaptiveMaxPool2d(1), nn.Flatten()), "1", "mean", "not linear"),
+    "uneven pooling": (
+        pooled(nn.AdaptiveAvgPool2d(3), nn.Flatten(), inputs=9 * CHANNELS),
+        "1",
+        "mean",
+        "not keep the mean",
+    ),
+    "a convolution next": (pooled(nn.Conv2d(CHANNELS, CHANNELS, 1), MEAN, nn.Flatten()), "1", "mean", "no plain lin"),
+    "no bias": (
+        sequential(nn.Conv2d(3, CHANNELS, 3), MEAN, nn.Flatten(), nn.Linear(CHANNELS, 3, bias=False)),
+        "0",
+        "mean",
+        "has no bias",
+    ),
+    "shared weights": (
+        sequential(nn.Conv2d(3, CHANNELS, 3), MEAN, nn.Flatten(), TIED, nn.ReLU(), TIED),
+        "0",
+        "mean",
+        "used elsewhere",
+    ),
+}
+
+
+def exact(folded: nn.Module, model: nn.Module, given: Tensor) -> None:
+    with torch.no_grad():
+        expected = model(given)
+        torch.testing.assert_close(folded.eval()(given), expected, rtol=0, atol=2e-6 * float(expected.abs().max()))
+
+
+def changed(before: nn.Module, after: nn.Module) -> set[str]:
+    old, new = before.state_dict(), after.state_dict()
+    assert list(old) == list(new)
+    return {name.rpartition(".")[0] for name in old if not torch.equal(old[name], new[name])}
+
+
+@pytest.mark.parametrize("case", INTO_LAYER)
+def test_a_flat_linear_layer_takes_the_projection_itself(case: str) -> None:
+    plain, layer, where = INTO_LAYER[case]
+    model = corrected(plain, layer)
+    folded, folding = fold_projection(model, images())
+    assert folding.kind == "layer"
+    assert f"layers.{where}'" in folding.sentence
+    exact(folded, model, images(seed=1) * 10)
+    assert changed(plain, folded) <= {f"layers.{where}", f"layers.{layer}"}
+    assert not torch.allclose(plain(images()), model(images()))  # there was something to fold
+
+
+@pytest.mark.parametrize("case", INTO_NEXT)
+def test_the_next_linear_layer_takes_it_where_only_linear_operations_lie_between(case: str) -> None:
+    plain, layer, pooling, where = INTO_NEXT[case]
+    model = corrected(plain, layer, pooling=pooling)
+    folded, folding = fold_projection(model, images())
+    assert folding.kind == "next"
+    assert f"layers.{where}'" in folding.sentence
+    assert ("8 x 8 pixels" in folding.sentence) == (case == "flattened positions")
+    exact(folded, model, images(seed=1) * 10)
+    assert changed(plain, folded) == {f"layers.{where}"}
+    if case != "flattened positions":
+        exact(folded, model, images(size=11, seed=2))
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_whatever_is_not_exact_stays_a_module(case: str) -> None:
+    plain, layer, pooling, reason = REFUSED[case]
+    model = corrected(plain, layer, pooling=pooling)
+    folded, folding = fold_projection(model, images())
+    assert folding.kind == "module"
+    assert reason in folding.sentence
+    assert list(folded.state_dict()) == list(model.state_dict())
+    assert torch.equal(folded(images()), model(images()))
+
+
+def test_a_skip_connection_keeps_the_fold_away() -> None:
+    model = corrected(Branched().eval(), "left", pooling="mean")
+    assert "mixes the layer's output" in fold_projection(model, images())[1].sentence
+
+
+class Reader(nn.Module):
+    """A linear layer and a norm, of which one is read twice."""
+
+    def __init__(self, twice: str) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(FLAT, CHANNELS), nn.BatchNorm1d(CHANNELS)
+        self.fc = nn.Linear(CHANNELS, CLASSES)
+        self.twice = twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.first(x.flatten(1))
+        norm = self.norm(first)
+        return self.fc(norm.relu()) + (first if self.twice == "first" else norm)[:, :CLASSES]
+
+
+def test_several_readers_of_the_layer_all_get_the_folded_output() -> None:
+    model = corrected(Reader("norm").eval(), "norm")
+    folded, folding = fold_projection(model, images())
+    assert folding.kind == "layer"
+    exact(folded, model, images(seed=1))
+
+
+def test_a_linear_layer_that_is_also_read_before_the_norm_is_not_changed() -> None:
+    assert fold_projection(corrected(Reader("first").eval(), "norm"), images())[1].kind == "module"
+
+
+def test_without_a_graph_nothing_is_folded() -> None:
+    class Branching(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x if float(x.sum()) > 0 else x * 1)
+
+    model = corrected(Branching(*pooled(MEAN, nn.Flatten()).layers).eval(), "1", pooling="mean")
+    folding = fold_projection(model, images())[1]
+    assert folding.kind == "module"
+    assert "graph is not known" in folding.sentence
+
+
+def test_channels_that_stand_last() -> None:
+    order = (0, 3, 1, 2)
+    model = insert_after(ChannelsLast().eval(), "norm", projection(5, pooling="mean"), order=order)
+    assert fold_projection(model, images())[1].kind == "module"  # ReLU follows
+
+
+@pytest.mark.parametrize(("layer", "kind"), [("layer4.1.add", "module"), ("layer4.1", "next"), ("flatten", "next")])
+def test_resnet(layer: str, kind: str) -> None:
+    plain = build_model("resnet18", classes=CLASSES).eval()
+    model = corrected(plain, layer, channels=512, pooling="mean")
+    folded, folding = fold_projection(model, images(2, 64))
+    assert folding.kind == kind
+    if kind == "next":
+        assert changed(plain, folded) == {"fc"}
+        exact(folded, model, images(2, 64, seed=1))
+
+
+def test_a_model_without_projection_is_returned_as_it_is() -> None:
+    plain = pooled(MEAN, nn.Flatten())
+    folded, folding = fold_projection(plain, images())
+    assert folding.kind == "plain"
+    assert folded is not plain
+    assert changed(plain, folded) == set()
+
+
+def test_the_given_model_is_not_touched() -> None:
+    model = corrected(INTO_LAYER["norm"][0], "2")
+    before = copy.deepcopy(model.state_dict())
+    fold_projection(model.train(), images())
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@settings(max_examples=25, deadline=None)
+@given(k=st.integers(1, 4), seed=st.integers(0, 99), tokens=st.booleans())
+def test_the_folded_weights_are_those_of_the_formula(k: int, seed: int, tokens: bool) -> None:
+    """Slowly: ``W' a = W (a - sum_i h_i (h_i . a)) ...`` for each basis vector, in float64."""
+    layer: Any = nn.Linear(3 if tokens else FLAT, CHANNELS)
+    around = [nn.Flatten(2), _Turn(), layer, _Mean()] if tokens else [nn.Flatten(), nn.Identity(), layer]
+    plain = sequential(*around, nn.Linear(CHANNELS, CLASSES), seed=seed)
+    model = corrected(plain, "2", k=k, seed=seed, pooling="mean")
+    folded, folding = fold_projection(model, images())
+    inserted: Any = model.hansfree_projection
+    directions, target = inserted.directions.double().numpy(), inserted.target.double().numpy()
+    if tokens:
+        assert folding.kind == "next"
+        weight, bias = (getattr(plain.layers[-1], name).double().detach().numpy() for name in ("weight", "bias"))
+        new: Any = folded.get_submodule("layers.4")
+        wanted_weight, wanted_bias = np.zeros_like(weight), bias.copy()
+        for column in range(CHANNELS):
+            basis = np.eye(CHANNELS)[column]
+            shifted = basis - sum(h * (h @ basis) for h in directions)
+            wanted_weight[:, column] = weight @ shifted
+        wanted_bias += weight @ sum(h * t for h, t in zip(directions, target))
+    else:
+        assert folding.kind == "layer"
+        weight, bias = (getattr(layer, name).double().detach().numpy() for name in ("weight", "bias"))
+        new = folded.get_submodule("layers.2")
+        shift = np.eye(CHANNELS) - sum(np.outer(h, h) for h in directions)
+        wanted_weight = shift @ weight
+        wanted_bias = shift @ bias + sum(h * t for h, t in zip(directions, target))
+    np.testing.assert_allclose(new.weight.detach().numpy(), wanted_weight, atol=1e-5)
+    np.testing.assert_allclose(new.bias.detach().numpy(), wanted_bias, atol=1e-5)
+
+
+class _Turn(nn.Module):
+    """From (n, channels, tokens) to (n, tokens, channels)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)
+
+
+class _Mean(nn.Module):
+    """Over the tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(1)

@@ -1,0 +1,125 @@
+"""From a run folder to weights, card and ONNX; by function and by command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from hansfree.cli import export as _command  # noqa: F401  # it joins the app
+from hansfree.cli.app import app
+from hansfree.errors import OptionError, RunError
+from hansfree.export import load_corrected
+from hansfree.export.run import export_run
+from hansfree.models import build_model
+from tests.export.conftest import MakeRun, corrected_models, original_model
+from tests.export.examples import images
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_rr_clarc_by_default_with_the_original_keys(make_run: MakeRun) -> None:
+    run = make_run()
+    done = export_run(run)
+    assert (done.method, done.onnx) == ("rr-clarc", None)
+    assert files(run / "exported" / "rr-clarc") == {"model.safetensors", "MODEL_CARD.md"}
+    fresh = build_model("demo", classes=3, seed=8)
+    fresh.load_state_dict(load_file(done.weights.weights), strict=True)
+    expected = corrected_models()["rr-clarc"](images(size=32))
+    assert torch.equal(fresh.eval()(images(size=32)), expected)
+    assert done.weights.changed == ("classifier.weight",)
+
+
+def test_p_clarc_comes_with_its_module_and_loader(make_run: MakeRun, tmp_path: Path) -> None:
+    out = tmp_path / "delivery"
+    done = export_run(make_run(), "p-clarc", out=out)
+    assert files(out) == {"model.safetensors", "MODEL_CARD.md", "load_corrected.py"}
+    model = corrected_models()["p-clarc"]
+    loaded = load_corrected(build_model("demo", classes=3), done.weights.weights)
+    torch.testing.assert_close(loaded(images(size=32)), model(images(size=32)))
+    assert "these agree with what the run evaluated" in done.card.read_text()
+
+
+def test_a_run_without_pictures_is_checked_on_noise(make_run: MakeRun) -> None:
+    done = export_run(make_run(shown=False))
+    assert done.weights.images == 8
+    assert "kept no logits of its evaluation" in done.card.read_text()
+
+
+def test_weights_that_the_run_did_not_evaluate_are_refused(make_run: MakeRun) -> None:
+    run = make_run()
+    kept = run / "stages" / "p-clarc.npz"
+    logits = np.load(kept)["shown_logits"]
+    np.savez(kept, shown_logits=logits + np.array([0, 0.1, 0]))
+    with pytest.raises(RunError, match="does not give the logits that the run evaluated"):
+        export_run(run, "p-clarc")
+    assert not (run / "exported").exists()
+
+
+def test_another_pooling_is_noticed(make_run: MakeRun) -> None:
+    run = make_run()
+    with (run / "config.yaml").open("a") as file:
+        file.write("pooling: mean\n")
+    with pytest.raises(RunError, match="does not give the logits"):
+        export_run(run, "p-clarc")
+
+
+def test_the_users_own_model_can_be_given(make_run: MakeRun) -> None:
+    run = make_run()
+    (run / "config.yaml").write_text("model:\n  source: mine.py:build\n")
+    with pytest.raises(RunError, match="does not say which model it corrected"):
+        export_run(run)
+    assert export_run(run, original=original_model()).weights.changed == ("classifier.weight",)
+
+
+def test_what_is_there_stays_unless_forced(make_run: MakeRun) -> None:
+    run = make_run()
+    card = export_run(run).card
+    card.write_text("mine")
+    (card.parent / "model.onnx").write_text("of an earlier export")
+    with pytest.raises(RunError, match=r"already holds model\.safetensors, MODEL_CARD\.md, model\.onnx\..*--force"):
+        export_run(run)
+    assert card.read_text() == "mine"
+    export_run(run, force=True)
+    assert card.read_text() != "mine"
+    assert files(card.parent) == {"model.safetensors", "MODEL_CARD.md"}
+
+
+def test_what_cannot_be_exported_is_a_sentence(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run()
+    with pytest.raises(OptionError, match=r"no weights corrected by 'p-clrc'\. Did you mean 'p-clarc'\?"):
+        export_run(run, "p-clrc")
+    with pytest.raises(RunError, match="not a finished run"):
+        export_run(tmp_path / "nothing")
+    (run / "config.yaml").write_text("[1, 2")
+    with pytest.raises(RunError, match=r"config\.yaml is damaged"):
+        export_run(run)
+    (run / "config.yaml").unlink()
+    with pytest.raises(RunError, match=r"has no config\.yaml"):
+        export_run(run)
+
+
+def test_the_command_says_what_it_wrote(make_run: MakeRun) -> None:
+    run = make_run()
+    result = CliRunner().invoke(app, ["export", str(run), "p-clarc"])
+    assert result.exit_code == 0, result.output
+    assert "stays one small module" in result.output
+    for word, name in (("weights", "model.safetensors"), ("loader", "load_corrected.py"), ("card", "MODEL_CARD.md")):
+        assert f"{word}: {run / 'exported' / 'p-clarc' / name}" in result.output.replace("\n", "")
+    again = CliRunner().invoke(app, ["export", str(run), "p-clarc"])
+    assert isinstance(again.exception, RunError)
+
+
+def test_results_are_read_only(make_run: MakeRun) -> None:
+    run = make_run()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    export_run(run)
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert json.loads((run / "results.json").read_text())["meta"]["model"] == "demo"

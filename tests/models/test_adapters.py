@@ -1,0 +1,190 @@
+"""Whatever a model returns, the engine sees logits of two classes or more, and the user gets the own module back."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import namedtuple
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from hansfree.errors import OptionError
+from hansfree.models import adapt, find_logits, plain, plain_state
+from hansfree.splitting import insert_after, list_layers, split, take_out
+from tests.models.zoo import SmallNet, pictures
+
+Holder = namedtuple("Holder", ["loss", "logits"])
+
+
+class Wrapping(SmallNet):
+    """Returns its logits inside something."""
+
+    def __init__(self, wrap: Any) -> None:
+        super().__init__()
+        self.wrap = wrap
+
+    def forward(self, images: Tensor) -> Any:
+        return self.wrap(super().forward(images))
+
+
+WRAPS = {
+    "object": lambda logits: Holder(None, logits),
+    "dict": lambda logits: {"features": logits.sum(), "logits": logits},
+    "tuple": lambda logits: (logits, "aux"),
+    "list": lambda logits: [logits],
+}
+
+
+@pytest.mark.parametrize("kind", WRAPS)
+def test_logits_are_taken_out(kind: str) -> None:
+    model, images = Wrapping(WRAPS[kind]).eval(), pictures()
+    expected = SmallNet.forward(model, images)
+    adapted = adapt(model, images)
+    assert torch.equal(adapted(images), expected)
+    assert torch.equal(find_logits(model, images), expected)
+    assert type(adapted) is Wrapping
+    assert not isinstance(model(images), Tensor), "the given model stays as it is"
+    cut = split(adapted, "norm", example=images)
+    assert cut.traced
+    assert torch.allclose(cut.head(*cut.phi(*cut.trunk(images))), expected, atol=1e-6)
+
+
+def test_a_plain_classifier_is_returned_itself() -> None:
+    model = SmallNet().eval()
+    assert adapt(model, pictures()) is model
+    assert plain(model) is model
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_one_logit_becomes_a_pair_with_the_same_probability_and_loss(is_flat: bool) -> None:
+    class OneLogit(SmallNet):
+        def forward(self, images: Tensor) -> Tensor:
+            logit = super().forward(images)
+            return logit.flatten() if is_flat else logit
+
+    model, images, labels = OneLogit(1).eval().double(), pictures().double(), torch.tensor([0, 1, 1, 0])
+    logit = model(images).reshape(-1)
+    pair = adapt(model, images, output="binary")(images)
+    assert pair.shape == (4, 2)
+    assert torch.allclose(pair.softmax(1)[:, 1], logit.sigmoid())
+    expected = functional.binary_cross_entropy_with_logits(logit, labels.double())
+    assert torch.allclose(functional.cross_entropy(pair, labels), expected)
+
+
+@pytest.mark.parametrize("label", [0, 2])
+def test_one_label_of_several(label: int) -> None:
+    model, images = SmallNet(3).eval(), pictures()
+    pair = adapt(model, images, output="label", label=label)(images)
+    assert torch.equal(pair[:, 1], model(images)[:, label])
+    assert not pair[:, 0].any()
+
+
+def test_names_and_keys_stay_the_users() -> None:
+    model, images = SmallNet(1).eval(), pictures()
+    adapted = adapt(model, images, output="binary")
+    assert list(adapted.state_dict()) == list(model.state_dict()) == list(plain_state(adapted))
+    own = [layer.name for layer in list_layers(model, images)]
+    assert [layer.name for layer in list_layers(adapted, images)][: len(own)] == own
+    assert adapted.fc.weight is model.fc.weight, "nothing is copied"
+
+
+def test_a_copy_runs_its_own_weights_and_so_do_given_ones() -> None:
+    model, images = SmallNet(1).eval(), pictures()
+    adapted = adapt(model, images, output="binary")
+    twin = copy.deepcopy(adapted)
+    with torch.no_grad():
+        twin.fc.bias += 1
+    assert torch.allclose(twin(images)[:, 1], model(images)[:, 0] + 1)
+    assert torch.allclose(adapted(images)[:, 1], model(images)[:, 0])
+    given = functional_call(adapted, {"fc.bias": model.fc.bias + 2}, (images,))
+    assert torch.allclose(given[:, 1], model(images)[:, 0] + 2)
+
+
+@pytest.mark.parametrize("layer", ["norm", "mean"], ids=["a module", "an operation"])
+def test_plain_gives_the_users_module_back_from_a_corrected_one(layer: str) -> None:
+    model, images = SmallNet(1).eval(), pictures()
+    adapted = adapt(model, images, output="binary")
+    edited = insert_after(adapted, layer, nn.Dropout(0.5).eval())
+    doubled = insert_after(adapted, layer, _Doubled())
+    assert torch.equal(edited(images), adapted(images)), "the inserted module leaves all as it is"
+    assert not torch.equal(doubled(images), adapted(images))
+    for corrected in (edited, doubled):
+        own = plain(corrected)
+        assert type(own) is SmallNet
+        assert torch.equal(own(images), model(images)), "one logit again, and no projection"
+        assert list(plain_state(corrected)) == list(model.state_dict())
+    assert doubled(images).shape == (4, 2), "the corrected one keeps adapter and projection"
+    without, _ = take_out(doubled)
+    assert torch.equal(without(images), adapted(images)), "without the projection it is still adapted"
+    SmallNet(1).load_state_dict(plain_state(doubled))
+
+
+class _Doubled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.factor * values
+
+
+def test_a_forward_that_the_user_set_goes_on() -> None:
+    model, images = SmallNet(1).eval(), pictures()
+    model.forward = lambda x: 3 * SmallNet.forward(model, x)  # type: ignore[method-assign]
+    adapted = adapt(model, images, output="binary")
+    assert torch.allclose(adapted(images)[:, 1:], 3 * SmallNet.forward(model, images))
+    assert plain(adapted).forward is model.forward
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "sentence"),
+    [
+        (SmallNet(1), {}, "one number per image.*output 'binary'"),
+        (SmallNet(3), {"output": "binary"}, "3 numbers per image.*output 'classes'"),
+        (SmallNet(3), {"output": "label", "label": 3}, "label is 3; SmallNet has the labels 0 to 2"),
+        (SmallNet(3), {"output": "label", "label": -1}, "label is -1"),
+        (SmallNet(3), {"output": "label"}, "go together"),
+        (SmallNet(3), {"label": 1}, "go together"),
+        (SmallNet(3), {"output": "clases"}, "Did you mean 'classes'"),
+        (SmallNet(3, channels=1), {}, r"cannot take images of 3 x 32 x 32 .*RuntimeError: .*channels"),
+        (Wrapping(lambda logits: {"scores": logits}), {}, "returns a dict in which no logits are found"),
+        (Wrapping(lambda _: ("a", 1)), {}, "returns a tuple in which no logits are found"),
+        (Wrapping(lambda logits: logits[..., None]), {}, r"returns the shape \(4, 3, 1\)"),
+        (Wrapping(lambda logits: logits / 0), {}, "not finite"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(model: nn.Module, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence) as error:
+        adapt(model.eval(), pictures(), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_is_adapted_once() -> None:
+    adapted = adapt(SmallNet(1).eval(), pictures(), output="binary")
+    with pytest.raises(OptionError, match=r"plain\(model\)"):
+        adapt(adapted, pictures())
+
+
+def test_probabilities_in_place_of_logits_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "hansfree"):
+        adapt(SmallNet().eval(), pictures())
+        assert not caplog.text
+        adapt(Wrapping(lambda logits: logits.softmax(1)).eval(), pictures())
+    assert "leave out its final softmax" in caplog.text
+
+
+def test_the_given_model_keeps_its_mode_and_hooks() -> None:
+    model = SmallNet(1).train()
+    before = model.norm.running_mean.clone()
+    adapted = adapt(model, pictures(), output="binary")
+    assert model.training
+    assert torch.equal(model.norm.running_mean, before)
+    adapted.register_forward_hook(lambda *_: None)
+    adapted.add_module("more", nn.ReLU())
+    assert not model._forward_hooks
+    assert not hasattr(model, "more")

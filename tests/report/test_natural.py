@@ -1,0 +1,179 @@
+"""A bias that is in the scenes: what cannot be known is said, and nothing is claimed without evidence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hansfree.doctor import examine_cav
+from hansfree.report import write_report
+from hansfree.report.classes import class_tables
+from hansfree.report.reading import Results, load_results
+from hansfree.report.strengths import draw_strengths, draw_tradeoff
+from hansfree.report.tables import insertion_table, marks_of
+from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
+from tests.report.conftest import MakeRun
+from tests.report.test_page import text_of
+from tests.report.worlds import SELECTION, World
+
+RICH = World((80, 60, 30))
+POOR = World((60, 7, 0))  # nearly every plaster is on a naevus
+NONE = World((0, 0, 0))
+
+
+def folder(make_run: MakeRun, world: World, **meta: object) -> Path:
+    rows = world.run()
+    return make_run(
+        change=lambda _: rows, selection=SELECTION, paired=None, meta=world.meta | meta, unknown=world.unknown
+    )
+
+
+def load(make_run: MakeRun, world: World) -> Results:
+    return load_results(folder(make_run, world))
+
+
+def told(results: Results) -> str:
+    return " ".join(reach_verdict(results).sentences).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_known_groups_are_told_without_insertion(make_run: MakeRun) -> None:
+    results = load(make_run, RICH)
+    assert not results.is_inserted
+    words = told(results)
+    assert "Inserting" not in words
+    assert re.match(r"Balanced accuracy rises from \S+ % to \S+ % \(± \S+\) on images with the artifact, and", words)
+    assert words.endswith("after RR-ClArC.")
+    assert "cannot be known" not in words
+    assert "It is the best of 4 methods" in reach_verdict(results).beside
+
+
+@pytest.mark.parametrize("world", [POOR, NONE], ids=["few", "none"])
+def test_where_it_cannot_be_known_no_cure_is_claimed(make_run: MakeRun, world: World) -> None:
+    results = load(make_run, world)
+    words, beside = told(results), reach_verdict(results).beside
+    assert "Whether the bias is gone cannot be known (n = " in words
+    assert "on images with the artifact," not in words
+    assert "best of" not in beside
+    assert ("derivative falls from" in words) == (world is POOR)
+    shown = shown_variant(results)
+    assert shown is not None
+    assert shown.method == "rr-clarc"
+
+
+def test_the_table_says_what_cannot_be_known_instead_of_a_dash(make_run: MakeRun) -> None:
+    results = load(make_run, POOR)
+    table = insertion_table(results)
+    line = dict(zip((c.metric for c in table.columns), next(x for x in table.lines if x.title == "RR-ClArC").cells))
+    assert line["balanced_accuracy_biased"].value == "cannot be known (n = 7)"
+    assert "25 images" in line["balanced_accuracy_biased"].note
+    assert line["accuracy_biased"].value.replace(".", "").isdigit()
+    majority = next(x for x in table.lines if x.title == "Majority rate")
+    values = dict(zip((c.metric for c in table.columns), (cell.value for cell in majority.cells)))
+    assert values["accuracy_clean"] == "50.0"
+    assert values["accuracy_biased"] == "\N{EN DASH}", "the largest class of other images is another"
+
+
+def test_what_the_shortcut_wins_marks_nobody_and_is_not_drawn(make_run: MakeRun) -> None:
+    results = load(make_run, POOR)
+    assert results.is_one_sided
+    assert marks_of(results, "accuracy_biased") == {}
+    assert marks_of(results, "tcav_sensitivity")
+    assert draw_tradeoff(results) is None
+    assert draw_strengths(results) is None
+
+
+def test_groups_that_are_known_are_marked_and_drawn(make_run: MakeRun) -> None:
+    results = load(make_run, RICH)
+    assert not results.is_one_sided
+    assert marks_of(results, "accuracy_biased")
+    drawing = draw_tradeoff(results)
+    assert drawing is not None
+    assert "others than those without" in drawing.caption
+
+
+def test_the_doctor_speaks_on_the_page(make_run: MakeRun) -> None:
+    rng = np.random.default_rng(0)
+    has_artifact = np.arange(90) < 30
+    features = rng.normal(size=(90, 6))
+    features[has_artifact, 0] += 3
+    diagnosis = examine_cav(features, has_artifact, seed=0)
+    run = folder(make_run, RICH)
+    (run / "doctor.json").write_text(diagnosis.to_json(), encoding="utf-8")
+    text = text_of(write_report(run))
+    assert "Can the direction be trusted? " + re.sub(r"\s+", " ", diagnosis.verdict) in text
+    for finding in diagnosis.findings:
+        assert re.sub(r"\s+", " ", finding.sentence) in text
+    assert (run / "figures" / "doctor.png").exists()
+
+
+def test_classes_side_by_side(make_run: MakeRun) -> None:
+    results = load(make_run, POOR)
+    clean, biased = class_tables(results, shown_variant(results))
+    assert [line.title for line in clean.lines] == ["naevus", "melanoma", "keratosis"]
+    assert [line.n for line in clean.lines] == ["160", "90", "60"]
+    assert (clean.before, clean.after) == ("original", "RR-ClArC")
+    original, ours = (results.variant(name) for name in ("original", "rr-clarc"))
+    assert original is not None
+    assert ours is not None
+    for place, name in enumerate(("sensitivity", "specificity", "auroc_class")):
+        before = results.of_classes(original, f"{name}_clean")[1].value
+        after = results.of_classes(ours, f"{name}_clean")[1].value
+        change = clean.lines[1].changes[place]
+        assert (change.before.value, change.after.value) == (f"{100 * before:.1f}", f"{100 * after:.1f}")
+        assert float(change.change.replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * (after - before), abs=0.051)
+    assert [line.changes[0].unknown for line in biased.lines] == ["", *(f"cannot be known (n = {n})" for n in (7, 0))]
+    assert [line.changes[1].unknown for line in biased.lines] == ["cannot be known (n = 7)", "", ""]
+
+
+def test_of_very_many_classes_those_that_changed_most_are_shown(make_run: MakeRun) -> None:
+    rows = World().run()
+    row = next(row for row in rows if row.metric == "sensitivity_clean")
+    many = [
+        type(row)(**{**vars(row), "method": method, "group": f"class {k}", "value": 0.5 + (k % 7) * step})
+        for method, step in (("original", 0.0), ("rr-clarc", 0.05))
+        for k in range(40)
+    ]
+    many += [r for r in rows if r.metric == "balanced_accuracy_clean"]
+    results = load_results(make_run(change=lambda _: many, selection=SELECTION, paired=None, meta=World().meta))
+    (table,) = class_tables(results, results.variant("rr-clarc"))
+    assert (len(table.lines), table.left_out) == (30, 10)
+    assert "naevus" not in [line.title for line in table.lines], "class 0 did not change"
+
+
+def test_the_page_of_a_natural_bias(make_run: MakeRun) -> None:
+    claims = [
+        {"name": "TCAV", "can_be_made": True, "sentence": "It needs no counter-examples."},
+        {"name": "accuracy with the artifact", "can_be_made": False, "sentence": "Only 7 test images of “melanoma”."},
+    ]
+    path = write_report(folder(make_run, POOR, claims=claims))
+    text = text_of(path)
+    heads = re.findall(r"<h2>([^<]+)</h2>", path.read_text(encoding="utf-8"))
+    assert heads[:4] == [
+        "What cannot be known",
+        "First evidence: images without and with the artifact",
+        "Per class",
+        "Second evidence: inside the model",
+    ]
+    assert "The same held-out test images" not in text
+    assert text.index("Accuracy with the artifact cannot be claimed. Only 7") < text.index("TCAV can be claimed.")
+    assert "310 clean test and 67 biased test images" in describe_setting(load_results(path.parent))
+    assert "cannot be known (n = 7)" in text
+    assert ",accuracy_biased,,," not in (path.parent / "results.csv").read_text(encoding="utf-8")
+    assert ",balanced_accuracy_biased,,,7" in (path.parent / "results.csv").read_text(encoding="utf-8")
+
+
+def test_claims_that_all_can_be_made_are_headed_so(make_run: MakeRun) -> None:
+    claims = [{"name": "flip rate", "can_be_made": True, "sentence": "The artifact is put in."}]
+    text = text_of(write_report(folder(make_run, RICH, claims=claims)))
+    assert "What can be known" in text
+    assert "What cannot be known" not in text
+    assert "Flip rate can be claimed. The artifact is put in." in text
+
+
+def test_without_claims_and_doctor_their_sections_are_absent(make_run: MakeRun) -> None:
+    text = text_of(write_report(folder(make_run, RICH)))
+    assert "What cannot be known" not in text
+    assert "Can the direction be trusted" not in text

@@ -1,0 +1,54 @@
+"""Titles and colours come from the methods themselves: a new one needs no line elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from hansfree.corrections import Correction, RRClArC
+from hansfree.report.reading import load_results, method_title
+from hansfree.report.style import OTHER_STYLE, style_of
+from tests.report.conftest import CHOSEN, MakeRun, score
+
+PAPER = {
+    "original": ("Original", "#000000", "X"),
+    "vanilla": ("Vanilla", "#E69F00", "s"),
+    "rrr": ("RRR", "#CC79A7", "D"),
+    "p-clarc": ("P-ClArC", "#009E73", "^"),
+    "a-clarc": ("A-ClArC", "#56B4E9", "v"),
+    "rr-clarc": ("RR-ClArC", "#D55E00", "o"),
+    "clean-trained": ("Clean-trained", "#777777", "P"),
+}
+
+
+@pytest.fixture
+def new_methods(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Register many methods for the length of a test."""
+    monkeypatch.setattr(Correction, "_members", dict(Correction._members))
+    titles = ["Very new", None, *[None] * 20]
+    for number, title in enumerate(titles):
+        body = {} if title is None else {"title": title}
+        type(f"New{number}", (RRClArC,), body, name=f"new-{number}")
+    return [f"new-{number}" for number in range(len(titles))]
+
+
+@pytest.mark.parametrize("method", PAPER)
+def test_the_papers_methods_keep_their_titles_and_colours(method: str) -> None:
+    assert (method_title(method), *style_of(method)) == PAPER[method]
+
+
+def test_a_new_method_says_its_own_title_or_goes_by_its_name(new_methods: list[str]) -> None:
+    assert method_title("new-0") == "Very new"
+    assert method_title("new-1") == "new-1", "not that of the method it is a variation of"
+    assert method_title("never-registered") == "never-registered"
+
+
+def test_no_two_methods_look_the_same(new_methods: list[str]) -> None:
+    styles = [style_of(name) for name in (*PAPER, *new_methods)]
+    assert len(set(styles)) == len(styles)
+    assert style_of("never-registered") == OTHER_STYLE
+
+
+def test_a_new_method_stands_after_the_papers(new_methods: list[str], make_run: MakeRun) -> None:
+    rows = [score(name, "flip_rate", 0.3) for name in ("unheard-of", "new-1", *reversed(CHOSEN), "new-0")]
+    found = [variant.method for variant in load_results(make_run(change=lambda _: rows)).methods()]
+    assert found == [*list(CHOSEN)[:-1], "new-0", "new-1", "unheard-of", "clean-trained"]

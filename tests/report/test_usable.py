@@ -1,0 +1,136 @@
+"""Who must not be used, and that the page says so in red, before anything else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hansfree.report import write_report
+from hansfree.report.reading import Results, load_results
+from hansfree.report.tables import insertion_table, marks_of
+from hansfree.report.usable import kind_of, objection_to
+from hansfree.report.verdict import reach_verdict
+from tests.report.conftest import MakeRun, choice
+from tests.report.worlds import SELECTION, World
+
+WORLD = World()
+GOOD = WORLD.logits(2.5, 0.5)
+
+
+def load(make_run: MakeRun, *, selection: dict = SELECTION, meta: dict | None = None, **changed: dict) -> Results:
+    rows = WORLD.run(**changed)
+    run = make_run(change=lambda _: rows, selection=selection, paired=None, meta=WORLD.meta if meta is None else meta)
+    return load_results(run)
+
+
+def judged(results: Results, method: str) -> tuple[str, str]:
+    variant = results.variant(method)
+    assert variant is not None
+    return kind_of(results, variant), objection_to(results, variant)
+
+
+def constant(label: int) -> dict[str, np.ndarray]:
+    return {name: np.eye(3)[np.full(len(logits), label)] for name, logits in GOOD.items()}
+
+
+def without_class(label: int) -> dict[str, np.ndarray]:
+    answers = {name: logits.copy() for name, logits in GOOD.items()}
+    for logits in answers.values():
+        logits[:, label] -= 50
+    return answers
+
+
+def test_a_good_model_may_be_used(make_run: MakeRun) -> None:
+    results = load(make_run)
+    assert judged(results, "rr-clarc") == ("method", "")
+    assert judged(results, "original") == ("reference", "")
+    assert reach_verdict(results).failure == ""
+
+
+def test_a_nan_model(make_run: MakeRun) -> None:
+    nan = {name: np.full_like(logits, np.nan) for name, logits in GOOD.items()}
+    broken = SELECTION | {"rr-clarc": choice(10.0, "best", diverged=[10.0])}
+    results = load(make_run, rr_clarc=nan, selection=broken)
+    assert judged(results, "rr-clarc") == ("failed", "its numbers are not finite")
+    assert reach_verdict(results).failure == "Do not use this model (RR-ClArC): its numbers are not finite."
+    assert "after A-ClArC" in reach_verdict(results).sentences[0]
+
+
+def test_a_nan_model_that_nobody_noticed_answers_nothing(make_run: MakeRun) -> None:
+    nan = {name: np.full_like(logits, np.nan) for name, logits in GOOD.items()}
+    kind, why = judged(load(make_run, rr_clarc=nan), "rr-clarc")
+    assert kind == "chance"
+    assert "0.0" in why
+
+
+def test_a_constant_model(make_run: MakeRun) -> None:
+    results = load(make_run, rr_clarc=constant(0))
+    kind, why = judged(results, "rr-clarc")
+    assert kind == "chance"
+    assert why.startswith("it answers at chance level (balanced accuracy 33.3")
+    assert all(variant.method != "rr-clarc" for variant in marks_of(results, "flip_rate"))
+
+
+def test_a_model_that_never_answers_one_class(make_run: MakeRun) -> None:
+    """It is far above chance level, and flips least of all: only the classes tell."""
+    results = load(make_run, rr_clarc=without_class(2))
+    assert judged(results, "rr-clarc") == ("collapsed", "it never answers “keratosis”, which the original model does")
+    assert all(variant.method != "rr-clarc" for variant in marks_of(results, "balanced_accuracy_biased"))
+    line = next(line for line in insertion_table(results).lines if line.title == "RR-ClArC")
+    assert line.detail == "never answers keratosis"
+
+
+def test_a_class_that_the_original_never_answered_is_not_lost(make_run: MakeRun) -> None:
+    results = load(make_run, original=without_class(2), rr_clarc=without_class(2))
+    assert judged(results, "rr-clarc") == ("method", "")
+
+
+def test_the_budget_counts_beyond_the_error(make_run: MakeRun) -> None:
+    worse = WORLD.logits(1.2, 0.5)
+    results = load(make_run, rr_clarc=worse)
+    kind, why = judged(results, "rr-clarc")
+    assert kind == "method"
+    assert "points of balanced accuracy on test images without the artifact, and 2 are allowed" in why
+    assert reach_verdict(results).failure == f"Do not use this model (RR-ClArC): {why}."
+    assert judged(replace(results, meta=results.meta | {"budget": 0.9}), "rr-clarc") == ("method", "")
+    # image by image the difference may be certain, or not
+    row = results.chosen(results.variant("original"))["balanced_accuracy_clean"]  # type: ignore[arg-type]
+    for error, is_allowed in ((0.001, False), (0.5, True)):
+        paired = {"original": {row.metric: [-0.05, error]}}
+        assert (judged(replace(results, paired=paired), "rr-clarc")[1] == "") is is_allowed
+
+
+def test_a_method_without_strength_that_breaks_the_rule(make_run: MakeRun) -> None:
+    reason = "has no strength to choose, but loses more than 2 points on clean images"
+    broken = SELECTION | {"rr-clarc": choice(None, reason, admissible=False)}
+    results = load(make_run, selection=broken)
+    told = "on validation images it loses more than 2 points on clean images"
+    assert judged(results, "rr-clarc") == ("method", told)
+
+
+def test_where_no_model_can_be_used_all_are_named(make_run: MakeRun) -> None:
+    names = ("vanilla", "p_clarc", "a_clarc", "rr_clarc")
+    verdict = reach_verdict(load(make_run, **dict.fromkeys(names, constant(1))))
+    assert verdict.failure.count("Do not use this model") == 4
+    assert verdict.sentences == ("No method has a usable result on the test images.",)
+
+
+def test_a_run_without_the_papers_method_is_no_failure(make_run: MakeRun) -> None:
+    rows = [row for row in WORLD.run() if row.method != "rr-clarc"]
+    selection = {name: told for name, told in SELECTION.items() if name != "rr-clarc"}
+    run = make_run(change=lambda _: rows, selection=selection, paired=None, meta=WORLD.meta)
+    verdict = reach_verdict(load_results(run))
+    assert verdict.failure == ""
+    assert "after A-ClArC" in verdict.sentences[0]
+
+
+@pytest.mark.parametrize("changed", [constant(0), without_class(1)], ids=["constant", "lost class"])
+def test_the_page_says_it_in_red_before_anything_else(make_run: MakeRun, changed: dict, tmp_path: Path) -> None:
+    rows = WORLD.run(rr_clarc=changed)
+    run = make_run(change=lambda _: rows, selection=SELECTION, paired=None, meta=WORLD.meta)
+    page = write_report(run).read_text(encoding="utf-8")
+    assert page.index('<section class="verdict failed"') < page.index('<p class="failure">Do not use this model')
+    assert page.index('<p class="failure">') < page.index("<h2>")

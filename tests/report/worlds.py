@@ -1,0 +1,81 @@
+"""Small worlds in which models answer images: rows as a run writes them, computed and not made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hansfree.metrics import Evidence, Unknown, compute_scores, find_unknown
+from hansfree.results import Row, rows_of
+from tests.report.conftest import META, choice
+
+CLASSES = ("naevus", "melanoma", "keratosis")
+FIXED = dict.fromkeys(("vanilla", "p-clarc", "a-clarc"), choice(None, "has no strength to choose"))
+SELECTION = FIXED | {"rr-clarc": choice(10.0, "best of 3 admissible strengths (0 rejected)")}
+
+
+class World:
+    """Test images of three classes, with an artifact that pulls models towards the first.
+
+    Args:
+        biased: How many images of each class have the artifact by nature; None inserts it into all.
+    """
+
+    def __init__(self, biased: tuple[int, ...] | None = None, *, clean: tuple[int, ...] = (160, 90, 60)) -> None:
+        self.labels = np.repeat(np.arange(3), clean)
+        self.labels_biased = None if biased is None else np.repeat(np.arange(3), biased)
+
+    def logits(self, skill: float, pull: float, *, seed: int = 0) -> dict[str, np.ndarray]:
+        """Return what a model answers that knows so much of the classes, and looks so much at the artifact."""
+        rng = np.random.default_rng(seed)
+        found = {}
+        for name, labels in (("clean", self.labels), ("biased", self.labels_biased)):
+            if labels is None:
+                found[name] = found["clean"].copy()
+            else:
+                found[name] = rng.normal(size=(len(labels), 3))
+                found[name][np.arange(len(labels)), labels] += skill
+        found["biased"][:, 0] += pull
+        return found
+
+    def rows(self, method: str, logits: Mapping[str, np.ndarray], *, pull: float = 0.0) -> list[Row]:
+        """Return the scores of one model."""
+        n = len(logits["biased"])
+        derivatives = 0.01 * (pull + 0.1) * np.random.default_rng(1).normal(1, 0.3, size=n)
+        evidence = Evidence(
+            labels=self.labels,
+            biased_class=0,
+            logits_clean=logits["clean"],
+            logits_biased=logits["biased"],
+            labels_biased=self.labels_biased,
+            derivatives=derivatives,
+        )
+        about: dict[str, Any] = {"experiment": "own", "method": method, "seed": 0, "split": "test", "chosen": 1}
+        about["strength"] = 10.0 if method == "rr-clarc" else None
+        return rows_of(compute_scores(evidence), **about)
+
+    def run(self, **changed: Mapping[str, np.ndarray]) -> list[Row]:
+        """Return a run of four methods; ``changed`` replaces the answers of one, by name with an underscore."""
+        pulls = {"original": 4.0, "vanilla": 3.5, "p-clarc": 1.5, "a-clarc": 1.0, "rr-clarc": 0.5}
+        rows = []
+        for method, pull in pulls.items():
+            logits = changed.get(method.replace("-", "_")) or self.logits(2.5, pull)
+            rows += self.rows(method, logits, pull=pull)
+        return rows
+
+    @property
+    def unknown(self) -> list[Unknown]:
+        """Return what cannot be known here."""
+        return find_unknown(self.labels, self.labels_biased)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Return the settings of the run."""
+        kept = {key: META[key] for key in ("model", "layer", "size", "seed", "versions", "command")}
+        n_biased = len(self.labels if self.labels_biased is None else self.labels_biased)
+        counts = {"n_train": 900, "n_val_clean": 200, "n_val_biased": 60}
+        counts |= {"n_test_clean": len(self.labels), "n_test_biased": n_biased}
+        named = {"title": "My skin model", "artifact": "plaster", "biased_class": 0, "class_names": list(CLASSES)}
+        return kept | named | counts | {"majority_rate": 0.5}

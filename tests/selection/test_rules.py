@@ -1,0 +1,126 @@
+"""Which strength is taken: never a broken head or one that lost a class, whatever its score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hansfree.errors import DataError, UndefinedMetricError
+from hansfree.selection import BalancedRule, DerivativeRule, Validation, check_selectable, choose_rule
+from tests.selection.examples import ORIGINAL, held_out, judged
+
+RULE = BalancedRule()
+
+
+def test_the_best_on_biased_images_is_taken() -> None:
+    choice = RULE.choose([judged(0.9, 0.5), judged(0.89, 0.8), judged(0.9, 0.7)], ORIGINAL)
+    assert choice.index == 1
+    assert "3 admissible" in choice.reason
+
+
+def test_a_head_over_the_budget_is_not_taken_and_one_at_the_budget_is() -> None:
+    assert RULE.choose([judged(0.9, 0.5), judged(0.8799, 0.8)], ORIGINAL).index == 0
+    assert RULE.choose([judged(0.9, 0.5), judged(0.88, 0.8)], ORIGINAL).index == 1
+    assert BalancedRule(budget=0.5).choose([judged(0.9, 0.5), judged(0.41, 0.8)], ORIGINAL).index == 1
+
+
+def test_of_equals_the_weakest_is_taken() -> None:
+    assert RULE.choose([judged(0.9, 0.3), judged(0.88, 0.7), judged(0.9, 0.7), judged(0.9, 0.7)], ORIGINAL).index == 1
+
+
+def test_a_broken_or_collapsed_head_is_not_taken_even_if_it_scores_best() -> None:
+    candidates = [judged(0.95, 0.99, finite=False), judged(0.9, 0.5), judged(0.95, 0.98, lost=(1,))]
+    choice = RULE.choose(candidates, ORIGINAL)
+    assert choice.index == 1
+    assert "2 rejected" in choice.reason
+
+
+def test_no_admissible_head_is_said_with_all_reasons() -> None:
+    candidates = [judged(0.9, 0.9, finite=False), judged(0.9, 0.9, lost=(0, 2)), judged(0.5, 0.9)]
+    choice = RULE.choose(candidates, ORIGINAL)
+    assert choice.index is None
+    for reason in ("diverged", "never answers class 0, 2", "more than 2 points on clean"):
+        assert reason in choice.reason
+    assert RULE.choose([], ORIGINAL).index is None
+
+
+@pytest.mark.parametrize("budget", [0.02, 0.125])
+def test_the_rule_says_its_budget(budget: float) -> None:
+    assert f"{100 * budget:g} points" in str(BalancedRule(budget=budget))
+
+
+# By the derivative, where accuracy cannot be known
+
+SLOPE = DerivativeRule()
+
+
+def unseen(derivative: float, clean: float = 0.9, **options: Any) -> Validation:
+    """Return what a head did where the images with the artifact are too few."""
+    return replace(judged(clean, 0.0, derivative=derivative, **options), biased=None)
+
+
+def test_the_weakest_strength_that_all_but_removes_the_effect_is_taken() -> None:
+    candidates = [unseen(1.5), unseen(0.19), unseen(0.05), unseen(0.0)]
+    choice = SLOPE.choose(candidates, unseen(2.0))
+    assert choice.index == 1, "the strongest would win by the smallest derivative alone"
+    assert "0.19 instead of 2" in choice.reason
+    assert DerivativeRule(share=0.03).choose(candidates, unseen(2.0)).index == 2
+
+
+def test_exactly_the_share_is_low_enough() -> None:
+    assert SLOPE.choose([unseen(1.0), unseen(0.25), unseen(0.0)], unseen(2.5)).index == 1
+
+
+def test_where_none_is_low_enough_the_smallest_is_taken_and_that_is_said() -> None:
+    choice = SLOPE.choose([unseen(1.5), unseen(0.7), unseen(0.9), unseen(0.7)], unseen(2.0))
+    assert choice.index == 1
+    assert "no strength leaves at most 10 %" in choice.reason
+
+
+def test_a_head_that_costs_too_much_is_not_taken_for_its_derivative() -> None:
+    candidates = [unseen(1.5), unseen(0.1, clean=0.87), unseen(0.1, finite=False), unseen(0.1, lost=(1,)), unseen(0.9)]
+    choice = SLOPE.choose(candidates, unseen(2.0))
+    assert choice.index == 4
+    assert "3 rejected" in choice.reason
+    assert SLOPE.choose(candidates[1:4], unseen(2.0)).index is None
+    assert DerivativeRule(budget=0.05).choose(candidates, unseen(2.0)).index == 1
+
+
+def test_the_reader_is_told_that_accuracy_was_not_the_measure() -> None:
+    assert "too few biased validation images to choose by accuracy" in str(SLOPE)
+    assert "2 points on clean" in str(SLOPE)
+
+
+def test_a_rule_without_its_evidence_is_an_error() -> None:
+    with pytest.raises(UndefinedMetricError, match="biased validation images"):
+        RULE.choose([unseen(1.0)], ORIGINAL)
+    with pytest.raises(UndefinedMetricError, match="derivative"):
+        SLOPE.choose([judged(0.9, 0.5)], ORIGINAL)
+
+
+# Which rule the data can feed
+
+
+@pytest.mark.parametrize(
+    ("biased", "inserted", "rule"),
+    [
+        ({0: 25, 1: 25}, False, BalancedRule),
+        ({0: 25, 1: 24}, False, DerivativeRule),
+        ({0: 90}, False, DerivativeRule),
+        ({}, False, DerivativeRule),
+        ({0: 40, 1: 40}, True, BalancedRule),
+    ],
+)
+def test_the_rule_follows_the_counter_examples(biased: dict[int, int], inserted: bool, rule: type) -> None:
+    data = held_out(val_clean={0: 40, 1: 40}, val_biased=biased, inserted=inserted)
+    chosen = choose_rule(data, budget=0.07)
+    assert type(chosen) is rule
+    assert chosen.budget == 0.07
+    check_selectable(data)
+
+
+def test_without_clean_images_of_two_classes_nothing_can_be_chosen() -> None:
+    with pytest.raises(DataError, match=r"2 classes of at least 25 of them; there are: red 80, green 24"):
+        check_selectable(held_out(val_clean={0: 80, 1: 24}, val_biased={0: 80, 1: 80}))
