@@ -111,7 +111,7 @@ def test_references_are_no_rivals_and_collapsed_heads_neither_win_nor_count_agai
     assert counted({VGG: rows}, STRICT, facts) == (0, 1)
 
 
-@pytest.mark.parametrize(("tcav", "holds"), [(0.45, 1), (0.6, 1), (0.39, 0)])
+@pytest.mark.parametrize(("tcav", "holds"), [(0.45, 1), (0.59, 1), (0.6, 0), (0.6002, 0), (0.39, 0)])
 def test_tcav_nearest_to_one_half(tcav: float, holds: int) -> None:
     rows = [r for m, v in (("vanilla", 0.9), ("a-clarc", 0.4), ("rr-clarc", tcav)) for r in scored(m, tcav_positions=v)]
     assert counted({VGG: rows}, "counted as in the paper") == (holds, 1)
