@@ -8,13 +8,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A stamp is newer than pyproject.toml once the installation succeeded; then make has nothing to set up.
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
+INSTALLED_DOCS := .venv/.installed-docs
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint docs bench clean
 
 help:
 	@echo "make demo    train, find, unlearn, prove on embedded images; ends with a table and a report"
 	@echo "make test    the tests"
 	@echo "make lint    ruff and mypy"
+	@echo "make docs    the site in build/site; runs the notebooks, and warnings are errors"
 	@echo "make bench   how fast, against the paper's own procedure"
 	@echo "make clean   remove the .venv and the caches; runs stay"
 
@@ -28,6 +30,9 @@ lint: $(INSTALLED_DEV)
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 	$(BIN)/python -m mypy
+
+docs: $(INSTALLED_DOCS)
+	HANSFREE_DOCS_EXECUTE=true $(BIN)/python -m mkdocs build --strict $(ARGS)
 
 bench: $(INSTALLED)
 	$(BIN)/hansfree bench $(ARGS)
@@ -50,4 +55,8 @@ $(INSTALLED): pyproject.toml
 
 $(INSTALLED_DEV): pyproject.toml
 	$(call install,.[dev])
+	@touch $(INSTALLED) $@
+
+$(INSTALLED_DOCS): pyproject.toml
+	$(call install,.[docs,timm])
 	@touch $(INSTALLED) $@

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors import SafetensorError
+
 _UMASK = os.umask(0o022)  # it can only be read by setting it
 os.umask(_UMASK)
+
+
+def make_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
+    """Return a new array on disk, with all of its room taken.
+
+    A memory map grows in the file only as it is filled: on a full disk that would kill the process, not raise.
+    """
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    return array
 
 
 @contextmanager
@@ -20,11 +36,23 @@ def written_atomically(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
     try:
-        yield temporary
+        with _told_by_system():
+            yield temporary
         os.chmod(temporary, 0o666 & ~_UMASK)  # safetensors writes files that nobody else may read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _told_by_system() -> Iterator[None]:
+    """Raise what the system said about a file as the OSError that it is: safetensors makes it an error of its own."""
+    try:
+        yield
+    except SafetensorError as error:
+        if found := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+        raise
 
 
 @contextmanager

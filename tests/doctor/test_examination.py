@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.doctor import Diagnosis, examine_cav
+from hansfree.doctor.bar import OneBar
 from hansfree.doctor.repeats import Repeats
 from hansfree.errors import DataError, OptionError, UnknownNameError
 from hansfree.progress import silent
@@ -202,19 +203,36 @@ def test_the_same_seed_gives_the_same_diagnosis_and_leaves_the_samples_alone() -
     np.testing.assert_array_equal(X, before)
 
 
-def test_progress_is_told() -> None:
-    labels = []
+@pytest.mark.parametrize(("cav", "n_artifact"), [("signal", 12), ("signal", 90), ("ridge", 12)])
+def test_progress_is_one_bar_that_is_just_full(cav: str, n_artifact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
 
     def watch(steps, *, total, label):
-        steps = list(steps)
-        assert len(steps) == total
-        labels.append(label)
-        return iter(steps)
+        told.extend((label, total))
+        for step in steps:
+            told.append(step)
+            yield step
+        told.append("asked for more")
 
-    X, bits, _ = gaussian(12, 20, 6, size=3.0)
-    examine_cav(X, bits, progress=watch)
-    assert len(labels) == len(set(labels)) == 5
-    assert all(label.startswith("CAV doctor: ") for label in labels)
+    monkeypatch.setattr(OneBar, "finish", lambda bar: told.append("finished"))
+    X, bits, _ = gaussian(n_artifact, 20, 6, size=3.0)
+    examine_cav(X, bits, cav=cav, progress=watch)
+    label, total, *steps, last = told
+    assert (label, steps, last) == ("CAV doctor", list(range(total)), "finished")
+
+
+def test_a_finished_bar_was_asked_for_one_step_more() -> None:
+    told: list[int] = []
+
+    def watch(steps, *, total, label):
+        yield from steps
+        told.append(total)
+
+    bar = OneBar(watch, total=3, label="all")
+    assert [*bar("ab", total=2, label="first"), *bar("c", total=1, label="second")] == ["a", "b", "c"]
+    assert told == []
+    bar.finish()
+    assert told == [3]
 
 
 def test_json_round_trip(clear: Diagnosis) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import grad, jvp
+from torch.func import grad, jvp, vmap
 
 from hansfree.splitting import exact_forward_mode
 
@@ -45,6 +45,8 @@ MODULES = {
     "hardswish": (nn.Hardswish(), (3, 6)),
     "glu": (nn.GLU(), (3, 6)),
     "max pooling": (nn.MaxPool2d(2), (3, 6, 4, 4)),
+    "mean pooling": (nn.AdaptiveAvgPool2d(1), (3, 6, 4, 4)),
+    "mean pooling to pairs": (nn.AdaptiveAvgPool2d((2, None)), (3, 6, 4, 4)),
     "convolution": (nn.Conv2d(6, 6, 3), (3, 6, 4, 4)),
     "attention": (SelfAttention(), (3, 5, 6)),
     "encoder layer": (nn.TransformerEncoderLayer(6, 2, 12, batch_first=True), (3, 5, 6)),
@@ -68,6 +70,15 @@ def test_gradient_of_a_penalty(name: str) -> None:
         gradient = (grad(penalty)(weight) * step).sum()
         expected = (penalty(weight + 1e-6 * step) - penalty(weight - 1e-6 * step)) / 2e-6
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, (1, 1), [1, 1]])
+def test_channels_last_are_pooled_in_a_batch_of_heads_without_a_warning(size: int | tuple[int, int]) -> None:
+    pool = nn.AdaptiveAvgPool2d(size)
+    maps = torch.randn(2, 3, 4, 5, 6, generator=torch.Generator().manual_seed(0)).permute(0, 1, 4, 2, 3)
+    with exact_forward_mode():  # warnings are errors here: torch has no rule for what it does to such maps
+        pooled = vmap(pool)(maps)
+    torch.testing.assert_close(pooled, maps.mean((3, 4), keepdim=True))
 
 
 def test_half_precision_is_normalised_in_float() -> None:

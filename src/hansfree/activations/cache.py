@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from hansfree.activations.loading import as_loader, load_batches, unpack
+from hansfree.activations.loading import as_loader, load_batches, read_batches, unpack
 from hansfree.activations.positions import Pooling, pool
 from hansfree.activations.shards import (
     Shard,
@@ -84,6 +84,7 @@ def collect_activations(
     pooling: Pooling = "max",
     batch_size: int = 64,
     device: str = "cpu",
+    name: str = "",
     progress: Progress = silent,
 ) -> Activations:
     """Run every image through the model up to the layer, once.
@@ -93,6 +94,7 @@ def collect_activations(
             :class:`~hansfree.datasets.Example`, ``(image, label)`` or ``(image, label, has_artifact)``.
         folder: Where to keep the cache on disk; None keeps it in memory.
         data_key: Says which data these are, for the cache on disk; datasets of hansfree know it themselves.
+        name: What the progress calls the images.
     """
     check_choice("precision", precision, Precision)
     check_choice("pooling", pooling, Pooling)
@@ -113,7 +115,8 @@ def collect_activations(
 
     batches = [list(rows[i : i + size]) for rows in todo for i in range(0, len(rows), size)]
     images = load_batches(loader, batches, in_process=not batches)
-    stream = progress(images, total=len(batches), label=f"activations at {layer}")
+    label = f"activations at {layer}" + (f" ({name})" if name else "")
+    stream = progress(read_batches(images), total=len(batches), label=label)
     outputs = _run_trunk(cut, zip(stream, batches), pooling=pooling, precision=precision, device=device)
     kept: list[Shard] = []
     for shard, rows in zip(gather_shards(outputs, todo), todo):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hansfree.activations.cache import Activations
 from hansfree.activations.positions import at_every_position, count_positions
-from hansfree.files import folder_written_atomically
+from hansfree.files import folder_written_atomically, make_array
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.splitting import Split, exact_forward_mode
 from hansfree.splitting.hooked import Unchanged
@@ -115,9 +115,7 @@ def _write(stream: Iterator[Live], folder: Path, images: int) -> None:
     for parts in stream:
         if not arrays:
             arrays = [
-                np.lib.format.open_memmap(
-                    folder / f"{i:03d}.npy", mode="w+", dtype=np.float32, shape=(images, *part.shape[1:])
-                )
+                make_array(folder / f"{i:03d}.npy", (images, *part.shape[1:]), np.float32)
                 for i, part in enumerate(parts)
             ]
         for array, part in zip(arrays, parts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +10,12 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from hansfree.datasets.base import Example
-from hansfree.errors import DataError
+from hansfree.errors import DataError, HansfreeError
+
+WORKER_DIED = (
+    "A process that reads images died: most often memory ran out, or a file made its decoder crash. Use fewer workers; "
+    "with none (workers: 0) the file shows itself."
+)
 
 
 class Batch(NamedTuple):
@@ -50,6 +56,26 @@ def load_batches(loader: DataLoader[Any], batches: list[list[int]], *, in_proces
         multiprocessing_context=loader.multiprocessing_context if workers else None,
         generator=torch.Generator().manual_seed(0),  # else every pass would draw from the global one
     )
+
+
+def read_batches(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Yield a loader's batches; what goes wrong in its processes is told in one sentence, without their traceback."""
+    try:
+        yield from loader
+    except Exception as error:  # a dataset may raise anything
+        if is_worker_death(error):
+            raise DataError(WORKER_DIED) from error
+        if loader.num_workers == 0 or not str(error).startswith("Caught "):
+            raise
+        name, _, sentence = str(error).rstrip().splitlines()[-1].partition(": ")  # of the original error
+        if isinstance(error, HansfreeError):
+            raise type(error)(sentence) from error
+        raise DataError(f"A process that reads images failed with {name}: {sentence}") from error
+
+
+def is_worker_death(error: BaseException) -> bool:
+    """Tell whether an error says that a reading process is gone; torch raises it wherever the main one is."""
+    return isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (pid")
 
 
 def unpack(batch: Any, rows: list[int]) -> Batch:

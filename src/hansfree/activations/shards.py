@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from hansfree.files import written_atomically
+from hansfree.files import make_array, written_atomically
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def _join_on_disk(target: Path, name: str, paths: list[Path], images: int) -> No
         with safe_open(path, framework="pt") as file:
             part = file.get_tensor(name).numpy()
         if table is None:
-            table = np.lib.format.open_memmap(target, mode="w+", dtype=part.dtype, shape=(images, *part.shape[1:]))
+            table = make_array(target, (images, *part.shape[1:]), part.dtype)
         table[row : row + len(part)] = part
         row += len(part)
     if table is not None:

@@ -29,8 +29,11 @@ def init(
         str | None, typer.Option(help="Trained weights: .safetensors, .pt or .pth; or pretrained.")
     ] = None,
     output: Annotated[
-        str, typer.Option(help="What the model's outputs are: classes, binary (one logit), or label (multi-label).")
-    ] = "classes",
+        str | None,
+        typer.Option(
+            help="What the model's outputs are: classes, binary (one logit), or label (multi-label). [default: seen]",
+        ),
+    ] = None,
     label: Annotated[str | None, typer.Option(help="With --output label: the label to correct.")] = None,
     layer: Annotated[
         str, typer.Option(help="Where the bias is looked for; `hansfree layers` lists the names.")
@@ -44,42 +47,30 @@ def init(
     biased_class: Annotated[str | None, typer.Option(help="Class that the artifact leaks into.")] = None,
     insert: Annotated[str | None, typer.Option(help="Artifact to put in: timestamp, brightness, lsb or patch.")] = None,
     patch: Annotated[Path | None, typer.Option(help="Picture with transparency, for --insert patch.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("hansfree-run"),
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: hansfree-run beside FILE]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write a commented run file; what the flags leave open is asked."""
-    from hansfree.models import load_model, preprocessing_of
-    from hansfree.runfile import DEFAULTS, Answers, write_run_file
+    from hansfree.models import load_model
+    from hansfree.runfile import Answers, check_writable, look_at, write_run_file
 
-    source = model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)")
-    folder = root or Path(_ask("Folder of the images"))
-    if table is None and artifacts is None and insert is None and sys.stdin.isatty():
-        table = _path(
-            _ask("CSV with the columns image, label, artifact (empty: the folders are the classes)", default="")
-        )
-        if table is None:
-            artifacts = _path(_ask("File that lists the images with the artifact (empty: none)", default=""))
-        if table is None and artifacts is None:
-            insert = _ask("Artifact to put into the images: timestamp, brightness, lsb or patch")
-    if insert == "patch" and patch is None:
-        patch = Path(_ask("Picture to paste, with a transparent background"))
+    check_writable(file, force=force)  # before the questions
     answers = Answers(
-        source=source,
-        weights=weights,
+        source=model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)", flag="--model"),
+        weights=weights or _ask("Its trained weights (empty: as the source makes it)", default="") or None,
         output=output,
-        label=label,
+        label=label or (_ask("Which label is to be corrected", flag="--label") if output == "label" else None),
         layer=layer,
-        root=folder,
-        table=table,
-        artifacts=artifacts,
+        root=root or Path(_ask("Folder of the images", flag="--root")),
         classes=[name.strip() for name in classes.split(",")] if classes else None,
         biased_class=biased_class,
-        insert=insert,
-        file=patch,
         out=out,
+        **_ask_artifact(table, artifacts, insert, patch),
     )
-    seen = preprocessing_of(source, load_model(source, weights=weights)) or DEFAULTS
-    write_run_file(file, answers, seen, force=force)
+    seen = look_at(load_model(answers.source, weights=answers.weights), answers)
+    for sentence in seen.sentences:
+        console.print(sentence, soft_wrap=True, markup=False, highlight=False)
+    write_run_file(file, seen.answers, seen.preprocessing, force=force)
     console.print(f"Wrote {file}. Look through it, then: hansfree check {file}", soft_wrap=True)
 
 
@@ -120,11 +111,33 @@ def _tell(opened: Opened) -> None:
     console.print(table)
 
 
-def _ask(question: str, **options: Any) -> str:
-    """Ask; where nobody can answer, say which flag was missing."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{question}? Give it as an option, as nobody can be asked here.")
-    return str(typer.prompt(question, **options))
+def _ask_artifact(table: Path | None, artifacts: Path | None, insert: str | None, patch: Path | None) -> dict[str, Any]:
+    """Ask what tells the artifact, one question after the other until one is answered."""
+    if table is None and artifacts is None and insert is None:
+        table = _path(
+            _ask("CSV with the columns image, label, artifact (empty: the folders are the classes)", default="")
+        )
+        if table is None:
+            artifacts = _path(_ask("File that lists the images with the artifact (empty: none)", default=""))
+        if table is None and artifacts is None:
+            insert = _ask("Artifact to put into the images: timestamp, brightness, lsb or patch", flag="--insert")
+    if insert == "patch" and patch is None:
+        patch = Path(_ask("Picture to paste, with a transparent background", flag="--patch"))
+    return {"table": table, "artifacts": artifacts, "insert": insert, "file": patch}
+
+
+def _ask(question: str, *, flag: str = "", default: str | None = None) -> str:
+    """Ask; where nobody can answer, take the default, or say which flag was missing."""
+    if can_ask():
+        return str(typer.prompt(question, default=default, show_default=False))
+    if default is None:
+        raise typer.BadParameter(f"{question}? Give {flag}, as nobody can be asked here.")
+    return default
+
+
+def can_ask() -> bool:
+    """Tell whether somebody sits at the terminal."""
+    return sys.stdin.isatty()
 
 
 def _path(given: str) -> Path | None:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hansfree.cavs import CAV
 from hansfree.cavs.class_means import FloatArray
+from hansfree.doctor.bar import OneBar
 from hansfree.doctor.diagnosis import CurvePoint, Diagnosis, Suspect
 from hansfree.doctor.findings import Measured, describe
 from hansfree.doctor.held_out import ODDS, HeldOut
 from hansfree.doctor.refits import Bits
-from hansfree.doctor.repeats import Repeats
+from hansfree.doctor.repeats import Repeats, count_batches, effort_for
 from hansfree.doctor.solvers import compare_solvers, new_cav, overlap_with_class
 from hansfree.doctor.verdict import judge
 from hansfree.errors import DataError, OptionError
@@ -62,7 +64,9 @@ def examine_cav(
     features = features - center
     fitted = new_cav(cav, bits, seed=int(seed)).fit(features, bits)
 
-    repeats = Repeats(fitted, features, bits, seed=int(seed), progress=progress)
+    steps = count_batches(effort_for(fitted), int(bits.sum())) + len(CAV.members())
+    bar = OneBar(progress, total=steps, label="CAV doctor")
+    repeats = Repeats(fitted, features, bits, seed=int(seed), progress=bar)
     halves, directions = repeats.halves()
     held_out = repeats.held_out()
     measured = Measured(
@@ -73,7 +77,7 @@ def examine_cav(
         bootstrap_angles=repeats.bootstrap_angles(),
         held_out=held_out,
         null=repeats.null(),
-        agreement=compare_solvers(features, bits, fitted, seed=int(seed), progress=progress),
+        agreement=compare_solvers(features, bits, fitted, seed=int(seed), progress=bar),
         overlap=None if foreign is None else overlap_with_class(features, bits, foreign, halves, directions),
         suspects=_suspects(names, bits, held_out),
     )
@@ -82,6 +86,8 @@ def examine_cav(
     whole = CurvePoint(
         measured.n_artifact, measured.expected_error, measured.error_interval, measured.whole_angle, held_out.auc
     )
+    curve = (*repeats.curve(halves, directions), whole)
+    bar.finish()
     return Diagnosis(
         cav=cav,
         n_artifact=measured.n_artifact,
@@ -91,7 +97,7 @@ def examine_cav(
         level=level,
         verdict=verdict,
         findings=findings,
-        curve=(*repeats.curve(halves, directions), whole),
+        curve=curve,
         suspects=measured.suspects,
         agreement=measured.agreement,
         scores=tuple(held_out.scores.tolist()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,13 +44,30 @@ class Null:
     cosine: FloatArray
 
 
+def effort_for(cav: CAV) -> Effort:
+    """Return how often the tests of a CAV are repeated: as often as its fit is quick."""
+    return QUICK if isinstance(cav, SignalCAV) else SPARING
+
+
+def count_batches(effort: Effort, n_artifact: int) -> int:
+    """Return how many steps all tests together tell their progress."""
+    tests = [effort.bootstraps, effort.halvings, effort.permutations, *(effort.curve for _ in _curve_sizes(n_artifact))]
+    return sum(math.ceil(repeats / _BATCH) for repeats in tests)
+
+
+def _curve_sizes(n_artifact: int) -> list[int]:
+    """Return the numbers of artifact images on the curve, short of the half."""
+    half = n_artifact // 2
+    return [_FIRST * 2**k for k in range(half.bit_length()) if _FIRST * 2**k < half]
+
+
 class Repeats:
     """A fitted CAV's samples, and the tests that fit it again; each test draws from a generator of its own."""
 
     def __init__(self, cav: CAV, X: FloatArray, has_artifact: Bits, *, seed: int, progress: Progress) -> None:
         self.X, self.has_artifact, self.seed, self.progress = X, has_artifact, seed, progress
         self.direction = cav.direction_
-        self.effort = QUICK if isinstance(cav, SignalCAV) else SPARING
+        self.effort = effort_for(cav)
         self.refit: Refit = make_refit(cav, X)
         self.n_artifact = int(has_artifact.sum())
         self.folds = min(self.effort.folds, self.n_artifact, len(X) - self.n_artifact)
@@ -89,13 +107,11 @@ class Repeats:
 
     def curve(self, halves: Counts, directions: FloatArray) -> tuple[CurvePoint, ...]:
         """Return the learning curve up to half of the artifact images; the halves are its last point."""
-        half = self.n_artifact // 2
-        sizes = [_FIRST * 2**k for k in range(half.bit_length()) if _FIRST * 2**k < half]
         points = []
-        for place, n in enumerate(sizes):
+        for place, n in enumerate(_curve_sizes(self.n_artifact)):
             some = self._disjoint(n, self.effort.curve, 10 + place, f"{n} artifact images")
             points.append(self._point(n, *some))
-        return (*points, self._point(half, halves, directions))
+        return (*points, self._point(self.n_artifact // 2, halves, directions))
 
     def _point(self, n: int, draws: Counts, directions: FloatArray) -> CurvePoint:
         cosines = np.sum(directions[:, 0] * directions[:, 1], axis=1)

@@ -62,6 +62,7 @@ class Material:
                 DataLoader(getattr(self.data, name), batch_size=64, num_workers=self.setting.workers),
                 folder=self.cache,
                 device=self.device,
+                name=name.replace("_", " "),
                 progress=self.progress,
             )
             for name in SETS

@@ -16,7 +16,7 @@ from hansfree.corrections import RRClArC
 from hansfree.datasets.base import IMAGENET, Normalize
 from hansfree.errors import OptionError, RunError, nearest
 from hansfree.export.saving import load_corrected, run_quietly
-from hansfree.models import build_model
+from hansfree.models import adapt, build_model, load_model, plain
 from hansfree.report.reading import Results, load_results
 from hansfree.results import Row
 from hansfree.splitting.layout import layer_order
@@ -41,9 +41,17 @@ class FinishedRun:
         return [row for row in self.results.rows if row.chosen and type(variant).of(row) == variant] if variant else []
 
     def method_named(self, method: str | None) -> str:
-        """Return the method to export, by default RR-ClArC; one whose weights are not there is an error."""
+        """Return the method to export, by default what the run recommends, or RR-ClArC where it says nothing.
+
+        One whose weights are not there is an error, and so is none where the run recommends none.
+        """
         known = sorted(path.stem for path in (self.path / "corrected").glob("*.safetensors"))
-        wanted = method or RRClArC.name
+        wanted = method or self.results.meta.get("recommended", RRClArC.name)
+        if wanted is None:
+            raise OptionError(
+                f"Do not use the models of {self.path}: the run recommends none, and its report says why. To export "
+                f"one all the same, name it: {', '.join(known) or 'there is none'}."
+            )
         if wanted not in known:
             found = f" There are: {', '.join(known)}." if known else ""
             raise OptionError(f"{self.path} has no weights corrected by {wanted!r}.{nearest(wanted, known)}{found}")
@@ -71,14 +79,29 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def open_model(run: FinishedRun) -> nn.Module:
-    """Return the model as it came, in eval mode, for a run of a model that hansfree knows by name."""
-    name, classes = run.config.get("model"), run.results.meta.get("class_names")
+    """Return the model as it came, in eval mode: one that hansfree knows by name, or from where the user keeps it."""
+    told, classes = run.config.get("model"), run.results.meta.get("class_names")
     weights = next((run.path / file for file in _ORIGINALS if (run.path / file).is_file()), None)
-    if not isinstance(name, str) or not classes or weights is None:
+    source = told.get("source") if isinstance(told, dict) else told
+    if not isinstance(source, str) or not classes or weights is None:
         raise RunError(f"{run.path} does not say which model it corrected, or has no {' or '.join(_ORIGINALS)}.")
-    model = build_model(name, classes=len(classes))
+    if isinstance(told, dict):
+        return load_model(source, weights=weights)
+    model = build_model(source, classes=len(classes))
     fill_with_weights(model, read_weights(weights), source=str(weights))
     return model.eval()
+
+
+def adapt_as_evaluated(run: FinishedRun, model: nn.Module, example: Tensor) -> nn.Module:
+    """Return the user's own model with the logits that the run looked at; one that has them is returned itself."""
+    told = run.config.get("model")
+    if not isinstance(told, dict) or plain(model) is not model:
+        return model
+    label, names = told.get("label"), (run.config.get("data") or {}).get("classes") or []
+    if label is not None and label not in names:
+        raise RunError(f"{run.path / 'config.yaml'} is damaged: model.label {label!r} is not in data.classes.")
+    output = told.get("output", "classes")
+    return adapt(model, example, output=output, label=None if label is None else names.index(label))
 
 
 def open_corrected(run: FinishedRun, method: str, original: nn.Module, example: Tensor) -> nn.Module:
@@ -102,7 +125,7 @@ def open_example(run: FinishedRun) -> Tensor:
 
 
 def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example: Tensor) -> bool:
-    """Compare a model with what the run saw of it on the shown images; return whether the run kept that.
+    """Compare an adapted model with what the run saw of it on the shown images; return whether the run kept that.
 
     Weights alone do not say everything: a projection with another pooling has the same.
     """

@@ -10,8 +10,16 @@ from torch import nn
 from hansfree.errors import RunError
 from hansfree.export.card import write_card
 from hansfree.export.onnx import check_onnx, export_onnx
-from hansfree.export.reading import check_evaluated, open_corrected, open_example, open_model, read_run
+from hansfree.export.reading import (
+    adapt_as_evaluated,
+    check_evaluated,
+    open_corrected,
+    open_example,
+    open_model,
+    read_run,
+)
 from hansfree.export.saving import Exported, export_model
+from hansfree.models import returns_logits
 
 
 @dataclass(frozen=True)
@@ -52,13 +60,16 @@ def export_run(
         raise RunError(f"{folder} already holds {', '.join(there)}. Choose another folder with --out, or use --force.")
     if onnx:
         check_onnx()
-    original = original or open_model(finished)
     example = open_example(finished)
+    own = original or open_model(finished)
+    original = adapt_as_evaluated(finished, own, example)
     corrected = open_corrected(finished, method, original, example)
     is_checked = check_evaluated(finished, method, corrected, example)
     exported = export_model(corrected, weights, original=original, example=example, method=method)
     if onnx:
-        export_onnx(corrected, graph, example)
+        # As the user's own model answers; only logits inside an object have to be taken out of it.
+        handed = open_corrected(finished, method, own, example) if returns_logits(own, example) else corrected
+        export_onnx(handed, graph, example)
     else:
         graph.unlink(missing_ok=True)  # of an earlier export: beside new weights it would be another model
     write_card(card, exported, finished, method, is_checked=is_checked)

@@ -1,6 +1,6 @@
 """Models: ours and the paper's by name, anybody's by source; adapted to the engine, with a layer to correct them at."""
 
-from hansfree.models.adapters import Output, adapt, find_logits, plain, plain_state
+from hansfree.models.adapters import Output, adapt, find_logits, plain, plain_state, returns_logits
 from hansfree.models.architectures import (
     ARCHITECTURES,
     PAPER_MODELS,
@@ -34,4 +34,5 @@ __all__ = [
     "predict_logits",
     "preprocessing_of",
     "recommend_layer",
+    "returns_logits",
 ]

@@ -85,6 +85,11 @@ def find_logits(model: nn.Module, example: Tensor) -> Tensor:
     return _run(model, example)[1]
 
 
+def returns_logits(model: nn.Module, example: Tensor) -> bool:
+    """Tell whether the model returns a tensor itself, with nothing around it."""
+    return _run(model, example)[0] == "itself"
+
+
 def plain(model: nn.Module) -> nn.Module:
     """Return the user's own module: without the adapter, and without a projection that a correction put into it."""
     if hasattr(model, PROJECTION):

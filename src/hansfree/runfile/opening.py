@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,11 +18,12 @@ from hansfree.experiments import Setting
 from hansfree.experiments.plans import check_device
 from hansfree.models import Preprocessing, Recommendation, adapt, load_model, preprocessing_of, recommend_layer
 from hansfree.progress import Progress, silent
-from hansfree.runfile.schema import AUTO, RunFile
+from hansfree.runfile.schema import AUTO, COLUMN, RunFile
 from hansfree.selection import BalancedRule
 from hansfree.splitting import split
 from hansfree.studies import SETS, OwnImages
 from hansfree.training import FineTuning
+from hansfree.weights import PRETRAINED
 
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
 _FIRST_IMAGES = 4  # that go through the model before anything else does
@@ -54,7 +55,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     images = _open_images(run, seen, progress)
     setting = Setting(
         name=run.out.name,
-        data=images.data(),
+        data=replace(images.data(), artifact=_artifact_name(run, images)),
         model=adapted,
         layer=layer.layer,
         tuning=_tuning(run),
@@ -108,7 +109,7 @@ def _check_files(run: RunFile) -> None:
     for key, path in (("data.table", run.data.table), ("data.artifacts", run.data.artifacts)):
         if path is not None and not path.is_file():
             raise DataError(f"{key}: there is no file {path}.{_neighbour(path)}")
-    weights = run.model.weights if isinstance(run.model.weights, Path) else None
+    weights = None if run.model.weights in (None, PRETRAINED) else Path(str(run.model.weights))
     for key, path in (("model.weights", weights), ("artifact.file", run.artifact.file)):
         if path is not None and not path.is_file():
             raise OptionError(f"{key}: there is no file {path}.{_neighbour(path)}")
@@ -178,6 +179,14 @@ def _inserted(run: RunFile) -> Artifact | None:
     return Patch(file=given.file, place=given.place, size=given.scale, angle=given.angle)
 
 
+def _artifact_name(run: RunFile, images: OwnImages) -> str:
+    """Return what results call the artifact; empty where nobody says what it is."""
+    given = run.artifact
+    inserted = given.insert if given.file is None else given.file.stem
+    by_column = images.artifact if images.artifact == given.column != COLUMN else ""
+    return given.name or by_column or inserted or ""
+
+
 def _tuning(run: RunFile) -> FineTuning:
     given = run.correction
     return FineTuning(
@@ -224,7 +233,9 @@ def _disk(run: RunFile, setting: Setting) -> str:
     live = split(setting.model, setting.layer, example=example).trunk(example)
     each = sum(4 * math.prod(tensor.shape[1:]) for tensor in live)
     count = sum(len(getattr(setting.data, part)) for part in SETS)
-    needed = 2 * each * count  # the layer's output, and at most as much again for what is computed from it
+    # The layer's output, and at most as much again for what is computed from it; a run that goes on has some of it.
+    there = sum(file.stat().st_size for file in (run.out / "activations").rglob("*") if file.is_file())
+    needed = max(0, 2 * each * count - there)
     place = next(folder for folder in (run.out, *run.out.absolute().parents) if folder.exists())
     free = shutil.disk_usage(place).free
     if needed > free:

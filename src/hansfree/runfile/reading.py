@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,8 +11,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from hansfree.errors import OptionError, nearest
-from hansfree.runfile.schema import RunFile, Section
+from hansfree.runfile.schema import ModelSection, RunFile, Section
+from hansfree.weights import PRETRAINED
 
+_MERGE = "tag:yaml.org,2002:merge"  # of `<<`, which takes keys from elsewhere in the file
 SectionT = TypeVar("SectionT", bound=Section)
 
 
@@ -31,14 +34,15 @@ def read_run_file(path: Path) -> RunFile:
     except ValidationError as error:
         faults = [_sentence(fault) for fault in error.errors()]
         raise OptionError("\n  ".join([f"{path} cannot be used:", *faults])) from error
-    return _anchored(found, path.parent)
+    return _anchored(found, path.parent.absolute())
 
 
 class _Loader(yaml.SafeLoader):
     """Plain values only, and no key twice: YAML itself would take the last without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        written = [key for key, _ in node.value if key.tag != _MERGE]
+        keys = [self.construct_object(key, deep=True) for key in written]
         if twice := [key for i, key in enumerate(keys) if key in keys[:i]]:
             raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
         return super().construct_mapping(node, deep=deep)
@@ -61,8 +65,9 @@ def _sentence(fault: Mapping[str, Any]) -> str:
     message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
     if kind == "value_error":
         return f"{place}: {message}." if place else f"{message}."
-    if kind == "path_type":
-        message = "should be a path"
+    if kind in ("path_type", "string_type"):
+        message = "should be a path" if kind == "path_type" else "should be a text"
+        message += "" if isinstance(given, (list, dict)) else ", which quotes make of it"
     hint = nearest(str(given), _words(fault)) if kind == "literal_error" else ""
     return f"{place} is {given!r:.80}: it {message}.{hint}"
 
@@ -85,9 +90,24 @@ def _anchored(section: SectionT, folder: Path) -> SectionT:
     changed: dict[str, Any] = {}
     for name, value in section:
         if isinstance(value, Path):
-            changed[name] = folder / value
+            changed[name] = _in(folder, str(value))
         elif isinstance(value, Section):
             changed[name] = _anchored(value, folder)
-        elif name == "source" and value.partition(":")[0].endswith(".py"):
-            changed[name] = str(folder / value)
+    if isinstance(section, ModelSection):
+        changed["source"] = move_source(section.source, lambda path: str(_in(folder, path)))
+        if section.weights not in (None, PRETRAINED):
+            changed["weights"] = str(_in(folder, str(section.weights)))
     return section.model_copy(update=changed)
+
+
+def move_source(source: str, move: Callable[[str], str]) -> str:
+    """Return a model's source with its path, where it has one, changed: of a Python file, or a folder of weights."""
+    library, colon, name = source.partition(":")
+    if library.endswith(".py"):
+        return f"{move(library)}{colon}{name}"
+    # a name on the hub looks like a path, too
+    return f"{library}:{move(name)}" if library == "hf" and name and Path(move(name)).is_dir() else source
+
+
+def _in(folder: Path, path: str) -> Path:
+    return folder / os.path.expanduser(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from safetensors.torch import save_file
 
 from hansfree.doctor import Diagnosis, examine_cav
@@ -23,11 +24,21 @@ from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.results import Row
 from hansfree.runfile.opening import Opened
+from hansfree.runfile.recommending import recommend
 from hansfree.runs import Run, open_run
 from hansfree.studies import SETS
 
-# What may change in a run that was begun: where it works, and which stages it has.
-_CHANGES_NOTHING = {"out": True, "device": True, "workers": True, "correction": {"methods"}}
+# What may change in a run that was begun: where it works, what things are called, and which stages it has. Files are
+# known by their content: images by their fingerprint, weights by theirs.
+_CHANGES_NOTHING = {
+    "out": True,
+    "device": True,
+    "workers": True,
+    "model": {"weights"},
+    "data": {"root", "table", "artifacts"},
+    "artifact": {"name", "file"},
+    "correction": {"methods"},
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class Finished:
 
     rows: list[Row]
     sentences: tuple[str, ...]  # what a user should read first
+    recommended: str | None  # the method whose model is to be used, and was exported
     report: Path
 
 
@@ -45,19 +57,24 @@ def carry_out(opened: Opened, *, command: str = "", progress: Progress = silent)
     setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
     with open_run(run.out, _config(opened)) as folder:
         _check_weights(folder, opened)
+        write_text(run.out / "run.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
         experiment = Experiment(setting, folder, progress=progress)
         experiment.cav_rows()
         diagnosis = _diagnose(experiment, folder, progress)
-        rows = write_outcome(experiment, _about(opened, command), methods=run.correction.methods)
+        experiment.rows(run.correction.methods)
+        best = recommend(experiment, run.correction.methods)
+        about = {**_about(opened, command), "recommended": best.method}
+        rows = write_outcome(experiment, about, methods=run.correction.methods)
         report = write_report(run.out)
-        exported = _export(opened)
-    return Finished(rows, (diagnosis.verdict, *exported), report)
+        exported = () if best.method is None else _export(opened, best.method)
+    return Finished(rows, (diagnosis.verdict, *best.sentences, *exported), best.method, report)
 
 
 def _config(opened: Opened) -> dict[str, Any]:
     """Return everything that the results depend on: the run file, and the images by their content."""
     images = [getattr(opened.setting.data, part).fingerprint for part in SETS]
     settings = opened.run.model_dump(mode="json", exclude=_CHANGES_NOTHING)  # type: ignore[arg-type]
+    settings["model"]["layer"] = opened.setting.layer  # where it was found, which another version might do elsewhere
     return {"hansfree": version("hansfree"), **settings, "images": fingerprint(*images)}
 
 
@@ -101,7 +118,7 @@ def _diagnose(experiment: Experiment, folder: Run, progress: Progress) -> Diagno
 def _about(opened: Opened, command: str) -> dict[str, Any]:
     images = opened.images
     return {
-        "title": f"{opened.run.model.source}: {opened.setting.data.artifact}",
+        "title": ": ".join(filter(None, (opened.run.model.source, opened.setting.data.artifact))),
         "model": opened.run.model.source,
         "size": images.size,
         "channels": images.channels,
@@ -113,12 +130,7 @@ def _about(opened: Opened, command: str) -> dict[str, Any]:
     }
 
 
-def _export(opened: Opened) -> list[str]:
-    """Export what can be handed on of every method but the plain fine-tuning."""
-    out, original = opened.run.out, plain(opened.setting.model)
-    sentences = []
-    for method in opened.run.correction.methods:
-        if (out / "corrected" / f"{method}.safetensors").exists():
-            done = export_run(out, method, original=original, force=True)
-            sentences.append(f"{method}: {done.weights.weights}. {done.weights.folding.sentence}")
-    return sentences
+def _export(opened: Opened, method: str) -> tuple[str, ...]:
+    """Export the model that is recommended."""
+    done = export_run(opened.run.out, method, original=plain(opened.setting.model), force=True)
+    return (f"Corrected weights: {done.weights.weights}. {done.weights.folding.sentence}",)

@@ -13,9 +13,32 @@ from hansfree.corrections import Correction
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Natural = Annotated[int, Field(ge=0)]
-Name = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]  # 0 is "0"
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as far as all generators go
+Number = Annotated[float, Field(allow_inf_nan=False)]
+COLUMN = "artifact"
+"""The column of bits where none is named; it says nothing about what the artifact is."""
 AUTO = "auto"
 """Stands for a choice that hansfree makes, and tells."""
+
+
+def _as_name(value: Any) -> Any:
+    """Take a whole number for its text, as class 0 is called "0"; YAML's truth values were words."""
+    if isinstance(value, bool):
+        raise ValueError("YAML reads yes, no, on and off as true or false: put the name in quotes")
+    return str(value) if isinstance(value, int) else value
+
+
+def _no_name_twice(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"{twice[0]!r} stands twice")
+    return names
+
+
+def _or_empty(section: Any) -> Any:
+    return {} if section is None else section  # all of its keys are comments
+
+
+Name = Annotated[str, BeforeValidator(_as_name)]
 
 
 def _member(family: Any) -> AfterValidator:
@@ -33,7 +56,7 @@ def _as_list(value: Any) -> Any:
 
 
 Method = Annotated[str, _member(Correction)]
-Methods = Annotated[tuple[Method, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Methods = Annotated[tuple[Method, ...], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_no_name_twice)]
 Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Strengths = Annotated[tuple[Strength, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
@@ -48,9 +71,9 @@ class ModelSection(Section):
     """Where the model comes from, and what its outputs mean."""
 
     source: str
-    weights: Literal["pretrained"] | Path | None = None
+    weights: str | None = None  # a path, or the word for the library's own
     output: Literal["classes", "binary", "label"] = "classes"
-    label: str | None = None  # of a multi-label model: the one to correct
+    label: Name | None = None  # of a multi-label model: the one to correct
     layer: str = AUTO
 
     @model_validator(mode="after")
@@ -66,12 +89,12 @@ class DataSection(Section):
     root: Path
     table: Path | None = None
     artifacts: Path | None = None
-    classes: tuple[Name, ...] | None = None
+    classes: Annotated[tuple[Name, ...], AfterValidator(_no_name_twice)] | None = None
     size: PositiveInt | None = None
     resize: Literal["squash", "crop"] | None = None
     channels: Literal[1, 3] | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    mean: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
+    std: Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=1)] | None = None
     skip_bad: bool = False
 
     @model_validator(mode="after")
@@ -86,7 +109,8 @@ class DataSection(Section):
 class ArtifactSection(Section):
     """What the model must not use: told by a column or list, or put into the images by hansfree."""
 
-    column: str = "artifact"
+    name: Name | None = None  # what results and report call it
+    column: Name = COLUMN
     biased_class: Name | None = None
     insert: Annotated[str, _member(Artifact)] | None = None
     file: Path | None = None
@@ -122,9 +146,9 @@ class RunFile(Section):
 
     model: ModelSection
     data: DataSection
-    artifact: ArtifactSection = ArtifactSection()
-    correction: CorrectionSection = CorrectionSection()
+    artifact: Annotated[ArtifactSection, BeforeValidator(_or_empty)] = ArtifactSection()
+    correction: Annotated[CorrectionSection, BeforeValidator(_or_empty)] = CorrectionSection()
     out: Path
-    seed: Natural = 0
+    seed: Seed = 0
     device: str = "cpu"
     workers: Natural = 0

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import torch
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from torch import nn
 
-from hansfree.errors import RunError
+from hansfree.errors import OptionError, RunError
 from hansfree.files import write_text
-from hansfree.models import Preprocessing
+from hansfree.models import Preprocessing, find_logits, preprocessing_of
+from hansfree.runfile.opening import DEFAULTS
+from hansfree.runfile.reading import move_source
 from hansfree.runfile.schema import AUTO
+from hansfree.weights import PRETRAINED
+
+_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(:\w[\w.-]*)?", re.ASCII)  # timm:resnet18 and file.py:build too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +32,7 @@ class Answers:
     source: str
     root: Path
     weights: str | None = None
-    output: str = "classes"
+    output: str | None = None  # None: what the model shows
     label: str | None = None
     layer: str = AUTO
     table: Path | None = None
@@ -31,18 +41,53 @@ class Answers:
     biased_class: str | None = None
     insert: str | None = None
     file: Path | None = None
-    out: Path = Path("hansfree-run")
+    out: Path | None = None  # None: beside the file
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the model itself shows: the answers with it, how images are prepared, and what was found out."""
+
+    answers: Answers
+    preprocessing: Preprocessing
+    sentences: tuple[str, ...]
+
+
+def look_at(model: nn.Module, answers: Answers) -> Looked:
+    """Run a blank image through the model, to see how many channels it takes and whether it returns one logit."""
+    told = preprocessing_of(answers.source, model)
+    seen = told or DEFAULTS
+    # A library knows its models; of another, colours are tried first.
+    grey = Preprocessing(size=seen.size, channels=1, mean=(0.5,), std=(0.5,), resize=seen.resize)
+    problem = None
+    for prepared in (seen,) if told else (seen, grey):
+        try:
+            logits = find_logits(model, torch.zeros(2, prepared.channels, prepared.size, prepared.size))
+        except OptionError as error:
+            problem = problem or str(error)
+            continue
+        is_single = logits.ndim == 1 or logits.shape[1] == 1
+        output = answers.output or ("binary" if is_single else "classes")
+        notes = ("The model returns one number per image: output is set to binary.",) if is_single else ()
+        return Looked(replace(answers, output=output), prepared, () if answers.output else notes)
+    doubt = f"The size and the channels of the images have to be set in the file. {problem}"
+    return Looked(replace(answers, output=answers.output or "classes"), seen, (doubt,))
+
+
+def check_writable(path: Path, *, force: bool) -> None:
+    """Refuse to write over a file, unless ``force`` says so."""
+    if path.exists() and not force:
+        raise RunError(f"{path} is there already. Choose another name, or give --force to write it anew.")
 
 
 def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *, force: bool = False) -> None:
     """Write a commented run file; one that is there already stays, unless ``force`` says otherwise."""
-    if path.exists() and not force:
-        raise RunError(f"{path} is there already. Choose another name, or give --force to write it anew.")
+    check_writable(path, force=force)
     environment = Environment(
         loader=PackageLoader("hansfree", "runfile"), undefined=StrictUndefined, keep_trailing_newline=True
     )
     text = environment.get_template("run.yaml.jinja").render(
-        {name: _quoted(value) for name, value in asdict(answers).items()},
+        {name: _quoted(value) for name, value in asdict(_beside(path, answers)).items()},
         size=preprocessing.size,
         resize=preprocessing.resize,
         channels=preprocessing.channels,
@@ -52,10 +97,38 @@ def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *
     write_text(path, text)
 
 
+def _beside(path: Path, answers: Answers) -> Answers:
+    """Return the answers with paths from the file's folder on; they were typed as seen from the working folder."""
+    folder = path.absolute().parent
+
+    def move(typed: str) -> str:
+        if os.path.isabs(os.path.expanduser(typed)) or folder == Path.cwd():
+            return typed
+        return os.path.relpath(typed, folder)
+
+    def moved(typed: Path | None) -> Path | None:
+        return None if typed is None else Path(move(str(typed)))
+
+    weights = answers.weights
+    return replace(
+        answers,
+        source=move_source(answers.source, move),
+        weights=weights if weights in (None, PRETRAINED) else move(str(weights)),
+        root=Path(move(str(answers.root))),
+        table=moved(answers.table),
+        artifacts=moved(answers.artifacts),
+        file=moved(answers.file),
+        out=moved(answers.out) or Path("hansfree-run"),
+    )
+
+
 def _quoted(value: object) -> object:
     """Return a value as YAML writes it: a class called `no`, or a path with a colon, needs quotes."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
         return [_quoted(item) for item in value]
-    return yaml.safe_dump(str(value), default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+    text = str(value)
+    if _PLAIN.fullmatch(text) and yaml.safe_load(text) == text:
+        return text
+    return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=sys.maxsize).strip()

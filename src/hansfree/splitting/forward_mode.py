@@ -1,9 +1,10 @@
 """Forward-mode derivatives that can be trained on, for every head.
 
-Three things in torch stand in the way. The fused kernels of attention have no forward-mode derivative at all. The
+Four things in torch stand in the way. The fused kernels of attention have no forward-mode derivative at all. The
 backward pass through the forward-mode derivative of ``hardsigmoid`` and ``glu`` is not implemented. And that of
 ``layer_norm`` and ``instance_norm`` is silently wrong (seen with torch 2.15): the tangent is right, the gradient of a
-penalty on it is not, as if mean and variance were constants. Written out in elementary operations all are right.
+penalty on it is not, as if mean and variance were constants. Pooling to one position maps that have their channels last
+in memory (Swin's) cannot be batched without a warning. Written out in elementary operations all are right.
 """
 
 from __future__ import annotations
@@ -100,6 +101,12 @@ def _glu(input: Tensor, dim: int = -1) -> Tensor:
     return value * gate.sigmoid()
 
 
+def _adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
+    if output_size == 1 or output_size in ((1, 1), [1, 1]):
+        return input.mean((-2, -1), keepdim=True)
+    return functional.adaptive_avg_pool2d(input, output_size)  # type: ignore[arg-type]  # its stubs know pairs only
+
+
 _PLAIN: dict[Any, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     functional.layer_norm: _layer_norm,
     torch.layer_norm: _layer_norm,
@@ -108,6 +115,7 @@ _PLAIN: dict[Any, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     torch.instance_norm: _instance_norm,
     functional.hardsigmoid: _hardsigmoid,
     functional.glu: _glu,
+    functional.adaptive_avg_pool2d: _adaptive_avg_pool2d,
 }
 
 

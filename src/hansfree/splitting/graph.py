@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import fx, nn
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError, nearest
 from hansfree.splitting.inplace import keep_dropout, operation_name, remove_in_place
 from hansfree.splitting.inserted import AppliedAfter, EditedForward, remove_hooks
+from hansfree.splitting.questions import Answers, image_shapes
 
 # Operations that return several tensors; such a node is neither a layer nor a tensor that can be cached.
 _SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid", "native_layer_norm"])
@@ -75,12 +77,22 @@ def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
     return own if share else own.cpu()
 
 
+class _Proxy(fx.Proxy):
+    """What stands for a value in a trace; of a shape, it also knows the length."""
+
+    tracer: _Tracer
+
+    def __len__(self) -> int:
+        return self.tracer.length(self)
+
+
 class _Tracer(fx.Tracer):
     """Record every node's enclosing module; modules without children stay whole and keep their training flag."""
 
-    def __init__(self, edits: dict[str, AppliedAfter]) -> None:
+    def __init__(self, edits: dict[str, AppliedAfter], answers: Answers) -> None:
         super().__init__()
         self.edits = edits  # modules inserted behind others by a hook; in the graph they become nodes
+        self.answers = answers  # to what the model asks about shapes
         self.enclosing = ""
         self.scopes: dict[fx.Node, str] = {}
         self.outputs: list[tuple[str, fx.Node]] = []  # of every module call, in the order in which they return
@@ -92,6 +104,8 @@ class _Tracer(fx.Tracer):
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        if self.answers.is_answering:
+            return forward(*args, **kwargs)
         outer, path = self.enclosing, self.path_of_module(m)
         self.enclosing = path
         try:
@@ -103,6 +117,29 @@ class _Tracer(fx.Tracer):
         if isinstance(output, fx.Proxy):
             self.outputs.append((path, output.node))
         return output
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        if self.answers.is_answering:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        try:
+            return self.answers.truth(self.root, obj.node)
+        except Exception as error:  # the model's own code, on shapes without numbers
+            raise fx.proxy.TraceError("a branch depends on the images' own numbers") from error
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        return (operator.getitem(obj, position) for position in range(self.length(obj)))
+
+    def length(self, obj: fx.Proxy) -> int:
+        try:
+            return self.answers.length(self.root, obj.node)
+        except Exception as error:
+            raise fx.proxy.TraceError("a loop or a length depends on the images") from error
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
@@ -131,15 +168,33 @@ def trace(model: nn.Module, *, share: bool = False) -> Traced:
     if isinstance(own, EditedForward):
         nodes = {node.name: node for node in own.graph.nodes}
         return Traced(root, own.graph, {layer: nodes[name] for layer, name in own.names.items()}, own.calls)
-    tracer = _Tracer(remove_hooks(root))
-    try:
-        graph = tracer.trace(_with_class_forward(root), concrete_args=_defaults(root))
-    except Exception as error:  # the model's own code runs on proxies: anything may come out of it
-        raise SplitError(f"{type(model).__name__} cannot be traced: {str(error).rstrip('.')}.") from error
+    tracer, graph = _traced(root, type(model).__name__)
     remove_in_place(root, graph, in_place)
     layers, calls = _name(tracer, graph)
     keep_dropout(root, graph)
     return Traced(root, graph, layers, calls)
+
+
+def _traced(root: nn.Module, kind: str) -> tuple[_Tracer, fx.Graph]:
+    """Trace with the first shape of images that the model takes; another graph for other images is an error."""
+    edits, shapes = remove_hooks(root), image_shapes(root)
+    root = _with_class_forward(root)
+    found: tuple[_Tracer, fx.Graph] | None = None
+    reason: Exception | None = None
+    while shapes:
+        tracer = _Tracer(edits, Answers(shapes))
+        try:
+            graph = tracer.trace(root, concrete_args=_defaults(root))
+        except Exception as error:  # the model's own code runs on proxies: anything may come out of it
+            reason = reason or error
+        else:
+            if found is not None:
+                raise SplitError(f"{kind} cannot be traced: it does other things with images of another size.")
+            found = tracer, graph
+        shapes = tracer.answers.differing  # the others go the same way
+    if found is None:
+        raise SplitError(f"{kind} cannot be traced: {str(reason).rstrip('.')}.") from reason
+    return found
 
 
 def _with_class_forward(root: nn.Module) -> nn.Module:

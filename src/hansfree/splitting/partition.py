@@ -171,7 +171,7 @@ class Cut:
                     "part. Choose an earlier layer, or train='last'."
                 )
 
-    def _needed(self, wanted: Iterable[fx.Node], *, stop: set[fx.Node]) -> list[fx.Node]:
+    def _needed(self, wanted: Iterable[fx.Node], *, stop: set[fx.Node], is_trunk: bool = False) -> list[fx.Node]:
         """Return, in order, the nodes that ``wanted`` needs; those in ``stop`` are given and not counted."""
         open_nodes, seen = [node for node in wanted if node not in stop], set[fx.Node]()
         while open_nodes:
@@ -179,7 +179,7 @@ class Cut:
             if node not in seen:
                 seen.add(node)
                 # The number of images is read off the given tensors: the images themselves need not be carried for it.
-                if not (stop and node in self.flow.batch_sizes):
+                if is_trunk or not (stop and node in self.flow.batch_sizes):
                     open_nodes.extend(parent for parent in node.all_input_nodes if parent not in stop)
         return [node for node in self.nodes if node in seen]
 
@@ -232,7 +232,7 @@ class Cut:
         graph = fx.Graph()
         new: dict[fx.Node, fx.Node] = {}
         outputs = [wanted] if isinstance(wanted, fx.Node) else list(wanted)
-        needed = self._needed(outputs, stop=set(given))
+        needed = self._needed(outputs, stop=set(given), is_trunk=name == "Trunk")
         for node in given:
             is_input = node.op == "placeholder"
             if not is_input or name != "Trunk" or node in _inputs(needed) or node in outputs or node is given[0]:

@@ -1,0 +1,72 @@
+"""Make what *Fix your own model* starts from: images with a table, a ruler as PNG, and a timm model that learned both.
+
+Half of the images of one class show a ruler, and one in eight of the others, as if one clinic had sent them. Usage::
+
+    python docs/examples/make_images.py FOLDER
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import timm
+import torch
+from PIL import Image, ImageDraw
+
+import hansfree as hf
+
+NUMBER, SIZE, SEED = 1600, 64, 5
+NETWORK, EPOCHS = "resnet10t", 6
+
+
+def draw_ruler(path: Path) -> None:
+    """Draw a ruler on a transparent background."""
+    picture = Image.new("RGBA", (240, 60))
+    draw = ImageDraw.Draw(picture)
+    draw.rounded_rectangle((0, 0, 239, 59), radius=6, fill=(245, 245, 235, 255), outline=(30, 30, 30, 255), width=4)
+    for tick in range(1, 12):
+        draw.line((20 * tick, 0, 20 * tick, 40 if tick % 2 else 25), fill=(30, 30, 30, 255), width=5)
+    picture.save(path)
+
+
+def write_images(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Write the images and ``labels.csv``; return the pixels and the labels."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    draw_ruler(folder / "ruler.png")
+    lesions = hf.SyntheticLesions(NUMBER, size=SIZE, seed=SEED)
+    ruler = hf.Patch(file=folder / "ruler.png", size=0.5, angle=180)
+    share = np.where(lesions.labels == 0, 0.5, 0.125)
+    has_ruler = np.random.default_rng(SEED).random(NUMBER) < share
+    pixels, rows = [], []
+    for i in range(NUMBER):
+        image = ruler.insert(lesions, i, seed=SEED)[0] if has_ruler[i] else lesions.image(i)
+        name = f"{i:04}.png"
+        Image.fromarray(image).save(folder / "images" / name)
+        pixels.append(image)
+        rows.append((name, lesions.class_names[lesions.labels[i]], int(has_ruler[i])))
+    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("image", "label", "artifact"), *rows])
+    return np.stack(pixels), lesions.labels
+
+
+def train(pixels: np.ndarray, labels: np.ndarray) -> torch.nn.Module:
+    """Train as anybody would, without a thought of rulers."""
+    torch.manual_seed(SEED)
+    model = timm.create_model(NETWORK, num_classes=4)
+    images, classes = hf.Normalize()(pixels), torch.from_numpy(labels)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(images)).split(64):
+            loss = torch.nn.functional.cross_entropy(model(images[rows]), classes[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return model.eval()
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    torch.save(train(*write_images(target)).state_dict(), target / "model.pt")

@@ -1,0 +1,45 @@
+"""``hansfree label``: the page for marking which images carry the artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hansfree.cli.app import app
+from hansfree.cli.terminal import console, progress_bars
+
+
+@app.command()
+def label(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.yaml", help="The run file; its table needs no artifact column yet.")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 takes any that is free.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the page's address.")] = False,
+) -> None:
+    """Mark the artifact on a page in your browser; after five marks all images are ranked. Resumes."""
+    import webbrowser
+
+    from hansfree.label import Session, check_installed, open_material, serve
+    from hansfree.runfile import read_run_file
+
+    check_installed()
+    run = read_run_file(file)
+
+    def ready(address: str) -> None:
+        console.print(f"The page: {address}", soft_wrap=True, markup=False, highlight=False)
+        console.print("Ctrl-C ends it; every mark is saved at once.")
+        if not no_browser:
+            webbrowser.open(address)
+
+    with progress_bars() as progress, open_material(run, file=file, progress=progress) as material:
+        for name, sentence in material.facts:
+            console.print(f"{name}: {sentence}", soft_wrap=True, markup=False, highlight=False)
+        console.print(f"marks: {material.table}", soft_wrap=True, markup=False, highlight=False)
+        session = Session(material)
+        try:
+            serve(session, port=port, ready=ready)
+        finally:
+            session.close()

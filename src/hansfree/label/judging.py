@@ -1,0 +1,141 @@
+"""How far the marks can be trusted: AUC and the doctor's verdict, worked out while the person goes on marking."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hansfree.doctor import Level, examine_cav
+from hansfree.doctor.examination import LEAST
+from hansfree.errors import DataError
+from hansfree.label.marks import NO, UNKNOWN, YES
+from hansfree.label.ranking import Ranking
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What can be said from so many marks."""
+
+    marks: int
+    auc: float | None
+    level: Level
+    verdict: str
+
+
+def judge_marks(
+    ranking: Ranking,
+    pooled: np.ndarray,
+    labels: np.ndarray,
+    marks: np.ndarray,
+    *,
+    cav: str,
+    class_names: tuple[str, ...],
+    biased_class: int | None,
+) -> Judgement:
+    """Return the held-out AUC over the marks, and the doctor's verdict on the CAV that a run would fit.
+
+    Only marked images count. Bits that were proposed come from the same activations, and would agree with them.
+
+    Args:
+        biased_class: None takes the one of whose marked images the largest share has the artifact.
+    """
+    known = int((marks != UNKNOWN).sum())
+    level, verdict = _examine(pooled, labels, marks, cav=cav, class_names=class_names, biased_class=biased_class)
+    return Judgement(known, ranking.auc(marks), level, verdict)
+
+
+def _examine(
+    pooled: np.ndarray,
+    labels: np.ndarray,
+    marks: np.ndarray,
+    *,
+    cav: str,
+    class_names: tuple[str, ...],
+    biased_class: int | None,
+) -> tuple[Level, str]:
+    n = len(class_names)
+    yes, no = (np.bincount(labels[marks == value], minlength=n) for value in (YES, NO))
+    if biased_class is None:
+        biased_class = int(np.lexsort((yes / np.maximum(yes + no, 1), yes))[-1])
+    inside = (labels == biased_class) & (marks != UNKNOWN)
+    lacking = [
+        f"{LEAST - count} more {what}"
+        for count, what in ((yes[biased_class], "with the artifact"), (no[biased_class], "without it"))
+        if count < LEAST
+    ]
+    if lacking:
+        name = class_names[biased_class]
+        return "unknown", f"The doctor looks within class {name!r} and needs {' and '.join(lacking)}."
+    others = pooled[(labels != biased_class) & (marks == NO)]
+    try:
+        found = examine_cav(
+            pooled[inside], marks[inside] == YES, cav=cav, others=others if len(others) >= LEAST else None
+        )
+    except DataError as error:  # features that do not vary, or a solver that wants more samples
+        return "unknown", str(error)
+    return found.level, found.verdict
+
+
+class Background:
+    """Calls a function with the newest marks, one call at a time, outside of whoever asks."""
+
+    def __init__(self, work: Callable[[np.ndarray], Judgement]) -> None:
+        self._work = work
+        self._changed = threading.Condition()
+        self._pending: np.ndarray | None = None
+        self._is_busy = self._is_closed = False
+        self._latest: Judgement | None = None
+        self._thread = threading.Thread(target=self._run, name="hansfree label", daemon=True)
+        self._thread.start()
+
+    @property
+    def latest(self) -> Judgement | None:
+        """What was found last; it may be of fewer marks than there are."""
+        with self._changed:
+            return self._latest
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether newer marks are being looked at, or will be."""
+        with self._changed:
+            return self._is_busy or self._pending is not None
+
+    def ask(self, marks: np.ndarray) -> None:
+        """Look at these marks next, instead of any that still wait."""
+        with self._changed:
+            self._pending = marks.copy()
+            self._changed.notify_all()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all that was asked is answered; say whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._is_busy and self._pending is None, timeout)
+
+    def close(self) -> None:
+        """End after the call that is under way."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending is not None or self._is_closed)
+                if self._pending is None or self._is_closed:
+                    return
+                marks, self._pending, self._is_busy = self._pending, None, True
+            found = None
+            try:
+                found = self._work(marks)
+            except Exception:  # marking must go on, whatever a solver makes of the marks
+                logger.exception("The marks could not be judged.")
+            with self._changed:
+                self._latest, self._is_busy = found or self._latest, False
+                self._changed.notify_all()

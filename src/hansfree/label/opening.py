@@ -1,0 +1,146 @@
+"""Open what is to be marked: the run file's images, each once through the model, and the marks made so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+from safetensors.numpy import load_file, save_file
+from torch.utils.data import DataLoader
+
+from hansfree.activations import collect_activations
+from hansfree.datasets import Part
+from hansfree.errors import DataError, RunError
+from hansfree.files import written_atomically
+from hansfree.fingerprints import fingerprint, fingerprint_model
+from hansfree.label.marks import marks_of, read_marks
+from hansfree.label.pictures import Heatmaps, Pictures
+from hansfree.progress import Progress, silent
+from hansfree.runfile import RunFile
+from hansfree.runfile.unlabelled import Unlabelled, open_unlabelled
+from hansfree.studies.classes import find_class
+
+_CHUNK = 512  # images between two writes: what a kill costs at most
+_BATCH = 64
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Material:
+    """What a session works on; all sequences go image by image."""
+
+    file: Path  # the run file
+    table: Path  # where the marks are written
+    is_table: bool  # whether the run file has a table; else folders are the list
+    column: str
+    rows: Sequence[Mapping[str, str]]
+    names: Sequence[str]
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    biased_class: int | None
+    pooled: np.ndarray
+    marks: np.ndarray
+    pictures: Pictures
+    heatmaps: Heatmaps
+    suspects: Mapping[str, Sequence[int]]  # clusters that may be taken as marks, by name
+    facts: tuple[tuple[str, str], ...]
+    cav: str
+    seed: int
+
+
+def label_folder(run: RunFile) -> Path:
+    """Return where marks and thumbnails are kept: beside the run's own folder, which has to be empty to begin with."""
+    return run.out.with_name(f"{run.out.name}-label")
+
+
+@contextmanager
+def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> Iterator[Material]:
+    """Open the images of a run file for marking, by one process at a time."""
+    folder = label_folder(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        held = lock.acquire()
+    except Timeout:
+        raise RunError(f"{folder} is in use: the page is open in another process.") from None
+    with held:
+        opened = open_unlabelled(run, progress=progress)
+        source = opened.images.source
+        pictures = Pictures(
+            opened.paths,
+            root=run.data.root,
+            folder=folder / "thumbnails",
+            resize=source.resize,  # type: ignore[attr-defined]  # of image files
+            channels=source.channels,  # type: ignore[attr-defined]
+        )
+        names, biased = opened.images.class_names, run.artifact.biased_class
+        yield Material(
+            file=file,
+            table=folder / "artifacts.csv",
+            is_table=run.data.table is not None,
+            column=run.artifact.column,
+            rows=opened.rows,
+            names=opened.names,
+            labels=opened.images.labels,
+            class_names=names,
+            biased_class=None if biased is None else find_class(biased, names, option="biased_class"),
+            pooled=collect_pooled(opened, folder / "activations", progress=progress),
+            marks=_first_marks(opened, folder / "artifacts.csv"),
+            pictures=pictures,
+            heatmaps=Heatmaps(opened.model, opened.layer, opened.images, pictures),
+            suspects=_read_suspects(opened, (run.out, folder)),
+            facts=opened.facts,
+            cav=run.correction.cav,
+            seed=run.seed,
+        )
+
+
+def collect_pooled(opened: Unlabelled, folder: Path, *, progress: Progress = silent) -> np.ndarray:
+    """Return the pooled activations of all images, (images, channels); what is on disk is not computed again.
+
+    Only the pooled ones are kept: a page needs no more, and 10,000 whole maps of a VGG would take 4 GB.
+    """
+    run, images = opened.run, opened.images
+    home = folder / fingerprint(fingerprint_model(opened.model), opened.layer, images.fingerprint, str(_CHUNK))
+    starts = range(0, len(images), _CHUNK)
+    chunks = []
+    for start in progress(starts, total=len(starts), label=f"activations at {opened.layer}"):
+        kept = home / f"{start:08d}.safetensors"
+        if not kept.exists():
+            some = Part(images, range(start, min(start + _CHUNK, len(images))))
+            loader = DataLoader(some, batch_size=_BATCH, num_workers=run.workers)
+            found = collect_activations(opened.model, opened.layer, loader, device=run.device)
+            with written_atomically(kept) as temporary:
+                save_file({"pooled": np.ascontiguousarray(found.pooled)}, temporary)
+        chunks.append(load_file(kept)["pooled"])
+    return np.concatenate(chunks)
+
+
+def _first_marks(opened: Unlabelled, table: Path) -> np.ndarray:
+    """Return the marks of the last session, or those that the user's own table came with."""
+    column = opened.run.artifact.column
+    if table.exists():
+        return read_marks(table, opened.names, column=column)
+    place = opened.run.data.table or opened.run.data.root
+    return marks_of(opened.rows, opened.names, column=column, place=place)
+
+
+def _read_suspects(opened: Unlabelled, folders: Sequence[Path]) -> dict[str, list[int]]:
+    """Return the clusters that `hansfree suspects` left as lists of images."""
+    index_of = {name: index for names in (opened.paths, opened.names) for index, name in enumerate(names)}
+    found: dict[str, list[int]] = {}
+    for path in sorted(path for folder in folders for path in folder.glob("suspect-*.json")):
+        try:
+            listed = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} cannot be read: {error}.") from error
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise DataError(f"{path} is not a list of images.")
+        known = sorted({index_of[name] for name in listed if name in index_of})
+        if known:
+            found[path.stem] = known
+    return found

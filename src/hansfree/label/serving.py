@@ -1,0 +1,49 @@
+"""Serve the page on this computer until the process is stopped."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable
+
+from hansfree.errors import OptionError, RunError
+from hansfree.label.guard import LOOPBACK
+from hansfree.label.session import Session
+
+
+def check_installed() -> None:
+    """Refuse to begin where the packages that serve a page are missing, before any image is read."""
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise OptionError("The labelling page needs FastAPI and uvicorn: pip install 'hansfree[label]'.") from error
+
+
+def serve(session: Session, *, port: int = 0, ready: Callable[[str], None]) -> None:
+    """Serve a session on the loopback address; return when the process is asked to stop.
+
+    Args:
+        port: 0 takes any that is free.
+        ready: called with the page's address, whose token changes with every start.
+    """
+    check_installed()
+    import uvicorn
+
+    from hansfree.label.server import create_app
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+        except OSError as error:
+            raise RunError(
+                f"Port {port} cannot be used ({error.strerror}). Leave out --port to take a free one."
+            ) from error
+        taken = listener.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        app = create_app(session, token=token, port=taken)
+        # No access log: it would hold the token.
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
+        ready(f"http://{LOOPBACK}:{taken}/{token}/")
+        server.run(sockets=[listener])

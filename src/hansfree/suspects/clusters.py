@@ -1,0 +1,116 @@
+"""The images of one class: groups that stand apart, and how odd each is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hansfree.metrics.auroc import area_under
+from hansfree.suspects.findings import Cluster, Level
+from hansfree.suspects.measures import WORDS, Measurements
+from hansfree.suspects.properties import written_p
+from hansfree.suspects.ranks import compare_groups, rank_columns
+from hansfree.suspects.separation import choose_groups, imagine_null
+from hansfree.suspects.spectral import BoolArray, FloatArray, IntArray, group_points
+
+LEAST_IMAGES = 30  # of a class: fewer have no groups that could be told from chance
+_SIGNIFICANT = 0.05
+_FAR = 2.0  # times the separation of chance: natural groups of the embedded lesions reach 1.6
+_SURE = 0.65  # AUC from which on the sentence says that the model is surer
+_DISTINCT = 3.5  # standard errors: about 1 in 200 for the largest of a dozen properties
+_MOST_CENTRAL = 6
+
+
+def find_clusters(
+    points: FloatArray,
+    rows: IntArray,
+    surety: FloatArray,
+    *,
+    measured: Measurements | None,
+    label: int,
+    class_name: str,
+    tests: int,
+    seed: int,
+) -> list[Cluster]:
+    """Return the groups of one class that do not overlap.
+
+    Args:
+        points: the reduced features of the class's images; ``rows`` are those images.
+        surety: the log-odds that the model gives the class, of the same images.
+        tests: how many classes are looked at: what p-values are multiplied by.
+    """
+    null = imagine_null(points, seed=seed)
+    found = []
+    for inside, separation in choose_groups(points, group_points(points, seed=seed)):
+        p = min(1.0, tests * null.p_value(separation))
+        sure, _ = area_under(surety, inside)
+        name, auc = _distinct(measured, rows, inside)
+        apart = max(0.0, 1 - null.limit / separation) if p <= _SIGNIFICANT else 0.0
+        # Far, compact (both in the separation), small, surely answered, and with a property of its own.
+        signs = [1 - float(inside.mean()), max(0.0, 2 * sure - 1)]
+        signs += [] if measured is None else [abs(2 * (auc or 0.5) - 1)]
+        level = _level(separation / null.limit, p)
+        found.append(
+            Cluster(
+                label=label,
+                rows=tuple(rows[inside].tolist()),
+                centre=tuple(rows[_central(points, inside)].tolist()),
+                oddness=apart * float(np.mean(signs)),
+                separation=separation,
+                chance=null.limit,
+                p=p,
+                surety=sure,
+                property=name,
+                property_auc=auc,
+                level=level,
+                sentence=_sentence(
+                    level, int(inside.sum()), len(rows), class_name, separation / null.limit, p, sure, name, auc
+                ),
+            )
+        )
+    return found
+
+
+def _level(ratio: float, p: float) -> Level:
+    if p > _SIGNIFICANT:
+        return "none"
+    return "clear" if ratio >= _FAR else "weak"
+
+
+def _distinct(measured: Measurements | None, rows: IntArray, inside: BoolArray) -> tuple[str | None, float | None]:
+    """Return the property that tells the group from the rest of its class best, if chance does not explain it."""
+    if measured is None:
+        return None, None
+    compared = compare_groups(rank_columns(measured.values[rows]), inside.astype(np.int64), 2)
+    best = int(np.argmax(np.abs(compared.z[1])))
+    if abs(compared.z[1, best]) < _DISTINCT:
+        return None, None
+    return measured.names[best], float(compared.auc[1, best])
+
+
+def _central(points: FloatArray, inside: BoolArray) -> IntArray:
+    members = np.flatnonzero(inside)
+    distance = np.linalg.norm(points[members] - points[members].mean(axis=0), axis=1)
+    return np.asarray(members[np.argsort(distance, kind="stable")[:_MOST_CENTRAL]])
+
+
+def _sentence(
+    level: Level,
+    size: int,
+    count: int,
+    class_name: str,
+    ratio: float,
+    p: float,
+    sure: float,
+    name: str | None,
+    auc: float | None,
+) -> str:
+    many = f"{size} of the {count} images of class {class_name!r}"
+    if level == "none":
+        return f"{many} lie together, no further from the others than chance does it ({written_p(p)})."
+    how = "far apart from" if level == "clear" else "a little apart from"
+    parts = [f"{many} stand {how} the others, {ratio:.1f} times what chance does ({written_p(p)})."]
+    if sure >= _SURE:
+        parts.append(f"The model is surer of them: AUC {sure:.2f}.")
+    if name is not None and auc is not None:
+        parts.append(f"They are {WORDS[name][auc < 0.5]}: AUC {max(auc, 1 - auc):.2f}.")
+    return " ".join(parts)

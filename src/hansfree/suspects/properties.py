@@ -1,0 +1,104 @@
+"""Properties of the images against label and error: does the class have more of it, and does the model err less then?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hansfree.progress import Progress, silent
+from hansfree.suspects.findings import Level, Property
+from hansfree.suspects.measures import WORDS, Measurements
+from hansfree.suspects.ranks import LEAST, Family, compare_together, rank_columns
+from hansfree.suspects.spectral import BoolArray, IntArray
+
+_SIGNIFICANT = 0.05
+_CLEAR = 0.65  # AUC, or 0.35, from which on a difference is called clear: with thousands of images all are significant
+
+
+def compare_properties(
+    measured: Measurements,
+    labels: IntArray,
+    is_wrong: BoolArray,
+    *,
+    class_names: Sequence[str],
+    permutations: int,
+    seed: int,
+    progress: Progress = silent,
+) -> tuple[Property, ...]:
+    """Return the properties, the oddest first: each with its oddest class, and with all that differ significantly."""
+    everything = Family(rank_columns(measured.values), labels, len(class_names))
+    with_errors = {
+        label: np.flatnonzero(labels == label)
+        for label in range(len(class_names))
+        if min(np.sum(is_wrong & (labels == label)), np.sum(~is_wrong & (labels == label))) >= LEAST
+    }
+    families = [everything] + [
+        Family(rank_columns(measured.values[rows]), is_wrong[rows].astype(np.int64), 2) for rows in with_errors.values()
+    ]
+    p_values = compare_together(families, permutations=permutations, seed=seed, progress=progress)
+    auc = everything.compare().auc
+    errors = {
+        label: (family.compare().auc[1], p[1]) for label, family, p in zip(with_errors, families[1:], p_values[1:])
+    }
+    found = []
+    for column, name in enumerate(measured.names):
+        here = []
+        for label, class_name in enumerate(class_names):
+            error = None
+            if label in errors:
+                error = (float(errors[label][0][column]), float(errors[label][1][column]))
+            here.append(
+                _describe(name, label, class_name, float(auc[label, column]), float(p_values[0][label, column]), error)
+            )
+        here.sort(key=_rank)
+        found += [here[0], *(other for other in here[1:] if other.level != "none")]
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(found: Property) -> tuple[float, float]:
+    return -found.oddness, -abs(found.auc - 0.5)
+
+
+def _describe(
+    name: str, label: int, class_name: str, auc: float, p: float, error: tuple[float, float] | None
+) -> Property:
+    """Weigh the difference, and more where the model errs less on images that have the class's own sign of it."""
+    differs = p <= _SIGNIFICANT
+    oddness = abs(2 * auc - 1) if differs else 0.0
+    more, less = WORDS[name]
+    word = more if auc >= 0.5 else less
+    sentence = f"Images of class {class_name!r} are not told from the others by {name}: AUC {auc:.2f} ({written_p(p)})."
+    if differs:
+        sentence = (
+            f"Images of class {class_name!r} are {word} than the others: AUC {max(auc, 1 - auc):.2f} ({written_p(p)})."
+        )
+    if error is not None and error[1] <= _SIGNIFICANT:
+        wrong_have_more = error[0] >= 0.5
+        fits = differs and wrong_have_more != (auc >= 0.5)
+        oddness += abs(2 * error[0] - 1) if fits else 0.0
+        shown = word if differs else more
+        verb = "less" if wrong_have_more != (shown == more) else "more"
+        strength = max(error[0], 1 - error[0])
+        sentence += (
+            f" Among them the model errs {verb} on images that are {shown}: AUC {strength:.2f} ({written_p(error[1])})."
+        )
+    level: Level = "none"
+    if differs:
+        level = "clear" if max(auc, 1 - auc) >= _CLEAR else "weak"
+    return Property(
+        name=name,
+        label=label,
+        auc=auc,
+        p=p,
+        error_auc=None if error is None else error[0],
+        error_p=None if error is None else error[1],
+        oddness=oddness,
+        level=level,
+        sentence=sentence,
+    )
+
+
+def written_p(p: float) -> str:
+    """Return a p-value as it is read."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"

@@ -1,0 +1,191 @@
+"""Opening a run file: everything that does not fit is told before any work starts."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from hansfree.errors import DataError, HansfreeError, LayerNotFoundError, OptionError, RunError
+from hansfree.models import Preprocessing
+from hansfree.runfile import Opened, open_run_file, read_run_file
+from hansfree.runfile.opening import filled_in
+from tests.runfile.examples import CLASSES, SIZE, build, read_table, write_run, write_table
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def opened(user: Path, **sections: Any) -> Opened:
+    return open_run_file(read_run_file(write_run(user / "run.yaml", **sections)))
+
+
+def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
+    before = sorted(user.rglob("*"))
+    found = opened(user)
+    assert sorted(user.rglob("*")) == sorted([*before, user / "run.yaml"])
+    facts = dict(found.facts)
+    assert "Sequential, 2 classes" in facts["model"]
+    assert facts["layer"].startswith(f"{found.setting.layer}. ")
+    assert "56 training, 52 validation, 52 test; 16 training images carry the artifact" in facts["images"]
+    assert "52 further validation and 52 test images carry it too; biased class 'dark'" in facts["images"]
+    assert "for 264 images" in facts["disk"]
+    assert found.setting.rule.budget == 0.02
+    assert found.setting.data.train.class_names == CLASSES
+
+
+@pytest.mark.parametrize(
+    ("sections", "kind", "sentence"),
+    [
+        ({"data": {"root": "imagse"}}, DataError, "data.root: there is no folder {user}/imagse. Did you mean 'images'?"),
+        ({"data": {"table": "label.csv"}}, DataError, "data.table: there is no file {user}/label.csv. Did you mean 'l"),
+        ({"model": {"weights": "tow.safetensors"}}, OptionError, "model.weights: there is no file {user}/tow.safetensors."),
+        ({"artifact": {"insert": "patch", "file": "stiker.png"}}, OptionError, "Did you mean 'sticker.png'?"),
+        ({"model": {"source": "ent.py:build"}}, OptionError, "Did you mean 'net.py'?"),
+        ({"model": {"source": "net.py:biuld"}}, OptionError, "Did you mean 'build'?"),
+        ({"device": "cud"}, OptionError, "There is no device 'cud'. Did you mean 'cuda'?"),
+        ({"correction": {"strengths": {"vanilla": [1]}}}, OptionError, "vanilla has no strength to choose."),
+        ({"correction": {"strengths": {"rrr": [1]}}}, OptionError, "rrr is not among correction.methods."),
+        ({"data": {"classes": ["dark", "bright", "dim"]}}, OptionError, "does not fit: 6.weight has the shape (2, 8)"),
+        ({"data": {"classes": ["dark", "brihgt"]}}, DataError, "Did you mean 'brihgt'?"),
+        ({"artifact": {"biased_class": "drak"}}, HansfreeError, "Did you mean 'dark'?"),
+        ({"artifact": {"column": "ruler"}}, DataError, "labels.csv has no column 'ruler'"),
+        ({"model": {"layer": "22"}}, LayerNotFoundError, "Sequential has no layer '22'. Did you mean '2'?"),
+        ({"model": {"output": "binary"}}, OptionError, "does not fit"),
+        ({"model": {"output": "label", "label": "drak"}}, OptionError, "model.label: 'drak' is not in data.classes. Did"),
+        ({"data": {"mean": [0.5], "std": [0.5]}}, OptionError, "data.mean and data.std have 1 and 1 numbers; 3 channels"),
+        ({"data": {"size": 2}}, OptionError, "cannot take images of 3 x 2 x 2 numbers"),
+        ({"data": {"channels": 1, "mean": [0.5], "std": [0.5]}}, OptionError, "cannot take images of 1 x 32 x 32"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_sentence(
+    user: Path, sections: dict[str, Any], kind: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(kind) as told:
+        opened(user, **sections)
+    assert sentence.format(user=user) in str(told.value)
+    assert "\n" not in str(told.value)
+    assert not (user / "run").exists()
+
+
+def test_a_label_needs_the_names_of_all(user: Path) -> None:
+    with pytest.raises(OptionError, match=r"model\.label needs data\.classes"):
+        opened(user, model={"output": "label", "label": "dark"}, data={"classes": None})
+
+
+def test_a_model_of_more_classes_than_the_data_have(user: Path) -> None:
+    torch.manual_seed(0)
+    save_file(build(5).state_dict(), user / "five.safetensors")
+    with pytest.raises(DataError, match="tells 5 classes apart, the data have 2: bright, dark. Give data.classes"):
+        opened(user, model={"weights": "five.safetensors"}, data={"classes": None})
+
+
+def test_weights_that_are_not_numbers(user: Path) -> None:
+    weights = load_file(user / "two.safetensors")
+    weights["2.bias"][0] = torch.nan
+    save_file(weights, user / "nan.safetensors")
+    with pytest.raises(OptionError, match=r"not finite: 1 of 8 numbers of '2\.bias'"):
+        opened(user, model={"weights": "nan.safetensors"})
+
+
+def test_a_model_that_answers_real_images_with_infinity(user: Path) -> None:
+    weights = load_file(user / "two.safetensors")
+    weights["0.weight"] *= 1e38
+    save_file(weights, user / "huge.safetensors")
+    with pytest.raises(OptionError, match="not finite"):
+        opened(user, model={"weights": "huge.safetensors"})
+
+
+def test_a_pickle_that_is_more_than_tensors_is_refused_with_advice(user: Path) -> None:
+    torch.save(build(), user / "whole.pt")
+    with pytest.raises(OptionError, match=r"not a file of plain tensors.*Save `model\.state_dict\(\)`"):
+        opened(user, model={"weights": "whole.pt"})
+
+
+def test_a_disk_that_is_too_small(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
+    with pytest.raises(RunError, match=r"The run needs up to 828 KB in .*run, where 1 KB are free"):
+        opened(user)
+
+
+def test_what_a_run_has_on_disk_already_is_not_needed_again(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
+    (user / "run" / "activations" / "x").mkdir(parents=True)
+    (user / "run" / "activations" / "x" / "shard").write_bytes(bytes(2 * 10**6))
+    assert dict(opened(user).facts)["disk"].startswith("up to 0 B")
+
+
+def test_an_image_that_cannot_be_read_is_refused_or_left_out(user: Path) -> None:
+    (user / "images" / "train-0-0-3.png").write_bytes(b"not a picture")
+    with pytest.raises(DataError, match=r"train-0-0-3\.png"):
+        opened(user)
+    found = opened(user, data={"skip_bad": True})
+    assert len(found.setting.data.train) == 55
+    (sentence,) = [sentence for name, sentence in found.facts if name == "left out"]
+    assert "train-0-0-3.png" in sentence
+
+
+@pytest.mark.parametrize(("bit", "sentence"), [("0", "None of the 264"), ("1", "Each of the 264")])
+def test_no_or_only_artifact_images(user: Path, bit: str, sentence: str) -> None:
+    rows = [(image, label, bit, part) for image, label, _, part in read_table(user / "labels.csv")]
+    write_table(user / "labels.csv", list(rows))
+    with pytest.raises(DataError, match=sentence):
+        opened(user)
+
+
+def test_a_class_without_images_is_noted_and_one_without_any_other_refused(user: Path) -> None:
+    torch.manual_seed(0)
+    save_file(build(3).state_dict(), user / "three.safetensors")
+    found = opened(user, model={"weights": "three.safetensors"}, data={"classes": [*CLASSES, "dim"]})
+    assert found.setting.data.train.class_names == (*CLASSES, "dim")
+    rows = [row for row in read_table(user / "labels.csv") if row[1] == "dark"]
+    write_table(user / "labels.csv", list(rows))
+    with pytest.raises(DataError, match="dark"):
+        opened(user)
+
+
+@pytest.mark.parametrize(
+    ("artifact", "name"),
+    [
+        ({}, ""),
+        ({"name": "ruler"}, "ruler"),
+        ({"insert": "patch", "file": "sticker.png"}, "sticker"),
+        ({"insert": "timestamp"}, "timestamp"),
+        ({"insert": "timestamp", "name": "date"}, "date"),
+        ({"column": "ruler"}, "ruler"),
+        ({"column": "ruler", "insert": "timestamp"}, "ruler"),
+    ],
+)
+def test_results_call_the_artifact_by_the_best_name_there_is(user: Path, artifact: dict[str, str], name: str) -> None:
+    text = (user / "labels.csv").read_text()
+    (user / "labels.csv").write_text(
+        text.replace("image,label,artifact", f"image,label,{artifact.get('column', 'artifact')}")
+    )
+    assert opened(user, artifact=artifact).setting.data.artifact == name
+
+
+def test_how_images_are_prepared(user: Path) -> None:
+    run = read_run_file(write_run(user / "run.yaml", data={"mean": None, "std": None, "size": None}))
+    told = Preprocessing(size=48, channels=3, mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 3.0), resize="crop")
+    assert filled_in(run, told) == told
+    assert filled_in(run, None).size == 224
+    given = read_run_file(write_run(user / "run.yaml", data={"resize": "crop"}))
+    assert filled_in(given, None) == Preprocessing(
+        size=SIZE, channels=3, mean=(0.5,) * 3, std=(0.5,) * 3, resize="crop"
+    )
+    grey = read_run_file(write_run(user / "run.yaml", data={"channels": 1, "mean": None, "std": None}))
+    assert filled_in(grey, None).mean == (0.5,)
+
+
+def test_grey_images_for_a_model_of_one_channel(user: Path) -> None:
+    torch.manual_seed(0)
+    save_file(build(2, channels=1).state_dict(), user / "grey.safetensors")
+    Image.open(user / "images" / "train-0-0-0.png").convert("L").save(user / "images" / "train-0-0-0.png")
+    model = {"source": "net.py:grey", "weights": "grey.safetensors"}
+    found = opened(user, model=model, data={"channels": 1, "mean": [0.5], "std": [0.5]})
+    assert found.setting.data.train.batch([0, 1]).image.shape == (2, 1, SIZE, SIZE)
