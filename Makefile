@@ -32,7 +32,7 @@ lint: $(INSTALLED_DEV)
 	$(BIN)/python -m mypy
 
 docs: $(INSTALLED_DOCS)
-	HANSFREE_DOCS_EXECUTE=true $(BIN)/python -m mkdocs build --strict $(ARGS)
+	HANSFREE_DOCS_EXECUTE=true NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 
 bench: $(INSTALLED)
 	$(BIN)/hansfree bench $(ARGS)
@@ -58,5 +58,5 @@ $(INSTALLED_DEV): pyproject.toml
 	@touch $(INSTALLED) $@
 
 $(INSTALLED_DOCS): pyproject.toml
-	$(call install,.[docs,timm])
+	$(call install,.[docs])
 	@touch $(INSTALLED) $@

@@ -25,5 +25,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead links into ``results/`` to where the site has them, and list the records where the page asks for it."""
     records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
-    lines = [f"- [{record.read_text(encoding='utf-8').splitlines()[0][2:]}](decisions/{record.name})" for record in records]
-    return re.sub(r"\]\(\.\./results/", "](runs/", markdown).replace(RECORDS, "\n".join(lines))
+    titles = [record.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for record in records]
+    listed = "\n".join(f"- [{title}](decisions/{record.name})" for title, record in zip(titles, records))
+    return re.sub(r"\]\(\.\./results/", "](runs/", markdown).replace(RECORDS, listed)

@@ -46,8 +46,13 @@ def swin(num_classes=2):
         patch_size=[4, 4], embed_dim=16, depths=[1, 1], num_heads=[1, 2], window_size=[4, 4], num_classes=num_classes
     )
 """
-# name -> how its heatmaps are made, and whether its layer is a module
-MODELS = {"vit": "gradient x input", "convnext": "gradient x input", "swin": "gradient x input", "resnet": "LRP"}
+# name -> what the report says about its heatmaps
+MODELS = {
+    "vit": "Gradient x input: red",
+    "convnext": "Gradient x input: red",
+    "swin": "Gradient x input: red",
+    "resnet": "LRP (epsilon, z+, flat): red",
+}
 
 
 @pytest.fixture(scope="module")

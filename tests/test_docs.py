@@ -31,7 +31,8 @@ SOURCE = ROOT / "src" / "hansfree"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DECISIONS]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES, *DECISIONS]
 MODULES = ["hansfree", *(module.name for module in pkgutil.walk_packages(hansfree.__path__, "hansfree."))]
 
 
@@ -192,7 +193,7 @@ def test_examples_in_docstrings_run(name: str) -> None:
 def test_ci_runs_what_the_readme_tells() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert {"make lint", "make test"} <= set(script.read_text(encoding="utf-8").splitlines())
+    assert {"make lint", "make docs", "make test"} <= set(script.read_text(encoding="utf-8").splitlines())
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
@@ -213,6 +214,7 @@ def test_make_sets_up_once_and_again_when_the_dependencies_change(tmp_path: Path
     assert "pip --disable-pip-version-check install -e '.'" in fresh
     assert fresh.splitlines()[-1].endswith("hansfree demo --artifact lsb")
     assert "install -e '.[dev]'" in steps("test")
+    assert "install -e '.[docs]'" in steps("docs")
     for stamp in (".installed", ".installed-dev"):
         (tmp_path / ".venv" / stamp).touch()
     assert steps("demo").split() == [".venv/bin/hansfree", "demo"]

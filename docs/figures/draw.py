@@ -1,7 +1,7 @@
 """Draw the figures of *How it works* from the code itself and from a finished run of the demo.
 
-    hansfree demo --quick --out hansfree-demo-quick
-    python docs/figures/draw.py hansfree-demo-quick docs/figures
+hansfree demo --quick --out hansfree-demo-quick
+python docs/figures/draw.py hansfree-demo-quick docs/figures
 """
 
 from __future__ import annotations

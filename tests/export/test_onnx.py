@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from hansfree.errors import OptionError, SplitError
 from hansfree.export import export_model, export_onnx, load_corrected
-from hansfree.models import build_model
-from tests.export.examples import CLASSES, Branched, corrected, images
+from hansfree.models import adapt, build_model, load_model
+from hansfree.splitting import insert_after, split
+from tests.export.examples import CLASSES, Branched, corrected, images, projection
+from tests.models.zoo import hugging_face_folder, make
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -53,6 +55,31 @@ def test_what_was_exported_can_be_compiled(at: str, tmp_path: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(compiled(images(seed=1)), model(images(seed=1)), rtol=1e-5, atol=1e-5)
         assert not torch.allclose(compiled(images(seed=1)), original(images(seed=1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit (timm)", "convnext (timm)", "swin (torchvision)", "hugging face"])
+def test_other_peoples_models(name: str, tmp_path: Path) -> None:
+    if name == "hugging face":
+        original, layer = (
+            load_model(f"hf:{hugging_face_folder(tmp_path / 'hf')}"),
+            "resnet.encoder.stages.1.layers.0.add",
+        )
+    else:
+        original, _, _, layer = make(name)
+    original = adapt(original, images(3, 32))
+    cut = split(original, layer, example=images(3, 32))
+    channels = cut.trunk(images(1, 32))[0].shape[2 if name == "vit (timm)" else 1]
+    model = insert_after(original, layer, projection(channels), order=cut.order)
+    with torch.no_grad():
+        expected = model(images(2, 32, seed=5))
+        assert not torch.allclose(expected, original(images(2, 32, seed=5)))
+    assert export_onnx(model, tmp_path / "m.onnx", images(3, 32)) < 1e-4
+    np.testing.assert_allclose(run_onnx(tmp_path / "m.onnx", images(2, 32, seed=5)), expected.numpy(), atol=1e-4)
+    done = export_model(model, tmp_path / "m.safetensors", original=original, example=images(3, 32))
+    compiled = torch.compile(load_corrected(original, done.weights), backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(images(2, 32, seed=5)), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_model_that_cannot_be_exported_leaves_no_file(tmp_path: Path) -> None:

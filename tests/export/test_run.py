@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -17,7 +18,7 @@ from hansfree.errors import OptionError, RunError
 from hansfree.export import load_corrected
 from hansfree.export.run import export_run
 from hansfree.models import build_model
-from tests.export.conftest import MakeRun, corrected_models, original_model
+from tests.export.conftest import MakeRun, corrected_models, original_model, save
 from tests.export.examples import images
 
 
@@ -71,12 +72,40 @@ def test_another_pooling_is_noticed(make_run: MakeRun) -> None:
         export_run(run, "p-clarc")
 
 
-def test_the_users_own_model_can_be_given(make_run: MakeRun) -> None:
+def test_the_users_own_model_is_opened_or_given(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run()
-    (run / "config.yaml").write_text("model:\n  source: mine.py:build\n")
-    with pytest.raises(RunError, match="does not say which model it corrected"):
+    (run / "config.yaml").write_text(f"model:\n  source: {tmp_path}/mine.py:build\n")
+    with pytest.raises(OptionError, match=r"There is no file .*mine\.py"):
         export_run(run)
     assert export_run(run, original=original_model()).weights.changed == ("classifier.weight",)
+    (tmp_path / "mine.py").write_text(
+        "from hansfree.models import build_model\ndef build():\n    return build_model('demo', classes=3, seed=8)\n"
+    )
+    save(run / "original.safetensors", original_model())
+    assert export_run(run, force=True).weights.changed == ("classifier.weight",)
+    (run / "config.yaml").write_text("model:\n  weights: original.safetensors\n")
+    with pytest.raises(RunError, match="does not say which model it corrected"):
+        export_run(run, force=True)
+
+
+@pytest.mark.parametrize("method", ["rr-clarc", "p-clarc"])
+def test_one_label_of_many_is_compared_as_it_was_evaluated(make_run: MakeRun, method: str) -> None:
+    run = make_run()
+    content = {"model": {"source": "demo", "output": "label", "label": "odd"}, "data": {"classes": ["a", "odd", "b"]}}
+    (run / "config.yaml").write_text(yaml.safe_dump(content))
+    kept = run / "stages" / f"{method}.npz"
+    logits = np.load(kept)["shown_logits"]
+    with pytest.raises(RunError, match="does not give the logits that the run evaluated"):
+        export_run(run, method, original=original_model())
+    np.savez(kept, shown_logits=np.stack([np.zeros(len(logits)), logits[:, 1]], axis=1))
+    done = export_run(run, method, original=original_model())
+    assert "these agree with what the run evaluated" in done.card.read_text()
+    own = load_corrected(original_model(), done.weights.weights)
+    assert own(images(size=32)).shape[1] == 3  # the user's own model has all of its labels
+    content["data"]["classes"] = ["a", "b"]
+    (run / "config.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(RunError, match=r"is damaged: model\.label 'odd' is not in data\.classes"):
+        export_run(run, method, original=original_model(), force=True)
 
 
 def test_what_is_there_stays_unless_forced(make_run: MakeRun) -> None:

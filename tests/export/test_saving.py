@@ -239,3 +239,13 @@ def test_loading_says_what_does_not_fit(tmp_path: Path) -> None:
     save_file({"layers.0.weight": torch.zeros(1)}, path)
     with pytest.raises(OptionError, match="does not fit"):
         load_corrected(original, path)
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+    original = Branched().eval()
+    model = corrected(original, "left")
+    files = {
+        export_model(model, tmp_path / f"{n}.safetensors", original=original, example=images()).weights.read_bytes()
+        for n in range(6)  # safetensors itself shuffles the metadata
+    }
+    assert len(files) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ({"artifact": {"file": "x.png"}}, "artifact: 'insert: patch' and 'file: PICTURE.png' go together"),
         ({"artifact": {"place": "top-lft"}}, "Did you mean 'top-left'?"),
         ({"artifact": {"share": 1}}, "artifact.share is 1: it should be less than 1."),
-        ({"correction": {"methods": ["rr-clrc"]}}, "correction.methods.0: There is no method called 'rr-clrc'. Did you"),
+        ({"correction": {"methods": ["rr-clrc"]}}, "methods.0: There is no method called 'rr-clrc'. Did you mean"),
         ({"correction": {"methods": []}}, "correction.methods is []"),
         ({"correction": {"methods": ["vanilla", "vanilla"]}}, "correction.methods: 'vanilla' stands twice."),
         ({"correction": {"cav": "sigal"}}, "Did you mean 'signal'?"),
@@ -181,12 +182,8 @@ FUZZED = settings(max_examples=150, deadline=None, suppress_health_check=[Health
 
 
 def read_or_refuse(folder: Path, text: str) -> None:
-    try:
-        found = read_run_file(written(folder, text))
-    except OptionError as error:
-        assert str(error)
-    else:
-        assert isinstance(found, RunFile)
+    with suppress(OptionError):  # and nothing else
+        assert isinstance(read_run_file(written(folder, text)), RunFile)
 
 
 @FUZZED

@@ -14,7 +14,7 @@ from hansfree.cli.terminal import console
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    method: Annotated[str | None, typer.Argument(help="Which correction. [default: rr-clarc]")] = None,
+    method: Annotated[str | None, typer.Argument(help="Which correction. [default: what the run recommends]")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the files. [default: RUN/exported/METHOD]")] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too; needs hansfree[onnx].")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace what an earlier export wrote.")] = False,

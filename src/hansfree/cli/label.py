@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated
 
@@ -34,12 +35,10 @@ def label(
         if not no_browser:
             webbrowser.open(address)
 
-    with progress_bars() as progress, open_material(run, file=file, progress=progress) as material:
-        for name, sentence in material.facts:
+    with ExitStack() as until_the_end:
+        with progress_bars() as progress:
+            material = until_the_end.enter_context(open_material(run, file=file, progress=progress))
+        for name, sentence in (*material.facts, ("marks", str(material.table))):
             console.print(f"{name}: {sentence}", soft_wrap=True, markup=False, highlight=False)
-        console.print(f"marks: {material.table}", soft_wrap=True, markup=False, highlight=False)
-        session = Session(material)
-        try:
-            serve(session, port=port, ready=ready)
-        finally:
-            session.close()
+        session = until_the_end.enter_context(closing(Session(material)))
+        serve(session, port=port, ready=ready)

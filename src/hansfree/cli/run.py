@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -55,17 +55,26 @@ def init(
     from hansfree.runfile import Answers, check_writable, look_at, write_run_file
 
     check_writable(file, force=force)  # before the questions
+    source = model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)", flag="--model")
+    weights = weights or _ask("Its trained weights (empty: as the source makes it)", default="") or None
+    if output == "label":
+        label = label or _ask("Which label is to be corrected", flag="--label")
+    root = root or Path(_ask("Folder of the images", flag="--root"))
+    table, artifacts, insert, patch = _ask_artifact(table, artifacts, insert, patch)
     answers = Answers(
-        source=model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)", flag="--model"),
-        weights=weights or _ask("Its trained weights (empty: as the source makes it)", default="") or None,
+        source=source,
+        weights=weights,
         output=output,
-        label=label or (_ask("Which label is to be corrected", flag="--label") if output == "label" else None),
+        label=label,
         layer=layer,
-        root=root or Path(_ask("Folder of the images", flag="--root")),
+        root=root,
+        table=table,
+        artifacts=artifacts,
         classes=[name.strip() for name in classes.split(",")] if classes else None,
         biased_class=biased_class,
+        insert=insert,
+        file=patch,
         out=out,
-        **_ask_artifact(table, artifacts, insert, patch),
     )
     seen = look_at(load_model(answers.source, weights=answers.weights), answers)
     for sentence in seen.sentences:
@@ -111,7 +120,9 @@ def _tell(opened: Opened) -> None:
     console.print(table)
 
 
-def _ask_artifact(table: Path | None, artifacts: Path | None, insert: str | None, patch: Path | None) -> dict[str, Any]:
+def _ask_artifact(
+    table: Path | None, artifacts: Path | None, insert: str | None, patch: Path | None
+) -> tuple[Path | None, Path | None, str | None, Path | None]:
     """Ask what tells the artifact, one question after the other until one is answered."""
     if table is None and artifacts is None and insert is None:
         table = _path(
@@ -123,7 +134,7 @@ def _ask_artifact(table: Path | None, artifacts: Path | None, insert: str | None
             insert = _ask("Artifact to put into the images: timestamp, brightness, lsb or patch", flag="--insert")
     if insert == "patch" and patch is None:
         patch = Path(_ask("Picture to paste, with a transparent background", flag="--patch"))
-    return {"table": table, "artifacts": artifacts, "insert": insert, "file": patch}
+    return table, artifacts, insert, patch
 
 
 def _ask(question: str, *, flag: str = "", default: str | None = None) -> str:

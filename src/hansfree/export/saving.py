@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import runpy
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -74,7 +75,7 @@ def export_model(
         # Copies, because safetensors refuses tensors that share memory, and tied weights have a key each. As bytes,
         # because `save_file` makes files that only their owner may read.
         copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-        temporary.write_bytes(save(copies, about | (place.to_metadata() if place else {})))
+        temporary.write_bytes(_same_bytes(save(copies, about | (place.to_metadata() if place else {}))))
         difference = _difference(load_corrected(original, temporary), example, expected)
         loader = _write_loader(path, temporary, place, original, example, expected)
     return Exported(
@@ -134,6 +135,16 @@ def run_quietly(model: nn.Module, images: Tensor) -> Tensor:
     device = next((tensor.device for tensor in own.parameters()), images.device)
     logits: Tensor = own(images.clone().to(device))
     return logits.cpu()
+
+
+def _same_bytes(file: bytes) -> bytes:
+    """Return a safetensors file with its metadata in order: the library writes them in another one every time."""
+    start = 8 + int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + file[start:]
 
 
 def _write_loader(

@@ -38,9 +38,14 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        first, _, rest = scope["path"].removeprefix("/").partition("/")
+        first, slash, rest = scope["path"].removeprefix("/").partition("/")
         if scope["type"] != "http" or not self._is_ours(scope["headers"], first):
             await _refuse(scope, send)
+            return
+        if not slash:  # from here the page's relative addresses would lose the token
+            moved = [(b"location", f"/{first}/".encode())]
+            await send({"type": "http.response.start", "status": 307, "headers": moved})
+            await send({"type": "http.response.body"})
             return
 
         async def send_guarded(message: dict[str, object]) -> None:

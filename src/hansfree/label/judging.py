@@ -17,6 +17,8 @@ from hansfree.label.ranking import Ranking
 
 logger = logging.getLogger(__name__)
 
+_QUIET = 0.4  # seconds without a mark
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -63,23 +65,25 @@ def _examine(
     yes, no = (np.bincount(labels[marks == value], minlength=n) for value in (YES, NO))
     if biased_class is None:
         biased_class = int(np.lexsort((yes / np.maximum(yes + no, 1), yes))[-1])
-    inside = (labels == biased_class) & (marks != UNKNOWN)
     lacking = [
         f"{LEAST - count} more {what}"
-        for count, what in ((yes[biased_class], "with the artifact"), (no[biased_class], "without it"))
+        for count, what in ((int(yes.sum()), "with the artifact"), (int(no.sum()), "without it"))
         if count < LEAST
     ]
     if lacking:
-        name = class_names[biased_class]
-        return "unknown", f"The doctor looks within class {name!r} and needs {' and '.join(lacking)}."
-    others = pooled[(labels != biased_class) & (marks == NO)]
+        return "unknown", f"The doctor needs {' and '.join(lacking)}."
+    inside, words = marks != UNKNOWN, "Over all classes: "
+    others = np.empty((0, pooled.shape[1]))
+    if min(yes[biased_class], no[biased_class]) >= LEAST:  # as in a run, which learns within the biased class
+        inside, words = inside & (labels == biased_class), f"Within {class_names[biased_class]}: "
+        others = pooled[(labels != biased_class) & (marks == NO)]
     try:
         found = examine_cav(
             pooled[inside], marks[inside] == YES, cav=cav, others=others if len(others) >= LEAST else None
         )
     except DataError as error:  # features that do not vary, or a solver that wants more samples
         return "unknown", str(error)
-    return found.level, found.verdict
+    return found.level, words + found.verdict
 
 
 class Background:
@@ -124,10 +128,19 @@ class Background:
             self._changed.notify_all()
         self._thread.join()
 
+    def _wait_for_quiet(self) -> None:
+        """Let marks that follow each other quickly pass: the ranking after them is what a person waits for."""
+        seen = self._pending
+        while self._changed.wait_for(lambda: self._pending is not seen or self._is_closed, _QUIET):
+            seen = self._pending
+            if self._is_closed:
+                return
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending is not None or self._is_closed)
+                self._wait_for_quiet()
                 if self._pending is None or self._is_closed:
                     return
                 marks, self._pending, self._is_busy = self._pending, None, True

@@ -25,10 +25,12 @@ class Marks:
 
     def set(self, images: Sequence[int], *, has_artifact: bool) -> None:
         """Mark images; as one step, however many they are."""
-        rows = np.unique(np.asarray(images, dtype=np.int64))
         n = len(self.values)
-        if not len(rows) or rows[0] < 0 or rows[-1] >= n:
-            raise DataError(f"There is no image {rows[-1] if len(rows) else 'given'}: they are numbered 0 to {n - 1}.")
+        wrong = [image for image in images if not 0 <= image < n]
+        if wrong or not images:
+            which = f"There is no image {wrong[0]}" if wrong else "No image was given"
+            raise DataError(f"{which}: they are numbered 0 to {n - 1}.")
+        rows = np.unique(np.asarray(images, dtype=np.int64))
         self._history.append((rows, self.values[rows].copy()))
         self.values[rows] = YES if has_artifact else NO
 
@@ -90,12 +92,15 @@ def write_marks(
     Args:
         proposed: bits for the images without a mark; None leaves their cells empty, for nothing is known of them.
     """
-    hand = by_hand(column)
+    known, hand = marks != UNKNOWN, by_hand(column)
     names = list(dict.fromkeys([*rows[0], column, hand]))
+    bits = np.where(known, marks, 0 if proposed is None else proposed).astype(int).astype(str)
+    if proposed is None:
+        bits[~known] = ""
+    told = {column: bits.tolist(), hand: known.astype(int).tolist()}
+    # By columns: a table is written after every mark, and row by row would take three times as long.
+    columns = [told[name] if name in told else [row[name] for row in rows] for name in names]
     with written_atomically(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        for index, (row, mark) in enumerate(zip(rows, marks)):
-            is_known = mark != UNKNOWN
-            bit = int(mark) if is_known else "" if proposed is None else int(proposed[index])
-            writer.writerow({**row, column: bit, hand: int(is_known)})
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(zip(*columns))

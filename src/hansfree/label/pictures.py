@@ -97,4 +97,5 @@ def _glowing(pixels: np.ndarray, relevance: np.ndarray) -> np.ndarray:
     share = smooth / smooth.max() if smooth.max() > 0 else smooth
     grey = pixels.mean(axis=-1, keepdims=True) * 0.7
     mixed = grey * (1 - share[..., None]) + _GLOW * share[..., None]
-    return np.clip(mixed.round(), 0, 255).astype(np.uint8)
+    glowing: np.ndarray = np.clip(mixed.round(), 0, 255).astype(np.uint8)
+    return glowing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi import Path as InPath
@@ -15,10 +15,16 @@ from hansfree.label.guard import Guard
 from hansfree.label.ranking import Choice
 from hansfree.label.session import Ordered, Session, State
 
-_KINDS = {"index.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
+_KINDS = {
+    "index.html": "text/html",
+    "page.js": "text/javascript",
+    "page.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
 _MOST = 100_000  # images in one step
 
 Image = Annotated[int, InPath(ge=0)]
+Part = Literal["page.js", "page.css", "icon.svg"]
 
 
 class Answer(BaseModel):
@@ -72,13 +78,9 @@ def create_app(session: Session, *, token: str, port: int) -> Guard:
     def index() -> Response:
         return _page("index.html")
 
-    @app.get("/page.js")
-    def script() -> Response:
-        return _page("page.js")
-
-    @app.get("/page.css")
-    def style() -> Response:
-        return _page("page.css")
+    @app.get("/{name}")
+    def part(name: Part) -> Response:
+        return _page(name)
 
     @app.get("/api/catalogue")
     def catalogue() -> Catalogue:

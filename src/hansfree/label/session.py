@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -171,7 +170,7 @@ class Session:
             self._background.ask(values)
 
     def _fit_cav(self, values: np.ndarray) -> SignalCAV | None:
-        """Return the direction that heatmaps show: of all solvers the signal's outlines an artifact best (paper, Q1)."""
+        """Return the direction that heatmaps show: the signal's outlines an artifact best of all (paper, Q1)."""
         rows = np.flatnonzero(values != UNKNOWN)
         if len(np.unique(values[rows])) < 2 or np.ptp(self.material.pooled[rows], axis=0).max() == 0:
             return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,15 +11,16 @@ from torch import Tensor, nn
 from hansfree.artifacts import Artifact, Patch
 from hansfree.corrections import Correction
 from hansfree.datasets import Normalize
-from hansfree.errors import DataError, OptionError, RunError, nearest
+from hansfree.errors import DataError, OptionError, nearest
 from hansfree.experiments import Setting
 from hansfree.experiments.plans import check_device
 from hansfree.models import Preprocessing, Recommendation, adapt, load_model, preprocessing_of, recommend_layer
 from hansfree.progress import Progress, silent
+from hansfree.runfile.disk import tell_disk
 from hansfree.runfile.schema import AUTO, COLUMN, RunFile
 from hansfree.selection import BalancedRule
 from hansfree.splitting import split
-from hansfree.studies import SETS, OwnImages
+from hansfree.studies import OwnImages
 from hansfree.training import FineTuning
 from hansfree.weights import PRETRAINED
 
@@ -71,7 +70,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         ("model", f"{run.model.source}: {type(model).__name__}, {first.shape[1]} classes"),
         ("layer", f"{layer.layer}. {layer.reason}"),
         ("images", _counted(setting)),
-        ("disk", _disk(run, setting)),
+        ("disk", tell_disk(run.out, setting)),
         *(("note", remark) for remark in images.remarks),
         *(("left out", sentence) for sentence in images.skipped),
     ]
@@ -225,30 +224,3 @@ def _counted(setting: Setting) -> str:
     if not data.is_inserted:
         where = f"{len(data.val_biased)} further validation and {len(data.test_biased)} test images carry it too"
     return f"{counts}; {carried}; {where}; biased class {data.train.class_names[data.biased_class]!r}"
-
-
-def _disk(run: RunFile, setting: Setting) -> str:
-    """Say how much the cache takes; refuse what cannot fit, rather than stop in the middle."""
-    example = setting.data.train.batch([0]).image
-    live = split(setting.model, setting.layer, example=example).trunk(example)
-    each = sum(4 * math.prod(tensor.shape[1:]) for tensor in live)
-    count = sum(len(getattr(setting.data, part)) for part in SETS)
-    # The layer's output, and at most as much again for what is computed from it; a run that goes on has some of it.
-    there = sum(file.stat().st_size for file in (run.out / "activations").rglob("*") if file.is_file())
-    needed = max(0, 2 * each * count - there)
-    place = next(folder for folder in (run.out, *run.out.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(place).free
-    if needed > free:
-        raise RunError(
-            f"The run needs up to {_bytes(needed)} in {run.out}, where {_bytes(free)} are free. Choose another folder, "
-            f"or a later layer: {setting.layer!r} has {_bytes(each)} per image."
-        )
-    return f"up to {_bytes(needed)} for {count} images ({_bytes(each)} each at the layer); {_bytes(free)} are free"
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if number < 1000 or unit == "GB":
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import yaml
@@ -25,6 +25,7 @@ from hansfree.report import write_report
 from hansfree.results import Row
 from hansfree.runfile.opening import Opened
 from hansfree.runfile.recommending import recommend
+from hansfree.runfile.schema import DataSection
 from hansfree.runs import Run, open_run
 from hansfree.studies import SETS
 
@@ -35,7 +36,9 @@ _CHANGES_NOTHING = {
     "device": True,
     "workers": True,
     "model": {"weights"},
-    "data": {"root", "table", "artifacts"},
+    "data": {
+        name for name, key in DataSection.model_fields.items() if Path in (key.annotation, *get_args(key.annotation))
+    },
     "artifact": {"name", "file"},
     "correction": {"methods"},
 }

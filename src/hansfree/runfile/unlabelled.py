@@ -47,6 +47,11 @@ class Unlabelled:
     facts: tuple[tuple[str, str], ...]  # what was found or chosen: a name and a sentence each
 
 
+def looking_folder(run: RunFile) -> Path:
+    """Return where suspects and marks are kept: beside the run's own folder, which has to be empty to begin with."""
+    return run.out.with_name(f"{run.out.name}-label")
+
+
 def open_unlabelled(run: RunFile, *, progress: Progress = silent) -> Unlabelled:
     """Load the model, read the list, check every picture and pass a first batch; raise what does not fit.
 

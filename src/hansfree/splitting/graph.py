@@ -43,6 +43,7 @@ class Traced:
     graph: fx.Graph
     layers: dict[str, fx.Node]
     calls: dict[str, tuple[str, ...]]  # modules called more than once: path -> the names of the calls
+    returned: type[dict[str, Any]] | None = None  # the class of the output object, which in the graph is a plain dict
 
     def find(self, layer: str) -> fx.Node:
         """Return the node of ``layer``; the errors name the nearest layer, or the calls of an ambiguous one."""
@@ -82,8 +83,15 @@ class _Proxy(fx.Proxy):
 
     tracer: _Tracer
 
+    def __getattr__(self, k: str) -> fx.proxy.Attribute:
+        return _Attribute(self, k)  # `x.shape`; fx makes its node when it is used
+
     def __len__(self) -> int:
         return self.tracer.length(self)
+
+
+class _Attribute(fx.proxy.Attribute):
+    __len__ = _Proxy.__len__
 
 
 class _Tracer(fx.Tracer):
@@ -96,6 +104,7 @@ class _Tracer(fx.Tracer):
         self.enclosing = ""
         self.scopes: dict[fx.Node, str] = {}
         self.outputs: list[tuple[str, fx.Node]] = []  # of every module call, in the order in which they return
+        self.returned: type[dict[str, Any]] | None = None
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         childless = next(m.children(), None) is None
@@ -117,6 +126,11 @@ class _Tracer(fx.Tracer):
         if isinstance(output, fx.Proxy):
             self.outputs.append((path, output.node))
         return output
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, dict) and type(a) is not dict:
+            self.returned = type(a)  # the last one is what the model returns
+        return super().create_arg(a)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         if self.answers.is_answering:
@@ -167,12 +181,15 @@ def trace(model: nn.Module, *, share: bool = False) -> Traced:
     own = root.__dict__.get("forward")
     if isinstance(own, EditedForward):
         nodes = {node.name: node for node in own.graph.nodes}
-        return Traced(root, own.graph, {layer: nodes[name] for layer, name in own.names.items()}, own.calls)
+        return Traced(
+            root, own.graph, {layer: nodes[name] for layer, name in own.names.items()}, own.calls, own.returned
+        )
     tracer, graph = _traced(root, type(model).__name__)
     remove_in_place(root, graph, in_place)
     layers, calls = _name(tracer, graph)
     keep_dropout(root, graph)
-    return Traced(root, graph, layers, calls)
+    result = next(node for node in graph.nodes if node.op == "output").args[0]
+    return Traced(root, graph, layers, calls, tracer.returned if isinstance(result, dict) else None)
 
 
 def _traced(root: nn.Module, kind: str) -> tuple[_Tracer, fx.Graph]:
@@ -189,7 +206,9 @@ def _traced(root: nn.Module, kind: str) -> tuple[_Tracer, fx.Graph]:
             reason = reason or error
         else:
             if found is not None:
-                raise SplitError(f"{kind} cannot be traced: it does other things with images of another size.")
+                raise SplitError(
+                    f"{kind} cannot be traced: it does other things with images of another size or number."
+                )
             found = tracer, graph
         shapes = tracer.answers.differing  # the others go the same way
     if found is None:
@@ -198,11 +217,17 @@ def _traced(root: nn.Module, kind: str) -> tuple[_Tracer, fx.Graph]:
 
 
 def _with_class_forward(root: nn.Module) -> nn.Module:
-    """Return ``root`` such that tracing sees a ``forward`` set on the instance; fx looks at the class only."""
-    own = root.__dict__.pop("forward", None)
+    """Return ``root`` such that tracing sees a ``forward`` set on the instance; fx looks at the class only.
+
+    So it does with one whose images have a default or that takes any keyword (Hugging Face's): only images are given.
+    """
+    own, cls = root.__dict__.pop("forward", None), type(root)
+    _, *parameters = inspect.signature(cls.forward).parameters.values()
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters) or (parameters and parameters[0].default is None)
     if own is not None:
-        cls = type(root)
         root.__class__ = type(cls.__name__, (cls,), {"forward": lambda self, x: own(x)})
+    elif is_open:
+        root.__class__ = type(cls.__name__, (cls,), {"forward": lambda self, x: cls.forward(self, x)})
     return root
 
 

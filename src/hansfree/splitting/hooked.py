@@ -6,7 +6,6 @@ on.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
+from hansfree.splitting.autograd_flow import AutogradFlow
 from hansfree.splitting.batch_statistics import NoBatchStatistics
 from hansfree.splitting.graph import eval_copy, missing_sentence
 from hansfree.splitting.inplace import is_dropout_like
@@ -47,7 +47,7 @@ def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train,
     own = eval_copy(model)
     with NoBatchStatistics():
         calls = _calls(own, layer, example)
-    after = _parameters_after(own, layer, example)
+    after = AutogradFlow(own, example).parameters_after(layer)
     eligible = [name for name in after if train_norm or not is_norm_parameter(own, name)]
     if not eligible:
         kind = type(model).__name__
@@ -161,12 +161,13 @@ def module_facts(
     """Yield name, class, calls, use, parameters after it and shape of every module, in the order of the calls."""
     own = eval_copy(model)
     order, outputs = run_recorded(own, example)
+    flow = AutogradFlow(own, example)
     for path in dict.fromkeys(path for path in order if path):
         shape = tuple(outputs[path].shape[1:]) if isinstance(outputs[path], Tensor) else None
         names: dict[str, int] = {}
         if order.count(path) == 1 and shape is not None:
             with suppress(SplitError):
-                names = _parameters_after(own, path, example)
+                names = flow.parameters_after(path)
         count = sum(own.get_parameter(name).numel() for name in names)
         is_usable = any(not is_norm_parameter(own, name) for name in names)
         yield path, type(own.get_submodule(path)).__name__, order.count(path), is_usable, count, shape
@@ -212,80 +213,3 @@ def _position(calls: dict[str, int], parameter: str) -> int:
     while path not in calls and path:
         path = path.rpartition(".")[0]
     return calls[path] if path else -1
-
-
-def _parameters_after(model: nn.Module, layer: str, example: Tensor) -> dict[str, int]:
-    """Return the parameters whose first use together with activations depends on the layer's output, and when it is.
-
-    A gradient alone would not tell: beside a skip connection, parameters before the layer have one too.
-    """
-    for parameter in model.parameters():
-        parameter.requires_grad_(parameter.is_floating_point())
-    images = example.clone().requires_grad_()
-    seen: list[Tensor] = []
-
-    def as_leaf(output: Tensor) -> Tensor:
-        seen.extend([output, output.detach().clone().requires_grad_()])
-        return seen[1].clone()
-
-    with torch.enable_grad(), output_edited(model, layer, as_leaf):
-        logits = model(images.clone())
-    output, leaf = seen
-    kind = type(model).__name__
-    if not isinstance(logits, Tensor):
-        raise SplitError(f"{kind} returns a {type(logits).__name__}, not one tensor of logits. Wrap it in a module.")
-    below = _below(logits.grad_fn)
-    users = defaultdict(list)
-    for node in below:
-        for child, _ in node.next_functions:
-            users[child].append(node)
-    accumulators = {id(node.variable): node for node in below if hasattr(node, "variable")}
-    depends = _above(users, accumulators.get(id(leaf)))
-    if not depends:
-        raise SplitError(f"The output of {kind} does not depend on {layer!r}. Choose another layer.")
-    mixed = depends | _above(users, accumulators.get(id(images)))
-    before = {id(node.variable) for node in _below(output.grad_fn) if hasattr(node, "variable")}
-    after = {}
-    for name, parameter in model.named_parameters():
-        uses = _first(users, accumulators.get(id(parameter)), mixed)
-        if not uses & depends:
-            continue
-        if uses - depends or id(parameter) in before:
-            raise SplitError(f"{name!r} of {kind} is used before and after {layer!r}. Choose an earlier layer.")
-        after[name] = max(node._sequence_nr() for node in uses)
-    return after
-
-
-def _below(root: Any) -> list[Any]:
-    """Return all nodes of the autograd graph under ``root``."""
-    found, open_nodes = {}, [root] if root is not None else []
-    while open_nodes:
-        node = open_nodes.pop()
-        if node not in found:
-            found[node] = True
-            open_nodes.extend(child for child, _ in node.next_functions if child is not None)
-    return list(found)
-
-
-def _above(users: dict[Any, list[Any]], start: Any) -> set[Any]:
-    """Return ``start`` and every autograd node that uses it, at any distance; nothing for None."""
-    found, open_nodes = set(), [start] if start is not None else []
-    while open_nodes:
-        node = open_nodes.pop()
-        if node not in found:
-            found.add(node)
-            open_nodes.extend(users[node])
-    return found
-
-
-def _first(users: dict[Any, list[Any]], start: Any, wanted: set[Any]) -> set[Any]:
-    """Return the nearest users of ``start`` that are in ``wanted``, beyond which the walk does not go."""
-    found, seen, open_nodes = set(), set(), [start] if start is not None else []
-    while open_nodes:
-        for node in users[open_nodes.pop()]:
-            if node in wanted:
-                found.add(node)
-            elif node not in seen:
-                seen.add(node)
-                open_nodes.append(node)
-    return found

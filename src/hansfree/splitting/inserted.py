@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 from torch import Tensor, fx, nn
@@ -39,17 +40,27 @@ class EditedForward:
     """The ``forward`` of a model instance that runs a graph over the model's own modules and parameters."""
 
     def __init__(
-        self, model: nn.Module, graph: fx.Graph, names: dict[str, str], calls: dict[str, tuple[str, ...]]
+        self,
+        model: nn.Module,
+        graph: fx.Graph,
+        names: dict[str, str],
+        calls: dict[str, tuple[str, ...]],
+        returned: type[dict[str, Any]] | None = None,
     ) -> None:
         self.model = model
         self.graph = graph
         self.names = names  # layer -> name of the node: nodes themselves do not survive a copy of the graph
         self.calls = calls
+        self.returned = returned  # the class of the output object, where the model returns one
         self.before = model.__dict__.get("forward")  # what the instance ran until now, where it was not its class's
 
-    def __call__(self, *inputs: Any) -> Any:
-        """Run the graph."""
-        return fx.Interpreter(self.model, graph=self.graph).run(*inputs)
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the graph; the images may be given by name, as the processors of Hugging Face do."""
+        _, images, *_ = (*inspect.signature(type(self.model).forward).parameters, "images")
+        if unknown := named.keys() - {images}:
+            raise TypeError(f"A corrected {type(self.model).__name__} takes images only, not {', '.join(unknown)}.")
+        result = fx.Interpreter(self.model, graph=self.graph).run(*inputs, *named.values())
+        return result if self.returned is None else self.returned(**result)
 
 
 def take_out(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:

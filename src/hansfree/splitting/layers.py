@@ -108,7 +108,7 @@ def _edit_forward(model: nn.Module, traced: Traced, layer: str, order: Order | N
     for path, module in traced.root.named_children():
         if path not in own:
             model.add_module(path, copy.deepcopy(module))  # functional dropout that tracing turned into a module
-    model.__dict__["forward"] = EditedForward(model, traced.graph, names, traced.calls)
+    model.__dict__["forward"] = EditedForward(model, traced.graph, names, traced.calls, traced.returned)
 
 
 class _ShapeRecorder(fx.Interpreter):

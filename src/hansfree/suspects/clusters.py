@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hansfree.metrics.auroc import area_under
@@ -45,28 +47,25 @@ def find_clusters(
         sure, _ = area_under(surety, inside)
         name, auc = _distinct(measured, rows, inside)
         apart = max(0.0, 1 - null.limit / separation) if p <= _SIGNIFICANT else 0.0
-        # Far, compact (both in the separation), small, surely answered, and with a property of its own.
-        signs = [1 - float(inside.mean()), max(0.0, 2 * sure - 1)]
-        signs += [] if measured is None else [abs(2 * (auc or 0.5) - 1)]
-        level = _level(separation / null.limit, p)
-        found.append(
-            Cluster(
-                label=label,
-                rows=tuple(rows[inside].tolist()),
-                centre=tuple(rows[_central(points, inside)].tolist()),
-                oddness=apart * float(np.mean(signs)),
-                separation=separation,
-                chance=null.limit,
-                p=p,
-                surety=sure,
-                property=name,
-                property_auc=auc,
-                level=level,
-                sentence=_sentence(
-                    level, int(inside.sum()), len(rows), class_name, separation / null.limit, p, sure, name, auc
-                ),
-            )
+        # Far and compact are both in the separation; no more than half of the class, surely answered, and with a
+        # property of its own:
+        signs = [min(1.0, 2 - 2 * float(inside.mean())), max(0.0, 2 * sure - 1)]
+        signs += [] if measured is None else [0.0 if auc is None else abs(2 * auc - 1)]
+        cluster = Cluster(
+            label=label,
+            rows=tuple(rows[inside].tolist()),
+            centre=tuple(rows[_central(points, inside)].tolist()),
+            oddness=apart * float(np.mean(signs)),
+            separation=separation,
+            chance=null.limit,
+            p=p,
+            surety=sure,
+            distinct=name,
+            distinct_auc=auc,
+            level=_level(separation / null.limit, p),
+            sentence="",
         )
+        found.append(replace(cluster, sentence=_sentence(cluster, class_name, len(rows))))
     return found
 
 
@@ -93,24 +92,16 @@ def _central(points: FloatArray, inside: BoolArray) -> IntArray:
     return np.asarray(members[np.argsort(distance, kind="stable")[:_MOST_CENTRAL]])
 
 
-def _sentence(
-    level: Level,
-    size: int,
-    count: int,
-    class_name: str,
-    ratio: float,
-    p: float,
-    sure: float,
-    name: str | None,
-    auc: float | None,
-) -> str:
-    many = f"{size} of the {count} images of class {class_name!r}"
-    if level == "none":
-        return f"{many} lie together, no further from the others than chance does it ({written_p(p)})."
-    how = "far apart from" if level == "clear" else "a little apart from"
-    parts = [f"{many} stand {how} the others, {ratio:.1f} times what chance does ({written_p(p)})."]
-    if sure >= _SURE:
-        parts.append(f"The model is surer of them: AUC {sure:.2f}.")
-    if name is not None and auc is not None:
-        parts.append(f"They are {WORDS[name][auc < 0.5]}: AUC {max(auc, 1 - auc):.2f}.")
+def _sentence(cluster: Cluster, class_name: str, count: int) -> str:
+    many = f"{cluster.size} of the {count} images of class {class_name!r}"
+    if cluster.level == "none":
+        return f"{many} lie together, no further from the others than chance does it ({written_p(cluster.p)})."
+    how = "far apart from" if cluster.level == "clear" else "a little apart from"
+    ratio = cluster.separation / cluster.chance
+    parts = [f"{many} stand {how} the others, {ratio:.1f} times what chance does ({written_p(cluster.p)})."]
+    if cluster.surety >= _SURE:
+        parts.append(f"The model is surer of them: AUC {cluster.surety:.2f}.")
+    if cluster.distinct is not None and cluster.distinct_auc is not None:
+        auc = cluster.distinct_auc
+        parts.append(f"They are {WORDS[cluster.distinct][auc < 0.5]}: AUC {max(auc, 1 - auc):.2f}.")
     return " ".join(parts)

@@ -24,8 +24,8 @@ class Cluster:
     chance: float  # the separation that one class in twenty reaches without any groups
     p: float  # that a group stands so far apart in a class without groups; corrected for the number of classes
     surety: float  # AUC: how often the model is surer of one of these than of another image of the class
-    property: str | None  # the image property that sets it apart most; None where none does
-    property_auc: float | None
+    distinct: str | None  # the image property that sets it apart most; None where none does
+    distinct_auc: float | None
     level: Level
     sentence: str
 
@@ -71,6 +71,12 @@ class Suspects:
     properties: tuple[Property, ...]
     embeddings: tuple[Embedding, ...]  # of the classes with the oddest clusters
     remarks: tuple[str, ...]
+
+    @property
+    def is_loud(self) -> bool:
+        """Whether anything stands out clearly."""
+        levels = [cluster.level for cluster in self.clusters] + [found.level for found in self.properties]
+        return "clear" in levels
 
     def to_json(self) -> str:
         """Return everything as JSON text."""

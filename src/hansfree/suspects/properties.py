@@ -1,4 +1,4 @@
-"""Properties of the images against label and error: does the class have more of it, and does the model err less then?"""
+"""Properties of the images against label and error: has the class more of it, and does the model err less then?"""
 
 from __future__ import annotations
 

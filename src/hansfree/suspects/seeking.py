@@ -1,4 +1,4 @@
-"""Look for what a model may be using, where nobody knows yet: clusters within classes, and properties against labels."""
+"""Look for what a model may be using, where nobody knows yet: clusters within classes, properties against labels."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import qr
 from scipy.sparse import csr_matrix, diags
 from scipy.sparse.linalg import eigsh
 
@@ -17,7 +18,6 @@ _MOST_GROUPS = 8
 _MOST_AXES = 20  # principal ones that are kept: what lies beyond is noise that blurs the neighbours
 _STILL = 1e-9  # spread of a channel, relative to the largest, below which it tells nothing
 _FAR = 2.5  # spreads
-_STARTS = 3  # of k-means
 
 
 def reduce_features(features: npt.NDArray[np.floating]) -> FloatArray:
@@ -43,20 +43,26 @@ def group_points(points: FloatArray, *, seed: int) -> list[BoolArray]:
     out as two groups. So all divisions are offered, and how far a group stands apart decides
     (`hansfree.suspects.separation`).
     """
-    from sklearn.cluster import KMeans
-
     vectors = _smoothest(_neighbour_graph(points), seed=seed)
     least = max(LEAST_GROUP, int(np.ceil(_LEAST_SHARE * len(points))))
     groups: dict[bytes, BoolArray] = {}
     for count in range(2, min(_MOST_GROUPS, vectors.shape[1]) + 1):
-        rows = vectors[:, :count]
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        number = KMeans(count, n_init=_STARTS, random_state=seed).fit_predict(rows)
+        number = _assign(vectors[:, :count])
         for each in range(count):
             inside = np.asarray(number == each)
             if least <= inside.sum() <= len(points) - least:
                 groups.setdefault(inside.tobytes(), inside)
     return list(groups.values())
+
+
+def _assign(vectors: FloatArray) -> IntArray:
+    """Return the group of each row by pivoted QR (Damle et al. 2019): nothing to start from, unlike k-means.
+
+    The pivots are the rows that point most apart; the vectors are turned until those are the axes.
+    """
+    _, _, pivots = qr(vectors.T, mode="economic", pivoting=True)
+    left, _, right = np.linalg.svd(vectors[pivots[: vectors.shape[1]]].T)
+    return np.asarray(np.abs(vectors @ (left @ right)).argmax(axis=1), dtype=np.int64)
 
 
 def _neighbour_graph(points: FloatArray) -> csr_matrix:

@@ -1,0 +1,39 @@
+"""How much room a run takes on the disk, told before it starts."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+from hansfree.errors import RunError
+from hansfree.experiments import Setting
+from hansfree.splitting import split
+from hansfree.studies import SETS
+
+
+def tell_disk(out: Path, setting: Setting) -> str:
+    """Say how much the cache takes; refuse what cannot fit, rather than stop in the middle."""
+    example = setting.data.train.batch([0]).image
+    live = split(setting.model, setting.layer, example=example).trunk(example)
+    each = sum(4 * math.prod(tensor.shape[1:]) for tensor in live)
+    count = sum(len(getattr(setting.data, part)) for part in SETS)
+    # The layer's output, and at most as much again for what is computed from it; a run that goes on has some of it.
+    there = sum(file.stat().st_size for file in (out / "activations").rglob("*") if file.is_file())
+    needed = max(0, 2 * each * count - there)
+    place = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise RunError(
+            f"The run needs up to {_bytes(needed)} in {out}, where {_bytes(free)} are free. Choose another folder, "
+            f"or a later layer: {setting.layer!r} has {_bytes(each)} per image."
+        )
+    return f"up to {_bytes(needed)} for {count} images ({_bytes(each)} each at the layer); {_bytes(free)} are free"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return ""

@@ -1,0 +1,109 @@
+"""How the command line ends when something goes wrong: a sentence and a code, never a traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from hansfree import cli
+from hansfree.cli.failing import failure_of, keep_traceback
+from hansfree.errors import DataError
+
+Fail = Callable[[BaseException], tuple[int, str]]
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Fail:
+    """Let a command raise: (exit code, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HANSFREE_DEBUG", raising=False)
+
+    def inside(error: BaseException) -> tuple[int, str]:
+        def stop(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("hansfree.runfile.read_run_file", stop)
+        monkeypatch.setattr(sys, "argv", ["hansfree", "check", "run.yaml"])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, capsys.readouterr().err
+
+    return inside
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (DataError("No image."), "No image."),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/x/y"),
+            "No space left on device (/x/y). Make room; the same command goes on from where it stopped.",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "Permission denied (/x)."),
+        (MemoryError(), "The memory is full."),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "The memory is full."),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "The memory is full."),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "A process that reads images died"),
+    ],
+)
+def test_what_users_can_mend_is_a_sentence(fail: Fail, tmp_path: Path, error: Exception, sentence: str) -> None:
+    code, err = fail(error)
+    assert code == 1
+    assert err.startswith(f"Error: {sentence}")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(fail: Fail) -> None:
+    code, err = fail(KeyboardInterrupt())
+    assert code == 130
+    assert err.splitlines()[-1] == "Stopped. The same command goes on from here."
+    assert "Traceback" not in err
+
+
+def test_a_fault_of_ours_keeps_its_traceback_in_a_file(fail: Fail, tmp_path: Path) -> None:
+    code, err = fail(ZeroDivisionError("by\nzero"))
+    assert code == 70
+    assert err.startswith("Error: hansfree failed in a way that nobody foresaw (ZeroDivisionError: by). Please report")
+    assert "Traceback" not in err
+    (kept,) = tmp_path.iterdir()
+    assert str(kept) in err
+    text = kept.read_text()
+    assert text.startswith("hansfree check run.yaml\nPython ")
+    assert "Traceback (most recent call last)" in text
+    assert "in stop" in text
+
+
+def test_debugging_shows_the_traceback(fail: Fail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANSFREE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_traceback_is_kept_elsewhere_where_nothing_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "spare").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    os.rmdir(tmp_path / "gone")  # even root cannot write here
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    kept = keep_traceback(ValueError("x"))
+    assert kept.parent == tmp_path / "spare"
+    assert "ValueError: x" in kept.read_text()
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_error_without_words_has_a_sentence_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "(KeyError: )" in failure_of(KeyError()).sentence
+    assert failure_of(OSError("odd")).code == 70  # it came from a library, not from the system

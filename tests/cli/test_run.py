@@ -1,0 +1,145 @@
+"""`hansfree init`, `check` and `run` as a user types them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import typer
+
+from hansfree import cli
+from hansfree.runfile import read_run_file
+from tests.runfile.examples import CLASSES, make_user, write_run
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Call the command line in this process: (exit code, stdout, stderr)."""
+
+    def inside(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hansfree", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, out, err
+
+    return inside
+
+
+@pytest.fixture(scope="module")
+def original_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_user(tmp_path_factory.mktemp("own") / "user")
+
+
+@pytest.fixture
+def user(original_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a user's folder."""
+    folder = Path(shutil.copytree(original_user, tmp_path / "user"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], list[str]]:
+    """Answer questions by what they begin with; return the list that they are kept in."""
+
+    def answer(answers: dict[str, str]) -> list[str]:
+        questions: list[str] = []
+
+        def prompt(question: str, **_: object) -> str:
+            questions.append(question)
+            return next(text for start, text in answers.items() if question.startswith(start))
+
+        monkeypatch.setattr("hansfree.cli.run.can_ask", lambda: True)
+        monkeypatch.setattr(typer, "prompt", prompt)
+        return questions
+
+    return answer
+
+
+def test_version(call: Call) -> None:
+    assert call("--version") == (0, f"hansfree {version('hansfree')}\n", "")
+
+
+def test_from_flags_to_a_report(call: Call, user: Path) -> None:
+    words = ["--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv"]
+    words += ["--classes", ", ".join(CLASSES), "--biased-class", "dark"]
+    code, out, err = call("init", "mine.yaml", *words)
+    assert (code, err) == (0, "")
+    assert "Look through it, then: hansfree check mine.yaml" in out
+    text = Path("mine.yaml").read_text()
+    assert "size: 224 " in text
+    Path("mine.yaml").write_text(
+        text.replace("size: 224 ", "size: 32 ").replace("[vanilla, p-clarc, a-clarc, rr-clarc]", "[vanilla, rr-clarc]")
+    )
+    code, out, err = call("check", "mine.yaml")
+    assert code == 0, err
+    assert "All fits together. To start: hansfree run mine.yaml" in out
+    assert "biased class 'dark'" in " ".join(out.split())
+    assert not Path("hansfree-run").exists()
+
+    code, out, err = call("run", "mine.yaml")
+    assert code == 0, err
+    assert "test images, in %" in out
+    assert any(word in out for word in ("Recommended: rr-clarc", "Do not use"))
+    assert f"report: {user / 'hansfree-run' / 'report.html'}" in out
+    assert (user / "hansfree-run" / "report.html").stat().st_size > 10_000
+    labels = [line.partition(":")[0] for line in err.splitlines()]
+    assert len(labels) == len(set(labels)), "every line of progress says something of its own"
+    assert sum(label.startswith("CAV doctor") for label in labels) == 1
+
+
+def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
+    questions = asked(
+        {"Its trained weights": "one.safetensors", "Folder": ".", "CSV": "", "File that": "", "Artifact": "lsb"}
+    )
+    code, out, _ = call("init", "--model", "net.py:binary")
+    assert code == 0
+    assert [question.split()[0] for question in questions] == ["Its", "Folder", "CSV", "File", "Artifact"]
+    assert "output is set to binary" in out
+    run = read_run_file(Path("hansfree.yaml"))
+    assert (run.model.output, run.model.weights) == ("binary", str(user / "one.safetensors"))
+    assert (run.artifact.insert, run.data.table) == ("lsb", None)
+
+    questions.clear()
+    words = ("--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv")
+    assert call("init", "other.yaml", *words)[0] == 0
+    assert questions == []
+
+
+def test_init_asks_nobody_where_nobody_is(call: Call, user: Path) -> None:
+    code, _, err = call("init", "--root", ".")
+    assert code == 2
+    assert "Give --model" in err
+    code, _, err = call("init", "--model", "net.py:build", "--root", ".")
+    assert code == 2
+    assert "Give --insert" in err
+    assert not Path("hansfree.yaml").exists()
+
+
+def test_init_leaves_a_file_that_is_there_alone(call: Call, user: Path) -> None:
+    Path("hansfree.yaml").write_text("mine")
+    code, _, err = call("init")
+    assert (code, err) == (
+        1,
+        "Error: hansfree.yaml is there already. Choose another name, or give --force to write it anew.\n",
+    )
+    assert Path("hansfree.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_what_is_wrong_with_a_run_file_is_told(command: str, call: Call, user: Path) -> None:
+    write_run(user / "run.yaml", model={"layer": "22"})
+    code, out, err = call(command, "run.yaml")
+    assert (code, out) == (1, "")
+    assert "Sequential has no layer '22'. Did you mean '2'?" in err
+    assert "Traceback" not in err
+    code, _, err = call(command, "nowhere.yaml")
+    assert (code, err) == (1, "Error: nowhere.yaml is missing.\n")

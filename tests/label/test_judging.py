@@ -1,0 +1,117 @@
+"""The judgement of marks: what the doctor is asked, and that a person who goes on marking is not held up."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from hansfree.doctor import examine_cav
+from hansfree.label.judging import Background, Judgement, judge_marks
+from hansfree.label.marks import NO, UNKNOWN, YES
+from hansfree.label.ranking import Ranking
+
+NAMES = ("benign", "malignant")
+
+
+def judged(marks: np.ndarray, *, biased_class: int | None = None) -> tuple[Judgement, np.ndarray, np.ndarray]:
+    """Two hundred images of two classes by turns; the artifact shifts the first channel."""
+    labels = np.arange(200) % 2
+    X = np.random.default_rng(0).normal(size=(200, 6))
+    X[marks == YES, 0] += 4
+    found = judge_marks(Ranking(X), X, labels, marks, cav="signal", class_names=NAMES, biased_class=biased_class)
+    return found, X, labels
+
+
+def some_marks() -> np.ndarray:
+    marks = np.full(200, UNKNOWN)
+    marks[:40] = NO
+    marks[1:30:2] = YES  # all malignant
+    return marks
+
+
+def test_the_doctor_sees_the_marked_images_of_the_biased_class() -> None:
+    marks = some_marks()
+    found, X, labels = judged(marks)
+    inside = (labels == 1) & (marks != UNKNOWN)
+    others = X[(labels == 0) & (marks == NO)]
+    wanted = examine_cav(X[inside], marks[inside] == YES, others=others)
+    assert (found.level, found.verdict) == (wanted.level, f"Within malignant: {wanted.verdict}")
+    assert found.marks == 40
+    assert found.auc is not None
+    assert found.auc > 0.9
+
+
+def test_a_class_with_too_few_marks_gives_way_to_all() -> None:
+    found, *_ = judged(some_marks(), biased_class=0)
+    assert found.verdict.startswith("Over all classes: ")
+
+
+@pytest.mark.parametrize(
+    ("yes", "no", "sentence"),
+    [
+        (1, 0, "The doctor needs 3 more with the artifact and 4 more without it."),
+        (4, 2, "The doctor needs 2 more without it."),
+        (0, 9, "The doctor needs 4 more with the artifact."),
+    ],
+)
+def test_too_few_marks_are_counted(yes: int, no: int, sentence: str) -> None:
+    marks = np.full(200, UNKNOWN)
+    marks[:yes], marks[yes : yes + no] = YES, NO
+    found, *_ = judged(marks)
+    assert (found.level, found.verdict) == ("unknown", sentence)
+
+
+def test_what_cannot_be_examined_is_told_in_the_doctors_words() -> None:
+    marks = some_marks()
+    X = np.ones((200, 6))
+    found = judge_marks(Ranking(X), X, np.arange(200) % 2, marks, cav="signal", class_names=NAMES, biased_class=None)
+    assert found.level == "unknown"
+    assert "constant" in found.verdict
+
+
+def test_only_the_newest_marks_are_judged_and_nobody_waits() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def slow(marks: np.ndarray) -> Judgement:
+        seen.append(int(marks[0]))
+        begun.set()
+        go_on.wait(10)
+        return Judgement(int(marks[0]), None, "unknown", "")
+
+    background = Background(slow)
+    try:
+        background.ask(np.array([1]))
+        assert begun.wait(10)
+        for number in (2, 3, 4):  # while the first is looked at
+            background.ask(np.array([number]))
+        assert background.is_busy
+        assert background.latest is None
+        go_on.set()
+        assert background.wait(10)
+        assert seen == [1, 4]
+        assert background.latest is not None
+        assert background.latest.marks == 4
+    finally:
+        go_on.set()
+        background.close()
+
+
+def test_a_failure_is_logged_and_the_next_marks_are_judged(caplog: pytest.LogCaptureFixture) -> None:
+    def fails_first(marks: np.ndarray) -> Judgement:
+        if marks[0] == 1:
+            raise np.linalg.LinAlgError("singular")
+        return Judgement(int(marks[0]), 0.5, "fair", "")
+
+    background = Background(fails_first)
+    try:
+        background.ask(np.array([1]))
+        assert background.wait(10)
+        assert "could not be judged" in caplog.text
+        background.ask(np.array([2]))
+        assert background.wait(10)
+        assert background.latest == Judgement(2, 0.5, "fair", "")
+    finally:
+        background.close()

@@ -1,0 +1,171 @@
+"""Opening a run file for marking: the cache, links that lead out, one process at a time, suspects, and what follows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from hansfree.errors import DataError, OptionError, RunError
+from hansfree.label import opening
+from hansfree.label.opening import label_folder, open_material
+from hansfree.label.serving import check_installed, serve
+from hansfree.runfile import read_run_file
+from hansfree.studies import OwnImages
+from tests.label.worlds import World, make_world, opened, page
+
+
+def changed(world: World, **sections: dict[str, Any]) -> World:
+    """Return the world with other values in its run file."""
+    content = yaml.safe_load(world.file.read_text())
+    for section, values in sections.items():
+        content[section] = {**content.get(section, {}), **values}
+    world.file.write_text(yaml.safe_dump(content))
+    return world
+
+
+def test_activations_are_computed_once(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(small) as session:
+        before = session.material.pooled
+        assert before.shape == (40, 128)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(opening, "collect_activations", refuse)
+    with opened(small) as session:
+        np.testing.assert_array_equal(session.material.pooled, before)
+
+
+def test_a_killed_pass_goes_on_where_it_stopped(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_CHUNK", 16)
+    calls: list[int] = []
+    collect = opening.collect_activations
+
+    def stop_at_the_third(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return collect(*arguments, **options)
+
+    monkeypatch.setattr(opening, "collect_activations", stop_at_the_third)
+    with pytest.raises(KeyboardInterrupt), opened(small):
+        pass
+    with opened(small) as session:
+        assert len(calls) == 4  # the third again, and none before it
+        assert session.material.pooled.shape == (40, 128)
+
+
+def test_two_processes_cannot_mark_the_same_images(small: World) -> None:
+    with opened(small), pytest.raises(RunError, match="is in use"), opened(small):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["link", "path"])
+def test_no_image_outside_of_the_data_folder_is_shown(small: World, tmp_path: Path, kind: str) -> None:
+    content = yaml.safe_load(small.file.read_text())
+    root = tmp_path / "inside"
+    shutil.copytree(content["data"]["root"], root)
+    (root / "00003.png").rename(tmp_path / "secret.png")
+    name = "00003.png" if kind == "link" else "../secret.png"
+    if kind == "link":
+        (root / name).symlink_to(tmp_path / "secret.png")
+    table = Path(content["data"]["table"]).read_text().replace("00003.png", name)
+    (tmp_path / "labels.csv").write_text(table)
+    changed(small, data={"root": str(root), "table": str(tmp_path / "labels.csv")})
+    with pytest.raises(DataError, match=r"not inside of data\.root"), opened(small):
+        pass
+
+
+def test_a_link_that_leads_out_later_is_not_followed(small: World, tmp_path: Path) -> None:
+    root = tmp_path / "inside"
+    shutil.copytree(yaml.safe_load(small.file.read_text())["data"]["root"], root)
+    changed(small, data={"root": str(root)})
+    with opened(small) as session, page(session) as client:
+        (root / "00003.png").rename(tmp_path / "secret.png")
+        (root / "00003.png").symlink_to(tmp_path / "secret.png")
+        response = client.get("thumbnails/3.jpg")
+        assert response.status_code == 400
+        assert "not inside" in response.json()["detail"]
+
+
+def test_a_suspected_cluster_is_taken_as_one_step(small: World) -> None:
+    folder = label_folder(read_run_file(small.file))
+    folder.mkdir()
+    (folder / "suspect-1.json").write_text(json.dumps(["00004.png", "00002.png", "gone.png"]))
+    with opened(small) as session, page(session) as client:
+        assert client.get("api/catalogue").json()["suspects"] == {"suspect-1": 2}
+        assert client.post("api/suspects", json={"suspect": "../suspect-1"}).status_code == 400
+        assert client.post("api/suspects", json={"suspect": "suspect-1"}).json()["yes"] == 2
+        assert client.post("api/undo").json()["images"] == [2, 4]
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[1]"])
+def test_a_damaged_list_of_suspects_is_refused(small: World, content: str) -> None:
+    folder = label_folder(read_run_file(small.file))
+    folder.mkdir()
+    (folder / "suspect-1.json").write_text(content)
+    with pytest.raises(DataError, match=r"suspect-1\.json"), opened(small):
+        pass
+
+
+def test_the_table_is_what_a_run_reads(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 120, size=32)
+    with opened(world) as session:
+        session.mark(np.flatnonzero(world.has_artifact).tolist(), has_artifact=True)
+        session.mark(np.flatnonzero(~world.has_artifact).tolist(), has_artifact=False)
+        assert f"table: {world.table}" in session.finish()
+    train = OwnImages(root=tmp_path / "pictures", table=world.table, size=32).data().train
+    np.testing.assert_array_equal(train.has_artifact, world.has_artifact[train.ids])
+    assert not (tmp_path / "out").exists()  # a run's folder must be empty to begin with
+
+
+def test_class_folders_are_marked_too(small: World, tmp_path: Path) -> None:
+    content = yaml.safe_load(small.file.read_text())
+    root, table = Path(content["data"]["root"]), Path(content["data"]["table"])
+    for line in table.read_text().splitlines()[1:]:
+        name, label, *_ = line.split(",")
+        (tmp_path / "folders" / label).mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, tmp_path / "folders" / label / name)
+    changed(small, data={"root": str(tmp_path / "folders"), "table": None})
+    with opened(small) as session:
+        session.mark(list(range(0, 40, 4)), has_artifact=True)
+        session.mark([image for image in range(40) if image % 4], has_artifact=False)
+        assert f"artifacts: {small.table}" in session.finish()
+    train = OwnImages(root=tmp_path / "folders", artifacts=small.table, size=32).data().train
+    np.testing.assert_array_equal(train.has_artifact, train.ids % 4 == 0)
+
+
+def test_a_biased_class_that_does_not_exist_is_refused(small: World) -> None:
+    changed(small, artifact={"biased_class": "smoth-even"})
+    with pytest.raises(OptionError, match="Did you mean 'smooth-even'"), opened(small):
+        pass
+
+
+def test_without_its_packages_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(OptionError, match=r"pip install 'hansfree\[label\]'"):
+        check_installed()
+
+
+def test_a_port_that_is_taken_is_told(small: World) -> None:
+    with socket.socket() as other, opened(small) as session:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(RunError, match="Leave out --port"):
+            serve(session, port=other.getsockname()[1], ready=lambda _: None)
+
+
+def test_the_lock_is_free_after_a_refusal(small: World) -> None:
+    changed(small, artifact={"biased_class": "nothing"})
+    run = read_run_file(small.file)
+    for _ in range(2):
+        with pytest.raises(OptionError, match="biased_class"), open_material(run, file=small.file):
+            pass

@@ -1,0 +1,208 @@
+"""Whole runs on tiny images: what they find, recommend and export, and how they go on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hansfree.errors import OptionError, RunError
+from hansfree.export.run import export_run
+from hansfree.report.reading import method_title
+from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
+from tests.runfile.examples import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
+
+
+def run(user: Path, **sections: Any) -> Finished:
+    return carry_out(open_run_file(read_run_file(write_run(user / "run.yaml", **sections))))
+
+
+def table(user: Path, name: str = "run") -> list[dict[str, str]]:
+    return list(csv.DictReader((user / name / "results.csv").read_text().splitlines()))
+
+
+def summary(user: Path, name: str = "run") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((user / name / "results.json").read_text())
+    return content
+
+
+@pytest.fixture
+def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the figures, which take most of a tiny run's time; one run has them."""
+    monkeypatch.setattr("hansfree.runfile.running.write_report", lambda out: out / "report.html")
+
+
+@pytest.fixture(scope="module")
+def natural(original_user: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with counter-examples, its report left out; nobody may change it."""
+    user = Path(shutil.copytree(original_user, tmp_path_factory.mktemp("natural") / "user"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hansfree.runfile.running.write_report", lambda out: out / "report.html")
+        run(user, artifact={"name": "chessboard"})
+    return user
+
+
+def test_a_natural_bias_with_counter_examples(natural: Path) -> None:
+    rows, told = table(natural), summary(natural)
+    methods = {row["method"] for row in rows if row["metric"] == "balanced_accuracy_biased" and row["chosen"] == "1"}
+    assert methods >= {"original", "vanilla", "p-clarc"}
+    assert not [row for row in rows if row["metric"] == "flip_rate"]  # nothing was put in
+    assert all(claim["can_be_made"] for claim in told["meta"]["claims"] if claim["name"] != "flip rate")
+    assert told["meta"]["artifact"] == "chessboard"
+    assert told["meta"]["title"].endswith(": chessboard")
+    for name in ("config.yaml", "run.yaml", "doctor.json", "original.safetensors", "cavs.safetensors"):
+        assert (natural / "run" / name).stat().st_size > 0
+
+
+def test_the_recommended_model_is_the_best_on_validation_images(natural: Path) -> None:
+    told = summary(natural)
+    best = told["meta"]["recommended"]
+    assert best in ("p-clarc", "rr-clarc")
+    last = {
+        row["method"]: float(row["value"])
+        for row in table(natural)
+        if row["split"] == "val" and row["chosen"] == "1" and row["metric"] == "balanced_accuracy_biased"
+    }  # rows are in the order of epochs
+    admissible = {method for method in ("p-clarc", "rr-clarc") if told["selection"][method]["admissible"]}
+    assert best in admissible
+    assert last[best] == max(last[method] for method in admissible)
+    assert [path.name for path in (natural / "run" / "exported").iterdir()] == [best]
+
+
+def test_exported_weights_fit_into_the_users_own_model(natural: Path, tmp_path: Path) -> None:
+    done = export_run(natural / "run", out=tmp_path)  # the model is found by its source
+    assert done.method == summary(natural)["meta"]["recommended"]
+    state = load_file(done.weights.weights)
+    if done.weights.folding.kind != "module":
+        build().load_state_dict(state, strict=True)
+    assert method_title(done.method) in done.card.read_text()
+
+
+def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unreported: None) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "moved"))  # another place is no other run
+    (user / "net.py").write_text((natural / "net.py").read_text())
+    before = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
+    source = f"{natural / 'net.py'}:build"
+    methods = ["vanilla", "p-clarc", "rr-clarc", "a-clarc"]
+    run(user, model={"source": source}, correction={"methods": methods}, artifact={"name": "board"}, workers=0)
+    after = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
+    assert after.keys() - before.keys() == {"a-clarc.json", "a-clarc.npz"}
+    assert {name: after[name] for name in before} == before
+    assert "a-clarc" in {row["method"] for row in table(user)}
+    assert summary(user)["meta"]["artifact"] == "board"
+
+
+def test_another_run_in_the_same_folder_is_refused_and_named(natural: Path, tmp_path: Path) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    source = {"source": f"{natural / 'net.py'}:build"}
+    before = (user / "run" / "results.csv").read_bytes()
+    with pytest.raises(RunError, match=r"holds another run .*seed was 0, is now 1"):
+        run(user, model=source, seed=1)
+    with pytest.raises(RunError, match=r"holds another run .*'epochs': 2.*'epochs': 3"):
+        run(user, model=source, correction={"epochs": 3})
+    rows = read_table(user / "labels.csv")
+    image, label, bit, part = rows[0]
+    write_table(user / "labels.csv", [(image, "bright" if label == "dark" else "dark", bit, part), *rows[1:]])
+    with pytest.raises(RunError, match=r"holds another run \(images was"):
+        run(user, model=source)
+    write_table(user / "labels.csv", list(rows))
+    torch.manual_seed(0)
+    save_file(build().state_dict(), user / "two.safetensors")
+    with pytest.raises(RunError, match="was made with other weights"):
+        run(user, model=source)
+    assert (user / "run" / "results.csv").read_bytes() == before
+
+
+def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Path) -> None:
+    counts = {
+        kind: (0 if kind[1:] == (1, 1) else 10 if kind[0] != "train" and kind[2] else n) for kind, n in COUNTS.items()
+    }
+    user = make_user(tmp_path / "user", counts)
+    finished = run(user)
+    told = summary(user)
+    claims = {claim["name"]: claim["can_be_made"] for claim in told["meta"]["claims"]}
+    assert not claims["accuracy with the artifact"]
+    assert not claims["strength chosen by accuracy"]
+    assert "derivative" in told["selection"]["rr-clarc"]
+    rows = table(user)
+    known = [row for row in rows if row["metric"].endswith("_biased") and row["value"] and row["split"] == "test"]
+    assert not [row for row in known if int(row["n"]) < 25], "10 images are no score"
+    assert not [
+        row for row in rows if row["metric"] in ("accuracy_biased", "balanced_accuracy_biased") and row["value"]
+    ]
+    page = (user / "run" / "report.html").read_text()
+    assert "cannot be known" in page
+    assert "artifact artifact" not in page
+    assert finished.recommended == told["meta"]["recommended"]
+    assert "derivative along the CAV on validation images, the less the better" in " ".join(finished.sentences)
+
+
+def test_an_own_patch_on_clean_images(user: Path, unreported: None) -> None:
+    rows = [(image, label, part) for image, label, bit, part in read_table(user / "labels.csv") if bit == "0"]
+    write_table(user / "labels.csv", list(rows), ("image", "label", "split"))
+    artifact = {"insert": "patch", "file": "sticker.png", "place": "top-left", "share": 0.6}
+    run(user, artifact=artifact)
+    flips = [row for row in table(user) if row["metric"] == "flip_rate" and row["method"] == "original"]
+    assert [int(row["n"]) for row in flips] == [2 * ENOUGH]
+    meta = summary(user)["meta"]
+    assert (meta["artifact"], meta["n_test_clean"], meta["n_test_biased"]) == ("sticker", 2 * ENOUGH, 2 * ENOUGH)
+
+
+def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> None:
+    run(user, artifact={"insert": "patch", "file": "sticker.png", "place": "top-left"})
+    rows = table(user)
+    assert [row for row in rows if row["metric"] == "flip_rate" and row["method"] == "original"]
+    meta = summary(user)["meta"]
+    assert (meta["n_train"], meta["n_test_clean"]) == (56, 2 * ENOUGH)  # held out are those that had none by nature
+    assert meta["artifact"] == "sticker"
+
+
+def test_a_model_with_one_logit(user: Path, unreported: None) -> None:
+    model = {"source": "net.py:binary", "weights": "one.safetensors", "output": "binary"}
+    finished = run(user, model=model)
+    assert {"auroc_clean", "balanced_accuracy_biased"} <= {row.metric for row in finished.rows}
+    done = export_run(user / "run", "rr-clarc", force=True)
+    build(1).load_state_dict(load_file(done.weights.weights), strict=True)
+
+
+def test_one_label_of_many(user: Path, unreported: None) -> None:
+    rows = [
+        (image, ";".join(filter(None, ("hot" if label == "bright" else "", "wet" if i % 2 else ""))), bit, part)
+        for i, (image, label, bit, part) in enumerate(read_table(user / "labels.csv"))
+    ]
+    write_table(user / "labels.csv", list(rows))
+    model = {"output": "label", "label": "hot"}
+    finished = run(user, model=model, data={"classes": ["wet", "hot"]}, artifact={"biased_class": None})
+    assert summary(user)["meta"]["n_train"] == 56
+    done = export_run(user / "run", "vanilla", force=True)
+    state, before = load_file(done.weights.weights), load_file(user / "two.safetensors")
+    changed = {name for name in before if not torch.equal(state[name], before[name])}
+    assert changed <= {"6.weight", "6.bias"}  # only the last layer, for the other labels share all the rest
+    np.testing.assert_array_equal(state["6.weight"][0], before["6.weight"][0])
+    assert finished.rows
+
+
+def test_nothing_admissible_is_a_plain_word_and_no_export(user: Path, unreported: None) -> None:
+    strengths = {"rr-clarc": [1e12]}
+    finished = run(user, correction={"methods": ["vanilla", "rr-clarc"], "strengths": strengths, "learning_rate": 1})
+    assert finished.recommended is None
+    told = " ".join(finished.sentences)
+    assert "Do not use any of the corrected models: none is admissible" in told
+    assert summary(user)["selection"]["rr-clarc"]["diverged"] == [1e12]
+    assert not (user / "run" / "exported").exists()
+    with pytest.raises(OptionError, match=r"Do not use the models of .*name it: vanilla\."):
+        export_run(user / "run")
+    assert export_run(user / "run", "vanilla").weights.weights.exists()
+
+
+def test_plain_fine_tuning_is_no_correction(user: Path, unreported: None) -> None:
+    finished = run(user, correction={"methods": ["vanilla"], "strengths": {}})
+    assert finished.recommended is None
+    assert finished.sentences[-1].startswith("Only plain fine-tuning was run")

@@ -1,0 +1,62 @@
+"""Suspects of a user's own images: found in one pass, written beside the run, ready as marks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hansfree.errors import OptionError
+from hansfree.runfile import read_run_file, suspecting
+from hansfree.runfile.suspecting import look_for_suspects
+from hansfree.runfile.unlabelled import open_unlabelled
+from hansfree.suspects import Suspects
+from tests.runfile.examples import read_table, write_run, write_table
+
+
+@pytest.fixture
+def bare(user: Path) -> Path:
+    """A user whose table has no artifact column."""
+    rows = [(image, label, split) for image, label, _, split in read_table(user / "labels.csv")]
+    write_table(user / "labels.csv", rows, ("image", "label", "split"))
+    write_run(user / "run.yaml")
+    return user
+
+
+def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspecting, "_CHUNK", 100)  # several chunks
+    opened = open_unlabelled(read_run_file(bare / "run.yaml"))
+    folder = bare / "run-label"
+    folder.mkdir()
+    (folder / "suspect-9.json").write_text("[]")  # of an earlier look
+    looked = look_for_suspects(opened)
+    assert looked.page == folder / "suspects.html"
+    assert Suspects.from_json((folder / "suspects.json").read_text(encoding="utf-8")) == looked.suspects
+    assert sorted(folder.glob("suspect-*.json")) == sorted(looked.lists)
+    assert looked.lists
+    for path in looked.lists:
+        cluster = looked.suspects.clusters[int(path.stem.partition("-")[2]) - 1]
+        assert json.loads(path.read_text(encoding="utf-8")) == [opened.names[row] for row in cluster.rows]
+    assert not (bare / "run").exists()  # it has to be empty when the run begins
+    kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
+    assert len(kept) == -(-len(opened.images) // 100)
+    assert look_for_suspects(opened).suspects == looked.suspects
+    assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
+
+
+def test_logits_from_the_cache_are_those_of_the_model(bare: Path) -> None:
+    opened = open_unlabelled(read_run_file(bare / "run.yaml"))
+    pooled, logits = suspecting._pass_once(opened, bare / "kept", suspecting.silent)
+    with torch.no_grad():
+        expected = opened.model(opened.images.batch(range(len(opened.images))).image).numpy()
+    assert np.allclose(logits, expected, atol=1e-5)
+    assert len(pooled) == len(opened.images)
+
+
+def test_another_kind_of_features_is_refused(bare: Path) -> None:
+    opened = open_unlabelled(read_run_file(bare / "run.yaml"))
+    with pytest.raises(OptionError, match="Did you mean 'relevance'"):
+        look_for_suspects(opened, by="relevanc")  # type: ignore[arg-type]

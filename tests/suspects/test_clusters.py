@@ -1,0 +1,67 @@
+"""How odd a group is: far apart, few, surely answered, with a property of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hansfree.suspects import Cluster, Measurements
+from hansfree.suspects.clusters import find_clusters
+from hansfree.suspects.spectral import reduce_features
+
+FIRST, COUNT, APART = 100, 80, 20  # the class's first row among all images, its images, and those apart
+
+
+def clusters_of(*, shift: float, surety: np.ndarray | None = None, brightness: float = 0.0) -> list[Cluster]:
+    rng = np.random.default_rng(0)
+    features, values = rng.normal(size=(COUNT, 10)), rng.normal(size=(FIRST + COUNT, 2))
+    features[:APART, :4] += shift
+    values[FIRST : FIRST + APART, 0] += brightness
+    found = find_clusters(
+        reduce_features(features),
+        np.arange(FIRST, FIRST + COUNT),
+        np.zeros(COUNT) if surety is None else surety,
+        measured=Measurements(("brightness", "contrast"), values),
+        label=2,
+        class_name="MEL",
+        tests=3,
+        seed=0,
+    )
+    return sorted(found, key=lambda cluster: -cluster.oddness)
+
+
+def test_a_group_with_all_signs_is_told_in_words() -> None:
+    surety = np.where(np.arange(COUNT) < APART, 5.0, np.linspace(0, 1, COUNT))
+    first, *others = clusters_of(shift=6, surety=surety, brightness=4)
+    assert first.rows == tuple(range(FIRST, FIRST + APART))
+    assert set(first.centre) <= set(first.rows)
+    assert (first.label, first.level, first.distinct, first.surety) == (2, "clear", "brightness", 1.0)
+    assert first.sentence.startswith(f"{APART} of the {COUNT} images of class 'MEL' stand far apart from the others")
+    assert "The model is surer of them: AUC 1.00. They are brighter: AUC" in first.sentence
+    assert all(first.oddness > 1.5 * other.oddness for other in others)
+
+
+def test_each_sign_makes_it_odder() -> None:
+    surety = np.where(np.arange(COUNT) < APART, 5.0, 0.0)
+
+    def oddness(**signs: object) -> float:
+        wanted = tuple(range(FIRST, FIRST + APART))
+        return next(found.oddness for found in clusters_of(shift=6, **signs) if found.rows == wanted)
+
+    assert oddness() < oddness(surety=surety) < oddness(surety=surety, brightness=4)
+    assert oddness(surety=-surety) == oddness()  # unsure is no sign of a shortcut
+
+
+def test_the_rest_of_the_class_is_less_odd_than_the_few() -> None:
+    first, second = clusters_of(shift=6)[:2]
+    assert (first.size, second.size) == (APART, COUNT - APART)
+    assert second.oddness == pytest.approx(first.oddness * (0.5 / 1.0), rel=0.05)
+
+
+def test_a_class_without_groups_is_left_alone() -> None:
+    for found in clusters_of(shift=0):
+        assert found.level != "clear"
+        assert found.oddness < 0.1
+        if found.level == "none":
+            assert found.oddness == 0
+            assert "no further from the others than chance" in found.sentence

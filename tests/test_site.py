@@ -1,0 +1,131 @@
+"""What the site says is true: its commands, keys, names and examples are the real ones. `make docs` builds it."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from pydantic_core import PydanticUndefined
+
+import hansfree
+from hansfree.cli import app
+from hansfree.models import load_model
+from hansfree.runfile.schema import RunFile, Section
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+
+
+def _keys(section: type[Section], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from _keys(field.annotation, f"{before}{name}.")
+        else:
+            yield before + name, field.default
+
+
+def _written(default: Any) -> str | None:
+    """Return a default as the page has to write it; None where the page says it in words."""
+    if default is PydanticUndefined:
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ", ".join(default)
+    return f"{default:g}" if isinstance(default, (int, float)) else default if isinstance(default, str) else None
+
+
+def test_the_page_explains_every_key_of_the_run_file_with_its_default() -> None:
+    section = (DOCS / "own-model.md").read_text(encoding="utf-8").partition("## Every key of the run file")[2]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in section.splitlines() if line.startswith("| `")]
+    listed = {key.strip("`"): (default, words) for key, default, words in rows}
+    known = dict(_keys(RunFile))
+    assert sorted(listed) == sorted(known)
+    for key, default in known.items():
+        assert listed[key][1], key
+        if (written := _written(default)) is not None:
+            assert listed[key][0] == written, key
+
+
+def test_the_reference_has_every_public_name() -> None:
+    listed = re.findall(
+        r"^::: hansfree\.\w+\.(\w+)$", (DOCS / "reference.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(hansfree.__all__)
+
+
+def test_the_glossary_has_the_fixed_words_in_order() -> None:
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert words == sorted(words, key=lambda word: re.sub(r"\W|_", "", word).lower())
+    fixed = {"layer", "artifact", "has_artifact", "direction", "score", "strength", "clean", "biased", "biased class"}
+    assert fixed <= set(words)
+
+
+def _commands() -> Iterator[tuple[str, list[str]]]:
+    for page in PAGES:
+        for block in re.findall(r"```(?:sh|bash)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words and Path(words[0]).name == "hansfree":
+                    yield page.name, words[1:]
+
+
+@pytest.mark.parametrize(("page", "words"), list(_commands()))
+def test_a_printed_command_is_one_that_exists(page: str, words: list[str]) -> None:
+    command = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_shows_of_other_files_is_there(page: Path) -> None:
+    for name, section in re.findall(r'--8<-- "([^":]+):?(\w*)"', page.read_text(encoding="utf-8")):
+        text = (DOCS / name).read_text(encoding="utf-8")
+        assert text.strip(), name
+        assert not section or f"[start:{section}]" in text, f"{name}:{section}"
+
+
+def test_the_example_of_own_parts_runs() -> None:
+    """In a process of its own, for its classes would join the families of all other tests."""
+    file = DOCS / "examples" / "own_parts.py"
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True)
+    shape = r"original +attracted (\S+), accuracy_clean \S+\nsteady +attracted (\S+), accuracy_clean \S+\n"
+    printed = (DOCS / "examples" / "own-parts.txt").read_text(encoding="utf-8")
+    for text in (done.stdout, printed):
+        found = re.fullmatch(shape, text)
+        assert found, text
+        assert float(found[2]) < float(found[1])
+
+
+def test_the_example_images_and_their_model_are_made(tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    names = runpy.run_path(str(DOCS / "examples" / "make_images.py"))
+    settings = names["write_images"].__globals__
+    settings.update(NUMBER=32, SIZE=32, EPOCHS=1)
+    model = names["train"](*names["write_images"](tmp_path))
+    hansfree_model = load_model("timm:resnet10t", classes=4)
+    hansfree_model.load_state_dict(model.state_dict(), strict=True)
+    rows = (tmp_path / "labels.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0] == "image,label,artifact"
+    assert {row[-1] for row in rows[1:]} == {"0", "1"}
+    assert len(list((tmp_path / "images").iterdir())) == len(rows) - 1 == 32
+    assert (tmp_path / "ruler.png").is_file()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_as_it_ran(path: Path) -> None:
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    kinds = {output["output_type"] for cell in cells for output in cell["outputs"]}
+    assert "error" not in kinds
+    assert "stream" in kinds
