@@ -45,7 +45,7 @@ def export_run(
 
     Args:
         run: The run folder.
-        method: Whose weights; None is RR-ClArC.
+        method: Whose weights; None is the one that the run recommends, or RR-ClArC.
         original: The model as it came; None opens the one that the run names.
         out: A folder; None is ``exported/METHOD`` in the run folder.
         onnx: Write ``model.onnx`` too.
