@@ -1,4 +1,4 @@
-"""`hansfree label` as a user starts it: it prints an address, serves the page there alone, and loses nothing on a kill."""
+"""`hansfree label` as a user starts it: it prints an address, serves the page there, and loses nothing on a kill."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ def test_the_auc_is_of_images_that_were_not_fitted_on() -> None:
     assert told_apart < 0.9
 
 
-@pytest.mark.parametrize("rows", [[], [0], [0, 1], [0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
-def test_there_is_no_auc_of_one_image(rows: list[int]) -> None:
+@pytest.mark.parametrize("rows", [[], [0], [0, 1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 20, 40, 1, 2, 3, 4]])
+def test_there_is_no_auc_of_a_few_images(rows: list[int]) -> None:
     X, truth = sample()
     assert Ranking(X).auc(marks_for(truth, rows)) is None
 

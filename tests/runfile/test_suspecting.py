@@ -43,7 +43,7 @@ def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.Mo
     assert not (bare / "run").exists()  # it has to be empty when the run begins
     kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     assert len(kept) == -(-len(opened.images) // 100)
-    assert look_for_suspects(opened).suspects == looked.suspects
+    suspecting._pass_once(opened, folder / "suspects", suspecting.silent)
     assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
 
 

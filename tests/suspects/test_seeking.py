@@ -47,17 +47,24 @@ def test_stamped_images_are_the_oddest_cluster_of_a_model_that_learned_from_them
     assert Suspects.from_json(suspects.to_json()) == suspects
 
 
-def test_brightness_is_the_oddest_property_of_brighter_images() -> None:
-    """The artifact mixes in white, which takes contrast and colour away too: those come close behind."""
-    data = Stamped(SyntheticLesions(800, size=SIZE), Brightness(), share=0.5, only_class=0)
-    measured = measure_images(data)
-    first, *others = compare_properties(
-        measured, data.labels, np.zeros(800, dtype=bool), class_names=data.class_names, permutations=99, seed=0
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_what_a_brighter_exposure_changes_is_the_oddest_property(seed: int) -> None:
+    """It mixes in white: brightness rises, contrast, sharpness and colour fall, and any of them may come first."""
+    source = SyntheticLesions(400, size=32, seed=seed)
+    data = Stamped(source, Brightness(), share=0.5, only_class=0, seed=seed)
+    measured, before = measure_images(data), measure_images(Stamped(source, Brightness(), share=0, seed=seed))
+    change = (measured.values - before.values)[data.has_artifact] / before.values.std(axis=0).clip(1e-9)
+    moved = {name for name, size in zip(measured.names, change.mean(axis=0)) if abs(size) > 1}
+    found = compare_properties(
+        measured, data.labels, np.zeros(400, dtype=bool), class_names=data.class_names, permutations=99, seed=0
     )
-    assert (first.name, first.label, first.level, first.p) == ("brightness", 0, "clear", 0.01)
-    assert first.auc > 0.7  # half of the images are brighter than nearly all others: 0.75
-    assert f"Images of class {data.class_names[0]!r} are brighter than the others" in first.sentence
-    assert all(found.label == 0 for found in others if found.level == "clear")
+    assert (found[0].label, found[0].level, found[0].p) == (0, "clear", 0.01)
+    assert found[0].name in moved
+    assert "brightness" in moved
+    brightness = next(each for each in found if (each.name, each.label) == ("brightness", 0))
+    assert brightness.auc > 0.6
+    assert brightness.level != "none"
+    assert "are brighter than the others" in brightness.sentence
 
 
 def test_nothing_is_claimed_loudly_where_nothing_was_put_in() -> None:

@@ -93,6 +93,7 @@ class Background:
         self._work = work
         self._changed = threading.Condition()
         self._pending: np.ndarray | None = None
+        self._asked = 0
         self._is_busy = self._is_closed = False
         self._latest: Judgement | None = None
         self._thread = threading.Thread(target=self._run, name="hansfree label", daemon=True)
@@ -114,6 +115,7 @@ class Background:
         """Look at these marks next, instead of any that still wait."""
         with self._changed:
             self._pending = marks.copy()
+            self._asked += 1
             self._changed.notify_all()
 
     def wait(self, timeout: float) -> bool:
@@ -130,11 +132,10 @@ class Background:
 
     def _wait_for_quiet(self) -> None:
         """Let marks that follow each other quickly pass: the ranking after them is what a person waits for."""
-        seen = self._pending
-        while self._changed.wait_for(lambda: self._pending is not seen or self._is_closed, _QUIET):
-            seen = self._pending
-            if self._is_closed:
-                return
+        seen = -1
+        while seen != self._asked and not self._is_closed:
+            seen = self._asked
+            self._changed.wait(_QUIET)
 
     def _run(self) -> None:
         while True:

@@ -16,6 +16,7 @@ Why = Literal["spread", "likely", "uncertain"]
 
 FIRST_MARKS = 5  # from here on there is a ranking
 _FOLDS = 5
+_LEAST = 4  # images with either mark: an AUC of fewer is chance
 _PRESUMED = 50  # unmarked images that stand for clean ones, where nobody marked any
 _LOOSENESS = 100.0  # scikit-learn's C, for features of unit length on average
 
@@ -83,12 +84,13 @@ class Ranking:
         return chosen
 
     def auc(self, marks: np.ndarray) -> float | None:
-        """Return how well marked images are told apart by fits without them; None where a class has one mark only."""
+        """Return how well marked images are told apart by fits without them; None where either mark is rare."""
         rows = np.flatnonzero(marks != UNKNOWN)
         bits = marks[rows] == YES
-        folds = min(_FOLDS, int(bits.sum()), int((~bits).sum()))
-        if folds < 2:
+        fewest = min(int(bits.sum()), int((~bits).sum()))
+        if fewest < _LEAST:
             return None
+        folds = min(_FOLDS, fewest)
         features, scores, fold_of = self._features[rows], np.empty(len(rows)), np.empty(len(rows), dtype=np.int64)
         splits = StratifiedKFold(folds, shuffle=True, random_state=self._seed).split(features, bits)
         for fold, (train, test) in enumerate(splits):

@@ -36,6 +36,7 @@ def serve(session: Session, *, port: int = 0, ready: Callable[[str], None]) -> N
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((LOOPBACK, port))
+            listener.listen()  # a browser that is quicker than the server waits instead of failing
         except OSError as error:
             raise RunError(
                 f"Port {port} cannot be used ({error.strerror}). Leave out --port to take a free one."

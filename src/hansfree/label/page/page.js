@@ -25,6 +25,7 @@ let cursor = 0; // a place in `shown`
 let columns = 1;
 let rowHeight = 1;
 let rows = new Map(); // drawn rows by number
+let pending = 0; // steps that are not saved yet
 let sending = Promise.resolve(); // marks go one after the other, in the order in which they were made
 
 async function ask(path, body) {
@@ -80,13 +81,17 @@ function say(text) {
 
 function send(path, body) {
   showSaved("saving", "Saving …");
+  pending += 1;
   const answer = sending.then(() => ask(path, body));
   sending = answer.then(
     (found) => {
+      pending -= 1;
       showError(null);
-      showSaved("saved", `Saved in ${(found.state ?? found).saved}`);
+      if (!pending) showSaved("saved", `Saved in ${(found.state ?? found).saved}`);
+      if (!pending) loadRanking().then(redrawTiles, showError); // what is proposed changes with every mark
     },
     async (error) => {
+      pending -= 1;
       showError(error);
       showSaved("failed", "Not saved.");
       await loadRanking().catch(showError); // show what the program really holds
@@ -160,6 +165,7 @@ function useScreen(choices) {
 let order = [];
 async function loadRanking() {
   const found = await ask("api/ranking");
+  if (pending) return; // it was overtaken by marks of the meantime; the last of them asks again
   ({ order, marks, scores } = found);
   proposed = new Set(found.proposed);
 }
@@ -202,6 +208,7 @@ async function showAll() {
 // ---- the grid: only the rows that are seen are drawn
 
 function layOut() {
+  const hadFocus = grid.contains(document.activeElement);
   const width = grid.clientWidth || scroller.clientWidth;
   columns = Math.max(2, Math.floor((width + GAP) / (view === "screen" ? 200 : 136)));
   const side = (width - GAP * (columns - 1)) / columns;
@@ -213,6 +220,7 @@ function layOut() {
   for (const row of rows.values()) row.remove();
   rows = new Map();
   draw();
+  if (hadFocus) focusTile();
 }
 
 function draw() {
@@ -228,6 +236,19 @@ function draw() {
   }
   for (let number = first; number <= last; number++) {
     if (!rows.has(number)) rows.set(number, drawRow(number));
+  }
+  const speed = Math.abs(scroller.scrollTop - lastTop);
+  lastTop = scroller.scrollTop;
+  clearTimeout(loading);
+  if (speed > rowHeight) loading = setTimeout(loadPictures, 80); // nobody sees what flies past
+  else loadPictures();
+}
+
+let lastTop = 0;
+let loading = 0;
+function loadPictures() {
+  for (const picture of grid.querySelectorAll("img:not([src])")) {
+    picture.src = `thumbnails/${picture.closest(".tile").dataset.image}.jpg`;
   }
 }
 
@@ -256,7 +277,6 @@ function drawTile(place) {
   picture.alt = "";
   picture.decoding = "async";
   picture.draggable = false;
-  picture.src = `thumbnails/${image}.jpg`;
   const badge = document.createElement("span");
   badge.className = "badge";
   const answers = document.createElement("div");
@@ -407,7 +427,12 @@ scroller.addEventListener("scroll", () => {
   isDrawing = true;
   requestAnimationFrame(() => { isDrawing = false; draw(); });
 }, { passive: true });
-new ResizeObserver(() => layOut()).observe(scroller);
+let lastWidth = 0;
+new ResizeObserver(() => {
+  if (scroller.clientWidth === lastWidth) return draw(); // a sentence above came or went
+  lastWidth = scroller.clientWidth;
+  return layOut();
+}).observe(scroller);
 
 async function start() {
   catalogue = await ask("api/catalogue");
