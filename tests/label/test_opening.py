@@ -121,7 +121,7 @@ def test_the_table_is_what_a_run_reads(tmp_path: Path) -> None:
     with opened(world) as session:
         session.mark(np.flatnonzero(world.has_artifact).tolist(), has_artifact=True)
         session.mark(np.flatnonzero(~world.has_artifact).tolist(), has_artifact=False)
-        assert f"table: {world.table}" in session.finish()
+        assert f"data.table in {world.file} to {world.table}" in session.finish()
     train = OwnImages(root=tmp_path / "pictures", table=world.table, size=32).data().train
     np.testing.assert_array_equal(train.has_artifact, world.has_artifact[train.ids])
     assert not (tmp_path / "out").exists()  # a run's folder must be empty to begin with
@@ -138,7 +138,7 @@ def test_class_folders_are_marked_too(small: World, tmp_path: Path) -> None:
     with opened(small) as session:
         session.mark(list(range(0, 40, 4)), has_artifact=True)
         session.mark([image for image in range(40) if image % 4], has_artifact=False)
-        assert f"artifacts: {small.table}" in session.finish()
+        assert f"data.artifacts in {small.file} to {small.table}" in session.finish()
     train = OwnImages(root=tmp_path / "folders", artifacts=small.table, size=32).data().train
     np.testing.assert_array_equal(train.has_artifact, train.ids % 4 == 0)
 

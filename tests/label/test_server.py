@@ -277,7 +277,7 @@ def test_finish_says_how_to_go_on_once_there_is_a_ranking(small: World, client: 
     send_marks(client, [0, 1], True)
     send_marks(client, [2, 3, 4], False)
     sentence = client.post("api/finish").json()["sentence"]
-    assert f"table: {small.table}" in sentence
+    assert f"Set data.table in {small.file} to {small.table}" in sentence
     assert f"hansfree run {small.file}" in sentence
 
 

@@ -59,6 +59,9 @@ def test_a_blurred_image_is_less_sharp_and_a_stamped_one_busier() -> None:
     image = SyntheticLesions(1, size=64).image(0)
     blurred = np.asarray(Image.fromarray(image).filter(ImageFilter.GaussianBlur(2)))
     assert measure_pixels(blurred)["sharpness"] < measure_pixels(image)["sharpness"]
+    paler = (0.6 * image + 80).astype(np.uint8)
+    assert measure_pixels(paler)["sharpness"] == pytest.approx(measure_pixels(image)["sharpness"], rel=0.05)
+    assert measure_pixels(paler)["contrast"] == pytest.approx(0.6 * measure_pixels(image)["contrast"], rel=0.05)
     stamped, _ = Timestamp().stamp(image, np.random.default_rng(0))
     assert measure_pixels(stamped)["corner detail"] > measure_pixels(image)["corner detail"]
 

@@ -17,8 +17,8 @@ from hansfree.training import Pretraining, pretrain
 COUNT, SIZE = 240, 48
 
 
-def lesions(artifact: Artifact, share: float) -> InMemory:
-    return InMemory(Stamped(SyntheticLesions(COUNT, size=SIZE), artifact, share=share, only_class=0))
+def lesions(artifact: Artifact, share: float, *, count: int = COUNT) -> InMemory:
+    return InMemory(Stamped(SyntheticLesions(count, size=SIZE), artifact, share=share, only_class=0))
 
 
 def noise(labels: np.ndarray, *, channels: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -29,16 +29,17 @@ def noise(labels: np.ndarray, *, channels: int = 12, seed: int = 0) -> tuple[np.
 
 @pytest.mark.slow
 def test_stamped_images_are_the_oddest_cluster_of_a_model_that_learned_from_them() -> None:
-    data = lesions(Timestamp(), 0.3)
+    count = 480  # with 60 images in a class the group is not called clear
+    data = lesions(Timestamp(), 0.3, count=count)
     model = build_model("demo", classes=4, seed=0)
     pretrain(model, data, Pretraining(epochs=6))
     acts = collect_activations(model.eval(), architecture_named("demo").layer, data)
-    logits = model(data.batch(range(COUNT)).image).detach().numpy()
+    logits = model(data.batch(range(count)).image).detach().numpy()
     suspects = find_suspects(
         acts.pooled, data.labels, logits, class_names=data.class_names, measured=measure_images(data), permutations=99
     )
     first = suspects.clusters[0]
-    found = np.isin(np.arange(COUNT), first.rows)
+    found = np.isin(np.arange(count), first.rows)
     assert first.label == 0
     assert first.level == "clear"
     assert (found & data.has_artifact).sum() >= 0.9 * data.has_artifact.sum()
@@ -53,14 +54,14 @@ def test_what_a_brighter_exposure_changes_is_the_oddest_property(seed: int) -> N
     source = SyntheticLesions(400, size=32, seed=seed)
     data = Stamped(source, Brightness(), share=0.5, only_class=0, seed=seed)
     measured, before = measure_images(data), measure_images(Stamped(source, Brightness(), share=0, seed=seed))
-    change = (measured.values - before.values)[data.has_artifact] / before.values.std(axis=0).clip(1e-9)
-    moved = {name for name, size in zip(measured.names, change.mean(axis=0)) if abs(size) > 1}
+    signs = np.sign((measured.values - before.values)[data.has_artifact]).mean(axis=0)
+    moved = {name: sign > 0 for name, sign in zip(measured.names, signs) if abs(sign) > 0.95}  # of nearly every image
     found = compare_properties(
         measured, data.labels, np.zeros(400, dtype=bool), class_names=data.class_names, permutations=99, seed=0
     )
     assert (found[0].label, found[0].level, found[0].p) == (0, "clear", 0.01)
     assert found[0].name in moved
-    assert "brightness" in moved
+    assert moved[found[0].name] == (found[0].auc > 0.5)
     brightness = next(each for each in found if (each.name, each.label) == ("brightness", 0))
     assert brightness.auc > 0.6
     assert brightness.level != "none"

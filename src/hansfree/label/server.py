@@ -127,7 +127,9 @@ def create_app(session: Session, *, token: str, port: int) -> Guard:
 
     @app.get("/thumbnails/{image}.jpg")
     def thumbnail(image: Image) -> Response:
-        return Response(session.thumbnail(image), media_type="image/jpeg", headers={"cache-control": "private"})
+        return Response(
+            session.thumbnail(image), media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"}
+        )
 
     @app.get("/heatmaps/{image}.jpg")
     def heatmap(image: Image) -> Response:

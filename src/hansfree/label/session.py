@@ -125,8 +125,10 @@ class Session:
             if self._scores is None:
                 raise DataError(f"Not yet: {_advice(self._marks.count(YES), self._marks.count(NO), len(self._shown))}")
             self._save()
-            key = "table" if self.material.is_table else "artifacts"
-            return f"Give the run file 'data: {key}: {self.material.table}', then: hansfree run {self.material.file}"
+            key = "data.table" if self.material.is_table else "data.artifacts"
+            return (
+                f"Set {key} in {self.material.file} to {self.material.table}, then: hansfree run {self.material.file}"
+            )
 
     def take(self, suspect: str) -> State:
         """Mark the images of a suspected cluster, as one step."""

@@ -16,7 +16,7 @@ from hansfree.suspects.spectral import BoolArray, FloatArray, IntArray, group_po
 
 LEAST_IMAGES = 30  # of a class: fewer have no groups that could be told from chance
 _SIGNIFICANT = 0.05
-_FAR = 2.5  # times the separation of chance: natural groups of the embedded lesions reached 2.0
+_FAR = 2.5  # times the separation of chance: natural groups of the embedded lesions reached 2.2
 _SURE = 0.65  # AUC from which on the sentence says that the model is surer
 _DISTINCT = 3.5  # standard errors: about 1 in 200 for the largest of a dozen properties
 _MOST_CENTRAL = 6

@@ -18,6 +18,7 @@ Words = tuple[str, str]  # images with more of a property "are ...", and those w
 
 _CORNER, _FRAME = 8, 16  # parts of a side: how far a corner and the border reach in
 _LEAST_SIDE = 3
+_FLAT = 1e-6  # variance of an image without contrast
 _WHITE, _BLACK = 250, 5  # of 255
 _LUMA = np.array([0.299, 0.587, 0.114])
 _QUALITY_50 = 57.625  # mean of the standard luminance table, which quality 50 stands for
@@ -103,7 +104,8 @@ def measure_pixels(image: npt.NDArray[np.uint8]) -> dict[str, float]:
         "saturation": float(chroma.mean()),
         "red cast": float(red - (green + blue) / 2),
         "blue cast": float(blue - (red + green) / 2),
-        "sharpness": float(curvature.var()),
+        # Relative to the contrast: a paler image is not a more blurred one.
+        "sharpness": float(curvature.var() / max(light.var(), _FLAT)),
         "corner brightness": float(np.mean(_in_corners(light, np.mean)) - light.mean()),
         "border brightness": float(light[frame].mean() - light[~frame].mean()),
         "corner detail": float(max(_in_corners(light, np.std))),

@@ -217,8 +217,7 @@ function layOut() {
   grid.style.height = `${count * rowHeight}px`;
   grid.setAttribute("aria-rowcount", count);
   grid.setAttribute("aria-colcount", columns);
-  for (const row of rows.values()) row.remove();
-  rows = new Map();
+  for (const [number, row] of rows) discard(number, row);
   draw();
   if (hadFocus) focusTile();
 }
@@ -229,10 +228,7 @@ function draw() {
   const last = Math.min(count - 1, Math.ceil((scroller.scrollTop + scroller.clientHeight) / rowHeight) + AHEAD);
   const kept = Math.floor(cursor / columns); // the focus lives in this one
   for (const [number, row] of rows) {
-    if ((number < first || number > last) && number !== kept) {
-      row.remove();
-      rows.delete(number);
-    }
+    if ((number < first || number > last) && number !== kept) discard(number, row);
   }
   for (let number = first; number <= last; number++) {
     if (!rows.has(number)) rows.set(number, drawRow(number));
@@ -240,7 +236,7 @@ function draw() {
   const speed = Math.abs(scroller.scrollTop - lastTop);
   lastTop = scroller.scrollTop;
   clearTimeout(loading);
-  if (speed > rowHeight) loading = setTimeout(loadPictures, 80); // nobody sees what flies past
+  if (speed > rowHeight) loading = setTimeout(loadPictures, 120); // nobody sees what flies past
   else loadPictures();
 }
 
@@ -250,6 +246,12 @@ function loadPictures() {
   for (const picture of grid.querySelectorAll("img:not([src])")) {
     picture.src = `thumbnails/${picture.closest(".tile").dataset.image}.jpg`;
   }
+}
+
+function discard(number, row) {
+  for (const picture of row.querySelectorAll("img")) picture.removeAttribute("src"); // else it still waits to be loaded
+  row.remove();
+  rows.delete(number);
 }
 
 function drawRow(number) {
