@@ -11,7 +11,7 @@ import yaml
 from filelock import Timeout
 
 from hansfree.errors import RunError
-from hansfree.runs import open_run
+from hansfree.runs import check_run_folder, open_run
 
 CONFIG = {"artifact": "timestamp", "seed": 0, "rate": 1e-05, "strengths": (1.0, 10.0), "note": None}
 
@@ -88,6 +88,21 @@ def test_a_strangers_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not empty and holds no run"), open_run(tmp_path, CONFIG):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_place_for_a_run_is_judged_without_a_change(tmp_path: Path) -> None:
+    check_run_folder(tmp_path / "not" / "there")
+    check_run_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with open_run(tmp_path / "run", CONFIG):
+        check_run_folder(tmp_path / "run")
+    with pytest.raises(RunError, match="is not empty and holds no run"):
+        check_run_folder(tmp_path)
+    with pytest.raises(RunError, match="is a file, not a folder"):
+        check_run_folder(tmp_path / "run" / "config.yaml")
+    (tmp_path / "run" / "config.yaml").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(RunError, match=r"config\.yaml is damaged"):
+        check_run_folder(tmp_path / "run")
 
 
 def test_what_a_kill_left_half_written_does_not_stop_a_run(tmp_path: Path) -> None:

@@ -42,6 +42,18 @@ class Run:
             file.write(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S"), **event}) + "\n")
 
 
+def check_run_folder(path: Path) -> None:
+    """Refuse a place that no run can be opened in, a file or somebody's folder; nothing is written."""
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file, not a folder for a run.")
+    kept = path / "config.yaml"
+    if kept.exists():
+        _read_config(kept)
+    # Hidden files do not count: the lock, and what a kill leaves half written.
+    elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
+        raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
+
+
 @contextmanager
 def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
     """Open a run folder for writing; a folder that holds another run, or that is in use, is an error.
@@ -49,12 +61,7 @@ def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
     Args:
         config: Everything that the results depend on, as plain values; kept as ``config.yaml``.
     """
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file, not a folder for a run.")
-    kept = path / "config.yaml"
-    # Hidden files do not count: the lock, and what a kill leaves half written.
-    if path.is_dir() and not kept.exists() and any(not entry.name.startswith(".") for entry in path.iterdir()):
-        raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
+    check_run_folder(path)
     lock = FileLock(path / ".lock", timeout=0)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -64,8 +71,18 @@ def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder.") from error
     with held:
-        _settle_config(kept, dict(config))
+        _settle_config(path / "config.yaml", dict(config))
         yield Run(path)
+
+
+def _read_config(kept: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(kept.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        content = None
+    if not isinstance(content, dict):
+        raise RunError(f"{kept} is damaged. Delete the folder, or choose another one.")
+    return content
 
 
 def _settle_config(kept: Path, config: dict[str, Any]) -> None:
@@ -73,12 +90,7 @@ def _settle_config(kept: Path, config: dict[str, Any]) -> None:
     if not kept.exists():
         write_text(kept, text)
         return
-    try:
-        before = yaml.safe_load(kept.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
-        before = None
-    if not isinstance(before, dict):
-        raise RunError(f"{kept} is damaged. Delete the folder, or choose another one.")
+    before = _read_config(kept)
     config = yaml.safe_load(text)  # as it was kept: a tuple comes back as a list
     if not before.keys() & config.keys():
         raise RunError(f"{kept} is not of a hansfree run. Choose another folder.")

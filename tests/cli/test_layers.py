@@ -20,6 +20,11 @@ NET = """
 from torch import nn
 def one_logit():
     return nn.Sequential(nn.Conv2d(1, 4, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1))
+class Squeezed(nn.Sequential):
+    def forward(self, images):
+        return super().forward(images).squeeze()
+def squeezed(num_classes):
+    return Squeezed(nn.Conv2d(1, 4, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes))
 """
 
 
@@ -66,6 +71,18 @@ def test_one_channel_and_one_logit_in_a_file(call: Call, tmp_path: Path) -> None
     code, out, err = call("layers", f"{tmp_path / 'net.py'}:one_logit", "--size", "16")
     assert (code, err) == (0, "")
     assert ["0", "Conv2d", "4", "x", "13", "x", "13", "5", "2.7", "KB", "recommended"] in rows_of(out)
+
+
+@pytest.mark.parametrize("classes", ["1", "3"])
+def test_a_function_is_told_the_classes_and_may_squeeze(call: Call, tmp_path: Path, classes: str) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    words = ("layers", f"{tmp_path / 'net.py'}:squeezed", "--size", "16", "--all")
+    code, _, err = call(*words)
+    assert code == 1
+    assert "Say how many classes there are" in err
+    code, out, err = call(*words, "--classes", classes)
+    assert (code, err) == (0, "")
+    assert ["4", "Linear", classes, "0"] in [row[:4] for row in rows_of(out)]
 
 
 def test_weights_tell_the_classes(call: Call, tmp_path: Path) -> None:

@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from hansfree.corrections import Correction
 from hansfree.datasets import Flagged
 from hansfree.errors import SplitError
 from hansfree.experiments import Experiment, Setting
+from hansfree.experiments.outcome import write_outcome
 from hansfree.metrics import MIN_GROUP
-from hansfree.models import architecture_named, build_model
+from hansfree.models import DemoNet, architecture_named, build_model
+from hansfree.report import write_report
+from hansfree.report.reading import load_results
 from hansfree.results import Row
 from hansfree.runs import open_run
 from hansfree.selection import BalancedRule, DerivativeRule, claims
@@ -121,6 +125,25 @@ def test_what_is_kept_can_be_compared_and_shown(rows: list[Row], experiment: Exp
     assert (shown == {}) == (n == 0)
     if n:
         assert len(shown["images"]) == len(shown["relevance/original"]) == min(n, 6)
+
+
+def test_the_outcome_is_read_and_reported_without_any_image_to_show(rows: list[Row], experiment: Experiment) -> None:
+    write_outcome(experiment, {})
+    folder, is_shown = experiment.run.path, len(experiment.setting.data.test_biased) > 0
+    assert (folder / "heatmaps.npz").exists() == is_shown
+    assert (load_results(folder).heatmaps is not None) == is_shown
+    assert ("Where the models look" in write_report(folder).read_text(encoding="utf-8")) == is_shown
+
+
+def test_weights_that_share_memory_are_kept(tmp_path: Path) -> None:
+    model = DemoNet(2).eval()
+    model.twin = model.classifier
+    with open_run(tmp_path / "run", {"tiny": True}) as run:
+        experiment = Experiment(setting_of(poor(biased=0), model=model), run)
+        experiment.variant_rows(experiment.plain("vanilla"))
+    kept = load_file(tmp_path / "run" / "corrected" / "vanilla.safetensors")
+    assert set(kept) == set(model.state_dict())
+    assert torch.equal(kept["twin.weight"], kept["classifier.weight"])
 
 
 def test_the_claims_say_the_same(experiment: Experiment) -> None:

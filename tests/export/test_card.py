@@ -53,6 +53,16 @@ def test_without_counts_the_sizes_stand(make_run: MakeRun) -> None:
     assert table(card_of(make_run()), "Data")[2:] == [["train", "4,000"], ["test biased", "400"]]
 
 
+def test_it_notes_what_was_odd_about_the_data(make_run: MakeRun) -> None:
+    card = card_of(make_run(remarks=["Two images\nare the same."], skipped=["a.png is damaged."]))
+    section = card.partition("### Notes on the data\n")[2].partition("\n## ")[0]
+    assert section.split("\n") == ["", "- Two images are the same.", "- Left out: a.png is damaged.", ""]
+
+
+def test_without_notes_there_is_no_heading(make_run: MakeRun) -> None:
+    assert "Notes on the data" not in card_of(make_run(remarks=[], skipped=[]))
+
+
 def test_it_says_what_cannot_be_claimed(make_run: MakeRun) -> None:
     claims = [
         {"name": "flips", "can_be_made": False, "sentence": "Flips cannot be seen."},

@@ -16,6 +16,7 @@ from hansfree.cli import export as _command  # noqa: F401  # it joins the app
 from hansfree.cli.app import app
 from hansfree.errors import OptionError, RunError
 from hansfree.export import load_corrected
+from hansfree.export.reading import open_model, read_run
 from hansfree.export.run import export_run
 from hansfree.models import build_model
 from tests.export.conftest import MakeRun, corrected_models, original_model, save
@@ -86,6 +87,43 @@ def test_the_users_own_model_is_opened_or_given(make_run: MakeRun, tmp_path: Pat
     (run / "config.yaml").write_text("model:\n  weights: original.safetensors\n")
     with pytest.raises(RunError, match="does not say which model it corrected"):
         export_run(run, force=True)
+
+
+@pytest.mark.parametrize(("output", "names"), [("classes", ["a", "b", "c"]), ("binary", ["no", "yes"])])
+def test_a_function_that_asks_for_the_classes_is_told(
+    make_run: MakeRun, tmp_path: Path, output: str, names: list[str]
+) -> None:
+    run = make_run(class_names=names)
+    (tmp_path / "mine.py").write_text(
+        "from hansfree.models import build_model\n"
+        "def build(num_classes):\n    return build_model('demo', classes=num_classes)\n"
+    )
+    model: dict[str, str] = {"source": "mine.py:build", "output": output}
+    content = {"model": model, "data": {"classes": names}}
+    (run / "config.yaml").write_text(yaml.safe_dump(content))  # as a run keeps it: where the file lies is told apart
+    model["source"] = f"{tmp_path}/mine.py:build"
+    (run / "run.yaml").write_text(yaml.safe_dump(content))
+    number = 1 if output == "binary" else 3
+    save(run / "original.safetensors", build_model("demo", classes=number, seed=4))
+    assert len(open_model(read_run(run)).get_parameter("classifier.bias")) == number
+    (run / "run.yaml").write_text("- 1")
+    with pytest.raises(RunError, match=r"run\.yaml is damaged"):
+        open_model(read_run(run))
+
+
+@pytest.mark.parametrize("method", ["rr-clarc", "p-clarc"])
+def test_a_single_picture_is_compared_too(make_run: MakeRun, method: str) -> None:
+    run = make_run()
+    shown, kept = np.load(run / "heatmaps.npz"), run / "stages" / f"{method}.npz"
+    np.savez(run / "heatmaps.npz", images=shown["images"][:1], masks=shown["masks"][:1])
+    logits = np.load(kept)["shown_logits"][:1]
+    np.savez(kept, shown_logits=logits)
+    done = export_run(run, method)
+    assert done.weights.images > 1, "ONNX needs more than one"
+    assert "these agree with what the run evaluated" in done.card.read_text()
+    np.savez(kept, shown_logits=logits + np.array([0, 0.1, 0]))
+    with pytest.raises(RunError, match="does not give the logits that the run evaluated"):
+        export_run(run, method, force=True)
 
 
 @pytest.mark.parametrize("method", ["rr-clarc", "p-clarc"])

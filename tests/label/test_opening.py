@@ -15,9 +15,10 @@ import yaml
 
 from hansfree.errors import DataError, OptionError, RunError
 from hansfree.label import opening
-from hansfree.label.opening import label_folder, open_material
+from hansfree.label.opening import open_material
 from hansfree.label.serving import check_installed, serve
 from hansfree.runfile import read_run_file
+from hansfree.runfile.unlabelled import looking_folder
 from hansfree.studies import OwnImages
 from tests.label.worlds import World, make_world, opened, page
 
@@ -97,7 +98,7 @@ def test_a_link_that_leads_out_later_is_not_followed(small: World, tmp_path: Pat
 
 
 def test_a_suspected_cluster_is_taken_as_one_step(small: World) -> None:
-    folder = label_folder(read_run_file(small.file))
+    folder = looking_folder(read_run_file(small.file))
     folder.mkdir()
     (folder / "suspect-1.json").write_text(json.dumps(["00004.png", "00002.png", "gone.png"]))
     with opened(small) as session, page(session) as client:
@@ -109,7 +110,7 @@ def test_a_suspected_cluster_is_taken_as_one_step(small: World) -> None:
 
 @pytest.mark.parametrize("content", ["{", "{}", "[1]"])
 def test_a_damaged_list_of_suspects_is_refused(small: World, content: str) -> None:
-    folder = label_folder(read_run_file(small.file))
+    folder = looking_folder(read_run_file(small.file))
     folder.mkdir()
     (folder / "suspect-1.json").write_text(content)
     with pytest.raises(DataError, match=r"suspect-1\.json"), opened(small):

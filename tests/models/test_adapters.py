@@ -148,6 +148,7 @@ def test_a_forward_that_the_user_set_goes_on() -> None:
         (SmallNet(3), {"output": "binary"}, "3 numbers per image.*output 'classes'"),
         (SmallNet(3), {"output": "label", "label": 3}, "label is 3; SmallNet has the labels 0 to 2"),
         (SmallNet(3), {"output": "label", "label": -1}, "label is -1"),
+        (Wrapping(lambda logits: logits[:, 0]), {"output": "label", "label": 0}, "no labels to choose from"),
         (SmallNet(3), {"output": "label"}, "go together"),
         (SmallNet(3), {"label": 1}, "go together"),
         (SmallNet(3), {"output": "clases"}, "Did you mean 'classes'"),

@@ -55,8 +55,16 @@ def test_nobody_says_anything() -> None:
             {"size": 256, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True, "do_normalize": False},
             Preprocessing(size=224, channels=3, mean=(0, 0, 0), std=(1, 1, 1), resize="crop"),
         ),
+        (
+            {"size": {"shortest_edge": 384}, "crop_pct": 0.875, "do_normalize": False},
+            Preprocessing(size=384, channels=3, mean=(0, 0, 0), std=(1, 1, 1), resize="squash"),
+        ),
+        (
+            {"size": {"shortest_edge": 384}, "do_normalize": False},
+            Preprocessing(size=384, channels=3, mean=(0, 0, 0), std=(1, 1, 1), resize="crop"),
+        ),
     ],
-    ids=["squash", "crop", "old"],
+    ids=["squash", "crop", "old", "large", "large crop"],
 )
 def test_hugging_face(tmp_path: Path, told: dict[str, Any], expected: Preprocessing) -> None:
     model = load_model(f"hf:{hugging_face_folder(tmp_path)}")

@@ -29,6 +29,7 @@ def test_the_panels_show_the_diagnosis(tmp_path: Path) -> None:
     (marks,) = (mark for mark in scores.collections if mark.get_label() == "marked clean, looks wrong")
     np.testing.assert_allclose(marks.get_offsets()[:, 0], [suspect.score for suspect in found.suspects])
     assert found.verdict in drawing.alt
+    assert found.verdict not in drawing.caption, "the page says it above the figure"
     assert LIMIT in drawing.caption
 
 

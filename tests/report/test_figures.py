@@ -112,6 +112,12 @@ def test_all_heatmaps_share_one_symmetric_scale(tmp_path: Path) -> None:
     assert low == -high < 0
 
 
+def test_grey_images_are_grey_and_not_stretched(tmp_path: Path) -> None:
+    grey = replace(small_set(original=np.ones((2, 8, 8))), images=np.full((2, 8, 8, 1), 100, dtype=np.uint8))
+    picture = draw(tmp_path, grey)[0].images[0]
+    assert (picture.get_cmap().name, picture.get_clim()) == ("gray", (0, 255))
+
+
 def test_the_mask_is_outlined_unless_it_fills_the_image(tmp_path: Path) -> None:
     maps = np.ones((2, 8, 8))
     outlined = draw(tmp_path, small_set(original=maps))

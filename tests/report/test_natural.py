@@ -104,6 +104,7 @@ def test_the_doctor_speaks_on_the_page(make_run: MakeRun) -> None:
     (run / "doctor.json").write_text(diagnosis.to_json(), encoding="utf-8")
     text = text_of(write_report(run))
     assert "Can the direction be trusted? " + re.sub(r"\s+", " ", diagnosis.verdict) in text
+    assert text.count(re.sub(r"\s+", " ", diagnosis.verdict)) == 1
     for finding in diagnosis.findings:
         assert re.sub(r"\s+", " ", finding.sentence) in text
     assert (run / "figures" / "doctor.png").exists()

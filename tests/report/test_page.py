@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hansfree.errors import RunError
@@ -100,6 +101,19 @@ def test_without_heatmaps_the_rest_is_there(make_run: MakeRun) -> None:
     assert not (run / "figures" / "heatmaps.png").exists()
 
 
+def test_an_empty_file_of_heatmaps_is_as_none(make_run: MakeRun) -> None:
+    run = make_run()
+    np.savez(run / "heatmaps.npz")
+    assert "Where the models look" not in text_of(write_report(run))
+
+
+def test_the_notes_on_the_data(make_run: MakeRun) -> None:
+    skipped = [f"{n}.png is <damaged>." for n in range(12)]
+    text = text_of(write_report(make_run(meta=META | {"remarks": ["Two are the same."], "skipped": skipped})))
+    assert "Notes on the data Two are the same. Left out: 0.png is <damaged>." in text
+    assert "Left out: 9.png is <damaged>. Left out: 2 more, which results.json names. First evidence" in text
+
+
 def test_missing_settings_are_left_out(make_run: MakeRun) -> None:
     text = text_of(write_report(make_run(meta={}, selection={})))
     assert "A model that learned an artifact." in text
@@ -173,8 +187,9 @@ def test_a_failed_method_is_red_and_said_first(make_run: MakeRun) -> None:
 def test_an_unfinished_run_is_named(make_run: MakeRun, name: str) -> None:
     run = make_run()
     (run / name).unlink()
-    with pytest.raises(RunError, match=f"no {name}"):
+    with pytest.raises(RunError, match=f"no {name}") as error:
         write_report(run)
+    assert "demo" not in str(error.value), "there are other runs"
 
 
 def test_a_missing_column_is_named(make_run: MakeRun) -> None:

@@ -173,6 +173,13 @@ def test_the_verdict(make_run: MakeRun) -> None:
     )
 
 
+def test_the_sizes_of_pairs_are_those_of_the_clean_images(make_run: MakeRun) -> None:
+    meta = {key: value for key, value in META.items() if key not in ("n_val", "n_test")}
+    meta |= {"n_val_clean": 300, "n_val_biased": 300, "n_test_clean": 700, "n_test_biased": 700}
+    told = describe_setting(load_results(make_run(meta=meta)))
+    assert "4,000 training, 300 validation and 700 test images" in told
+
+
 @pytest.mark.parametrize(("value", "words"), [(0.875, "within one standard error"), (0.95, "The best of 5 methods")])
 def test_the_verdict_names_a_better_rival(make_run: MakeRun, value: float, words: str) -> None:
     # without pairs, the error of the best one's own score decides

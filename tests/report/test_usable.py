@@ -12,7 +12,7 @@ from hansfree.report import write_report
 from hansfree.report.reading import Results, load_results
 from hansfree.report.tables import insertion_table, marks_of
 from hansfree.report.usable import kind_of, objection_to
-from hansfree.report.verdict import reach_verdict
+from hansfree.report.verdict import reach_verdict, shown_variant
 from tests.report.conftest import MakeRun, choice
 from tests.report.worlds import SELECTION, World
 
@@ -134,3 +134,28 @@ def test_the_page_says_it_in_red_before_anything_else(make_run: MakeRun, changed
     page = write_report(run).read_text(encoding="utf-8")
     assert page.index('<section class="verdict failed"') < page.index('<p class="failure">Do not use this model')
     assert page.index('<p class="failure">') < page.index("<h2>")
+
+
+def test_the_page_is_about_the_recommended_model(make_run: MakeRun) -> None:
+    """A fault of RR-ClArC is no warning then: nobody is told to use it."""
+    advice = ["Recommended: p-clarc, by the accuracy.", "It is no better."]
+    results = load(make_run, rr_clarc=without_class(1), meta=WORLD.meta | {"recommended": "p-clarc", "advice": advice})
+    shown = shown_variant(results)
+    assert shown is not None
+    assert shown.method == "p-clarc"
+    verdict = reach_verdict(results)
+    assert "after P-ClArC" in verdict.sentences[0]
+    assert (verdict.failure, verdict.advice, verdict.is_advised_against) == ("", tuple(advice), False)
+
+
+@pytest.mark.parametrize("recommended", ["p-clarc", None])
+def test_the_advice_stands_under_the_verdict_and_is_red_where_no_model_is_to_be_used(
+    make_run: MakeRun, recommended: str | None
+) -> None:
+    meta = WORLD.meta | {"recommended": recommended, "advice": ["Take", "<this>."]}
+    page = write_report(make_run(change=lambda _: WORLD.run(), selection=SELECTION, paired=None, meta=meta)).read_text(
+        encoding="utf-8"
+    )
+    section = page.partition('<section class="verdict')[2].partition("</section>")[0]
+    assert section.rstrip().endswith('<p class="advice">Take &lt;this&gt;.</p>')
+    assert section.startswith(" failed") == (recommended is None)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from hansfree.errors import DataError, HansfreeError, LayerNotFoundError, OptionError, RunError
 from hansfree.models import Preprocessing
 from hansfree.runfile import Opened, open_run_file, read_run_file
-from hansfree.runfile.opening import filled_in
+from hansfree.runfile.loading import filled_in
 from tests.runfile.examples import CLASSES, SIZE, build, read_table, write_run, write_table
 
 Usage = namedtuple("Usage", "total used free")
@@ -117,7 +117,33 @@ def test_what_a_run_has_on_disk_already_is_not_needed_again(user: Path, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
     (user / "run" / "activations" / "x").mkdir(parents=True)
     (user / "run" / "activations" / "x" / "shard").write_bytes(bytes(2 * 10**6))
+    (user / "run" / "config.yaml").write_text("seed: 0")
     assert dict(opened(user).facts)["disk"].startswith("up to 0 B")
+
+
+def test_a_place_that_holds_something_else_is_refused_before_the_run(user: Path) -> None:
+    with pytest.raises(RunError, match=r"images is not empty and holds no run"):
+        opened(user, out="images")
+    with pytest.raises(RunError, match=r"labels\.csv is a file"):
+        opened(user, out="labels.csv")
+
+
+@pytest.mark.parametrize("marked", [1, 4, 5])
+def test_what_the_doctor_and_the_solvers_refuse_is_refused_here(user: Path, marked: int) -> None:
+    rows = read_table(user / "labels.csv")
+    first = [image for image, label, bit, part in rows if (label, bit, part) == ("dark", "1", "train")][:marked]
+    write_table(
+        user / "labels.csv",
+        [
+            (image, label, int(bit == "1" and (part != "train" or image in first)), part)
+            for image, label, bit, part in rows
+        ],
+    )
+    if marked >= 5:
+        assert opened(user).setting.data.train.has_artifact.sum() == marked
+        return
+    with pytest.raises(DataError, match="at least 5"):
+        opened(user)
 
 
 def test_an_image_that_cannot_be_read_is_refused_or_left_out(user: Path) -> None:

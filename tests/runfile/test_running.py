@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 
 from hansfree.errors import OptionError, RunError
 from hansfree.export.run import export_run
-from hansfree.report.reading import method_title
+from hansfree.report.reading import load_results, method_title
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
+from hansfree.runs import open_run
 from tests.runfile.examples import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
 
 
@@ -33,10 +34,15 @@ def summary(user: Path, name: str = "run") -> dict[str, Any]:
     return content
 
 
+def read_back(out: Path) -> Path:
+    """Read what a report is made of, and draw nothing: figures take most of a tiny run's time; two runs have them."""
+    assert load_results(out).rows
+    return out / "report.html"
+
+
 @pytest.fixture
 def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the figures, which take most of a tiny run's time; one run has them."""
-    monkeypatch.setattr("hansfree.runfile.running.write_report", lambda out: out / "report.html")
+    monkeypatch.setattr("hansfree.runfile.running.write_report", read_back)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +50,7 @@ def natural(original_user: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A finished run with counter-examples, its report left out; nobody may change it."""
     user = Path(shutil.copytree(original_user, tmp_path_factory.mktemp("natural") / "user"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hansfree.runfile.running.write_report", lambda out: out / "report.html")
+        patch.setattr("hansfree.runfile.running.write_report", read_back)
         run(user, artifact={"name": "chessboard"})
     return user
 
@@ -77,21 +83,18 @@ def test_the_recommended_model_is_the_best_on_validation_images(natural: Path) -
 
 
 def test_exported_weights_fit_into_the_users_own_model(natural: Path, tmp_path: Path) -> None:
-    done = export_run(natural / "run", out=tmp_path)  # the model is found by its source
-    assert done.method == summary(natural)["meta"]["recommended"]
-    state = load_file(done.weights.weights)
-    if done.weights.folding.kind != "module":
-        build().load_state_dict(state, strict=True)
-    assert method_title(done.method) in done.card.read_text()
+    done = export_run(natural / "run", "rr-clarc", out=tmp_path / "named")  # the model is found by its source
+    build().load_state_dict(load_file(done.weights.weights), strict=True)
+    assert method_title("rr-clarc") in done.card.read_text()
+    best = summary(natural)["meta"]["recommended"]
+    assert export_run(natural / "run", out=tmp_path / "best").method == best
 
 
 def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unreported: None) -> None:
     user = Path(shutil.copytree(natural, tmp_path / "moved"))  # another place is no other run
-    (user / "net.py").write_text((natural / "net.py").read_text())
     before = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
-    source = f"{natural / 'net.py'}:build"
     methods = ["vanilla", "p-clarc", "rr-clarc", "a-clarc"]
-    run(user, model={"source": source}, correction={"methods": methods}, artifact={"name": "board"}, workers=0)
+    run(user, correction={"methods": methods}, artifact={"name": "board"}, workers=0)
     after = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
     assert after.keys() - before.keys() == {"a-clarc.json", "a-clarc.npz"}
     assert {name: after[name] for name in before} == before
@@ -101,22 +104,21 @@ def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unr
 
 def test_another_run_in_the_same_folder_is_refused_and_named(natural: Path, tmp_path: Path) -> None:
     user = Path(shutil.copytree(natural, tmp_path / "user"))
-    source = {"source": f"{natural / 'net.py'}:build"}
     before = (user / "run" / "results.csv").read_bytes()
     with pytest.raises(RunError, match=r"holds another run .*seed was 0, is now 1"):
-        run(user, model=source, seed=1)
+        run(user, seed=1)
     with pytest.raises(RunError, match=r"holds another run .*'epochs': 2.*'epochs': 3"):
-        run(user, model=source, correction={"epochs": 3})
+        run(user, correction={"epochs": 3})
     rows = read_table(user / "labels.csv")
     image, label, bit, part = rows[0]
     write_table(user / "labels.csv", [(image, "bright" if label == "dark" else "dark", bit, part), *rows[1:]])
     with pytest.raises(RunError, match=r"holds another run \(images was"):
-        run(user, model=source)
+        run(user)
     write_table(user / "labels.csv", list(rows))
     torch.manual_seed(0)
     save_file(build().state_dict(), user / "two.safetensors")
     with pytest.raises(RunError, match="was made with other weights"):
-        run(user, model=source)
+        run(user)
     assert (user / "run" / "results.csv").read_bytes() == before
 
 
@@ -142,6 +144,47 @@ def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Pa
     assert "artifact artifact" not in page
     assert finished.recommended == told["meta"]["recommended"]
     assert "derivative along the CAV on validation images, the less the better" in " ".join(finished.sentences)
+
+
+def test_no_artifact_in_the_test_images_at_all(tmp_path: Path) -> None:
+    counts = {kind: 0 if kind[0] == "test" and kind[2] else n for kind, n in COUNTS.items()}
+    user = make_user(tmp_path / "user", counts)
+    run(user, correction={"methods": ["vanilla", "rr-clarc"]})
+    assert summary(user)["meta"]["n_test_biased"] == 0
+    assert not [
+        row for row in table(user) if row["split"] == "test" and row["metric"].endswith("_biased") and row["value"]
+    ]
+    assert "cannot be known" in (user / "run" / "report.html").read_text()
+
+
+def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: None) -> None:
+    wrong = "images/train-0-1-3.png"
+    rows = [
+        (image, label, 0 if image == wrong else bit, part)
+        for image, label, bit, part in read_table(user / "labels.csv")
+    ]
+    write_table(user / "labels.csv", rows)
+    run(user, correction={"methods": ["vanilla"], "strengths": {}})
+    suspects = json.loads((user / "run" / "doctor.json").read_text())["suspects"]
+    assert wrong in [suspect["id"] for suspect in suspects]
+
+
+def test_a_single_image_of_another_class_is_enough(user: Path, unreported: None) -> None:
+    rows = read_table(user / "labels.csv")
+    gone = [row for row in rows if row[1:] in (("bright", "0", "train"), ("bright", "1", "train"))][1:]
+    write_table(user / "labels.csv", [row for row in rows if row not in gone])
+    assert run(user, correction={"methods": ["vanilla"], "strengths": {}}).rows
+
+
+def test_a_folder_that_is_in_use_is_refused_before_the_images_are_read(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr("hansfree.runfile.running.keep_in_memory", lambda data, **_: read.append(data))
+    opened = open_run_file(read_run_file(write_run(user / "run.yaml")))
+    with open_run(user / "run", {"seed": 0}), pytest.raises(RunError, match="in use"):
+        carry_out(opened)
+    assert read == []
 
 
 def test_an_own_patch_on_clean_images(user: Path, unreported: None) -> None:

@@ -52,6 +52,18 @@ def test_every_key_of_the_schema_is_in_it(tmp_path: Path) -> None:
             assert re.search(rf"^(# )?{name}: ", text, re.MULTILINE), name
 
 
+def test_paths_on_another_drive_are_written_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_drive(path: str, start: object) -> str:
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr("os.path.relpath", other_drive)
+    answers = Answers(source="net.py:build", root=Path("images"), output="classes")
+    write_run_file(tmp_path / "a.yaml", answers, DEFAULTS)
+    run = read_run_file(tmp_path / "a.yaml")
+    assert run.data.root == Path.cwd() / "images"
+    assert run.model.source == f"{Path.cwd() / 'net.py'}:build"
+
+
 def test_commented_lines_show_the_defaults(tmp_path: Path) -> None:
     """Taking away the `# ` before a default changes nothing."""
     path = tmp_path / "a.yaml"

@@ -168,10 +168,17 @@ def test_the_column_may_have_another_name(own: Callable[..., OwnImages]) -> None
         (lambda n: "maybe", "has 'maybe' as artifact of '000.png'"),
         (lambda n: "0", "None of the 60 images of .* carries the artifact"),
         (lambda n: "1", "Each of the 60 images of .* carries the artifact"),
-        (lambda n: str(int(n in (0, 41, 51))), "1 of the 40 training images of .* carry the artifact: .* at least 2"),
-        (lambda n: str(int(n in (0, 1))), "1 of the 20 training images of the biased class .* learned within that"),
+        (lambda n: str(int(n in (0, 41, 51))), "1 of the 40 training images of .* carry the artifact: .* at least 5"),
+        (
+            lambda n: str(int(n < 8 and n != 4)),
+            "4 of the 20 training images of the biased class .* at least 5 with and",
+        ),
+        (
+            lambda n: str(int(n < 32 and n % 2 == 0)),
+            "16 of the 20 training images of the biased class .* and 5 without",
+        ),
         (lambda n: str(int(n < 40 and n % 2 == 0)), "20 of the 20 training images of the biased class 'benign'"),
-        (lambda n: str(int(n in (0, 2) or 40 <= n < 50)), "Each validation image of .* carries the artifact"),
+        (lambda n: str(int(n < 5 or 40 <= n < 50)), "Each validation image of .* carries the artifact"),
     ],
 )
 def test_bits_that_nothing_can_be_learned_from_are_errors(
@@ -181,8 +188,16 @@ def test_bits_that_nothing_can_be_learned_from_are_errors(
         own(changed(lambda number, row: {**row, "artifact": bit(number)}))
 
 
+def test_too_few_images_to_insert_into_are_told(own: Callable[..., OwnImages]) -> None:
+    rows = without("artifact")
+    assert own(rows, insert=Brightness(), share=0.75).data().train.has_artifact.sum() == 15
+    for share, n in ((0.2, 4), (0.8, 16)):
+        with pytest.raises(DataError, match=f"{n} of the 20 training images of the biased class 'benign'.*at least 5"):
+            own(rows, insert=Brightness(), share=share).data()
+
+
 def test_held_out_parts_without_the_artifact_are_told_and_not_refused(own: Callable[..., OwnImages]) -> None:
-    rows = changed(lambda number, row: {**row, "artifact": str(int(number in (0, 2, 4, 50)))})
+    rows = changed(lambda number, row: {**row, "artifact": str(int(number in (0, 2, 4, 6, 8, 50)))})
     study = own(rows)
     data = study.data()
     assert (len(data.val_biased), len(data.val_clean), len(data.test_biased)) == (0, 10, 1)
@@ -196,9 +211,13 @@ def test_the_class_with_the_largest_share_is_taken_and_a_single_image_is_no_shar
 ) -> None:
     def change(number: int, row: Row) -> Row:
         label = "rare" if number == 1 else row["label"]
-        return {**row, "label": label, "artifact": str(int(number in (0, 1, 2, 3, 5, 7)))}
+        return {
+            **row,
+            "label": label,
+            "artifact": str(int(number in (0, 1, 2, 4, 6, 8, 10) or (number % 2 and number < 15))),
+        }
 
-    assert own(changed(change)).data().biased_class == 1  # 2 of benign, 3 of malignant, 1 of 1 rare
+    assert own(changed(change)).data().biased_class == 1  # 6 of benign, 7 of malignant, 1 of 1 rare
     assert own(changed(change), biased_class="benign").data().biased_class == 0
 
 
@@ -249,7 +268,7 @@ def test_a_class_without_training_images_is_told(own: Callable[..., OwnImages]) 
 @pytest.mark.parametrize("separator", [";", "|", " ; "])
 def test_one_label_of_several_is_of_interest(own: Callable[..., OwnImages], separator: str) -> None:
     cells = ("", "tube", separator.join(("edema", "tube")), separator.join(("edema", "mass", "tube")))
-    rows = changed(lambda number, row: {**row, "label": cells[number % 4]})
+    rows = changed(lambda number, row: {**row, "label": cells[number % 4], "artifact": str(int(number % 3 == 0))})
     data = own(rows, label="edema").data()
     assert data.train.class_names == ("not edema", "edema")
     assert data.train.labels[:4].tolist() == [0, 0, 1, 1]
@@ -288,6 +307,9 @@ def test_a_group_is_never_in_two_parts(own: Callable[..., OwnImages]) -> None:
 # Class folders
 
 
+LISTED = range(0, 16, 2)  # images of the first class with the artifact
+
+
 @pytest.fixture
 def folders(tmp_path: Path) -> Path:
     for name in ("benign", "malignant"):
@@ -298,7 +320,8 @@ def folders(tmp_path: Path) -> Path:
     (tmp_path / "data" / "benign" / "Thumbs.db").write_bytes(b"junk")
     (tmp_path / "data" / "benign" / "._000.png").write_bytes(b"junk")
     (tmp_path / "data" / ".cache").mkdir()
-    (tmp_path / "list.txt").write_text("benign/000.png\n\n002.png\n  benign/004.png  \n006.png\n")
+    rest = "".join(f"{row:03}.png\n" for row in LISTED[3:])
+    (tmp_path / "list.txt").write_text(f"benign/000.png\n\n002.png\n  benign/004.png  \n{rest}")
     return tmp_path
 
 
@@ -312,7 +335,7 @@ def test_class_folders_with_a_list_of_artifact_images(folders: Path) -> None:
     assert [len(part) for part in study.parts] == [32, 4, 4]
     sets = [getattr(study.data(), name) for name in SETS]
     carry = {int(one.pixels(i)[0][0, 0, 0]) for one in sets for i in np.flatnonzero(one.has_artifact)}
-    assert carry == {0, 2, 4, 6}
+    assert carry == set(LISTED)
     assert {int(image[0, 0, 0]) % 2 for image in map(study.source.image, np.flatnonzero(study.source.labels))} == {1}
     assert study.data().artifact == "artifact"
 
@@ -320,14 +343,14 @@ def test_class_folders_with_a_list_of_artifact_images(folders: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "image\nbenign/000.png\n002.png\nbenign/004.png\n",
-        "image,artifact\nbenign/000.png,1\nbenign/008.png,0\n002.png,1\nbenign/004.png,1\n",
+        ["image", "benign/000.png", *(f"{row:03}.png" for row in LISTED[1:])],
+        ["image,artifact", "benign/000.png,1", "benign/038.png,0", *(f"{row:03}.png,1" for row in LISTED[1:])],
     ],
 )
-def test_the_list_may_be_a_table(folders: Path, content: str) -> None:
-    (folders / "list.csv").write_text(content)
+def test_the_list_may_be_a_table(folders: Path, content: list[str]) -> None:
+    (folders / "list.csv").write_text("\n".join(content))
     study = from_folders(folders, artifacts=folders / "list.csv")
-    assert sum(int(getattr(study.data(), name).has_artifact.sum()) for name in SETS) == 3
+    assert sum(int(getattr(study.data(), name).has_artifact.sum()) for name in SETS) == len(LISTED)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +378,7 @@ def test_folders_of_parts_are_the_split(folders: Path) -> None:
             kind = ("benign", "malignant")[row % 2]
             (folders / "data" / part / kind).mkdir(parents=True, exist_ok=True)
             (folders / "data" / kind / f"{row:03}.png").rename(folders / "data" / part / kind / f"{row:03}.png")
-    (folders / "list.txt").write_text("train/benign/000.png\n002.png\n022.png\n")
+    (folders / "list.txt").write_text("train/benign/000.png\n002.png\n004.png\n006.png\n008.png\n022.png\n")
     data = from_folders(folders).data()
     assert sorted(data.train.pixels(i)[0][0, 0, 0] for i in range(20)) == list(range(20))
     assert [int(data.val_biased.pixels(0)[0][0, 0, 0]), len(data.val_biased), len(data.test_biased)] == [22, 1, 0]
@@ -375,7 +398,7 @@ def test_folders_may_be_empty_nested_or_numbered(folders: Path) -> None:
         from_folders(folders, classes=("benign", "malignant"))
     for name, number in (("benign", "10"), ("cyst", "3"), ("malignant", "2")):
         (folders / "data" / name).rename(folders / "data" / number)
-    (folders / "list.txt").write_text("000.png\n002.png\n004.png\n006.png\n")
+    (folders / "list.txt").write_text("".join(f"{row:03}.png\n" for row in LISTED))
     numbered = from_folders(folders)
     assert len(numbered.source.class_names) == 11
     assert np.bincount(numbered.source.labels)[[2, 3, 10]].tolist() == [20, 0, 20]
@@ -421,7 +444,7 @@ def test_bad_images_are_errors_or_recorded(folders: Path) -> None:
         from_folders(folders)
     study = from_folders(folders, skip_bad=True)
     assert len(study.skipped) == 1
-    assert sum(int(getattr(study.data(), name).has_artifact.sum()) for name in SETS) == 3
+    assert sum(int(getattr(study.data(), name).has_artifact.sum()) for name in SETS) == len(LISTED) - 1
 
 
 WORDS = ["000.png", "001.png", "a", "b", "0", "1", "7", "99999999999", "train", "val", "test", "", "a;b"]

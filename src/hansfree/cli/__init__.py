@@ -12,12 +12,12 @@ from typing import Annotated
 
 import typer
 
-from hansfree.cli import bench, demo, export, layers, reproduce, run, train  # they join the app
+from hansfree.cli import bench, demo, export, label, layers, reproduce, run, suspects, train  # they join the app
 from hansfree.cli.app import app
 from hansfree.cli.failing import failure_of
 from hansfree.cli.terminal import console, errors
 
-__all__ = ["app", "bench", "demo", "export", "layers", "main", "reproduce", "run", "train"]
+__all__ = ["app", "bench", "demo", "export", "label", "layers", "main", "reproduce", "run", "suspects", "train"]
 
 
 def _tell_version(is_wanted: bool) -> None:

@@ -32,6 +32,10 @@ def layers(
     weights: Annotated[
         str | None, typer.Option(help="A file of weights: from it the number of classes is known.")
     ] = None,
+    classes: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many classes the model tells apart. [default: the weights', or its own]"),
+    ] = None,
     size: Annotated[
         int | None, typer.Option(min=16, help="Image size in pixels. [default: the library's, or 224]")
     ] = None,
@@ -45,12 +49,13 @@ def layers(
     from hansfree.models import adapt, find_logits, load_model, preprocessing_of, recommend_layer
     from hansfree.splitting import list_layers
 
-    loaded = load_model(model, weights=None if weights is None else Path(weights))
+    loaded = load_model(model, weights=None if weights is None else Path(weights), classes=classes)
     told = preprocessing_of(model, loaded)
     size = size or (224 if told is None else told.size)
     channels = channels or _channels(loaded)
     # Random pixels: a model that divides a picture by its own spread cannot take one of a single colour.
-    example = torch.randn(1, channels, size, size, generator=torch.Generator().manual_seed(0))
+    # Two, as the output for a single one may be squeezed.
+    example = torch.randn(2, channels, size, size, generator=torch.Generator().manual_seed(0))
     is_binary = find_logits(loaded, example).shape[1:] in ((), (1,))
     adapted = adapt(loaded, example, output="binary" if is_binary else "classes")
     recommended = recommend_layer(adapted, example)

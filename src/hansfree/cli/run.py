@@ -78,7 +78,7 @@ def init(
     )
     seen = look_at(load_model(answers.source, weights=answers.weights), answers)
     for sentence in seen.sentences:
-        console.print(sentence, soft_wrap=True, markup=False, highlight=False)
+        console.print(sentence, soft_wrap=True, highlight=False)
     write_run_file(file, seen.answers, seen.preprocessing, force=force)
     console.print(f"Wrote {file}. Look through it, then: hansfree check {file}", soft_wrap=True)
 
@@ -105,7 +105,7 @@ def run(file: File) -> None:
         finished = carry_out(opened, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
     show_methods(finished.rows)
     for line in finished.sentences:
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     console.print(f"report: {finished.report}", soft_wrap=True)
 
 

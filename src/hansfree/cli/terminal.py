@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from hansfree.progress import Progress
     from hansfree.results import Row
 
-console = Console()
-errors = Console(stderr=True)
+# What is printed holds the user's own names and paths: "nevus [benign]" is no markup, ":x:" no emoji.
+console = Console(markup=False, emoji=False)
+errors = Console(stderr=True, markup=False, emoji=False)
 
 
 @contextmanager

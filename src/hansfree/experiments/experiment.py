@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import save_file
 from torch import nn
 
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
@@ -33,6 +32,7 @@ from hansfree.progress import Progress, silent
 from hansfree.results import Row, row_of_quality, rows_of
 from hansfree.runs import Run
 from hansfree.selection import Choice, StrengthPath, Validation, has_enough, walk_path
+from hansfree.weights import write_weights
 
 
 class Experiment:
@@ -73,10 +73,6 @@ class Experiment:
     def selection(self, variant: Variant) -> dict[str, Any]:
         """Say which strength was chosen for a correction, and why."""
         return self._corrected(variant)["selection"]  # type: ignore[no-any-return]
-
-    def selections(self) -> dict[str, Any]:
-        """Say what was chosen for each method, and why."""
-        return {name: self.selection(self.plain(name)) for name in Correction.members()}
 
     def paired(
         self, ours: str = RRClArC.name, methods: Sequence[str] | None = None
@@ -193,8 +189,7 @@ class Experiment:
         repeats: list[Row] = []
         if path.best is not None:
             model = method.install(setting.model, cut, train, path.best.state)
-            with written_atomically(self.run.path / "corrected" / f"{variant.name}.safetensors") as temporary:
-                save_file({key: value.contiguous() for key, value in model.state_dict().items()}, temporary)
+            write_weights(self.run.path / "corrected" / f"{variant.name}.safetensors", model.state_dict())
             # masks that the CAV localised prove nothing about a method that was trained with either of them
             is_told = method.uses_masks or isinstance(method, CAVCorrection)
             scored = model if setting.data.has_masks or not is_told else None

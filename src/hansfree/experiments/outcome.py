@@ -28,14 +28,17 @@ def write_outcome(
 ) -> list[Row]:
     """Do what is not done yet; write ``heatmaps.npz``, ``results.csv`` and ``results.json``; return the rows.
 
+    No heatmaps are written where no test image carries the artifact.
+
     Args:
         about: What only the caller knows: title, model, command.
         methods: All corrections by default.
     """
     folder, names = experiment.run.path, list(Correction.members()) if methods is None else list(methods)
     rows = experiment.rows(names)
-    with written_atomically(folder / "heatmaps.npz") as temporary:
-        np.savez(temporary, **experiment.shown(names))  # type: ignore[arg-type]
+    if shown := experiment.shown(names):
+        with written_atomically(folder / "heatmaps.npz") as temporary:
+            np.savez(temporary, **shown)  # type: ignore[arg-type]
     data = experiment.setting.data
     unknown = find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)
     write_table(folder / "results.csv", rows, unknown=unknown)

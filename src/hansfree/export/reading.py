@@ -24,6 +24,7 @@ from hansfree.weights import fill_with_weights, read_weights
 
 _IMAGES = 8  # to compare logits on, where the run shows none
 _TOLERANCE = 1e-3  # of the largest logit: evaluation starts from the cached activations, in another order of sums
+_RUN_FILE = "run.yaml"  # the user's, as it was read
 _ORIGINALS = ("original.safetensors", "model.safetensors")  # a user's own model, or one that the run trained itself
 
 
@@ -69,27 +70,41 @@ def read_run(path: Path) -> FinishedRun:
     kept = path / "config.yaml"
     if not kept.is_file():
         raise RunError(f"{path} is not a run folder: it has no config.yaml.")
-    try:
-        config = yaml.safe_load(kept.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
-        config = None
-    if not isinstance(config, dict):
-        raise RunError(f"{kept} is damaged.")
-    return FinishedRun(path, config, results)
+    return FinishedRun(path, _read_yaml(kept), results)
 
 
 def open_model(run: FinishedRun) -> nn.Module:
     """Return the model as it came, in eval mode: one that hansfree knows by name, or from where the user keeps it."""
     told, classes = run.config.get("model"), run.results.meta.get("class_names")
+    if isinstance(told, dict) and (run.path / _RUN_FILE).is_file():
+        told = _read_yaml(run.path / _RUN_FILE).get("model")  # the config does not say where a file lies
     weights = next((run.path / file for file in _ORIGINALS if (run.path / file).is_file()), None)
     source = told.get("source") if isinstance(told, dict) else told
     if not isinstance(source, str) or not classes or weights is None:
         raise RunError(f"{run.path} does not say which model it corrected, or has no {' or '.join(_ORIGINALS)}.")
     if isinstance(told, dict):
-        return load_model(source, weights=weights)
+        return load_model(source, weights=weights, classes=_count_outputs(run, told))
     model = build_model(source, classes=len(classes))
     fill_with_weights(model, read_weights(weights), source=str(weights))
     return model.eval()
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError:
+        content = None
+    if not isinstance(content, dict):
+        raise RunError(f"{path} is damaged.")
+    return content
+
+
+def _count_outputs(run: FinishedRun, told: dict[str, Any]) -> int | None:
+    """Return how many outputs the run built its model with; None where its run file did not say it either."""
+    if told.get("output") == "binary":
+        return 1
+    names = (run.config.get("data") or {}).get("classes")
+    return None if names is None else len(names)
 
 
 def adapt_as_evaluated(run: FinishedRun, model: nn.Module, example: Tensor) -> nn.Module:
@@ -113,30 +128,39 @@ def open_corrected(run: FinishedRun, method: str, original: nn.Module, example: 
 
 
 def open_example(run: FinishedRun) -> Tensor:
-    """Return images to compare logits on: those that the report shows, or noise where the run kept none."""
+    """Return images to compare logits on: those that the report shows, and noise after them where they are too few."""
     meta, shown = run.results.meta, run.results.heatmaps
-    if shown is not None and len(shown.images) > 1:
-        channels = shown.images.shape[-1]
-        mean, std = meta.get("mean", IMAGENET.mean[:channels]), meta.get("std", IMAGENET.std[:channels])
-        return Normalize(tuple(mean), tuple(std))(shown.images)
-    size = int(meta.get("size", 224))
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(_IMAGES, int(meta.get("channels", 3)), size, size, generator=generator)
+    if shown is None:
+        size = int(meta.get("size", 224))
+        return _noise(_IMAGES, int(meta.get("channels", 3)), size, size)
+    channels = shown.images.shape[-1]
+    mean, std = meta.get("mean", IMAGENET.mean[:channels]), meta.get("std", IMAGENET.std[:channels])
+    images = Normalize(tuple(mean), tuple(std))(shown.images)
+    # With a single one, a model could fix the number of images: ONNX does.
+    return images if len(images) > 1 else torch.cat([images, _noise(_IMAGES - 1, *images.shape[1:])])
+
+
+def _noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
 def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example: Tensor) -> bool:
     """Compare an adapted model with what the run saw of it on the shown images; return whether the run kept that.
 
     Weights alone do not say everything: a projection with another pooling has the same.
+
+    Args:
+        example: What `open_example` returns: the shown images come first.
     """
     kept = run.path / "stages" / f"{method}.npz"
-    if run.results.heatmaps is None or not kept.is_file():
+    shown = run.results.heatmaps
+    if shown is None or not kept.is_file():
         return False
     with np.load(kept, allow_pickle=False) as arrays:
         if "shown_logits" not in arrays:
             return False
         expected = arrays["shown_logits"]
-    got = run_quietly(corrected, example).numpy()
+    got = run_quietly(corrected, example[: len(shown.images)]).numpy()
     if expected.shape != got.shape or not np.allclose(got, expected, rtol=0, atol=_TOLERANCE * np.abs(expected).max()):
         raise RunError(
             f"{run.path / 'corrected' / method}.safetensors does not give the logits that the run evaluated. The run "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import runpy
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hansfree.activations import Pooling
@@ -24,7 +23,7 @@ from hansfree.files import written_atomically
 from hansfree.splitting import insert_after
 from hansfree.splitting.inserted import PROJECTION
 from hansfree.splitting.orders import Order
-from hansfree.weights import check_finite, fill_with_weights
+from hansfree.weights import check_finite, fill_with_weights, write_weights
 
 _TOLERANCE = 1e-4  # of the largest logit: what float32 may lose between two ways to compute the same
 _LOADER = "load_corrected.py"
@@ -72,10 +71,7 @@ def export_model(
     place = find_place(folded) if folding.kind == "module" else None
     expected = run_quietly(corrected, example)
     with written_atomically(path) as temporary:
-        # Copies, because safetensors refuses tensors that share memory, and tied weights have a key each. As bytes,
-        # because `save_file` makes files that only their owner may read.
-        copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-        temporary.write_bytes(_same_bytes(save(copies, about | (place.to_metadata() if place else {}))))
+        write_weights(temporary, state, about | (place.to_metadata() if place else {}))
         difference = _difference(load_corrected(original, temporary), example, expected)
         loader = _write_loader(path, temporary, place, original, example, expected)
     return Exported(
@@ -135,16 +131,6 @@ def run_quietly(model: nn.Module, images: Tensor) -> Tensor:
     device = next((tensor.device for tensor in own.parameters()), images.device)
     logits: Tensor = own(images.clone().to(device))
     return logits.cpu()
-
-
-def _same_bytes(file: bytes) -> bytes:
-    """Return a safetensors file with its metadata in order: the library writes them in another one every time."""
-    start = 8 + int.from_bytes(file[:8], "little")
-    header = json.loads(file[8:start])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8 bytes
-    return len(text).to_bytes(8, "little") + text + file[start:]
 
 
 def _write_loader(

@@ -1,7 +1,7 @@
 """The labelling page: mark which images carry the artifact, with the model's own activations to find the rest."""
 
 from hansfree.label.marks import Marks, read_marks
-from hansfree.label.opening import Material, label_folder, open_material
+from hansfree.label.opening import Material, open_material
 from hansfree.label.ranking import Ranking
 from hansfree.label.serving import check_installed, serve
 from hansfree.label.session import Session, State
@@ -13,7 +13,6 @@ __all__ = [
     "Session",
     "State",
     "check_installed",
-    "label_folder",
     "open_material",
     "read_marks",
     "serve",

@@ -22,7 +22,7 @@ from hansfree.label.marks import marks_of, read_marks
 from hansfree.label.pictures import Heatmaps, Pictures
 from hansfree.progress import Progress, silent
 from hansfree.runfile import RunFile
-from hansfree.runfile.unlabelled import Unlabelled, open_unlabelled
+from hansfree.runfile.unlabelled import Unlabelled, looking_folder, open_unlabelled
 from hansfree.studies.classes import find_class
 
 _CHUNK = 512  # images between two writes: what a kill costs at most
@@ -52,15 +52,10 @@ class Material:
     seed: int
 
 
-def label_folder(run: RunFile) -> Path:
-    """Return where marks and thumbnails are kept: beside the run's own folder, which has to be empty to begin with."""
-    return run.out.with_name(f"{run.out.name}-label")
-
-
 @contextmanager
 def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> Iterator[Material]:
     """Open the images of a run file for marking, by one process at a time."""
-    folder = label_folder(run)
+    folder = looking_folder(run)
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock", timeout=0)
     try:
@@ -92,7 +87,7 @@ def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> I
             marks=_first_marks(opened, folder / "artifacts.csv"),
             pictures=pictures,
             heatmaps=Heatmaps(opened.model, opened.layer, opened.images, pictures),
-            suspects=_read_suspects(opened, (run.out, folder)),
+            suspects=_read_suspects(opened, folder),
             facts=opened.facts,
             cav=run.correction.cav,
             seed=run.seed,
@@ -129,11 +124,11 @@ def _first_marks(opened: Unlabelled, table: Path) -> np.ndarray:
     return marks_of(opened.rows, opened.names, column=column, place=place)
 
 
-def _read_suspects(opened: Unlabelled, folders: Sequence[Path]) -> dict[str, list[int]]:
+def _read_suspects(opened: Unlabelled, folder: Path) -> dict[str, list[int]]:
     """Return the clusters that `hansfree suspects` left as lists of images."""
     index_of = {name: index for names in (opened.paths, opened.names) for index, name in enumerate(names)}
     found: dict[str, list[int]] = {}
-    for path in sorted(path for folder in folders for path in folder.glob("suspect-*.json")):
+    for path in sorted(folder.glob("suspect-*.json")):
         try:
             listed = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

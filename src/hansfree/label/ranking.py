@@ -32,10 +32,10 @@ class Choice:
 class Ranking:
     """Scores of all images from a few marks.
 
-    A logistic regression on standardised activations, both answers weighing the same. Decided by a simulation on
-    embedded timestamps, plasters and brightness: the signal CAV, which points at the artifact best, ranks worst where
-    images differ in other ways too (plaster, 10,000 images: it proposes 61 % of them after 120 marks, this 99 %);
-    ridge regression lies between.
+    A logistic regression on standardised activations, both answers weighing the same. Chosen by simulated marking of
+    embedded timestamps, plasters and brightness: where the artifact is clear, signal CAV, ridge and this do equally
+    well. Where it is not (plaster, one draw of 10,000 images, 120 marks), the recall of the proposed set is 61 % with
+    the signal CAV, 82 to 94 % with ridge, by its penalty, and 99 % with this.
 
     Args:
         pooled: (images, channels), what CAVs are fitted on.

@@ -169,6 +169,8 @@ def _check_logits(kind: str, logits: Tensor, output: Output, label: int | None) 
         raise OptionError(
             f"{kind} returns one number per image. If that is the logit of yes against no, use output 'binary'."
         )
+    if output == "label" and len(shape) == 1:
+        raise OptionError(f"{kind} returns one number per image, which has no labels to choose from. Use 'binary'.")
     if output == "label" and not 0 <= int(label or 0) < columns:
         raise OptionError(f"label is {label}; {kind} has the labels 0 to {columns - 1}.")
     if not logits.isfinite().all():

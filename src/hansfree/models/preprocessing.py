@@ -14,6 +14,8 @@ from torch import nn
 from hansfree.errors import OptionError
 from hansfree.models.sources import find_source
 
+_UNCROPPED = 384  # pixels from which on transformers squashes where a file has `crop_pct` (ConvNeXt's)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
@@ -57,6 +59,8 @@ def _of_hugging_face(name: str, model: nn.Module) -> Preprocessing | None:
         is_crop = bool(told.get("do_center_crop")) or "shortest_edge" in _sides(told.get("size"))
         sides = _sides(told["crop_size"] if told.get("do_center_crop") else told["size"])
         size = int(sides["shortest_edge"] if "shortest_edge" in sides else sides["height"])
+        if not told.get("do_center_crop") and told.get("crop_pct") is not None and size >= _UNCROPPED:
+            is_crop = False
         channels = int(getattr(getattr(model, "config", None), "num_channels", 3))
         is_normal = bool(told.get("do_normalize", True))
         mean = tuple(map(float, told["image_mean"])) if is_normal else (0.0,) * channels

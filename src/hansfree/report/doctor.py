@@ -30,7 +30,7 @@ def draw_diagnosis(diagnosis: Diagnosis) -> Drawing:
         f"Expected error of the {diagnosis.cav} direction by number of artifact images ({points}); cosines between the "
         f"solvers' directions; histograms of held-out scores with {n_suspects} suspected wrong labels marked. "
         f"{diagnosis.verdict}",
-        f"{diagnosis.verdict} Left: the expected angle to the direction of endless images (bars: 95 % of the repeats; "
+        "Left: the expected angle to the direction of endless images (bars: 95 % of the repeats; "
         "line: one over the root of the number). Middle: cosines between solvers; signal and the filters need not "
         f"agree. Right: scores of images that the direction was not fitted on. {LIMIT}",
     )

@@ -69,7 +69,7 @@ def draw_heatmaps(results: Results) -> Drawing | None:
     limit = _common_limit(maps)
     scale = ScalarMappable(Normalize(-limit, limit), cmap="RdBu_r")
     for row in range(n_images):
-        grid[row, 0].imshow(maps.images[row])
+        grid[row, 0].imshow(maps.images[row], cmap="gray", vmin=0, vmax=255)  # of grey images; colours stay
         _finish(grid[row, 0], maps.masks[row], "input" if row == 0 else "")
         for axes, method in zip(grid[row, 1:], methods):
             relevance = maps.relevance[method][row]

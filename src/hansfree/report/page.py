@@ -71,6 +71,7 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
         inner=inner_table(results),
         classes=class_tables(results, shown_variant(results)),
         claims=_claims(results),
+        notes=results.notes(),
         doctor=results.doctor,
         is_inserted=results.is_inserted,
         is_one_sided=results.is_one_sided and any(row.metric == "accuracy_biased" for row in results.rows),

@@ -21,6 +21,7 @@ from hansfree.results import Row, read_rows
 ORIGINAL, FIRST = "original", RRClArC.name  # the model as it came, and the method that the report is about
 CLEAN_TRAINED = "clean-trained"
 REFERENCES = (ORIGINAL, CLEAN_TRAINED)  # stand in the table, and do not compete
+_MOST_SKIPPED = 10  # files named one by one
 _CLASS = re.compile(r"class (\d+)")  # what results call a class: `hansfree.metrics.class_group`
 
 
@@ -101,6 +102,14 @@ class Results:
         group = "" if label is None else class_group(label)
         return next((each for each in self.unknown if (each.metric, each.group) == (metric, group)), None)
 
+    def notes(self) -> list[str]:
+        """Return what was noticed about the data: remarks, and files that were left out, of many the first."""
+        skipped = list(self.meta.get("skipped") or ())
+        notes = [*(self.meta.get("remarks") or ()), *(f"Left out: {told}" for told in skipped[:_MOST_SKIPPED])]
+        if more := len(skipped[_MOST_SKIPPED:]):
+            notes.append(f"Left out: {more:,} more, which results.json names.")
+        return notes
+
     def of_classes(self, variant: Variant, metric: str) -> dict[int, Row]:
         """Return the scores of each class at the chosen strength."""
         return {
@@ -158,7 +167,9 @@ def load_results(run: Path) -> Results:
     table, summary = run / "results.csv", run / "results.json"
     for path in (table, summary):
         if not path.is_file():
-            raise RunError(f"{run} is not a finished run: it has no {path.name}. `hansfree demo` writes it.")
+            raise RunError(
+                f"{run} is not a finished run: it has no {path.name}. Let the run end first: it writes it last."
+            )
     rows = tuple(row for row in read_rows(table) if row.split == "test" and row.epoch is None)
     try:
         content = json.loads(summary.read_text(encoding="utf-8"))
@@ -181,8 +192,10 @@ def _is_of_class(row: Row) -> bool:
     return metric is not None and metric.is_per_class
 
 
-def _heatmaps(path: Path) -> HeatmapSet:
+def _heatmaps(path: Path) -> HeatmapSet | None:
     prefix = "relevance/"
     with np.load(path, allow_pickle=False) as stored:
+        if "images" not in stored.files:  # earlier runs wrote an empty file where no test image has the artifact
+            return None
         relevance = {key[len(prefix) :]: stored[key] for key in stored.files if key.startswith(prefix)}
         return HeatmapSet(images=stored["images"], masks=stored["masks"].astype(bool), relevance=relevance)

@@ -17,11 +17,13 @@ SEEN = "tcav_sensitivity"  # what is left to judge by where that cannot be known
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong (empty if nothing), what happened, and how the other methods did."""
+    """What is wrong (empty if nothing), what happened, how the other methods did, and what the run advises."""
 
     failure: str
     sentences: tuple[str, ...]
     beside: str
+    advice: tuple[str, ...] = ()
+    is_advised_against: bool = False  # the run says that none of its models is to be used
 
 
 def describe_setting(results: Results) -> str:
@@ -34,39 +36,52 @@ def describe_setting(results: Results) -> str:
     if not results.is_inserted:  # the two kinds of images are different ones, and as many as they happen to be
         kinds = ((part, name, kind) for part, name in keys[1:] for kind in ("clean", "biased"))
         keys = [keys[0], *((f"{part}_{kind}", f"{kind} {name}") for part, name, kind in kinds)]
-    counts = [f"{meta[key]:,} {name}" for key, name in keys if meta.get(key) is not None]
+    sizes = [(meta.get(key, meta.get(f"{key}_clean")), name) for key, name in keys]  # with it they are as many
+    counts = [f"{size:,} {name}" for size, name in sizes if size is not None]
     images = f"; {_listed(counts)} images" if counts else ""
     size = f" of {meta['size']} px" if counts and meta.get("size") else ""
     return f"{model}{what}{_as_sign_of(results)}{where}{images}{size}."
 
 
 def shown_variant(results: Results) -> Variant | None:
-    """Return what the report is about: RR-ClArC, or the best method where it has no usable result."""
+    """Return what the report is about: what the run recommends, else RR-ClArC, or the best where that is unusable."""
     competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
-    first = [variant for variant in competing if variant.method == FIRST]
+    lead = _recommended(results) or FIRST
+    first = [variant for variant in competing if variant.method == lead]
     marks = marks_of(results, DECISIVE) or marks_of(results, SEEN)
     best = [variant for variant, mark in marks.items() if mark == "best"]
-    # of several variants of RR-ClArC (targets, norms), the one that did best speaks for it
+    # of several variants of a method (targets, norms), the one that did best speaks for it
     return next((variant for variant in best if variant in first), None) or next(iter(first or best or competing), None)
 
 
 def reach_verdict(results: Results) -> Verdict:
     """Compare the shown method with the model as it came, and say which model must not be used."""
     shown = shown_variant(results)
-    failure = _failure(results, shown)
+    meta, failure = results.meta, _failure(results, shown)
+    advice = tuple(meta.get("advice") or ())
+    is_against = "recommended" in meta and meta["recommended"] is None
     if shown is None:
-        return Verdict(failure, ("No method has a usable result on the test images.",), "")
+        return Verdict(failure, ("No method has a usable result on the test images.",), "", advice, is_against)
     competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
-    return Verdict(failure, _sentences(results, shown), _beside(results, shown, competing))
+    return Verdict(failure, _sentences(results, shown), _beside(results, shown, competing), advice, is_against)
+
+
+def _recommended(results: Results) -> str | None:
+    """Return the method that the run recommends; None where it recommends none, or says nothing."""
+    return results.meta.get("recommended")
 
 
 def _failure(results: Results, shown: Variant | None) -> str:
-    """Warn of the shown model, and of RR-ClArC's where another had to be shown; of all where none can be."""
+    """Warn of the shown model, and of RR-ClArC's where another had to be shown; of all where none can be.
+
+    Of a model that is shown because it is recommended nothing but its own faults count.
+    """
     warned = [variant for variant in results.methods() if variant.method == FIRST or variant == shown or shown is None]
-    if shown is not None and shown.method == FIRST:
+    lead = _recommended(results) or FIRST
+    if shown is not None and shown.method == lead:
         warned = [shown]
     objections = {variant.title(results.methods()): objection_to(results, variant) for variant in warned}
-    if results.variant(FIRST) is None and FIRST in results.selection:
+    if lead == FIRST and results.variant(FIRST) is None and FIRST in results.selection:
         objections = {method_title(FIRST): why_no_model(results, FIRST)} | objections
     warnings = [f"Do not use this model ({title}): {why}." for title, why in objections.items() if why]
     if not warnings and shown is None:

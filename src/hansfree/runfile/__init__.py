@@ -1,6 +1,7 @@
 """Your own model and images: the run file, what it opens, and the run."""
 
-from hansfree.runfile.opening import DEFAULTS, Opened, open_run_file
+from hansfree.runfile.loading import DEFAULTS
+from hansfree.runfile.opening import Opened, open_run_file
 from hansfree.runfile.reading import read_run_file
 from hansfree.runfile.running import Finished, carry_out
 from hansfree.runfile.schema import RunFile

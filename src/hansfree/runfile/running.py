@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -9,7 +11,6 @@ from typing import Any, get_args
 
 import numpy as np
 import yaml
-from safetensors.torch import save_file
 
 from hansfree.doctor import Diagnosis, examine_cav
 from hansfree.errors import RunError
@@ -17,7 +18,7 @@ from hansfree.experiments import Experiment
 from hansfree.experiments.outcome import write_outcome
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
-from hansfree.files import write_text, written_atomically
+from hansfree.files import write_text
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
@@ -27,10 +28,11 @@ from hansfree.runfile.opening import Opened
 from hansfree.runfile.recommending import recommend
 from hansfree.runfile.schema import DataSection
 from hansfree.runs import Run, open_run
-from hansfree.studies import SETS
+from hansfree.studies import SETS, OwnImages
+from hansfree.weights import write_weights
 
-# What may change in a run that was begun: where it works, what things are called, and which stages it has. Files are
-# known by their content: images by their fingerprint, weights by theirs.
+# What may change in a run that was begun: where it works, what things are called, and which stages it has. Where
+# files lie is left out: images are known by name, size and time of change, weights by their numbers.
 _CHANGES_NOTHING = {
     "out": True,
     "device": True,
@@ -42,6 +44,9 @@ _CHANGES_NOTHING = {
     "artifact": {"name", "file"},
     "correction": {"methods"},
 }
+
+
+_LEAST_OTHERS = 2  # images of other classes, for the doctor to know where those lie
 
 
 @dataclass(frozen=True)
@@ -57,16 +62,16 @@ class Finished:
 def carry_out(opened: Opened, *, command: str = "", progress: Progress = silent) -> Finished:
     """Find the bias, examine it, unlearn it, score, report and export; what is done already is kept."""
     run = opened.run
-    setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
     with open_run(run.out, _config(opened)) as folder:
         _check_weights(folder, opened)
+        setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
         write_text(run.out / "run.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
         experiment = Experiment(setting, folder, progress=progress)
         experiment.cav_rows()
-        diagnosis = _diagnose(experiment, folder, progress)
+        diagnosis = _diagnose(experiment, folder, _image_names(opened.images), progress)
         experiment.rows(run.correction.methods)
         best = recommend(experiment, run.correction.methods)
-        about = {**_about(opened, command), "recommended": best.method}
+        about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         rows = write_outcome(experiment, about, methods=run.correction.methods)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
@@ -74,9 +79,12 @@ def carry_out(opened: Opened, *, command: str = "", progress: Progress = silent)
 
 
 def _config(opened: Opened) -> dict[str, Any]:
-    """Return everything that the results depend on: the run file, and the images by their content."""
+    """Return everything that the results depend on: the run file, and which images it leads to."""
     images = [getattr(opened.setting.data, part).fingerprint for part in SETS]
     settings = opened.run.model_dump(mode="json", exclude=_CHANGES_NOTHING)  # type: ignore[arg-type]
+    # Where it lies tells nothing: `_check_weights` compares what it makes.
+    places = opened.run.model.source.split(":", 1)
+    settings["model"]["source"] = ":".join(Path(place).name if os.path.isabs(place) else place for place in places)
     settings["model"]["layer"] = opened.setting.layer  # where it was found, which another version might do elsewhere
     return {"hansfree": version("hansfree"), **settings, "images": fingerprint(*images)}
 
@@ -91,12 +99,18 @@ def _check_weights(folder: Run, opened: Opened) -> None:
         )
     kept = folder.path / "original.safetensors"
     if not kept.exists():
-        with written_atomically(kept) as temporary:
-            save_file({name: tensor.contiguous() for name, tensor in plain_state(model).items()}, temporary)
+        write_weights(kept, plain_state(model))
 
 
-def _diagnose(experiment: Experiment, folder: Run, progress: Progress) -> Diagnosis:
-    """Ask the doctor about the direction that the corrections use."""
+def _image_names(images: OwnImages) -> dict[int, str]:
+    """Return what to call each image, by its id: the path below ``data.root``, or all of it where it lies elsewhere."""
+    paths, root = map(Path, images.source.paths), images.root or Path()
+    names = (path.relative_to(root) if path.is_relative_to(root) else path for path in paths)
+    return dict(zip(images.source.ids.tolist(), map(Path.as_posix, names)))
+
+
+def _diagnose(experiment: Experiment, folder: Run, names: Mapping[int, str], progress: Progress) -> Diagnosis:
+    """Ask the doctor about the direction that the corrections use; it names images as their owner does."""
     setting, train = experiment.setting, experiment.material.activations["train"]
 
     def work() -> str:
@@ -107,8 +121,8 @@ def _diagnose(experiment: Experiment, folder: Run, progress: Progress) -> Diagno
             train.pooled[inside],
             bits[inside],
             cav=setting.cav,
-            others=others if len(others) else None,
-            ids=train.ids[inside],
+            others=others if len(others) >= _LEAST_OTHERS else None,
+            ids=[names[id_] for id_ in train.ids[inside].tolist()],
             seed=setting.tuning.seed,
             progress=progress,
         ).to_json()

@@ -17,7 +17,7 @@ from torch import nn
 from hansfree.errors import OptionError, RunError
 from hansfree.files import write_text
 from hansfree.models import Preprocessing, find_logits, preprocessing_of
-from hansfree.runfile.opening import DEFAULTS
+from hansfree.runfile.loading import DEFAULTS
 from hansfree.runfile.reading import move_source
 from hansfree.runfile.schema import AUTO
 from hansfree.weights import PRETRAINED
@@ -104,7 +104,10 @@ def _beside(path: Path, answers: Answers) -> Answers:
     def move(typed: str) -> str:
         if os.path.isabs(os.path.expanduser(typed)) or folder == Path.cwd():
             return typed
-        return os.path.relpath(typed, folder)
+        try:
+            return os.path.relpath(typed, folder)
+        except ValueError:  # on Windows no path leads from one drive to another
+            return os.path.abspath(typed)
 
     def moved(typed: Path | None) -> Path | None:
         return None if typed is None else Path(move(str(typed)))

@@ -9,22 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hansfree.datasets import Flagged, Normalize
 from hansfree.datasets.image_files import ImageFiles, check_images
-from hansfree.errors import DataError, OptionError
-from hansfree.experiments.plans import check_device
-from hansfree.models import Preprocessing, adapt, load_model, preprocessing_of
+from hansfree.errors import DataError
+from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
-from hansfree.runfile.opening import _check_files, _count_outputs, _find_layer, _label_number, filled_in
+from hansfree.runfile.loading import first_logits, load_run_model, model_facts
 from hansfree.runfile.schema import RunFile
 from hansfree.studies.classes import number_labels
 from hansfree.studies.columns import PARTS, find_image, read_groups, read_rows, read_split
 from hansfree.studies.folders import read_folders
-
-_FIRST_IMAGES = 4  # that go through the model before anything else does
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,23 +53,17 @@ def open_unlabelled(run: RunFile, *, progress: Progress = silent) -> Unlabelled:
 
     What the run file says about the artifact is left alone: it is not known yet.
     """
-    check_device(run.device)
-    _check_files(run)
-    model = load_model(run.model.source, weights=run.model.weights, classes=_count_outputs(run))
-    seen = filled_in(run, preprocessing_of(run.model.source, model))
-    blank = torch.zeros(2, seen.channels, seen.size, seen.size)
-    adapted = adapt(model, blank, output=run.model.output, label=_label_number(run)).eval()
-    layer = _find_layer(run, adapted, blank)
+    loaded = load_run_model(run)
     remarks: list[str] = []
     rows, paths, class_names, labels = _read_list(run, remarks)
     good, skipped = check_images(paths, skip_bad=run.data.skip_bad, progress=progress)
-    images = _flagged(run, seen, [paths[row] for row in good], labels[good], class_names, good, len(paths))
-    logits = _first_logits(adapted, images)
+    images = _flagged(loaded.preprocessing, [paths[row] for row in good], labels[good], class_names, good, len(paths))
+    logits = first_logits(loaded.model, images)
     kept = [rows[row] for row in good]
     return Unlabelled(
         run=run,
-        model=adapted,
-        layer=layer.layer,
+        model=loaded.model,
+        layer=loaded.layer,
         images=images,
         paths=[os.fspath(paths[row]) for row in good],
         names=[row["image"] for row in kept],
@@ -82,8 +72,7 @@ def open_unlabelled(run: RunFile, *, progress: Progress = silent) -> Unlabelled:
         remarks=tuple(remarks),
         skipped=tuple(skipped),
         facts=(
-            ("model", f"{run.model.source}: {type(model).__name__}, {logits.shape[1]} classes"),
-            ("layer", f"{layer.layer}. {layer.reason}"),
+            *model_facts(run, loaded, logits),
             ("images", _counted(images)),
             *(("note", remark) for remark in remarks),
             *(("left out", sentence) for sentence in skipped),
@@ -122,7 +111,6 @@ def _read_folders(run: RunFile) -> tuple[list[dict[str, str]], Sequence[str | Pa
 
 
 def _flagged(
-    run: RunFile,
     seen: Preprocessing,
     paths: Sequence[str | Path],
     labels: np.ndarray,
@@ -141,22 +129,6 @@ def _flagged(
         channels=1 if seen.channels == 1 else 3,
     )
     return Flagged(source, np.zeros(len(source), dtype=bool), transform=Normalize(seen.mean, seen.std))
-
-
-@torch.inference_mode()
-def _first_logits(model: nn.Module, images: Flagged) -> Tensor:
-    """Pass a few images; refuse logits that are not finite, or more or fewer than the data have classes."""
-    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
-    batch = images.batch(range(min(_FIRST_IMAGES, len(images)))).image
-    logits: Tensor = model(batch.to(device)).cpu()
-    if not logits.isfinite().all():
-        raise OptionError("The model's answers for the first images are not finite numbers: its weights are damaged.")
-    if logits.shape[1] != len(images.class_names):
-        raise DataError(
-            f"The model tells {logits.shape[1]} classes apart, the data have {len(images.class_names)}: "
-            f"{', '.join(images.class_names)}. Give data.classes: all names, in the order of the model's outputs."
-        )
-    return logits
 
 
 def _counted(images: Flagged) -> str:

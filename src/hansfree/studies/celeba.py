@@ -13,7 +13,7 @@ from hansfree.datasets.flagged import Flagged
 from hansfree.datasets.image_files import find_folder, unlisted_files
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.errors import DataError, nearest
-from hansfree.studies.listed import PARTS, ListedStudy, Listing
+from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
 from hansfree.studies.study import BiasedData, Published, Recipe
 
 TARGET, COLLAR = "Blond_Hair", "Wearing_Necktie"
@@ -117,7 +117,7 @@ class CelebA(ListedStudy, name="celeba"):
         """Refuse parts without images of every kind; say how few blonde people with a necktie there are to judge by."""
         super().check_parts(listing)
         rare = []
-        for name, part in zip(PARTS, self.parts):
+        for name, part in zip(PART_NAMES, self.parts):
             found = np.bincount(2 * part.labels + self._has_collar[part.ids], minlength=4)
             if (lacking := np.flatnonzero(found == 0)).size:
                 hair, collar = self.class_names[lacking[0] // 2], "with" if lacking[0] % 2 else "without"

@@ -18,7 +18,7 @@ from hansfree.errors import DataError
 from hansfree.studies.inserted import insert_bias
 from hansfree.studies.study import BiasedData, Study
 
-PARTS = ("training", "validation", "test")
+PART_NAMES = ("training", "validation", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class ListedStudy(Study):
 
     def check_parts(self, listing: Listing) -> None:
         """Refuse parts that are empty without their bad images."""
-        for name, part in zip(PARTS, self.parts):
+        for name, part in zip(PART_NAMES, self.parts):
             if not len(part):
                 raise DataError(f"{listing.place} has no {name} image that can be read.")
         if (lost := np.setdiff1d(listing.labels, self.parts[0].labels)).size:
