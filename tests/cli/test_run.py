@@ -148,12 +148,13 @@ def test_what_is_wrong_with_a_run_file_is_told(command: str, call: Call, user: P
 def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> None:
     table = Path("labels.csv").read_text()
     Path("labels.csv").write_text(table.replace(",dark,", ",nevus [benign],").replace(",bright,", ",[/x] :x:,"))
-    names = ["nevus [benign]", "[/x] :x:"]
-    write_run(user / "[run].yaml", data={"classes": names}, artifact={"biased_class": names[0]})
+    write_run(user / "[run].yaml", data={"classes": None}, artifact={"biased_class": "nevus [benign]"})
     code, out, err = call("check", "[run].yaml")
     assert code == 0, err
     assert "biased class 'nevus [benign]'" in " ".join(out.split())
+    assert "taken to be [/x] :x:, nevus [benign], in that order" in " ".join(out.split())
     assert "To start: hansfree run [run].yaml" in out
-    write_run(user / "other.yaml", data={"classes": None}, artifact={"biased_class": names[1]})
-    code, out, err = call("check", "other.yaml")
-    assert (code, out) == (1, "") or "[/x] :x:" in " ".join(out.split()), err
+    write_run(user / "few.yaml", data={"classes": None}, artifact={"biased_class": "[/x] :x:"})
+    code, out, err = call("check", "few.yaml")
+    assert (code, out) == (1, "")
+    assert "2 of the 28 training images of the biased class '[/x] :x:' carry the artifact" in err

@@ -14,7 +14,7 @@ from hansfree.report.reading import Results, Variant, load_results
 from hansfree.report.tables import Line, Table, inner_table, insertion_table, kind_of, marks_of
 from hansfree.report.verdict import describe_setting, reach_verdict
 from hansfree.results import Row
-from tests.report.conftest import CHOSEN, SELECTION, MakeRun, choice, score
+from tests.report.conftest import CHOSEN, META, SELECTION, MakeRun, choice, score
 
 
 def marked(results: Results, metric: str) -> dict[str, str]:

@@ -58,7 +58,7 @@ def write_settings(settings: Mapping[SubjectKey, Words]) -> str:
     models, artifacts = (dict.fromkeys(getattr(key, part) for key in settings) for part in ("model", "artifact"))
     lines = [f"- model: {', '.join(models)}", f"- artifact: {', '.join(artifacts)}"]
     for name in dict.fromkeys(name for words in settings.values() for name in words):
-        values = {key: words.get(name, "nothing said") for key, words in settings.items()}
+        values = {key: words.get(name, "none") for key, words in settings.items()}
         by_value: dict[str, list[str]] = {}
         for whose, value in _fewest(values).items():
             by_value.setdefault(value, []).append(whose)
