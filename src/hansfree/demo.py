@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from hansfree.artifacts import Artifact
@@ -16,7 +16,6 @@ from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting
 from hansfree.experiments.outcome import write_outcome
 from hansfree.experiments.subjects import keep_in_memory
-from hansfree.files import written_atomically
 from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
@@ -24,6 +23,7 @@ from hansfree.results import Row
 from hansfree.runs import Run, open_run
 from hansfree.studies.inserted import insert_bias
 from hansfree.training import FineTuning, Pretraining, pretrain
+from hansfree.weights import write_weights
 
 _BIASED_CLASS = 0
 
@@ -97,8 +97,7 @@ class Demo:
         def work() -> None:
             options = Pretraining(epochs=self.epochs, seed=self.seed)
             pretrain(model, data, options, progress=progress, label=f"train {name}")
-            with written_atomically(path) as temporary:
-                save_file(model.state_dict(), temporary)
+            write_weights(path, model.state_dict())
 
         run.stage(f"train {name}", work)
         model.load_state_dict(load_file(path))

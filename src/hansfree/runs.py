@@ -42,13 +42,20 @@ class Run:
             file.write(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S"), **event}) + "\n")
 
 
-def check_run_folder(path: Path) -> None:
-    """Refuse a place that no run can be opened in, a file or somebody's folder; nothing is written."""
+def check_run_folder(path: Path, known: Mapping[str, Any] | None = None) -> None:
+    """Refuse a place that no run can be opened in: a file, somebody's folder, another run; nothing is written.
+
+    Args:
+        known: The part of the config that is known already, so that another run is told before any work. Keys that
+            only one side has wait for `open_run`.
+    """
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a folder for a run.")
     kept = path / "config.yaml"
     if kept.exists():
-        _read_config(kept)
+        before = _read_config(kept)
+        if known is not None:
+            _refuse(path, _differences(before, _as_kept(known), only_shared=True))
     # Hidden files do not count: the lock, and what a kill leaves half written.
     elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
@@ -86,17 +93,36 @@ def _read_config(kept: Path) -> dict[str, Any]:
 
 
 def _settle_config(kept: Path, config: dict[str, Any]) -> None:
-    text = yaml.safe_dump(config, sort_keys=False)
     if not kept.exists():
-        write_text(kept, text)
+        write_text(kept, yaml.safe_dump(config, sort_keys=False))
         return
     before = _read_config(kept)
-    config = yaml.safe_load(text)  # as it was kept: a tuple comes back as a list
+    config = _as_kept(config)
     if not before.keys() & config.keys():
         raise RunError(f"{kept} is not of a hansfree run. Choose another folder.")
-    changed = [key for key in {**before, **config} if before.get(key) != config.get(key)]
-    if changed:
-        differences = ", ".join(f"{key} was {before.get(key)!r}, is now {config.get(key)!r}" for key in changed)
-        raise RunError(
-            f"{kept.parent} holds another run ({differences}). Choose another folder, or delete this one to start anew."
-        )
+    _refuse(kept.parent, _differences(before, config))
+
+
+def _as_kept(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config as it is read back: a tuple becomes a list."""
+    content: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(config)))
+    return content
+
+
+def _differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], *, only_shared: bool = False, place: str = ""
+) -> Iterator[str]:
+    """Yield what changed, key by key; those of a section are written ``section.key``."""
+    for key in {**before, **now}:
+        if only_shared and not (key in before and key in now):
+            continue
+        old, new = before.get(key), now.get(key)
+        if old and new and isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, only_shared=only_shared, place=f"{place}{key}.")
+        elif old != new:
+            yield f"{place}{key} was {old!r}, is now {new!r}"
+
+
+def _refuse(folder: Path, differences: Iterator[str]) -> None:
+    if told := ", ".join(differences):
+        raise RunError(f"{folder} holds another run ({told}). Choose another folder, or delete this one to start anew.")

@@ -16,6 +16,8 @@ from hansfree.errors import DataError, OptionError, check_choice
 
 Place = Literal[
     "random",
+    "corners",
+    "edges",
     "top-left",
     "top",
     "top-right",
@@ -38,7 +40,8 @@ class Patch(Artifact, name="patch"):
     Args:
         file: PNG, or another format that has transparency.
         size: the patch's longer side, before it is turned, as part of the image's shorter side; above 0, up to 1.
-        place: a corner, an edge (in its middle), the center, or anywhere that it fits.
+        place: a corner, an edge (in its middle), the center; ``corners``: a random one of the four; ``edges``: anywhere
+            along a random one of the four; ``random``: anywhere that it fits.
         angle: the largest rotation in degrees, either way, 0 to 180.
     """
 
@@ -74,8 +77,8 @@ class Patch(Artifact, name="patch"):
         patch = _scaled(self._picture, self.size * min(height, width))
         if self.angle:
             patch = patch.rotate(self.angle * (2 * turn - 1), Image.Resampling.BICUBIC, expand=True)
-        top = _start(height, patch.height, down if self.place == "random" else _part(self.place, "top", "bottom"))
-        left = _start(width, patch.width, across if self.place == "random" else _part(self.place, "left", "right"))
+        down, across = _stand(self.place, down, across)
+        top, left = _start(height, patch.height, down), _start(width, patch.width, across)
         canvas = Image.new("RGBA", (width, height))
         canvas.paste(patch, (left, top))
         alpha = np.asarray(canvas.getchannel("A"), dtype=np.float64)[..., None] / 255
@@ -114,8 +117,20 @@ def _scaled(picture: Image.Image, side: float) -> Image.Image:
     return picture.resize((wide, high), Image.Resampling.BILINEAR)
 
 
+def _stand(place: Place, down: float, across: float) -> tuple[float, float]:
+    """Return how far down and across a place is, from 0 to 1; two random numbers choose where it leaves a choice."""
+    if place == "random":
+        return down, across
+    if place == "corners":
+        return float(down >= 0.5), float(across >= 0.5)
+    if place == "edges":
+        edge = int(4 * down)  # top, bottom, left, right
+        return (float(edge), across) if edge < 2 else (across, float(edge - 2))
+    return _part(place, "top", "bottom"), _part(place, "left", "right")
+
+
 def _part(place: Place, low: str, high: str) -> float:
-    """Return how far along an axis a place is, from 0 to 1."""
+    """Return how far along an axis a fixed place is."""
     words = place.split("-")
     return 0.0 if low in words else 1.0 if high in words else 0.5
 

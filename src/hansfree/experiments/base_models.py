@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from hansfree.activations import collect_activations
 from hansfree.corrections import Vanilla
 from hansfree.datasets import ExampleSet
 from hansfree.experiments.plans import Plan
-from hansfree.files import written_atomically
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
 from hansfree.studies import Study
 from hansfree.training import FineTuning, Pretraining, pretrain, recipe_for
+from hansfree.weights import write_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,7 @@ class BaseModels:
                 model = self._train_head(model, data)
             else:
                 self._train_whole(model, data, checkpoint, label)
-            with written_atomically(path) as temporary:
-                save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, temporary)
+            write_weights(path, model.state_dict())
             checkpoint.unlink(missing_ok=True)
         model.load_state_dict(load_file(path))
         return model.eval(), path

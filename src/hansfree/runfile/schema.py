@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
+from hansfree.studies.own import SHARES
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -32,6 +34,12 @@ def _no_name_twice(names: tuple[str, ...]) -> tuple[str, ...]:
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise ValueError(f"{twice[0]!r} stands twice")
     return names
+
+
+def _sum_to_one(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if not math.isclose(sum(shares), 1):
+        raise ValueError(f"training, validation and test share all images: {list(shares)} sums to {sum(shares):g}, not 1")
+    return shares
 
 
 def _or_empty(section: Any) -> Any:
@@ -90,6 +98,7 @@ class DataSection(Section):
     table: Path | None = None
     artifacts: Path | None = None
     classes: Annotated[tuple[Name, ...], AfterValidator(_no_name_twice)] | None = None
+    shares: Annotated[tuple[Share, Share, Share], AfterValidator(_sum_to_one)] = SHARES
     size: PositiveInt | None = None
     resize: Literal["squash", "crop"] | None = None
     channels: Literal[1, 3] | None = None

@@ -155,16 +155,21 @@ def known_classes(labels: np.ndarray) -> np.ndarray:
     return np.asarray(classes[counts >= MIN_GROUP])
 
 
-def check_selectable(data: BiasedData) -> None:
-    """Refuse data of whose validation images no strength could be chosen: every rule guards the clean accuracy."""
+def check_selectable(
+    data: BiasedData, *, advice: str = f"At a share of 10 % that is {10 * MIN_GROUP} images of a class in all."
+) -> None:
+    """Refuse data of whose validation images no strength could be chosen: every rule guards the clean accuracy.
+
+    Args:
+        advice: a sentence on how there could be more of them.
+    """
     images = data.val_clean
     if len(known_classes(images.labels)) < 2:
         counts = np.bincount(images.labels, minlength=len(images.class_names))
         found = ", ".join(f"{name} {count}" for name, count in zip(images.class_names, counts))
         raise DataError(
             f"A strength is chosen by the accuracy on clean validation images, which takes 2 classes of at least "
-            f"{MIN_GROUP} of them; there are: {found}. At a share of 10 % that is {10 * MIN_GROUP} images of a class "
-            "in all."
+            f"{MIN_GROUP} of them; there are: {found}. {advice}"
         )
 
 

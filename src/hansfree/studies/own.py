@@ -26,6 +26,8 @@ from hansfree.studies.study import BiasedData, Recipe
 # the doctor compares halves.
 _LEAST = 5
 _COLUMN = "artifact"
+SHARES = (0.8, 0.1, 0.1)
+"""Of training, validation and test images, as in the paper."""
 
 
 class OwnImages(ListedStudy):
@@ -47,6 +49,7 @@ class OwnImages(ListedStudy):
             interest. The classes are then without and with it.
         artifact_column: of bits in the table.
         biased_class: that the artifact leaks into; None: the one of whose training images the largest share has it.
+        shares: of training, validation and test images, where neither table nor folders tell the split.
         insert: artifact to put in.
         share: part of the biased class's training images that get it, where nothing tells which carry it by nature.
         channels: of the images that the model gets; ``transform`` has a mean and a std for each.
@@ -66,6 +69,7 @@ class OwnImages(ListedStudy):
         label: str | None = None,
         artifact_column: str = _COLUMN,
         biased_class: str | None = None,
+        shares: Sequence[float] = SHARES,
         insert: Artifact | None = None,
         share: float = 0.5,
         size: int = 224,
@@ -77,6 +81,8 @@ class OwnImages(ListedStudy):
         progress: Progress = silent,
     ) -> None:
         check_share(share)
+        if len(shares) != len(PART_NAMES):
+            raise OptionError(f"shares are three numbers, of {listed(PART_NAMES)} images, not {list(shares)}.")
         check_choice("resize", resize, Resize)
         check_choice("channels", channels, Channels)
         if size < 1:
@@ -95,7 +101,8 @@ class OwnImages(ListedStudy):
         self.resize, self.channels, self.transform = resize, channels, transform
         self._table, self._list, self._column = table, artifacts, artifact_column
         self._classes, self._label, self._biased = classes, label, biased_class
-        self._insert, self._share = insert, share
+        self._insert, self._share, self.shares = insert, share, tuple(shares)
+        self.is_drawn = False  # the split, which `listing` finds out
         super().__init__(root, size=size, seed=seed, skip_bad=skip_bad, progress=progress)
 
     def listing(self, root: Path) -> Listing:
@@ -130,7 +137,7 @@ class OwnImages(ListedStudy):
             paths=[find_image(root, row["image"]) for row in rows],
             labels=labels,
             class_names=class_names,
-            parts=read_split(rows, groups, table=table) or self._drawn(labels, groups),
+            parts=self._parts(read_split(rows, groups, table=table), labels, groups),
         )
 
     def _read_folders(self, root: Path) -> Listing:
@@ -145,13 +152,20 @@ class OwnImages(ListedStudy):
             paths=found.paths,
             labels=labels,
             class_names=class_names,
-            parts=found.parts or self._drawn(labels, None),
+            parts=self._parts(found.parts, labels, None),
         )
 
-    def _drawn(self, labels: np.ndarray, groups: Sequence[str] | None) -> tuple[np.ndarray, ...]:
-        """Split by class and artifact, so that every part has its share of both."""
+    def _parts(
+        self, given: tuple[np.ndarray, ...] | None, labels: np.ndarray, groups: Sequence[str] | None
+    ) -> tuple[np.ndarray, ...]:
+        """Return the split that is given; else split by class and artifact, so that every part has its share of both."""
+        self.is_drawn = given is None
+        if given is not None:
+            if self.shares != SHARES:
+                self.remarks.append(f"The split is given: the shares {list(self.shares)} are not used.")
+            return given
         kinds = 2 * labels + (0 if self._bits is None else self._bits)
-        return split_rows(kinds, groups=groups, seed=self.seed)
+        return split_rows(kinds, shares=self.shares, groups=groups, seed=self.seed)
 
     def report_lost(self, listing: Listing, names: Sequence[str]) -> None:
         """Say which classes have no training image: the model knows them, and is judged on them."""
