@@ -76,6 +76,19 @@ def test_another_config_is_refused_and_the_difference_named(tmp_path: Path) -> N
         pass
 
 
+def test_what_is_known_of_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
+    with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1, "found": 3}}):
+        pass
+    check_run_folder(tmp_path, {"seed": 0, "strengths": (1.0, 10.0), "tuning": {"epochs": 10}})
+    with pytest.raises(RunError, match=r"\(tuning\.epochs was 10, is now 5, tuning\.new was None, is now 1\)"):
+        check_run_folder(tmp_path, {"seed": 0, "tuning": {"epochs": 5, "new": 1}})
+    with (
+        pytest.raises(RunError, match=r"\(tuning\.found was 3, is now None\)"),
+        open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1}}),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("text", ["", "just text", "a: [1", "- 1\n- 2"])
 def test_a_damaged_config_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)

@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 from pydantic_core import PydanticUndefined
 
 import hansfree
+from hansfree.artifacts import Place
 from hansfree.cli import app
 from hansfree.models import load_model
 from hansfree.runfile.schema import RunFile, Section
@@ -41,7 +42,7 @@ def _written(default: Any) -> str | None:
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, tuple):
-        return ", ".join(default)
+        return ", ".join(map(str, default))
     return f"{default:g}" if isinstance(default, (int, float)) else default if isinstance(default, str) else None
 
 
@@ -87,12 +88,22 @@ def test_a_printed_command_is_one_that_exists(page: str, words: list[str]) -> No
     assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_a_page_shows_of_other_files_is_there(page: Path) -> None:
-    for name, section in re.findall(r'--8<-- "([^":]+):?(\w*)"', page.read_text(encoding="utf-8")):
-        text = (DOCS / name).read_text(encoding="utf-8")
-        assert text.strip(), name
-        assert not section or f"[start:{section}]" in text, f"{name}:{section}"
+def test_printed_outputs_are_in_the_pages_themselves() -> None:
+    """Whoever reads the files as they are, without the site, sees them too."""
+    pages = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert not [page for page in pages if "--8<--" in page or page.count("\n!!! ")]
+    for file in sorted((DOCS / "examples").glob("*.txt")):
+        block = "```text\n" + file.read_text(encoding="utf-8").rstrip("\n") + "\n```\n"
+        assert sum(block in page for page in pages) == 1, file.name
+
+
+def test_every_place_of_a_patch_is_explained() -> None:
+    page = (DOCS / "own-model.md").read_text(encoding="utf-8")
+    explained = page.partition("`place` is one of:")[2].partition("\nChoose the place")[0]
+    (row,) = (line for line in page.splitlines() if line.startswith("| `artifact.place`"))
+    for place in get_args(Place):
+        assert f"`{place}`" in explained
+        assert f"`{place}`" in row
 
 
 def test_the_example_of_own_parts_runs() -> None:

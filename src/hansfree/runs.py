@@ -47,7 +47,7 @@ def check_run_folder(path: Path, known: Mapping[str, Any] | None = None) -> None
 
     Args:
         known: The part of the config that is known already, so that another run is told before any work. Keys that
-            only one side has wait for `open_run`.
+            it lacks are left to `open_run`.
     """
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a folder for a run.")
@@ -55,7 +55,7 @@ def check_run_folder(path: Path, known: Mapping[str, Any] | None = None) -> None
     if kept.exists():
         before = _read_config(kept)
         if known is not None:
-            _refuse(path, _differences(before, _as_kept(known), only_shared=True))
+            _refuse(path, _differences(before, _as_kept(known), only_known=True))
     # Hidden files do not count: the lock, and what a kill leaves half written.
     elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
@@ -110,15 +110,15 @@ def _as_kept(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(
-    before: Mapping[str, Any], now: Mapping[str, Any], *, only_shared: bool = False, place: str = ""
+    before: Mapping[str, Any], now: Mapping[str, Any], *, only_known: bool = False, place: str = ""
 ) -> Iterator[str]:
     """Yield what changed, key by key; those of a section are written ``section.key``."""
     for key in {**before, **now}:
-        if only_shared and not (key in before and key in now):
+        if only_known and key not in now:
             continue
         old, new = before.get(key), now.get(key)
         if old and new and isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, only_shared=only_shared, place=f"{place}{key}.")
+            yield from _differences(old, new, only_known=only_known, place=f"{place}{key}.")
         elif old != new:
             yield f"{place}{key} was {old!r}, is now {new!r}"
 

@@ -82,6 +82,26 @@ def test_anywhere_is_everywhere_that_it_fits(file: Path) -> None:
     assert {x for _, x in corners} == set(range(9))
 
 
+def test_a_random_corner_is_each_of_the_four(file: Path) -> None:
+    assert _stands(file, "corners") == {(0, 0), (0, 8), (12, 0), (12, 8)}
+
+
+def test_a_random_edge_is_each_of_the_four_anywhere_along_it(file: Path) -> None:
+    sides = {(y, x) for y in range(13) for x in range(9) if y in (0, 12) or x in (0, 8)}
+    assert _stands(file, "edges") == sides
+
+
+def _stands(file: Path, place: Place) -> set[tuple[int, int]]:
+    """Return where the patch of 8 x 4 pixels begins in many images of 16 x 16."""
+    found = set()
+    for seed in range(600):
+        _, mask = Patch(file=file, size=0.5, place=place).stamp(grey(16, 16), np.random.default_rng(seed))
+        assert mask.sum() == 32
+        y, x = np.argwhere(mask).min(axis=0).tolist()
+        found.add((y, x))
+    return found
+
+
 def test_it_turns_by_no_more_than_its_angle(file: Path) -> None:
     upright = Patch(file=file, size=0.5, place="center").stamp(grey(64, 64), np.random.default_rng(0))[1]
     turned = [

@@ -32,9 +32,9 @@ def squeezed(num_classes):
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """Call the command line in this process: (exit code, stdout, stderr)."""
 
-    def inside(*words: str | Path) -> tuple[int, str, str]:
+    def inside(*words: str | Path, width: int = 160) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["hansfree", *map(str, words)])
-        monkeypatch.setattr("hansfree.cli.layers.console.width", 160, raising=False)
+        monkeypatch.setattr("hansfree.cli.layers.console.width", width, raising=False)
         with pytest.raises(SystemExit) as end:
             cli.main()
         out, err = capsys.readouterr()
@@ -52,7 +52,7 @@ def test_the_demo_network(call: Call) -> None:
     code, out, _ = call("layers", "demo", "--size", "64")
     assert code == 0
     rows = rows_of(out)
-    assert ["features.0", "Conv2d", "32", "x", "32", "x", "32", "697,960", "131", "KB", "yes"] in rows
+    assert ["features.0", "Conv2d", "32x32x32", "698k", "131", "KB", "yes"] in rows
     assert [row[0] for row in rows if row and row[-1] == "recommended"] == ["features.10"]
     assert "classifier" not in [row[0] for row in rows if row], "only what can be used"
     assert "Layers not shown: 1 (--all shows them)." in out
@@ -66,11 +66,22 @@ def test_all_layers_and_why_one_cannot_be_used(call: Call) -> None:
     assert "not shown" not in out
 
 
+@pytest.mark.parametrize("name", ["demo", "densenet121"])
+def test_at_80_columns_a_layer_is_one_line(call: Call, name: str) -> None:
+    code, out, _ = call("layers", name, "--size", "64", width=80)
+    lines = out.splitlines()
+    end = next(place for place, line in enumerate(lines) if line.startswith("after: "))
+    assert code == 0
+    assert all(len(line) <= 80 for line in lines)
+    assert all(line.split()[-1] in ("yes", "recommended") for line in lines[1:end])
+    assert "…" not in out
+
+
 def test_one_channel_and_one_logit_in_a_file(call: Call, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     code, out, err = call("layers", f"{tmp_path / 'net.py'}:one_logit", "--size", "16")
     assert (code, err) == (0, "")
-    assert ["0", "Conv2d", "4", "x", "13", "x", "13", "5", "2.7", "KB", "recommended"] in rows_of(out)
+    assert ["0", "Conv2d", "4x13x13", "5", "2.7", "KB", "recommended"] in rows_of(out)
 
 
 @pytest.mark.parametrize("classes", ["1", "3"])

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from hansfree.cli import terminal
+from hansfree.results import Row
 
 
 def record(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, height: int = 5) -> io.StringIO:
@@ -74,3 +75,13 @@ def test_only_bars_under_way_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
             shown = stream.getvalue()
             assert "first" not in shown
     assert "second" in stream.getvalue()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_accuracy_that_tells_nothing_is_marked(capsys: pytest.CaptureFixture[str], is_known: bool) -> None:
+    metrics = ["accuracy_clean", "accuracy_biased", *(["balanced_accuracy_biased"] if is_known else [])]
+    rows = [Row("run", "original", split="test", chosen=1, metric=metric, value=0.7, stderr=0.1) for metric in metrics]
+    terminal.show_methods(rows)
+    out = capsys.readouterr().out
+    assert "70.0±10.0" in out
+    assert ("† of images nearly all of one class" in out) != is_known

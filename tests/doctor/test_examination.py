@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansfree.cavs import CAV, SignalCAV
-from hansfree.doctor import Diagnosis, examine_cav
+from hansfree.doctor import Agreement, Diagnosis, examine_cav
 from hansfree.doctor.bar import OneBar
-from hansfree.doctor.repeats import Repeats
+from hansfree.doctor.findings import Measured, describe
+from hansfree.doctor.held_out import HeldOut
+from hansfree.doctor.repeats import Null, Repeats
+from hansfree.doctor.verdict import judge
 from hansfree.errors import DataError, OptionError, UnknownNameError
 from hansfree.progress import silent
 from tests.doctor.samples import gaussian, size_for
@@ -66,6 +69,28 @@ def test_the_need_is_met_by_that_many_images() -> None:
     n = round(need)
     X, bits, _ = gaussian(n, n, 200, size=size_for(20.0, 40, 40, 200), seed=1)
     assert examine_cav(X, bits).finding("expected_error").value == pytest.approx(10.0, abs=1.0)
+
+
+@pytest.mark.parametrize(("error", "is_at_limit"), [(9.9, False), (10.3, True), (10.6, False)])
+def test_an_error_at_the_limit_asks_for_no_more_images(error: float, is_at_limit: bool) -> None:
+    between = np.cos(np.radians(error)) ** 2 / (2 - np.cos(np.radians(error)) ** 2)  # of halves
+    held_out = HeldOut(np.zeros(2), 0.95, 0.01, 3.0)
+    measured = Measured(
+        cav="signal",
+        n_artifact=105,
+        n_clean=45,
+        half_cosines=np.full(8, between),
+        bootstrap_angles=np.full(8, error),
+        held_out=held_out,
+        null=Null(np.full(99, 0.5), np.zeros(99)),
+        agreement=Agreement(("signal",), ((1.0,),)),
+        overlap=np.zeros(8),
+        suspects=(),
+    )
+    assert measured.expected_error == pytest.approx(error)
+    _, words = judge(measured, describe(measured))
+    assert ("105 artifact images of the biased class are just about enough" in words) == is_at_limit
+    assert ("would bring" in words) == (error > 10.5)
 
 
 def test_too_few_images_are_told_in_plain_words() -> None:

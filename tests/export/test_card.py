@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from hansfree.export.card import compare_scores
 from hansfree.export.run import export_run
+from hansfree.report.reading import Results
 from hansfree.results import Row
 from tests.export.conftest import SCORES, MakeRun
 
@@ -73,8 +75,37 @@ def test_it_says_what_cannot_be_claimed(make_run: MakeRun) -> None:
     section = section.partition("\n## ")[0]
     assert "- Flips cannot be seen." in section
     assert "Accuracy can." not in section
-    assert "- Flip rate (class 2) cannot be known (n = 7): 7 images are too few." in section
+    assert "- Flip rate cannot be known of class 2 (n = 7): 7 images are too few." in section
     assert "other than timestamp" in section
+
+
+def test_what_cannot_be_known_of_classes_is_one_sentence_per_metric(make_run: MakeRun) -> None:
+    few = "at least 25 images are needed, and there are"
+    both = "two classes are needed"
+    unknown = [
+        {"metric": "balanced_accuracy_biased", "n": 5, "reason": both},
+        {"metric": "auroc_biased", "n": 5, "reason": both},
+        {"metric": "sensitivity_clean", "n": 14, "reason": f"{few} 14", "group": "class 1"},
+        {"metric": "sensitivity_biased", "n": 5, "reason": f"{few} 5", "group": "class 0"},
+    ]
+    card = card_of(make_run(unknown=unknown, class_names=["wound", "burn", "mole"]))
+    lines = [line for line in card.splitlines() if "cannot be known" in line]
+    assert lines == [
+        "- Balanced accuracy, biased / AUROC, biased cannot be known: two classes are needed.",
+        "- Sensitivity cannot be known of burn, clean (n = 14), wound, biased (n = 5): at least 25 images are needed "
+        "for each.",
+    ]
+
+
+def test_it_is_written_for_people(make_run: MakeRun) -> None:
+    run = make_run()
+    content = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    content["selection"]["rr-clarc"] |= {"reason": "the best (4 rejected)", "diverged": [2000.0, 1e4]}
+    (run / "results.json").write_text(json.dumps(content), encoding="utf-8")
+    facts = dict(table(card_of(run), "What was corrected"))
+    assert facts["why this strength"] == "the best"
+    assert facts["strengths that diverged"] == "2000, 10000"
+    assert "penalty on u, the derivative" in facts["method"]
 
 
 def test_a_model_that_must_not_be_used_says_so_first(make_run: MakeRun) -> None:
@@ -103,9 +134,11 @@ def test_it_shows_how_to_load(method: str, words: str, make_run: MakeRun) -> Non
 
 def test_a_score_that_one_side_lacks_is_not_known() -> None:
     row = Row(experiment="", method="vanilla", metric="made_up", group="class 1", value=0.5, n=30)
-    (line,) = compare_scores([], [row])
+    (line,) = compare_scores(
+        [], [row], results=Results(rows=(), meta={"class_names": ["a", "b"]}, selection={}, heatmaps=None)
+    )
     assert (line.label, line.ideal, line.before, line.after, line.n) == (
-        "made_up (class 1)",
+        "made_up (b)",
         "",
         "not known",
         "0.5",

@@ -47,6 +47,7 @@ def test_alignment_bars_are_the_scores(make_run: MakeRun) -> None:
     np.testing.assert_allclose(widths, np.array(list(CAVS.values())).T)
     assert "signal" in drawing.alt
     assert "0.96" in drawing.alt
+    assert "s is the cosine with the change of each single image" in drawing.caption
 
 
 def test_a_cav_without_a_finite_score_is_left_out(make_run: MakeRun) -> None:
@@ -69,6 +70,24 @@ def test_the_tradeoff_shows_every_strength_and_marks_the_chosen(make_run: MakeRu
     points = sum(len(line.get_xydata()) for line in axes.lines if line.get_markersize() == 4.5)
     # all strengths but the chosen two and the one that diverged
     assert points == sum(map(len, STRENGTHS.values())) - 3
+
+
+@pytest.mark.parametrize("collapsed", [0, 1, 2])
+def test_collapsed_strengths_do_not_set_the_axes(make_run: MakeRun, collapsed: int) -> None:
+    lost = STRENGTHS["rr-clarc"][5 : 5 + collapsed]
+
+    def change(rows: list[Row]) -> list[Row]:
+        kept = [row for row in rows if row.method != "rr-clarc" or row.strength in (1.0, TAKEN["rr-clarc"], *lost)]
+        return [replace(row, value=0.25) if row.method == "rr-clarc" and row.strength in lost else row for row in kept]
+
+    drawing = draw_tradeoff(load_results(make_run(change=change)))
+    assert drawing is not None
+    (axes,) = drawing.figure.axes
+    assert 0.8 < axes.get_xlim()[0] < CHOSEN["p-clarc"][0]
+    assert axes.get_ylim()[0] < CHOSEN["original"][1]
+    notes = ["", " 1 strength lies outside the axes: it loses", " 2 strengths lie outside the axes: they lose"]
+    assert ("outside the axes" in drawing.caption) == (collapsed > 0)
+    assert notes[collapsed] in drawing.caption
 
 
 def test_the_curves_run_over_the_strengths(make_run: MakeRun) -> None:

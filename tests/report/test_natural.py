@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,8 @@ def test_known_groups_are_told_without_insertion(make_run: MakeRun) -> None:
 def test_where_it_cannot_be_known_no_cure_is_claimed(make_run: MakeRun, world: World) -> None:
     results = load(make_run, world)
     words, beside = told(results), reach_verdict(results).beside
-    assert "Whether the bias is gone cannot be known (n = " in words
+    assert "Whether the bias is gone cannot be known: how often" in words
+    assert "(n = " not in words, "spelled out in a headline"
     assert "on images with the artifact," not in words
     assert "best of" not in beside
     assert ("derivative falls from" in words) == (world is POOR)
@@ -159,7 +161,11 @@ def test_the_page_of_a_natural_bias(make_run: MakeRun) -> None:
         "Second evidence: inside the model",
     ]
     assert "The same held-out test images" not in text
-    assert text.index("Accuracy with the artifact cannot be claimed. Only 7") < text.index("TCAV can be claimed.")
+    cannot, can = text.index("What cannot be known"), text.index("What can be known")
+    assert cannot < text.index("Accuracy with the artifact cannot be claimed. Only 7") < can
+    assert can < text.index("TCAV can be claimed.")
+    assert "biased †" in text
+    assert "† Nearly all images with the artifact are of one class." in text
     assert "310 clean test and 67 biased test images" in describe_setting(load_results(path.parent))
     assert "cannot be known (n = 7)" in text
     assert ",accuracy_biased,,," not in (path.parent / "results.csv").read_text(encoding="utf-8")
@@ -178,3 +184,33 @@ def test_without_claims_and_doctor_their_sections_are_absent(make_run: MakeRun) 
     text = text_of(write_report(folder(make_run, RICH)))
     assert "What cannot be known" not in text
     assert "Can the direction be trusted" not in text
+
+
+COUNTS = [{"set": "test biased", "class": name, "images": n} for name, n in (("naevus", 60), ("melanoma", 7))]
+
+
+@pytest.mark.parametrize(
+    ("ours", "change"), [(0.5, "falls from 70.0 % to 50.0 %"), (0.9, "rises from 70.0 % to 90.0 %")]
+)
+def test_accuracy_on_one_class_is_told_and_not_trusted(make_run: MakeRun, ours: float, change: str) -> None:
+    results = load_results(folder(make_run, POOR, counts=COUNTS, biased_class=0))
+    values = {"original": 0.7, "rr-clarc": ours}
+    rows = tuple(
+        replace(row, value=values[row.method]) if row.metric == "accuracy_biased" and row.method in values else row
+        for row in results.rows
+    )
+    results = replace(results, rows=rows)
+    sentence = reach_verdict(results).sentences[-1]
+    words = sentence.replace("\N{NO-BREAK SPACE}", " ")
+    start = f"On the 67 test images with the artifact accuracy {change}; 60 of them are of class 'naevus', "
+    assert words.startswith(start)
+    assert ("may be the shortcut going away" in words) == (ours < 0.7)
+    assert words.endswith("cannot be told.")
+    advised = reach_verdict(replace(results, meta={**results.meta, "advice": [sentence]}))
+    assert sentence not in advised.sentences, "the advice says it"
+
+
+def test_accuracy_on_known_groups_needs_no_such_words(make_run: MakeRun) -> None:
+    results = load(make_run, RICH)
+    assert not any("cannot be told" in sentence for sentence in reach_verdict(results).sentences)
+    assert not any(column.is_untelling for column in insertion_table(results).columns)

@@ -163,7 +163,8 @@ def test_the_verdict(make_run: MakeRun) -> None:
         "artifact, and falls from 92.1 % to 91.6 % (± 1.0) on images without the artifact."
     )
     assert verdict.beside.replace("\N{NO-BREAK SPACE}", " ") == (
-        "It is the best of 5 methods on images with the artifact. A-ClArC is within one standard error of it. "
+        "It is the best of 5 methods on images with the artifact, with no clear difference to A-ClArC (within one "
+        "standard error). "
         "Plain fine-tuning (Vanilla) alone: 47.0 % flips, 54.1 % balanced accuracy with the artifact. "
         "A model trained on clean data changes 1.5 % of its answers."
     )
@@ -199,7 +200,7 @@ def test_pairs_decide_who_is_near(make_run: MakeRun) -> None:
     results = load_results(make_run(paired=pairs))
     for metric in ("accuracy_biased", "balanced_accuracy_biased"):
         assert marked(results, metric) == {"rr-clarc": "best", "p-clarc": "near"}
-    assert "P-ClArC is within one standard error of it." in reach_verdict(results).beside
+    assert "no clear difference to P-ClArC (within" in reach_verdict(results).beside
 
 
 @pytest.mark.parametrize(("error", "is_near"), [(0.02, True), (0.005, False)])
@@ -207,7 +208,9 @@ def test_pairs_count_from_the_better_one(make_run: MakeRun, error: float, is_nea
     pairs = {"p-clarc": {"balanced_accuracy_biased": [-0.01, error]}}
     results = load_results(make_run(paired=pairs, change=changed("p-clarc", "balanced_accuracy_biased", 0.88)))
     assert (marked(results, "balanced_accuracy_biased").get("rr-clarc") == "near") is is_near
-    assert ("It is within one standard error of the best" in reach_verdict(results).beside) is is_near
+    assert (
+        "There is no clear difference (within one standard error) to the best" in reach_verdict(results).beside
+    ) is is_near
 
 
 def test_pairs_of_another_metric_do_not_decide(make_run: MakeRun) -> None:
@@ -219,7 +222,7 @@ def test_pairs_of_another_metric_do_not_decide(make_run: MakeRun) -> None:
 
 def test_equals_are_named_too(make_run: MakeRun) -> None:
     results = load_results(make_run(change=changed("p-clarc", "balanced_accuracy_biased", 0.871)))
-    assert "P-ClArC and A-ClArC are within one standard error of it." in reach_verdict(results).beside
+    assert "no clear difference to P-ClArC and A-ClArC (within" in reach_verdict(results).beside
 
 
 def test_the_verdict_says_that_the_best_breaks_the_rule(make_run: MakeRun) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from hansfree.errors import DataError, HansfreeError, LayerNotFoundError, OptionError, RunError
 from hansfree.models import Preprocessing
 from hansfree.runfile import Opened, open_run_file, read_run_file
+from hansfree.runfile.identity import known_config
 from hansfree.runfile.loading import filled_in
 from tests.runfile.examples import CLASSES, SIZE, build, read_table, write_run, write_table
 
@@ -32,8 +36,11 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
     facts = dict(found.facts)
     assert "Sequential, 2 classes" in facts["model"]
     assert facts["layer"].startswith(f"{found.setting.layer}. ")
-    assert "56 training, 52 validation, 52 test; 16 training images carry the artifact" in facts["images"]
-    assert "52 further validation and 52 test images carry it too; biased class 'dark'" in facts["images"]
+    assert facts["images"] == (
+        "training 56 (16 with the artifact), validation 52 clean + 52 with it, test 52 clean + 52 with it; "
+        "biased class 'dark'"
+    )
+    assert "note" not in facts or "pixels" not in facts["note"]
     assert "for 264 images" in facts["disk"]
     assert found.setting.rule.budget == 0.02
     assert found.setting.data.train.class_names == CLASSES
@@ -117,7 +124,8 @@ def test_what_a_run_has_on_disk_already_is_not_needed_again(user: Path, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
     (user / "run" / "activations" / "x").mkdir(parents=True)
     (user / "run" / "activations" / "x" / "shard").write_bytes(bytes(2 * 10**6))
-    (user / "run" / "config.yaml").write_text("seed: 0")
+    run = read_run_file(write_run(user / "run.yaml"))
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(known_config(run)))
     assert dict(opened(user).facts)["disk"].startswith("up to 0 B")
 
 
@@ -126,6 +134,96 @@ def test_a_place_that_holds_something_else_is_refused_before_the_run(user: Path)
         opened(user, out="images")
     with pytest.raises(RunError, match=r"labels\.csv is a file"):
         opened(user, out="labels.csv")
+
+
+def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature(user: Path) -> None:
+    artifact = {"insert": "patch", "file": "sticker.png", "place": "corners"}
+    assert dict(opened(user, artifact=artifact).facts)["images"] == (
+        "training 56 (16 with the artifact), validation 52 and test 52, each as it is and with the artifact put in; "
+        "104 held-out images that carry it by nature are not used; biased class 'dark'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"correction": {"epochs": 5}}, "(correction.epochs was 2, is now 5)"),
+        ({"model": {"layer": "0"}}, "(model.layer was '2', is now '0')"),
+        (
+            {"correction": {"strengths": {"rr-clarc": [3]}}},
+            "(correction.strengths.rr-clarc was [0.1, 1.0], is now [3.0])",
+        ),
+        ({"correction": {"strengths": {}}}, "(correction.strengths was {'rr-clarc': [0.1, 1.0]}, is now {})"),
+        ({"data": {"shares": [0.6, 0.2, 0.2]}}, "(data.shares was [0.8, 0.1, 0.1], is now [0.6, 0.2, 0.2])"),
+    ],
+)
+def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
+    user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
+) -> None:
+    config = known_config(read_run_file(write_run(user / "run.yaml")))
+    config["model"]["layer"] = "2"
+    (user / "run").mkdir()
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "images": "those"}))
+    with monkeypatch.context() as patch:
+        patch.setattr("hansfree.runfile.opening.load_run_model", lambda _: pytest.fail("it was loaded"))
+        with pytest.raises(RunError, match="holds another run") as told:
+            opened(user, **changed)
+    assert sentence in str(told.value)
+
+
+def _too_few(user: Path, header: tuple[str, ...] = ("image", "label", "artifact")) -> None:
+    """Keep 92 images without and 16 with the artifact, and of the columns those of the header."""
+    rows = read_table(user / "labels.csv")
+    kept = [row for row in rows if row[3] == "train" or (row[2], row[3]) == ("0", "val")]
+    write_table(user / "labels.csv", [row[: len(header)] for row in kept], header)
+
+
+def test_too_few_validation_images_are_told_with_the_ways_out(user: Path) -> None:
+    _too_few(user)  # without the artifact: 40 dark, 52 bright
+    with pytest.raises(DataError) as told:
+        opened(user)
+    assert "takes 2 classes of at least 25 of them; there are: dark 4, bright" in str(told.value)
+    assert "Their share is 10 %." in str(told.value)
+    assert str(told.value).endswith("or give the split yourself: a column `split`, or folders train, val and test.")
+    assert "Collect more images without the artifact" in str(told.value)  # even half of 40 is no 25
+    with pytest.raises(DataError, match=r"dark 14, bright \d+\. Their share is 35 %. Collect more"):
+        opened(user, data={"shares": [0.4, 0.35, 0.25]})
+
+
+def test_the_advised_shares_are_enough(user: Path) -> None:
+    rows = [row[:3] for row in read_table(user / "labels.csv")]  # without the artifact: 66 dark, 78 bright
+    write_table(user / "labels.csv", list(rows), ("image", "label", "artifact"))
+    with pytest.raises(DataError) as told:
+        opened(user)
+    (advised,) = re.findall(r"Raise it, such as by `data\.shares: (\[.*?\])`", str(told.value))
+    found = opened(user, data={"shares": yaml.safe_load(advised)})
+    assert min(np.bincount(found.setting.data.val_clean.labels)) >= 25
+
+
+def test_a_given_split_is_not_drawn_anew(user: Path) -> None:
+    found = opened(user, data={"shares": [0.4, 0.3, 0.3]})
+    assert len(found.setting.data.train) == 56
+    assert "The split is given: the shares [0.4, 0.3, 0.3] are not used." in [told for _, told in found.facts]
+    _too_few(user, ("image", "label", "artifact", "split"))
+    rows = [
+        (*row[:3], "test" if i % 3 == 0 and row[3] == "val" else row[3])
+        for i, row in enumerate(read_table(user / "labels.csv"))
+    ]
+    write_table(user / "labels.csv", rows)
+    with pytest.raises(DataError, match=r"The split is given: move images without the artifact into its validation"):
+        opened(user)
+
+
+def test_a_size_and_a_crop_that_do_not_fit_the_images_are_noted(user: Path) -> None:
+    def notes(**data: Any) -> list[str]:
+        facts = opened(user, data=data).facts
+        return [told for name, told in facts if name == "note" and "the first image has 32 x 32 pixels" in told]
+
+    assert notes(size=64) == []
+    (told,) = notes(size=65)
+    assert told.startswith("The model gets images of 65 x 65 pixels")
+    (told,) = notes(size=56, resize="crop")
+    assert told.startswith("resize: crop keeps the middle 77 % of an image")  # (224 / 256) ** 2
 
 
 @pytest.mark.parametrize("marked", [1, 4, 5])

@@ -6,14 +6,27 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hansfree.metrics import Score
 from hansfree.results import Row
 from hansfree.runfile.recommending import recommend
 from hansfree.selection import BalancedRule, DerivativeRule, Validation
+from hansfree.studies import SETS
 
 RULES = {"accuracy": BalancedRule(), "derivative": DerivativeRule()}
+
+
+def small_data(biased_labels: tuple[int, ...]) -> Any:
+    names = ("a", "b")
+    clean, biased = np.arange(60) % 2, np.array(biased_labels)
+    parts = dict.fromkeys(SETS, clean) | {"test_biased": biased}
+    sets = {
+        part: SimpleNamespace(class_names=names, labels=labels, has_artifact=np.zeros(len(labels), dtype=bool))
+        for part, labels in parts.items()
+    }
+    return SimpleNamespace(**sets, biased_class=0, is_inserted=False)
 
 
 @dataclass
@@ -24,10 +37,11 @@ class Finished:
     before: float = 0.5
     rule: str = "accuracy"
     test: dict[str, float] = field(default_factory=dict)
+    biased_labels: tuple[int, ...] = (0,) * 30 + (1,) * 30  # of the test images with the artifact
 
     @property
     def setting(self) -> Any:
-        data = SimpleNamespace(train=SimpleNamespace(class_names=("a", "b")))
+        data = small_data(self.biased_labels)
         return SimpleNamespace(rule=RULES[self.rule], data=data)
 
     @property
@@ -52,13 +66,16 @@ class Finished:
             for epoch, chosen, each in seen
         ]
         score = {"metric": "balanced_accuracy_clean", "value": self.test.get(method, 0.9), "stderr": 0.01}
-        return [*rows, Row(split="test", chosen=1, **score, **common)]
+        seen_biased = {"metric": "accuracy_biased", "value": 0.575, "n": len(self.biased_labels)}
+        return [*rows, *(Row(split="test", chosen=1, **each, **common) for each in (score, seen_biased))]
 
     def rows(self, methods: list[str]) -> list[Row]:
-        original = Row(
-            experiment="x", method="original", split="test", chosen=1, metric="balanced_accuracy_clean", value=0.9
-        )
-        return [original, *(row for method in methods for row in self.variant_rows(method))]
+        before = {"balanced_accuracy_clean": 0.9, "accuracy_biased": 0.7}
+        original = [
+            Row(experiment="x", method="original", split="test", chosen=1, metric=metric, value=value)
+            for metric, value in before.items()
+        ]
+        return [*original, *(row for method in methods for row in self.variant_rows(method))]
 
     def paired(self, *, methods: list[str]) -> dict[str, Any]:
         return {}
@@ -105,6 +122,15 @@ def test_test_images_may_refuse_and_not_choose() -> None:
     assert found.method is None
     assert found.sentences[0].startswith(
         "Do not use rr-clarc, though it is the best on validation images: it answers at"
+    )
+
+
+def test_accuracy_on_images_of_one_class_is_explained() -> None:
+    found = advice(["rr-clarc"], val={"rr-clarc": 0.1}, rule="derivative", biased_labels=(0,) * 34 + (1,) * 6)
+    assert found.method == "rr-clarc"
+    assert found.sentences[1].replace("\N{NO-BREAK SPACE}", " ") == (
+        "On the 40 test images with the artifact accuracy falls from 70.0 % to 57.5 %; 34 of them are of class 'a', so "
+        "part of that may be the shortcut going away: it cannot be told."
     )
 
 

@@ -107,7 +107,7 @@ def test_another_run_in_the_same_folder_is_refused_and_named(natural: Path, tmp_
     before = (user / "run" / "results.csv").read_bytes()
     with pytest.raises(RunError, match=r"holds another run .*seed was 0, is now 1"):
         run(user, seed=1)
-    with pytest.raises(RunError, match=r"holds another run .*'epochs': 2.*'epochs': 3"):
+    with pytest.raises(RunError, match=r"holds another run \(correction\.epochs was 2, is now 3\)"):
         run(user, correction={"epochs": 3})
     rows = read_table(user / "labels.csv")
     image, label, bit, part = rows[0]

@@ -69,9 +69,11 @@ def test_commented_lines_show_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     write_run_file(path, Answers(source="demo", root=Path("images"), output="classes"), DEFAULTS)
     before = read_run_file(path)
-    shown = "skip_bad|column|place|scale|angle|share|cav|train|optimizer|learning_rate|epochs|batch_size|budget|repeats"
+    shown = (
+        "shares?|skip_bad|column|place|scale|angle|cav|train|optimizer|learning_rate|epochs|batch_size|budget|repeats"
+    )
     text, count = re.subn(rf"^(  )?# ({shown}|seed|device|workers): ", r"\1\2: ", path.read_text(), flags=re.MULTILINE)
-    assert count == 17
+    assert count == 18
     path.write_text(text)
     assert read_run_file(path) == before
 

@@ -294,6 +294,16 @@ def test_without_a_split_every_part_has_its_share_of_classes_and_artifacts(own: 
         assert set(biased.labels) == {0, 1}
 
 
+def test_the_shares_of_the_parts_may_be_others(own: Callable[..., OwnImages]) -> None:
+    study = own(without("split"), shares=(0.5, 0.3, 0.2))
+    assert study.is_drawn
+    assert [len(part) for part in study.parts] == pytest.approx([30, 18, 12], abs=2)
+    with pytest.raises(OptionError, match="three numbers"):
+        own(without("split"), shares=(0.5, 0.5))
+    with pytest.raises(OptionError, match="above 0 and sum to 1"):
+        own(without("split"), shares=(0.5, 0.3, 0.3))
+
+
 def test_a_group_is_never_in_two_parts(own: Callable[..., OwnImages]) -> None:
     rows = [{**row, "group": str(number // 3)} for number, row in enumerate(without("split"))]
     study = own(rows)

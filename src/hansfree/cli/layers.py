@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,11 +12,13 @@ from hansfree.cli.app import app
 from hansfree.cli.terminal import console
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from torch import nn
 
     from hansfree.splitting import Layer
 
 _SHOWN = 15  # of the last usable layers: what lies further from the classifier is rarely asked for
+_REASON = 24  # columns that a reason needs, to be read and not spelled
 
 
 @app.command()
@@ -44,7 +46,6 @@ def layers(
 ) -> None:
     """List the layers of a model: names, output shapes, what they cost, and which one to take."""
     import torch
-    from rich.table import Table
 
     from hansfree.models import adapt, find_logits, load_model, preprocessing_of, recommend_layer
     from hansfree.splitting import list_layers
@@ -62,22 +63,46 @@ def layers(
     found = list_layers(adapted, example)
     shown = found if every else _last_usable(found, recommended.layer)
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("layer", no_wrap=True)  # it is there to be copied
-    table.add_column("kind")
-    table.add_column("output")
-    table.add_column("parameters after", justify="right")
-    table.add_column("cache per image", justify="right")
-    table.add_column("usable", overflow="fold")
-    for layer in shown:
-        shape = "" if layer.shape is None else " x ".join(map(str, layer.shape))
-        usable = "recommended" if layer.name == recommended.layer else "yes" if layer.usable else _why_not(layer)
-        cache = _bytes(layer) if layer.usable else ""
-        table.add_row(layer.name, layer.kind, shape, f"{layer.parameters_after:,}", cache, usable)
-    console.print(table)
+    console.print(_table(shown, recommended.layer))
+    console.print("after: weights that follow the layer; cache: what one image takes on disk.", highlight=False)
     if len(shown) < len(found):
         console.print(f"Layers not shown: {len(found) - len(shown)} (--all shows them).", highlight=False)
     console.print(f"Recommended: {recommended.layer}. {recommended.reason}", highlight=False, markup=False)
+
+
+def _table(shown: list[Layer], recommended: str) -> Table:
+    """Return the layers as a table whose cells stay in one line; only reasons against a layer may take more."""
+    from rich.table import Table
+
+    columns = {
+        "layer": [layer.name for layer in shown],
+        "kind": [layer.kind for layer in shown],
+        "output": ["" if layer.shape is None else "x".join(map(str, layer.shape)) for layer in shown],
+        "after": [_rounded(layer.parameters_after) for layer in shown],
+        "cache": [_bytes(layer) if layer.usable else "" for layer in shown],
+    }
+    usable = [
+        "recommended" if layer.name == recommended else "yes" if layer.usable else _why_not(layer) for layer in shown
+    ]
+    widths = {head: max(map(len, (head, *cells))) for head, cells in columns.items()}
+    room = console.width - sum(width + 2 for width in widths.values())
+    if room < min(_REASON, max(map(len, usable))):  # names are there to be copied; what they are, matters less
+        del columns["kind"]
+    table = Table(box=None, pad_edge=False)
+    for head in columns:
+        side: Literal["left", "right"] = "right" if head in ("after", "cache") else "left"
+        table.add_column(head, no_wrap=True, min_width=widths[head], justify=side)
+    table.add_column("usable")
+    for row in zip(*columns.values(), usable):
+        table.add_row(*row)
+    return table
+
+
+def _rounded(number: int) -> str:
+    """Write a number of weights short enough for a column."""
+    if number < 10_000:
+        return f"{number}"
+    return f"{number / 1e3:.3g}k" if number < 999_500 else f"{number / 1e6:.3g}M"
 
 
 def _channels(model: nn.Module) -> int:

@@ -69,6 +69,11 @@ class Measured:
         """Artifact images for an expected error of `TARGET` degrees; None where nothing can be extrapolated."""
         return images_for(TARGET, n=self.n_artifact, angle=self.expected_error) if self.is_visible else None
 
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether the expected error is past `TARGET` degrees by less than is written."""
+        return TARGET < self.expected_error < TARGET + 0.5
+
 
 def describe(measured: Measured) -> tuple[Finding, ...]:
     """Return all findings, the weightiest first."""
@@ -168,7 +173,8 @@ def _needed(measured: Measured) -> Finding:
         value=need,
         interval=None if low is None or high is None else (low, high),
         level="good" if has_enough else level_of("expected_error", measured.expected_error),
-        sentence=f"About {rounded(need)} artifact images bring the expected error to {TARGET:.0f} degrees (there are "
+        sentence=f"About {'as many' if measured.is_at_limit else rounded(need)} artifact images "
+        f"{'as there are ' if measured.is_at_limit else ''}bring the expected error to {TARGET:.0f} degrees (there are "
         f"{measured.n_artifact}). This is an estimate: it lets the angle fall as one over the root of the number, with "
         "clean images in the same proportion.",
     )

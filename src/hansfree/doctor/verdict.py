@@ -34,17 +34,24 @@ def judge(measured: Measured, findings: tuple[Finding, ...]) -> tuple[Level, str
 
 
 def _stability(measured: Measured, by_name: dict[str, Finding]) -> str:
-    n, moves = measured.n_artifact, f"{measured.half_angle:.0f} degrees between halves"
+    # Only who shows images of other classes says that these are of one.
+    whose = " of the biased class" if measured.overlap is not None else ""
+    images, moves = f"{measured.n_artifact} artifact images{whose}", f"{measured.half_angle:.0f} degrees between halves"
     if by_name["expected_error"].level == "good":
         return (
-            f"{n} artifact images are enough: the direction moves by {moves}, which puts it within about "
+            f"{images} are enough: the direction moves by {moves}, which puts it within about "
             f"{max(1.0, measured.expected_error):.0f} degrees of where endless images would."
+        )
+    if measured.is_at_limit:
+        return (
+            f"{images} are just about enough: the direction moves by {moves} and is off by about {TARGET:.0f}, which "
+            "is the limit of what is called good."
         )
     need = measured.images_needed
     more = f" About {rounded(need)} would bring its error to {TARGET:.0f} degrees." if need is not None else ""
     if by_name["expected_error"].level == "fair":
         return (
-            f"{n} artifact images are few, use it with care: the direction moves by {moves} and is off by about "
-            f"{measured.expected_error:.0f}.{more}"
+            f"{images} are few, use it with care: the direction moves by {moves} and is off by about "
+            f"{measured.expected_error:.0f} degrees.{more}"
         )
-    return f"{n} artifact images are too few: the direction moves by {moves}.{more}"
+    return f"{images} are too few: the direction moves by {moves}.{more}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import platform
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,13 +18,15 @@ from hansfree.corrections import Correction
 from hansfree.export.reading import FinishedRun
 from hansfree.export.saving import Exported
 from hansfree.files import write_text
-from hansfree.metrics import Metric
-from hansfree.report.reading import ORIGINAL, method_title
+from hansfree.metrics import MIN_GROUP, Metric, Unknown
+from hansfree.report.reading import ORIGINAL, Results, method_title
 from hansfree.report.usable import objection_to
 from hansfree.results import Row
 from hansfree.studies import SETS
 
 _PACKAGES = ("hansfree", "torch", "safetensors")
+_WORDS = re.compile(r"``([^`]*)``")  # how a docstring marks code
+_REJECTED = re.compile(r" \(\d+ rejected\)")  # a number without names: who diverged is told in a line of its own
 
 
 @dataclass(frozen=True)
@@ -56,20 +59,24 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
     member = Correction.members().get(method)
     results = run.results
     meta, variant = results.meta, results.variant(method)
+    choice = results.selection.get(method, {})
     text = environment.get_template("MODEL_CARD.md.jinja").render(
         meta=meta,
         method=method_title(method),
-        what=(member.__doc__ or "").splitlines()[0] if member else "",
+        what=_WORDS.sub(r"\1", (member.__doc__ or "").splitlines()[0]) if member else "",
         biased_class=_class_name(meta),
         cav=next((row.cav for row in run.chosen(method) if row.cav), None),
-        choice=results.selection.get(method, {}),
+        choice=choice,
+        reason=_REJECTED.sub("", str(choice.get("reason", ""))),
+        rule=results.with_class_names(str(choice.get("rule", ""))),
+        diverged=[f"{strength:g}" for strength in choice.get("diverged") or () if strength is not None],
         objection=objection_to(results, variant) if variant else "",
         notes=results.notes(),
         counts=meta.get("counts") or [],
         sizes=[(name.replace("_", " "), meta[f"n_{name}"]) for name in SETS if meta.get(f"n_{name}") is not None],
-        scores=compare_scores(run.chosen(ORIGINAL), run.chosen(method)),
+        scores=compare_scores(run.chosen(ORIGINAL), run.chosen(method), results=results),
         unclaimed=[claim["sentence"] for claim in meta.get("claims") or [] if not claim["can_be_made"]],
-        unknown=[(_label(each.metric, each.group), str(each), each.reason) for each in results.unknown],
+        unknown=_unknown(results),
         exported=exported,
         is_checked=is_checked,
         weights_hash=hashlib.sha256(exported.weights.read_bytes()).hexdigest(),
@@ -79,8 +86,12 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
     write_text(path, text)
 
 
-def compare_scores(before: Iterable[Row], after: Iterable[Row]) -> list[ScoreLine]:
-    """Return the scores of the model as it came and of the corrected one, one line per score that either has."""
+def compare_scores(before: Iterable[Row], after: Iterable[Row], *, results: Results) -> list[ScoreLine]:
+    """Return the scores of the model as it came and of the corrected one, one line per score that either has.
+
+    Args:
+        results: Of the same run; they know what the classes are called.
+    """
     rows = [{(row.metric, row.group): row for row in side} for side in (before, after)]
     lines = []
     for metric, group in dict.fromkeys([*rows[1], *rows[0]]):
@@ -89,7 +100,7 @@ def compare_scores(before: Iterable[Row], after: Iterable[Row]) -> list[ScoreLin
         counts = dict.fromkeys(f"{row.n:,}" for row in pair if row is not None and row.n is not None)
         lines.append(
             ScoreLine(
-                label=_label(metric, group),
+                label=f"{_label(metric)} ({results.with_class_names(group)})" if group else _label(metric),
                 ideal=f"{member.ideal:g}" if member else "",
                 before=_written(pair[0]),
                 after=_written(pair[1]),
@@ -99,10 +110,31 @@ def compare_scores(before: Iterable[Row], after: Iterable[Row]) -> list[ScoreLin
     return lines
 
 
-def _label(metric: str, group: str | None) -> str:
+def _unknown(results: Results) -> list[str]:
+    """Say what cannot be known, one sentence for each reason or, where it is the number of a class's images, metric."""
+    whole: dict[str, list[str]] = {}
+    of_classes: dict[str, list[Unknown]] = {}
+    for each in results.unknown:
+        if each.group:
+            of_classes.setdefault(_label(each.metric).partition(", ")[0], []).append(each)
+        else:
+            whole.setdefault(each.reason, []).append(_label(each.metric))
+    sentences = [f"{' / '.join(labels)} cannot be known: {reason}." for reason, labels in whole.items()]
+    for head, group in of_classes.items():
+        named = ", ".join(f"{results.with_class_names(each.group)}{_condition(each)} (n = {each.n})" for each in group)
+        reason = group[0].reason if len(group) == 1 else f"at least {MIN_GROUP} images are needed for each"
+        sentences.append(f"{head} cannot be known of {named}: {reason}.")
+    return sentences
+
+
+def _condition(unknown: Unknown) -> str:
+    condition = _label(unknown.metric).partition(", ")[2]
+    return f", {condition}" if condition else ""
+
+
+def _label(metric: str) -> str:
     member = Metric.members().get(metric)
-    label = member.label if member else metric
-    return f"{label} ({group})" if group else label
+    return member.label if member else metric
 
 
 def _class_name(meta: dict[str, Any]) -> str:

@@ -50,7 +50,10 @@ def draw_alignment(results: Results) -> Drawing | None:
         "alignment",
         figure,
         f"Bars of the alignment of each CAV. {told}.",
-        "How well each direction matches what inserting the artifact really does. Lines: one standard error.",
+        "How well each direction matches what inserting the artifact really does to the activations: 1 is the same "
+        "direction, 0 is at right angles. s is the cosine with the change of each single image, averaged over the "
+        "images; s\N{COMBINING MACRON} is the cosine with the mean of these changes, from which what differs between "
+        "the images is gone. Lines: one standard error.",
     )
 
 

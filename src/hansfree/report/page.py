@@ -14,6 +14,7 @@ from hansfree.metrics import MIN_GROUP
 from hansfree.report.classes import class_tables
 from hansfree.report.doctor import draw_diagnosis
 from hansfree.report.figures import draw_alignment, draw_heatmaps
+from hansfree.report.one_sided import MARK, is_untelling
 from hansfree.report.reading import Results, load_results, method_title
 from hansfree.report.strengths import draw_strengths, draw_tradeoff
 from hansfree.report.style import Drawing
@@ -63,6 +64,7 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
     )
     environment.filters["method"] = method_title
     meta = results.meta
+    claims: list[dict[str, Any]] = meta.get("claims") or []
     return environment.get_template("report.html.jinja").render(
         title=meta.get("title") or "Unlearning a shortcut",
         setting=describe_setting(results),
@@ -70,11 +72,13 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
         insertion=insertion_table(results),
         inner=inner_table(results),
         classes=class_tables(results, shown_variant(results)),
-        claims=_claims(results),
+        cannot=[claim for claim in claims if not claim["can_be_made"]],
+        can=[claim for claim in claims if claim["can_be_made"]],
         notes=results.notes(),
+        with_class_names=results.with_class_names,
         doctor=results.doctor,
         is_inserted=results.is_inserted,
-        is_one_sided=results.is_one_sided and any(row.metric == "accuracy_biased" for row in results.rows),
+        untelling=MARK if any(is_untelling(results, row.metric) for row in results.rows) else "",
         is_rare=results.why_unknown("accuracy_biased") is not None,
         min_group=MIN_GROUP,
         pictures=pictures,
@@ -83,11 +87,6 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
         is_paired=bool(results.paired),
         meta=meta,
     )
-
-
-def _claims(results: Results) -> list[dict[str, Any]]:
-    """Return what the data allow to say, and first what they do not."""
-    return sorted(results.meta.get("claims") or (), key=lambda claim: bool(claim["can_be_made"]))
 
 
 def _diverged(results: Results) -> list[str]:

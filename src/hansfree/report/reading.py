@@ -22,7 +22,7 @@ ORIGINAL, FIRST = "original", RRClArC.name  # the model as it came, and the meth
 CLEAN_TRAINED = "clean-trained"
 REFERENCES = (ORIGINAL, CLEAN_TRAINED)  # stand in the table, and do not compete
 _MOST_SKIPPED = 10  # files named one by one
-_CLASS = re.compile(r"class (\d+)")  # what results call a class: `hansfree.metrics.class_group`
+_CLASS = re.compile(r"\bclass (\d+)\b")  # what results call a class: `hansfree.metrics.class_group`
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,10 @@ class Results:
         """Return a class's name, or its number where that is all we know."""
         names = self.meta.get("class_names") or ()
         return str(names[label]) if label < len(names) else f"class {label}"
+
+    def with_class_names(self, text: str) -> str:
+        """Return words of a result with a class's name where they have its number."""
+        return _CLASS.sub(lambda found: self.class_title(int(found[1])), text)
 
     def why_unknown(self, metric: str, label: int | None = None) -> Unknown | None:
         """Return why a score over all images, or of a class, is not given, if there are too few images for it."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from matplotlib.axes import Axes
+
 from hansfree.report.numbers import percent
-from hansfree.report.reading import Results, Variant
+from hansfree.report.reading import ORIGINAL, Results, Variant
 from hansfree.report.style import ALARM, FAINT, INK, Drawing, new_figure, quiet_axes, show_percent, style_of
 from hansfree.results import Row
 
 _ACCURACIES = ("balanced_accuracy", "accuracy")  # the first that a run has
+_MOST_LOST = 0.1  # of accuracy without the artifact: who loses more is no choice, and gets no room on the axes
 Pair = tuple[Row, Row]  # the same model without and with the artifact
 
 
@@ -29,6 +32,7 @@ def draw_tradeoff(results: Results) -> Drawing | None:
         axes.plot(*_values(others), marker, color=colour, alpha=0.45, markersize=4.5, mew=0)
         taken = [pair for pair in pairs if pair[0].chosen]
         axes.plot(*_values(taken), marker, color=colour, markersize=11, mec="white", label=title, zorder=3)
+    outside = _set_limits(axes, results, points)
     axes.set_xlabel(f"{name}, without the artifact")
     axes.set_ylabel(f"{name}, with the artifact")
     show_percent(axes.xaxis, axes.yaxis)
@@ -49,8 +53,33 @@ def draw_tradeoff(results: Results) -> Drawing | None:
             if results.is_inserted
             else "The images with the artifact are others than those without, and need not be as hard: off the grey "
             "line, not all is the artifact's doing. Up and to the right is better."
-        ),
+        )
+        + outside,
     )
+
+
+def _set_limits(axes: Axes, results: Results, points: dict[Variant, list[Pair]]) -> str:
+    """Let the axes span what could be chosen; say how many strengths lie outside, empty if none does.
+
+    One collapsed model would press all others into a corner.
+    """
+    pairs = [pair for found in points.values() for pair in found if not any(map(results.has_diverged, pair))]
+    original = next((c.value for v, found in points.items() if v.method == ORIGINAL for c, _ in found), None)
+    shown = [(c, b) for c, b in pairs if c.chosen or original is None or c.value >= original - _MOST_LOST]
+    if not shown or len(shown) == len(pairs):
+        return ""
+    ends = []
+    for values in _values(shown):
+        margin = max(0.05 * (max(values) - min(values)), 0.005)
+        ends.append((min(values) - margin, max(values) + margin))
+    axes.set_xlim(*ends[0])
+    axes.set_ylim(*ends[1])
+    is_inside = [all(low <= row.value <= high for row, (low, high) in zip(pair, ends)) for pair in pairs]
+    n = is_inside.count(False)
+    if n == 0:
+        return ""
+    lies, loses = ("strength lies", "it loses") if n == 1 else ("strengths lie", "they lose")
+    return f" {n} {lies} outside the axes: {loses} more than {100 * _MOST_LOST:g} points without the artifact."
 
 
 def draw_strengths(results: Results) -> Drawing | None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from hansfree.metrics import Metric, Unknown
 from hansfree.report.numbers import MISSING, is_share, unit_of, write_stderr, write_value
+from hansfree.report.one_sided import MARK, is_untelling
 from hansfree.report.reading import Results, Variant, method_title, spread_of
 from hansfree.report.usable import Kind as Kind
 from hansfree.report.usable import breaks_rule, lost_classes, overspent
@@ -28,6 +29,7 @@ class Column:
     ideal: str
     description: str
     n: str
+    is_untelling: bool = False  # the shortcut itself may win it
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
         for variant in results.methods()
         if kind_of(results, variant) == "method" and metric in results.chosen(variant)
     }
-    if not scores or (metric == "accuracy_biased" and results.is_one_sided):
+    if not scores or is_untelling(results, metric):
         return {}  # nobody to mark, or a score that the shortcut itself wins
     distances = {variant: abs(row.value - ideal) for variant, row in scores.items()}
     if len(scores) > 1 and len(set(distances.values())) == 1:
@@ -186,9 +188,10 @@ def _column(results: Results, name: str) -> Column:
     return Column(
         metric=name,
         head=head,
-        part=part,
+        part=f"{part} {MARK}" if is_untelling(results, name) else part,
         unit=unit_of(name),
         ideal=f"{100 * metric.ideal:g}" if is_share(name) else f"{metric.ideal:g}",
         description=metric.description,
         n=" to ".join(str(n) for n in sorted({min(counts), max(counts)})) if counts else MISSING,
+        is_untelling=is_untelling(results, name),
     )

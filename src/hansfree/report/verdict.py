@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from hansfree.report.numbers import percent, unit_of, write_stderr, write_value
+from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.reading import FIRST, ORIGINAL, Results, Variant, method_title
 from hansfree.report.tables import marks_of
 from hansfree.report.usable import breaks_rule, kind_of, objection_to, why_no_model
@@ -63,7 +64,11 @@ def reach_verdict(results: Results) -> Verdict:
     if shown is None:
         return Verdict(failure, ("No method has a usable result on the test images.",), "", advice, is_against)
     competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
-    return Verdict(failure, _sentences(results, shown), _beside(results, shown, competing), advice, is_against)
+    sentences = _sentences(results, shown)
+    one_sided = describe_one_sided(results, shown)
+    if one_sided and one_sided not in advice:  # once is enough, and beside the advice is the better place
+        sentences = (*sentences, one_sided)
+    return Verdict(failure, sentences, _beside(results, shown, competing), advice, is_against)
 
 
 def _recommended(results: Results) -> str | None:
@@ -125,8 +130,8 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
         unknown = results.why_unknown(DECISIVE)
         why = unknown.reason if unknown else "this run has no score of it"
         sentences.append(
-            f"Whether the bias is gone {unknown or 'cannot be known'}: how often the model is right on images with "
-            f"the artifact would show it, but {why}."
+            "Whether the bias is gone cannot be known: how often the model is right on images with the "
+            f"artifact would show it, but {why}."
         )
     return tuple(sentences)
 
@@ -142,15 +147,17 @@ def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
         return ""
     if marks.get(shown) == "best":
         broken = ", but breaks the selection rule" if breaks_rule(results, shown) else ""
-        rank = f"It is the best of {len(competing)} methods on images with the artifact{broken}."
         near = [variant.title(results.methods()) for variant in marks if variant != shown]
-        verb = "is" if len(near) == 1 else "are"
-        return f"{rank} {_listed(near)} {verb} within one standard error of it." if near else rank
+        unclear = f", with no clear difference to {_listed(near)} (within one standard error)" if near else ""
+        return f"It is the best of {len(competing)} methods on images with the artifact{unclear}{broken}."
     best = next(variant for variant, mark in marks.items() if mark == "best")
     leader = f"{best.title(results.methods())} ({percent(results.chosen(best)[DECISIVE].value)})"
     leader += ", which breaks the selection rule" if breaks_rule(results, best) else ""
     if shown in marks:
-        return f"It is within one standard error of the best of {len(competing)} methods, {leader}."
+        return (
+            f"There is no clear difference (within one standard error) to the best of {len(competing)} methods on "
+            f"images with the artifact, {leader}."
+        )
     return f"The best of {len(competing)} methods on images with the artifact is {leader}."
 
 

@@ -12,10 +12,12 @@ from hansfree.experiments import Setting
 from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
 from hansfree.runfile.disk import tell_disk
+from hansfree.runfile.identity import known_config
 from hansfree.runfile.loading import first_logits, load_run_model, model_facts
 from hansfree.runfile.schema import COLUMN, RunFile
+from hansfree.runfile.telling import advise_more, describe_images, notes_on_scaling
 from hansfree.runs import check_run_folder
-from hansfree.selection import BalancedRule
+from hansfree.selection import BalancedRule, check_selectable
 from hansfree.studies import OwnImages
 from hansfree.training import FineTuning
 
@@ -36,12 +38,14 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     The order is by cost: what can be refused in a moment is refused first.
     """
     _check_strengths(run)
-    check_run_folder(run.out)
+    check_run_folder(run.out, known_config(run))
     loaded = load_run_model(run)
     images = _open_images(run, loaded.preprocessing, progress)
+    data = replace(images.data(), artifact=_artifact_name(run, images))
+    check_selectable(data, advice=advise_more(images, data))
     setting = Setting(
         name=run.out.name,
-        data=replace(images.data(), artifact=_artifact_name(run, images)),
+        data=data,
         model=loaded.model,
         layer=loaded.layer,
         tuning=_tuning(run),
@@ -55,9 +59,9 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     logits = first_logits(loaded.model, setting.data.train)
     facts = [
         *model_facts(run, loaded, logits),
-        ("images", _counted(setting)),
+        ("images", describe_images(data, images)),
         ("disk", tell_disk(run.out, setting)),
-        *(("note", remark) for remark in images.remarks),
+        *(("note", remark) for remark in (*notes_on_scaling(images, loaded.preprocessing), *images.remarks)),
         *(("left out", sentence) for sentence in images.skipped),
     ]
     return Opened(run=run, setting=setting, images=images, facts=tuple(facts))
@@ -80,6 +84,7 @@ def _open_images(run: RunFile, seen: Preprocessing, progress: Progress) -> OwnIm
         label=run.model.label,
         artifact_column=run.artifact.column,
         biased_class=run.artifact.biased_class,
+        shares=run.data.shares,
         insert=_inserted(run),
         share=run.artifact.share,
         size=seen.size,
@@ -119,14 +124,3 @@ def _tuning(run: RunFile) -> FineTuning:
         seed=run.seed,
         device=run.device,
     )
-
-
-def _counted(setting: Setting) -> str:
-    data = setting.data
-    names = {"train": "training", "val_clean": "validation", "test_clean": "test"}
-    counts = ", ".join(f"{len(getattr(data, part))} {name}" for part, name in names.items())
-    carried = f"{int(data.train.has_artifact.sum())} training images carry the artifact"
-    where = "inserted into all of them for the comparison"
-    if not data.is_inserted:
-        where = f"{len(data.val_biased)} further validation and {len(data.test_biased)} test images carry it too"
-    return f"{counts}; {carried}; {where}; biased class {data.train.class_names[data.biased_class]!r}"

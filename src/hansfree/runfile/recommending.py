@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from hansfree.corrections import RRClArC, Vanilla
 from hansfree.experiments import Experiment
-from hansfree.metrics import BalancedAccuracyBiased
+from hansfree.metrics import BalancedAccuracyBiased, find_unknown
+from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.reading import Results
 from hansfree.report.usable import objection_to
+from hansfree.studies.counting import count_images
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,18 @@ def recommend(experiment: Experiment, methods: Sequence[str]) -> Advice:
         reasons = "; ".join(f"{method}: {_reason(experiment, method)}" for method in wanted)
         return Advice(None, (f"Do not use any of the corrected models: none is admissible ({reasons}).",))
     best = max(scores, key=lambda method: (scores[method], method == RRClArC.name))
-    if objection := _objection(experiment, best, wanted):
+    results = _test_results(experiment, wanted)
+    if objection := _objection(results, best):
         return Advice(None, (f"Do not use {best}, though it is the best on validation images: {objection}.",))
     others = [f"{method} {_in_words(experiment, scores[method])}" for method in scores if method != best]
     beside = f"; {', '.join(others)}" if others else ""
     found = f"Recommended: {best}, by the {_measure(experiment)} ({_in_words(experiment, scores[best])}{beside})."
     original = _original(experiment)
-    if scores[best] > original:
-        return Advice(best, (found,))
     doubt = f"By that it is no better than the model as it came ({_in_words(experiment, original)})."
-    return Advice(best, (found, doubt))
+    variant = results.variant(best)
+    # A user who sees accuracy fall in the table would doubt the advice, or the table.
+    one_sided = describe_one_sided(results, variant) if variant else ""
+    return Advice(best, tuple(filter(None, (found, "" if scores[best] > original else doubt, one_sided))))
 
 
 def _score(experiment: Experiment, method: str) -> float | None:
@@ -73,19 +77,29 @@ def _reason(experiment: Experiment, method: str) -> str:
     return str(experiment.selection(experiment.plain(method))["reason"])
 
 
-def _objection(experiment: Experiment, method: str, methods: Sequence[str]) -> str:
-    """Say what the report objects to a model; it collapsed on test images, for example."""
+def _test_results(experiment: Experiment, methods: Sequence[str]) -> Results:
+    """Return what the report will know of the test images."""
     data, rows = experiment.setting.data, experiment.rows(methods)
-    results = Results(
+    return Results(
         rows=tuple(row for row in rows if row.split == "test" and row.epoch is None),
-        meta={"class_names": data.train.class_names, "budget": experiment.setting.rule.budget},
+        meta={
+            "class_names": data.train.class_names,
+            "budget": experiment.setting.rule.budget,
+            "biased_class": data.biased_class,
+            "counts": count_images(data),
+        },
         selection={name: experiment.selection(experiment.plain(name)) for name in methods},
         heatmaps=None,
         paired={
             rival: {metric: list(pair) for metric, pair in found.items()}
             for rival, found in experiment.paired(methods=methods).items()
         },
+        unknown=find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels),
     )
+
+
+def _objection(results: Results, method: str) -> str:
+    """Say what the report objects to a model; it collapsed on test images, for example."""
     variant = results.variant(method)
     return objection_to(results, variant) if variant else "it has no score on test images"
 

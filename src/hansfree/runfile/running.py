@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import yaml
@@ -24,27 +22,12 @@ from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.results import Row
+from hansfree.runfile.identity import known_config
 from hansfree.runfile.opening import Opened
 from hansfree.runfile.recommending import recommend
-from hansfree.runfile.schema import DataSection
 from hansfree.runs import Run, open_run
 from hansfree.studies import SETS, OwnImages
 from hansfree.weights import write_weights
-
-# What may change in a run that was begun: where it works, what things are called, and which stages it has. Where
-# files lie is left out: images are known by name, size and time of change, weights by their numbers.
-_CHANGES_NOTHING = {
-    "out": True,
-    "device": True,
-    "workers": True,
-    "model": {"weights"},
-    "data": {
-        name for name, key in DataSection.model_fields.items() if Path in (key.annotation, *get_args(key.annotation))
-    },
-    "artifact": {"name", "file"},
-    "correction": {"methods"},
-}
-
 
 _LEAST_OTHERS = 2  # images of other classes, for the doctor to know where those lie
 
@@ -81,12 +64,9 @@ def carry_out(opened: Opened, *, command: str = "", progress: Progress = silent)
 def _config(opened: Opened) -> dict[str, Any]:
     """Return everything that the results depend on: the run file, and which images it leads to."""
     images = [getattr(opened.setting.data, part).fingerprint for part in SETS]
-    settings = opened.run.model_dump(mode="json", exclude=_CHANGES_NOTHING)  # type: ignore[arg-type]
-    # Where it lies tells nothing: `_check_weights` compares what it makes.
-    places = opened.run.model.source.split(":", 1)
-    settings["model"]["source"] = ":".join(Path(place).name if os.path.isabs(place) else place for place in places)
-    settings["model"]["layer"] = opened.setting.layer  # where it was found, which another version might do elsewhere
-    return {"hansfree": version("hansfree"), **settings, "images": fingerprint(*images)}
+    config = known_config(opened.run)
+    config["model"]["layer"] = opened.setting.layer  # where it was found, which another version might do elsewhere
+    return {**config, "images": fingerprint(*images)}
 
 
 def _check_weights(folder: Run, opened: Opened) -> None:

@@ -38,7 +38,9 @@ def _no_name_twice(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _sum_to_one(shares: tuple[float, ...]) -> tuple[float, ...]:
     if not math.isclose(sum(shares), 1):
-        raise ValueError(f"training, validation and test share all images: {list(shares)} sums to {sum(shares):g}, not 1")
+        raise ValueError(
+            f"training, validation and test share all images: {list(shares)} sums to {sum(shares):g}, not 1"
+        )
     return shares
 
 

@@ -158,7 +158,7 @@ class OwnImages(ListedStudy):
     def _parts(
         self, given: tuple[np.ndarray, ...] | None, labels: np.ndarray, groups: Sequence[str] | None
     ) -> tuple[np.ndarray, ...]:
-        """Return the split that is given; else split by class and artifact, so that every part has its share of both."""
+        """Return the given split; else draw one by class and artifact, so that every part has its share of both."""
         self.is_drawn = given is None
         if given is not None:
             if self.shares != SHARES:
