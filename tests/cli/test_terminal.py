@@ -80,7 +80,10 @@ def test_only_bars_under_way_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("is_known", [True, False])
 def test_accuracy_that_tells_nothing_is_marked(capsys: pytest.CaptureFixture[str], is_known: bool) -> None:
     metrics = ["accuracy_clean", "accuracy_biased", *(["balanced_accuracy_biased"] if is_known else [])]
-    rows = [Row("run", "original", split="test", chosen=1, metric=metric, value=0.7, stderr=0.1) for metric in metrics]
+    rows = [
+        Row(experiment="run", method="original", split="test", chosen=1, metric=metric, value=0.7, stderr=0.1)
+        for metric in metrics
+    ]
     terminal.show_methods(rows)
     out = capsys.readouterr().out
     assert "70.0±10.0" in out

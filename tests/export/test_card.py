@@ -12,7 +12,7 @@ from hansfree.export.card import compare_scores
 from hansfree.export.run import export_run
 from hansfree.report.reading import Results
 from hansfree.results import Row
-from tests.export.conftest import SCORES, MakeRun
+from tests.export.conftest import NAMES, SCORES, MakeRun
 
 
 def card_of(run: Path, method: str = "rr-clarc") -> str:
@@ -75,7 +75,7 @@ def test_it_says_what_cannot_be_claimed(make_run: MakeRun) -> None:
     section = section.partition("\n## ")[0]
     assert "- Flips cannot be seen." in section
     assert "Accuracy can." not in section
-    assert "- Flip rate cannot be known of class 2 (n = 7): 7 images are too few." in section
+    assert f"- Flip rate cannot be known of {NAMES[2]} (n = 7): 7 images are too few." in section
     assert "other than timestamp" in section
 
 

@@ -20,6 +20,7 @@ from hansfree.label.serving import check_installed, serve
 from hansfree.runfile import read_run_file
 from hansfree.runfile.unlabelled import looking_folder
 from hansfree.studies import OwnImages
+from hansfree.studies.folders import read_artifact_list, read_folders
 from tests.label.worlds import World, make_world, opened, page
 
 
@@ -140,8 +141,9 @@ def test_class_folders_are_marked_too(small: World, tmp_path: Path) -> None:
         session.mark(list(range(0, 40, 4)), has_artifact=True)
         session.mark([image for image in range(40) if image % 4], has_artifact=False)
         assert f"data.artifacts in {small.file} to {small.table}" in session.finish()
-    train = OwnImages(root=tmp_path / "folders", artifacts=small.table, size=32).data().train
-    np.testing.assert_array_equal(train.has_artifact, train.ids % 4 == 0)
+    root = tmp_path / "folders"
+    bits = read_artifact_list(small.table, read_folders(root).paths, root=root, column="artifact")
+    np.testing.assert_array_equal(bits, np.arange(40) % 4 == 0)
 
 
 def test_a_biased_class_that_does_not_exist_is_refused(small: World) -> None:

@@ -61,12 +61,12 @@ def draw_tradeoff(results: Results) -> Drawing | None:
 def _set_limits(axes: Axes, results: Results, points: dict[Variant, list[Pair]]) -> str:
     """Let the axes span what could be chosen; say how many strengths lie outside, empty if none does.
 
-    One collapsed model would press all others into a corner.
+    One collapsed model would press all others into a corner, and so would the point that the grey line is drawn from.
     """
     pairs = [pair for found in points.values() for pair in found if not any(map(results.has_diverged, pair))]
     original = next((c.value for v, found in points.items() if v.method == ORIGINAL for c, _ in found), None)
     shown = [(c, b) for c, b in pairs if c.chosen or original is None or c.value >= original - _MOST_LOST]
-    if not shown or len(shown) == len(pairs):
+    if not shown:
         return ""
     ends = []
     for values in _values(shown):

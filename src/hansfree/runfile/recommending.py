@@ -94,7 +94,7 @@ def _test_results(experiment: Experiment, methods: Sequence[str]) -> Results:
             rival: {metric: list(pair) for metric, pair in found.items()}
             for rival, found in experiment.paired(methods=methods).items()
         },
-        unknown=find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels),
+        unknown=tuple(find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)),
     )
 
 
