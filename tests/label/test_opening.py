@@ -14,10 +14,9 @@ import pytest
 import yaml
 
 from hansfree.errors import DataError, OptionError, RunError
-from hansfree.label import opening
 from hansfree.label.opening import open_material
 from hansfree.label.serving import check_installed, serve
-from hansfree.runfile import read_run_file
+from hansfree.runfile import passing, read_run_file
 from hansfree.runfile.unlabelled import looking_folder
 from hansfree.studies import OwnImages
 from hansfree.studies.folders import read_artifact_list, read_folders
@@ -41,15 +40,15 @@ def test_activations_are_computed_once(small: World, monkeypatch: pytest.MonkeyP
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(opening, "collect_activations", refuse)
+    monkeypatch.setattr(passing, "collect_activations", refuse)
     with opened(small) as session:
         np.testing.assert_array_equal(session.material.pooled, before)
 
 
 def test_a_killed_pass_goes_on_where_it_stopped(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_CHUNK", 16)
+    monkeypatch.setattr(passing, "_CHUNK", 16)
     calls: list[int] = []
-    collect = opening.collect_activations
+    collect = passing.collect_activations
 
     def stop_at_the_third(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
@@ -57,7 +56,7 @@ def test_a_killed_pass_goes_on_where_it_stopped(small: World, monkeypatch: pytes
             raise KeyboardInterrupt
         return collect(*arguments, **options)
 
-    monkeypatch.setattr(opening, "collect_activations", stop_at_the_third)
+    monkeypatch.setattr(passing, "collect_activations", stop_at_the_third)
     with pytest.raises(KeyboardInterrupt), opened(small):
         pass
     with opened(small) as session:

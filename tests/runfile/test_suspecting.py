@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hansfree.errors import OptionError
-from hansfree.runfile import read_run_file, suspecting
+from hansfree.runfile import passing, read_run_file
 from hansfree.runfile.suspecting import look_for_suspects
 from hansfree.runfile.unlabelled import open_unlabelled
 from hansfree.suspects import Suspects
@@ -27,7 +27,7 @@ def bare(user: Path) -> Path:
 
 
 def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspecting, "_CHUNK", 100)  # several chunks
+    monkeypatch.setattr(passing, "_CHUNK", 100)  # several chunks
     opened = open_unlabelled(read_run_file(bare / "run.yaml"))
     folder = bare / "run-label"
     folder.mkdir()
@@ -43,17 +43,17 @@ def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.Mo
     assert not (bare / "run").exists()  # it has to be empty when the run begins
     kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     assert len(kept) == -(-len(opened.images) // 100)
-    suspecting._pass_once(opened, folder / "suspects", suspecting.silent)
+    passing.pass_once(opened)
     assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
 
 
 def test_logits_from_the_cache_are_those_of_the_model(bare: Path) -> None:
     opened = open_unlabelled(read_run_file(bare / "run.yaml"))
-    pooled, logits = suspecting._pass_once(opened, bare / "kept", suspecting.silent)
+    passed = passing.pass_once(opened)
     with torch.no_grad():
         expected = opened.model(opened.images.batch(range(len(opened.images))).image).numpy()
-    assert np.allclose(logits, expected, atol=1e-5)
-    assert len(pooled) == len(opened.images)
+    assert np.allclose(passed.logits, expected, atol=1e-5)
+    assert len(passed.pooled) == len(opened.images)
 
 
 def test_another_kind_of_features_is_refused(bare: Path) -> None:

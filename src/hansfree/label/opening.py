@@ -10,23 +10,15 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
-from safetensors.numpy import load_file, save_file
-from torch.utils.data import DataLoader
 
-from hansfree.activations import collect_activations
-from hansfree.datasets import Part
 from hansfree.errors import DataError, RunError
-from hansfree.files import written_atomically
-from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.label.marks import marks_of, read_marks
 from hansfree.label.pictures import Heatmaps, Pictures
 from hansfree.progress import Progress, silent
 from hansfree.runfile import RunFile
+from hansfree.runfile.passing import pass_once
 from hansfree.runfile.unlabelled import Unlabelled, looking_folder, open_unlabelled
 from hansfree.studies.classes import find_class
-
-_CHUNK = 512  # images between two writes: what a kill costs at most
-_BATCH = 64
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,7 +75,7 @@ def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> I
             labels=opened.images.labels,
             class_names=names,
             biased_class=None if biased is None else find_class(biased, names, option="biased_class"),
-            pooled=collect_pooled(opened, folder / "activations", progress=progress),
+            pooled=pass_once(opened, progress=progress).pooled,
             marks=_first_marks(opened, folder / "artifacts.csv"),
             pictures=pictures,
             heatmaps=Heatmaps(opened.model, opened.layer, opened.images, pictures),
@@ -92,27 +84,6 @@ def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> I
             cav=run.correction.cav,
             seed=run.seed,
         )
-
-
-def collect_pooled(opened: Unlabelled, folder: Path, *, progress: Progress = silent) -> np.ndarray:
-    """Return the pooled activations of all images, (images, channels); what is on disk is not computed again.
-
-    Only the pooled ones are kept: a page needs no more, and 10,000 whole maps of a VGG would take 4 GB.
-    """
-    run, images = opened.run, opened.images
-    home = folder / fingerprint(fingerprint_model(opened.model), opened.layer, images.fingerprint, str(_CHUNK))
-    starts = range(0, len(images), _CHUNK)
-    chunks = []
-    for start in progress(starts, total=len(starts), label=f"activations at {opened.layer}"):
-        kept = home / f"{start:08d}.safetensors"
-        if not kept.exists():
-            some = Part(images, range(start, min(start + _CHUNK, len(images))))
-            loader = DataLoader(some, batch_size=_BATCH, num_workers=run.workers)
-            found = collect_activations(opened.model, opened.layer, loader, device=run.device)
-            with written_atomically(kept) as temporary:
-                save_file({"pooled": np.ascontiguousarray(found.pooled)}, temporary)
-        chunks.append(load_file(kept)["pooled"])
-    return np.concatenate(chunks)
 
 
 def _first_marks(opened: Unlabelled, table: Path) -> np.ndarray:
