@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hansfree.files import folder_written_atomically, write_json, write_text, written_atomically
+from hansfree.files import folder_written_atomically, format_bytes, write_json, write_text, written_atomically
 
 
 def names(folder: Path) -> set[str]:
@@ -91,3 +91,10 @@ def test_json_comes_back(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json(tmp_path / "b.json", {"a": object()})
     assert names(tmp_path) == {"a.json"}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(64, "64 B"), (1000, "1 KB"), (100352, "100 KB"), (3211264, "3.21 MB"), (999600, "1 MB")]
+)
+def test_sizes_are_told_in_short_units(number: int, text: str) -> None:
+    assert format_bytes(number) == text

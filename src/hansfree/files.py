@@ -84,3 +84,12 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file atomically, readable for people."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def format_bytes(number: float) -> str:
+    """Return a size in the unit that keeps it short, as ``8.19 KB``."""
+    for unit in ("B", "KB", "MB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"

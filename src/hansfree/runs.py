@@ -37,6 +37,13 @@ class Run:
         self.seconds[name] = content["seconds"]
         return content["result"]
 
+    def check_weights(self, fingerprint: str) -> None:
+        """Refuse stages that were made with other weights: a path that is the same does not tell."""
+        if self.stage("weights", lambda: fingerprint) != fingerprint:
+            raise RunError(
+                f"{self.path} was made with other weights. Choose another folder, or delete this one to start anew."
+            )
+
     def _log(self, **event: Any) -> None:
         with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S"), **event}) + "\n")

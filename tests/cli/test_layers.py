@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from hansfree import cli
-from hansfree.cli.layers import _bytes
-from hansfree.splitting import Layer
 from tests.models.zoo import hugging_face_folder
 
 Call = Callable[..., tuple[int, str, str]]
@@ -123,11 +121,3 @@ def test_what_is_refused_is_one_sentence(call: Call, words: tuple[str, ...], sen
     assert (code, out) == (1, "")
     assert sentence in err
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("shape", "text"),
-    [((16,), "64 B"), ((250,), "1 KB"), ((512, 7, 7), "100 KB"), ((64, 112, 112), "3.21 MB"), ((249_900,), "1 MB")],
-)
-def test_sizes_are_for_people(shape: tuple[int, ...], text: str) -> None:
-    assert _bytes(Layer("x", "Conv2d", 1, usable=True, parameters_after=1, shape=shape)) == text

@@ -10,6 +10,7 @@ import typer
 
 from hansfree.cli.app import app
 from hansfree.cli.terminal import console
+from hansfree.files import format_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,7 +80,7 @@ def _table(shown: list[Layer], recommended: str) -> Table:
         "kind": [layer.kind for layer in shown],
         "output": ["" if layer.shape is None else "x".join(map(str, layer.shape)) for layer in shown],
         "after": [_rounded(layer.parameters_after) for layer in shown],
-        "cache": [_bytes(layer) if layer.usable else "" for layer in shown],
+        "cache": [format_bytes(4 * math.prod(layer.shape or ())) if layer.usable else "" for layer in shown],
     }
     usable = [
         "recommended" if layer.name == recommended else "yes" if layer.usable else _why_not(layer) for layer in shown
@@ -123,11 +124,3 @@ def _why_not(layer: Layer) -> str:
     if layer.calls > 1:
         return f"no: called {layer.calls} times"
     return "no: its output is not one tensor" if layer.shape is None else "no: no trainable parameter follows it"
-
-
-def _bytes(layer: Layer) -> str:
-    """Return how much of a cache one image takes, in float32."""
-    number = 4 * math.prod(layer.shape or ())
-    if number < 1000:
-        return f"{number} B"
-    return f"{number / 1e3:.3g} KB" if number < 999_500 else f"{number / 1e6:.3g} MB"

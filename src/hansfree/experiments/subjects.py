@@ -13,7 +13,6 @@ from typing import Any
 from torch import nn
 
 from hansfree.datasets import ExampleSet, InMemory
-from hansfree.errors import RunError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.plans import Plan
@@ -48,7 +47,7 @@ class Subject:
         study, plan, data = self.study, self.plan, self.data
         check_selectable(data)  # before the training, which may take hours
         model, _ = self._models.trained(data.learned, "biased model")
-        self._check_run(model)
+        self.run.check_weights(fingerprint_model(model))
         setting = Setting(
             name=subject_name(study, plan),
             data=data,
@@ -67,14 +66,6 @@ class Subject:
     @property
     def _models(self) -> BaseModels:
         return BaseModels(study=self.study, plan=self.plan, work=self.work, progress=self.progress)
-
-    def _check_run(self, model: nn.Module) -> None:
-        """Refuse stages that were made with other weights: a path that is the same does not tell."""
-        here = fingerprint_model(model)
-        if self.run.stage("weights", lambda: here) != here:
-            raise RunError(
-                f"{self.run.path} was made with other weights. Choose another folder, or delete this one to start anew."
-            )
 
     def _reference(self) -> nn.Module | None:
         """Return the model that never saw the artifact, where it can be known."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hansfree.errors import RunError
 from hansfree.experiments import Setting
+from hansfree.files import format_bytes
 from hansfree.splitting import split
 from hansfree.studies import SETS
 
@@ -25,15 +26,8 @@ def tell_disk(out: Path, setting: Setting) -> str:
     free = shutil.disk_usage(place).free
     if needed > free:
         raise RunError(
-            f"The run needs up to {_bytes(needed)} in {out}, where {_bytes(free)} are free. Choose another folder, "
-            f"or a later layer: {setting.layer!r} has {_bytes(each)} per image."
+            f"The run needs up to {format_bytes(needed)} in {out}, where {format_bytes(free)} are free. Choose another "
+            f"folder, or a later layer: {setting.layer!r} has {format_bytes(each)} per image."
         )
-    return f"up to {_bytes(needed)} for {count} images ({_bytes(each)} each at the layer); {_bytes(free)} are free"
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if number < 1000 or unit == "GB":
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return ""
+    at_layer = f"{format_bytes(each)} each at the layer"
+    return f"up to {format_bytes(needed)} for {count} images ({at_layer}); {format_bytes(free)} are free"

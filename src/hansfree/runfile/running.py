@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import yaml
+from torch import nn
 
 from hansfree.doctor import Diagnosis, examine_cav
-from hansfree.errors import RunError
 from hansfree.experiments import Experiment
 from hansfree.experiments.outcome import write_outcome
 from hansfree.experiments.subjects import keep_in_memory
@@ -46,7 +46,7 @@ def carry_out(opened: Opened, *, command: str = "", progress: Progress = silent)
     """Find the bias, examine it, unlearn it, score, report and export; what is done already is kept."""
     run = opened.run
     with open_run(run.out, _config(opened)) as folder:
-        _check_weights(folder, opened)
+        _keep_weights(folder, opened.setting.model)
         setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
         write_text(run.out / "run.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
         experiment = Experiment(setting, folder, progress=progress)
@@ -69,14 +69,9 @@ def _config(opened: Opened) -> dict[str, Any]:
     return {**config, "images": fingerprint(*images)}
 
 
-def _check_weights(folder: Run, opened: Opened) -> None:
+def _keep_weights(folder: Run, model: nn.Module) -> None:
     """Keep the weights that the run is about; refuse others under the same path."""
-    model = opened.setting.model
-    here = fingerprint_model(model)
-    if folder.stage("weights", lambda: here) != here:
-        raise RunError(
-            f"{folder.path} was made with other weights. Choose another folder, or delete this one to start anew."
-        )
+    folder.check_weights(fingerprint_model(model))
     kept = folder.path / "original.safetensors"
     if not kept.exists():
         write_weights(kept, plain_state(model))
