@@ -15,7 +15,7 @@ RECORDS = "<!-- records -->"
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages, tables and figures of ``results/`` under ``runs/``."""
-    for path in sorted((ROOT / "results").glob("*/*/*")):
+    for path in sorted((ROOT / "results").rglob("*")):
         if path.suffix in (".md", ".csv", ".png"):
             place = Path("runs") / path.relative_to(ROOT / "results")
             files.append(File.generated(config, place.as_posix(), abs_src_path=str(path)))
