@@ -39,7 +39,9 @@ class Table1(Reproduction, name="table1"):
         experiment = subject.experiment
         methods = [name for name in Correction.members() if name not in subject.plan.left_out]
         rows = experiment.rows(methods)
-        paired = {(name, rival): found for name in methods for rival, found in experiment.paired(name, methods).items()}
+        paired: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+        for each in experiment.paired(methods):
+            paired.setdefault((each.method, each.rival), {})[each.metric] = each.value, each.stderr
         facts = facts_of(subject, paired=paired, reasons=reasons_of(experiment, methods))
         return Finding(key=key_of(subject), facts=facts, rows=rows, arrays=experiment.shown(methods))
 

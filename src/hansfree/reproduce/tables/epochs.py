@@ -20,7 +20,8 @@ _METRICS = ("accuracy_biased", "accuracy_clean", "balanced_accuracy_biased", "ba
 _MOST_STRENGTHS = 5
 _EPOCHS = 3
 _NOTE = (
-    "All in %, on the validation images, ± standard error; of many strengths and epochs, some that are evenly spread."
+    "All in %, on the validation images, ± standard error; of many strengths and epochs, some evenly spread. A "
+    "line of zeros: the fine-tuning diverged at this strength."
 )
 
 

@@ -19,7 +19,8 @@ _METRICS = (
 )
 _NOTE = (
     "All in %, on the test images, ± standard error. **Bold**: the strength that the validation images chose. TCAV: "
-    "share of images whose derivative along the direction, summed over positions, is positive."
+    "share of images whose derivative along the direction, summed over positions, is positive. A line of zeros: the "
+    "fine-tuning diverged at this strength, and a model without finite answers is right about nothing."
 )
 
 
