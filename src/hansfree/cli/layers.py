@@ -10,7 +10,6 @@ import typer
 
 from hansfree.cli.app import app
 from hansfree.cli.terminal import console
-from hansfree.files import format_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,6 +73,8 @@ def layers(
 def _table(shown: list[Layer], recommended: str) -> Table:
     """Return the layers as a table whose cells stay in one line; only reasons against a layer may take more."""
     from rich.table import Table
+
+    from hansfree.files import format_bytes
 
     columns = {
         "layer": [layer.name for layer in shown],
