@@ -358,8 +358,14 @@ def test_results_are_sane(finished: tuple[Path, object], table: list[dict[str, s
         assert stderr >= 0, row
         assert int(row["n"]) > 0, row
         assert row["split"] == ("val" if row["epoch"] else "test"), row
-    scores = json.loads((finished[0] / "results.json").read_text(encoding="utf-8"))["scores"]
-    assert len(scores) == len(table)
+    summary = json.loads((finished[0] / "results.json").read_text(encoding="utf-8"))
+    assert len(summary["scores"]) == len(table)
+    assert {"original", "clean-trained", "vanilla"} <= set(summary["intervals"])
+    for row in table:
+        if row["split"] == "test" and row["chosen"] == "1" and not row["group"]:
+            low, high = summary["intervals"][row["method"]].get(row["metric"], (-1, 1))
+            assert low <= float(row["value"]) + 1e-6, row
+            assert float(row["value"]) - 1e-6 <= high or row["metric"] == "tcav_sensitivity", row
 
 
 def test_scores_stand_once_and_one_strength_is_chosen(table: list[dict[str, str]]) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 
 from hansfree.artifacts import Artifact
 from hansfree.datasets import Flagged, SyntheticLesions
+from hansfree.experiments import Experiment
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject, open_subject
+from hansfree.metrics import Difference
 from hansfree.results import Row
 from hansfree.studies import BiasedData, Recipe, Study, Synthetic
 from hansfree.studies.inserted import insert_bias
@@ -117,6 +119,13 @@ def value_of(rows: Sequence[Row], method: str, metric: str, **columns: Any) -> f
     """Return the one score of a method on test images at the chosen strength."""
     (row,) = rows_like(rows, method=method, metric=metric, split="test", chosen=1, epoch=None, **{"seed": 0, **columns})
     return row.value
+
+
+def difference_of(experiment: Experiment, method: str, rival: str, metric: str) -> Difference:
+    """Return the one difference between two methods on the same test images."""
+    wanted = method, rival, metric
+    (found,) = (each for each in experiment.paired() if (each.method, each.rival, each.metric) == wanted)
+    return found
 
 
 def values_of(rows: Sequence[Row]) -> dict[tuple[Any, ...], float]:

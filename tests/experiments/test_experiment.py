@@ -22,7 +22,7 @@ from hansfree.results import Row
 from hansfree.runs import open_run
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning, Pretraining, pretrain
-from tests.experiments.examples import rows_like, value_of, values_of
+from tests.experiments.examples import difference_of, rows_like, value_of, values_of
 
 
 def stamped(n: int, start: int, share: float, only_class: int | None = None) -> InMemory:
@@ -77,10 +77,22 @@ def test_the_bias_is_there_before_and_less_after(done: tuple[list[Row], Experime
 
 def test_the_pairs_are_those_of_the_table(done: tuple[list[Row], Experiment]) -> None:
     rows, experiment = done
-    difference, error = experiment.paired()["vanilla"]["accuracy_biased"]
+    found = difference_of(experiment, "rr-clarc", "vanilla", "accuracy_biased")
     expected = value_of(rows, "rr-clarc", "accuracy_biased") - value_of(rows, "vanilla", "accuracy_biased")
-    assert difference == pytest.approx(expected)
-    assert error > 0
+    assert found.value == pytest.approx(expected)
+    assert found.stderr > 0
+    assert experiment.paired() == experiment.paired(), "the seed is the run's"
+
+
+def test_the_intervals_hold_the_scores_of_the_table(done: tuple[list[Row], Experiment]) -> None:
+    rows, experiment = done
+    found = experiment.intervals()
+    assert list(found) == ["original", *Correction.members()], "this setting has no clean-trained reference"
+    for method, intervals in found.items():
+        assert len(intervals) == 5
+        for metric, (low, high) in intervals.items():
+            assert low <= value_of(rows, method, metric) <= high
+            assert low < high
 
 
 def test_every_method_has_a_selection_and_a_heatmap(done: tuple[list[Row], Experiment]) -> None:

@@ -16,7 +16,7 @@ from hansfree.experiments.material import Material
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import Metric
 from hansfree.results import Row
-from tests.experiments.examples import Natural, opened, rows_like, value_of
+from tests.experiments.examples import Natural, difference_of, opened, rows_like, value_of
 
 INSERTION = {"flip_rate", "probability_change"}
 
@@ -131,7 +131,7 @@ def test_further_seeds_have_all_but_the_heatmaps(rows: list[Row]) -> None:
 
 
 def test_methods_are_compared_image_by_image(rows: list[Row], subject: Subject) -> None:
-    difference, error = subject.experiment.paired("a-clarc")["vanilla"]["accuracy_biased"]
+    found = difference_of(subject.experiment, "a-clarc", "vanilla", "accuracy_biased")
     expected = value_of(rows, "a-clarc", "accuracy_biased") - value_of(rows, "vanilla", "accuracy_biased")
-    assert difference == pytest.approx(expected)
-    assert error >= 0
+    assert found.value == pytest.approx(expected)
+    assert found.stderr >= 0

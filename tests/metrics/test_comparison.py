@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansfree.errors import DataError
-from hansfree.metrics import NO_PREDICTION, lost_classes, paired_balanced_difference, paired_difference
+from hansfree.metrics import NO_PREDICTION, lost_classes, mcnemar, paired_balanced_difference, paired_difference
 
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
@@ -82,6 +84,23 @@ def test_a_balanced_comparison_refuses_what_does_not_fit(
 ) -> None:
     with pytest.raises(DataError, match=words):
         paired_balanced_difference(a, b, labels)
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (5, 0), (8, 3), (3, 8), (20, 20), (1, 0)])
+def test_mcnemar_counts_the_ways(only_a: int, only_b: int) -> None:
+    """Two-sided and exact: the share of all ways to toss so many coins that are as uneven, or more."""
+    a = np.repeat([True, False, True, False], (only_a, only_b, 30, 4))
+    b = np.repeat([False, True, True, False], (only_a, only_b, 30, 4))
+    n = only_a + only_b
+    ways = sum(math.comb(n, k) for k in range(n + 1) if abs(k - n / 2) >= abs(only_a - n / 2))
+    assert mcnemar(a, b) == pytest.approx(ways / 2**n)
+
+
+def test_mcnemar_is_as_rare_as_it_says_for_equal_models() -> None:
+    rng = np.random.default_rng(0)
+    found = [mcnemar(rng.random(200) < 0.7, rng.random(200) < 0.7) for _ in range(400)]
+    assert np.mean(np.array(found) <= 0.05) <= 0.06
+    assert mcnemar(rng.random(200) < 0.9, rng.random(200) < 0.6) < 1e-4
 
 
 def test_lost_classes() -> None:

@@ -171,7 +171,8 @@ def make_heatmaps(path: Path, *, n: int = 4, side: int = 64) -> None:
             relevance[f"relevance/{method}"][k] = (
                 lesion * 0.6 + noise * (lesion + 0.1) + flips * masks[k] * rng.random((side, side)) * 2
             )
-    np.savez(path, images=images, masks=masks, labels=np.arange(n) % 4, **relevance)
+    direction = masks + rng.normal(0, 0.1, masks.shape)
+    np.savez(path, images=images, masks=masks, labels=np.arange(n) % 4, direction=direction, **relevance)
 
 
 META = {

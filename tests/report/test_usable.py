@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hansfree.metrics import Difference
 from hansfree.report import write_report
 from hansfree.report.reading import Results, load_results
 from hansfree.report.tables import insertion_table, marks_of
@@ -99,7 +100,7 @@ def test_the_budget_counts_beyond_the_error(make_run: MakeRun) -> None:
     # image by image the difference may be certain, or not
     row = results.chosen(results.variant("original"))["balanced_accuracy_clean"]  # type: ignore[arg-type]
     for error, is_allowed in ((0.001, False), (0.5, True)):
-        paired = {"original": {row.metric: [-0.05, error]}}
+        paired = (Difference("rr-clarc", "original", row.metric, -0.05, error),)
         assert (judged(replace(results, paired=paired), "rr-clarc")[1] == "") is is_allowed
 
 

@@ -7,10 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from hansfree.metrics import Evidence, Unknown, compute_scores, find_unknown
+from hansfree.metrics import (
+    Answers,
+    Difference,
+    Evidence,
+    Interval,
+    Unknown,
+    compare_answers,
+    compute_scores,
+    find_unknown,
+    predict_classes,
+    score_intervals,
+)
 from hansfree.results import Row, rows_of
 from tests.report.conftest import META, choice
 
+PULLS = {"original": 4.0, "vanilla": 3.5, "p-clarc": 1.5, "a-clarc": 1.0, "rr-clarc": 0.5}
 CLASSES = ("naevus", "melanoma", "keratosis")
 FIXED = dict.fromkeys(("vanilla", "p-clarc", "a-clarc"), choice(None, "has no strength to choose"))
 SELECTION = FIXED | {"rr-clarc": choice(10.0, "best of 3 admissible strengths (0 rejected)")}
@@ -58,12 +70,30 @@ class World:
 
     def run(self, **changed: Mapping[str, np.ndarray]) -> list[Row]:
         """Return a run of four methods; ``changed`` replaces the answers of one, by name with an underscore."""
-        pulls = {"original": 4.0, "vanilla": 3.5, "p-clarc": 1.5, "a-clarc": 1.0, "rr-clarc": 0.5}
-        rows = []
-        for method, pull in pulls.items():
-            logits = changed.get(method.replace("-", "_")) or self.logits(2.5, pull)
-            rows += self.rows(method, logits, pull=pull)
-        return rows
+        models = self._models(changed)
+        return [row for method, logits in models.items() for row in self.rows(method, logits, pull=PULLS[method])]
+
+    def paired(self, **changed: Mapping[str, np.ndarray]) -> list[Difference]:
+        """Return the differences of such a run on the same images."""
+        return compare_answers(self._answers(changed), self.labels, self.labels_biased, seed=0)
+
+    def intervals(self, **changed: Mapping[str, np.ndarray]) -> dict[str, dict[str, Interval]]:
+        """Return the intervals of such a run."""
+        return {
+            method: score_intervals(answers, self.labels, self.labels_biased, seed=0)
+            for method, answers in self._answers(changed).items()
+        }
+
+    def _models(self, changed: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Mapping[str, np.ndarray]]:
+        return {
+            method: changed.get(method.replace("-", "_")) or self.logits(2.5, pull) for method, pull in PULLS.items()
+        }
+
+    def _answers(self, changed: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Answers]:
+        return {
+            method: {"clean": predict_classes(logits["clean"]), "biased": predict_classes(logits["biased"])}
+            for method, logits in self._models(changed).items()
+        }
 
     @property
     def unknown(self) -> list[Unknown]:

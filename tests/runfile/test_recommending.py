@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hansfree.metrics import Score
+from hansfree.metrics import Difference, Score
 from hansfree.results import Row
 from hansfree.runfile.recommending import recommend
 from hansfree.selection import BalancedRule, DerivativeRule, Validation
@@ -77,8 +77,8 @@ class Finished:
         ]
         return [*original, *(row for method in methods for row in self.variant_rows(method))]
 
-    def paired(self, *, methods: list[str]) -> dict[str, Any]:
-        return {}
+    def paired(self, methods: list[str]) -> list[Difference]:
+        return []
 
 
 def advice(methods: list[str], **facts: Any) -> Any:

@@ -11,27 +11,30 @@ import numpy as np
 from torch import nn
 
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
-from hansfree.corrections import CAVCorrection, Correction, RRClArC
+from hansfree.corrections import CAVCorrection, Correction
 from hansfree.errors import DataError
 from hansfree.evaluation import judge_head
+from hansfree.experiments.cases import collect_cases, probabilities_of
 from hansfree.experiments.material import Material
 from hansfree.experiments.setting import Setting, Variant
 from hansfree.files import written_atomically
 from hansfree.heatmaps import Explanation
 from hansfree.metrics import (
-    MIN_GROUP,
+    Answers,
+    Difference,
     Evidence,
+    Interval,
     Score,
+    compare_answers,
     compute_scores,
-    paired_balanced_difference,
-    paired_difference,
     predict_classes,
+    score_intervals,
 )
 from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
 from hansfree.results import Row, row_of_quality, rows_of
 from hansfree.runs import Run
-from hansfree.selection import Choice, StrengthPath, Validation, has_enough, walk_path
+from hansfree.selection import Choice, StrengthPath, Validation, walk_path
 from hansfree.weights import write_weights
 
 
@@ -74,26 +77,16 @@ class Experiment:
         """Say which strength was chosen for a correction, and why."""
         return self._corrected(variant)["selection"]  # type: ignore[no-any-return]
 
-    def paired(
-        self, ours: str = RRClArC.name, methods: Sequence[str] | None = None
-    ) -> dict[str, dict[str, tuple[float, float]]]:
-        """Return by how much a method is right more often than each rival on the same images, with standard errors."""
-        kept = {name: self.kept(name) for name in self._finished(methods)}
-        if (mine := kept.pop(ours, None)) is None:
-            return {}
-        data = self.setting.data
-        found: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in kept}
-        for kind, labels in (("clean", data.test_clean.labels), ("biased", data.test_biased.labels)):
-            is_rare = kind == "biased" and not data.is_inserted  # then a class of too few images does not count
-            counted = has_enough(labels, MIN_GROUP if is_rare else 1)
-            for name, theirs in kept.items():
-                both = mine[f"correct_{kind}"], theirs[f"correct_{kind}"]
-                if not is_rare or self.material.is_biased_known:
-                    found[name][f"accuracy_{kind}"] = paired_difference(*both)
-                if not is_rare or len(np.unique(labels[counted])) >= 2:
-                    few = both[0][counted], both[1][counted], labels[counted]
-                    found[name][f"balanced_accuracy_{kind}"] = paired_balanced_difference(*few)
-        return found
+    def paired(self, methods: Sequence[str] | None = None) -> list[Difference]:
+        """Return by how much the model as it came and all methods differ from each other on the same images."""
+        answers = {name: self._answers(name) for name in self._finished(methods)}
+        return compare_answers(answers, *self._test_labels, seed=self.setting.tuning.seed)
+
+    def intervals(self, methods: Sequence[str] | None = None) -> dict[str, dict[str, Interval]]:
+        """Return the 95 % intervals of accuracies and flip rate, by method; of the references too."""
+        names = [*self._finished(methods), *(["clean-trained"] if self._kept_path("clean-trained").exists() else ())]
+        seed = self.setting.tuning.seed
+        return {name: score_intervals(self._answers(name), *self._test_labels, seed=seed) for name in names}
 
     @property
     def explanation(self) -> Explanation:
@@ -101,7 +94,10 @@ class Experiment:
         return self.material.explanation
 
     def kept(self, name: str) -> dict[str, np.ndarray]:
-        """Return what a finished stage kept per image: correctness, predictions, and the heatmaps of the shown ones."""
+        """Return what a finished stage kept per image: correctness, predictions, and the heatmaps of the shown ones.
+
+        Of the clean-trained reference there are no heatmaps.
+        """
         with np.load(self._kept_path(name)) as arrays:
             return dict(arrays)
 
@@ -115,7 +111,13 @@ class Experiment:
             return {}
         images, masks = zip(*(test.pixels(int(row)) for row in rows))
         kept = {"images": np.stack(images), "masks": np.stack(masks), "labels": test.labels[rows]}
+        kept["direction"] = self.material.shown_direction()
         return kept | {f"relevance/{name}": self.kept(name)["relevance"] for name in self._finished(methods)}
+
+    def cases(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return small pictures of test images with what every model makes of them; nothing where nothing is known."""
+        kept = {name: self.kept(name) for name in self._finished(methods)}
+        return collect_cases(self.setting.data, kept, seed=self.setting.tuning.seed)
 
     # The stages
 
@@ -166,6 +168,7 @@ class Experiment:
                 logits_biased=predict_logits(model, biased) if len(biased) else clean[:0],
                 labels_biased=None if setting.data.is_inserted else biased.labels,
             )
+            self._keep("clean-trained", reference)
             rows += rows_of(compute_scores(reference), method="clean-trained", **about)
         return [asdict(row) for row in rows]
 
@@ -268,22 +271,35 @@ class Experiment:
             rows += rows_of(chosen_scores if i == path.choice.index else scores, split="test", **about)
         return rows
 
-    def _keep(self, name: str, evidence: Evidence, model: nn.Module) -> None:
+    def _keep(self, name: str, evidence: Evidence, model: nn.Module | None = None) -> None:
+        arrays = {
+            "correct_clean": evidence.is_correct("clean"),
+            "correct_biased": evidence.is_correct("biased"),
+            "predicted_clean": predict_classes(evidence.logits_clean),
+            "predicted_biased": predict_classes(evidence.logits_biased),
+            **probabilities_of(evidence),
+        }
+        if model is not None:
+            arrays["relevance"] = self.material.shown_heatmaps(model)
+            # what an exported model must give
+            arrays["shown_logits"] = evidence.logits_biased[self.material.shown_rows]
         with written_atomically(self._kept_path(name)) as temporary:
-            np.savez(
-                temporary,
-                relevance=self.material.shown_heatmaps(model),
-                correct_clean=evidence.is_correct("clean"),
-                correct_biased=evidence.is_correct("biased"),
-                predicted_clean=predict_classes(evidence.logits_clean),
-                predicted_biased=predict_classes(evidence.logits_biased),
-                shown_logits=evidence.logits_biased[self.material.shown_rows],  # what an exported model must give
-            )
+            np.savez(temporary, **arrays)  # type: ignore[arg-type]
+
+    def _answers(self, name: str) -> Answers:
+        kept = self.kept(name)
+        return {"clean": kept["predicted_clean"], "biased": kept["predicted_biased"]}
+
+    @property
+    def _test_labels(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The labels of the test images, and of those with the artifact where they are others."""
+        data = self.setting.data
+        return data.test_clean.labels, None if data.is_inserted else data.test_biased.labels
 
     def _finished(self, methods: Sequence[str] | None) -> list[str]:
         """Return the model as it came and those of the methods (all by default) that have a head to show."""
         wanted = ("original", *(Correction.members() if methods is None else methods))
-        return [name for name in sorted(wanted) if self._kept_path(name).exists()]
+        return [name for name in wanted if self._kept_path(name).exists()]
 
     def _kept_path(self, name: str) -> Path:
         return self.run.path / "stages" / f"{name}.npz"

@@ -168,6 +168,12 @@ class Material:
             return np.zeros((0, *self.data.test_clean.pixels(0)[1].shape), dtype=np.float32)
         return self.heatmaps(model, self.shown_rows)
 
+    def shown_direction(self) -> np.ndarray:
+        """Return what the CAV sees in the shown images: the relevance for the score along it."""
+        images = self.data.test_biased.batch(self.shown_rows).image
+        model = self._on_device(self.setting.model)
+        return compute_cav_heatmaps(model, self.setting.layer, self.cav, images).numpy()
+
     @cached_property
     def explanation(self) -> Explanation:
         """How heatmaps are made: one way for the model as it came and all corrected ones, so that they compare."""

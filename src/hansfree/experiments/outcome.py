@@ -12,6 +12,7 @@ import numpy as np
 
 from hansfree.corrections import Correction
 from hansfree.experiments.experiment import Experiment
+from hansfree.experiments.provenance import hash_contents
 from hansfree.experiments.setting import Setting
 from hansfree.files import write_json, written_atomically
 from hansfree.metrics import find_unknown, majority_rate
@@ -26,9 +27,9 @@ _PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
 def write_outcome(
     experiment: Experiment, about: Mapping[str, Any], *, methods: Sequence[str] | None = None
 ) -> list[Row]:
-    """Do what is not done yet; write ``heatmaps.npz``, ``results.csv`` and ``results.json``; return the rows.
+    """Do what is not done yet; write ``results.csv``, ``results.json`` and arrays for the report; return the rows.
 
-    No heatmaps are written where no test image carries the artifact.
+    No heatmaps and no cases are written where no test image carries the artifact.
 
     Args:
         about: What only the caller knows: title, model, command.
@@ -36,9 +37,10 @@ def write_outcome(
     """
     folder, names = experiment.run.path, list(Correction.members()) if methods is None else list(methods)
     rows = experiment.rows(names)
-    if shown := experiment.shown(names):
-        with written_atomically(folder / "heatmaps.npz") as temporary:
-            np.savez(temporary, **shown)  # type: ignore[arg-type]
+    for file, arrays in (("heatmaps.npz", experiment.shown(names)), ("cases.npz", experiment.cases(names))):
+        if arrays:
+            with written_atomically(folder / file) as temporary:
+                np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
     data = experiment.setting.data
     unknown = find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)
     write_table(folder / "results.csv", rows, unknown=unknown)
@@ -47,12 +49,14 @@ def write_outcome(
         {
             "meta": {
                 **_facts(experiment.setting),
+                "hashes": hash_contents(experiment.setting, folder, names),
                 "explanation": experiment.explanation,
                 "seconds": experiment.run.seconds,
                 **about,
             },
             "selection": {name: experiment.selection(experiment.plain(name)) for name in names},
-            "paired": experiment.paired(methods=names),
+            "paired": [asdict(each) for each in experiment.paired(names)],
+            "intervals": experiment.intervals(names),
             "unknown": [asdict(one) for one in unknown],
             "scores": [asdict(row) for row in rows],
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
 import re
@@ -12,17 +11,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from hansfree.corrections import Correction
 from hansfree.export.reading import FinishedRun
 from hansfree.export.saving import Exported
-from hansfree.files import write_text
+from hansfree.files import hash_file, write_text
 from hansfree.metrics import MIN_GROUP, Metric, Unknown
 from hansfree.report.reading import ORIGINAL, Results, method_title
 from hansfree.report.usable import objection_to
 from hansfree.results import Row
 from hansfree.studies import SETS
+from hansfree.templates import open_templates
 
 _PACKAGES = ("hansfree", "torch", "safetensors")
 _WORDS = re.compile(r"``([^`]*)``")  # how a docstring marks code
@@ -48,13 +46,7 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
         method: The correction whose weights were exported.
         is_checked: The weights were compared with the logits that the run kept of its evaluation.
     """
-    environment = Environment(
-        loader=PackageLoader("hansfree", "export"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = open_templates("export", is_html=False)
     environment.filters["cell"] = _cell
     member = Correction.members().get(method)
     results = run.results
@@ -79,7 +71,7 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
         unknown=_unknown(results),
         exported=exported,
         is_checked=is_checked,
-        weights_hash=hashlib.sha256(exported.weights.read_bytes()).hexdigest(),
+        weights_hash=hash_file(exported.weights),
         ran_with=meta.get("versions") or {},
         exported_with={"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
     )

@@ -6,10 +6,12 @@ To add one, write a class with ``compute`` and import it here; scores and tables
 from hansfree.metrics.accuracy import AccuracyBiased, AccuracyClean, BalancedAccuracyBiased, BalancedAccuracyClean
 from hansfree.metrics.auroc import AUROCBiased, AUROCClean
 from hansfree.metrics.base import MIN_GROUP, Metric, Score, Unknown, compute_scores, find_unknown
-from hansfree.metrics.comparison import lost_classes, paired_balanced_difference, paired_difference
+from hansfree.metrics.comparison import lost_classes, mcnemar, paired_balanced_difference, paired_difference
 from hansfree.metrics.evidence import NO_PREDICTION, Condition, Evidence, predict_classes
 from hansfree.metrics.groups import AccuracyWorstGroup, class_group, group_name, majority_rate
 from hansfree.metrics.insertion import FlipRate, ProbabilityChange
+from hansfree.metrics.intervals import Interval, difference_interval, share_interval
+from hansfree.metrics.pairing import Answers, Difference, compare_answers, score_intervals
 from hansfree.metrics.tcav import TCAV, TCAVPositions, TCAVSensitivity, TCAVZeroShare
 
 # isort: split
@@ -36,12 +38,15 @@ __all__ = [
     "AccuracyBiased",
     "AccuracyClean",
     "AccuracyWorstGroup",
+    "Answers",
     "ArtifactRelevance",
     "BalancedAccuracyBiased",
     "BalancedAccuracyClean",
     "Condition",
+    "Difference",
     "Evidence",
     "FlipRate",
+    "Interval",
     "Metric",
     "ProbabilityChange",
     "Score",
@@ -54,12 +59,17 @@ __all__ = [
     "TCAVZeroShare",
     "Unknown",
     "class_group",
+    "compare_answers",
     "compute_scores",
+    "difference_interval",
     "find_unknown",
     "group_name",
     "lost_classes",
     "majority_rate",
+    "mcnemar",
     "paired_balanced_difference",
     "paired_difference",
     "predict_classes",
+    "score_intervals",
+    "share_interval",
 ]

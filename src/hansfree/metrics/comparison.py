@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import binomtest
 
 from hansfree.errors import DataError
 from hansfree.metrics.evidence import NO_PREDICTION, Integers
@@ -34,6 +35,18 @@ def paired_balanced_difference(correct_a: ArrayLike, correct_b: ArrayLike, label
     classes = np.unique(of)
     each = np.array([paired_difference(a[of == label], b[of == label]) for label in classes])
     return float(each[:, 0].mean()), float(np.sqrt(np.square(each[:, 1]).sum()) / classes.size)
+
+
+def mcnemar(correct_a: ArrayLike, correct_b: ArrayLike) -> float:
+    """Return the p-value of McNemar's exact test, two-sided: are a and b right equally often on the same images?
+
+    Of the images on which exactly one of the two is right, each would then be a's or b's with probability 1/2.
+    """
+    a, b = _same_images(correct_a, correct_b)
+    only_a, only_b = int(np.sum(a & ~b)), int(np.sum(b & ~a))
+    if only_a + only_b == 0:
+        return 1.0
+    return float(binomtest(only_a, only_a + only_b).pvalue)
 
 
 def lost_classes(predictions_before: Integers, predictions_after: Integers, n_classes: int) -> tuple[int, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hansfree.errors import UndefinedMetricError
 from hansfree.metrics.base import Metric, Score
-from hansfree.metrics.evidence import NO_PREDICTION, Evidence, Floats, predict_classes
+from hansfree.metrics.evidence import NO_PREDICTION, Evidence, Floats, Integers, predict_classes
 
 
 class FlipRate(Metric, name="flip_rate"):
@@ -23,7 +24,7 @@ class FlipRate(Metric, name="flip_rate"):
         """Compare the predictions image by image."""
         _require_pairs(self.name, evidence)
         before, after = predict_classes(evidence.logits_clean), predict_classes(evidence.logits_biased)
-        return self.proportion((before != after) | (before == NO_PREDICTION))
+        return self.proportion(is_flipped(before, after))
 
 
 class ProbabilityChange(Metric, name="probability_change"):
@@ -47,6 +48,11 @@ class ProbabilityChange(Metric, name="probability_change"):
             raise UndefinedMetricError(f"{self.name} is undefined: some logits are NaN or infinite.")
         probability: Floats = np.exp(logits[:, label] - np.logaddexp.reduce(logits, axis=1))
         return probability
+
+
+def is_flipped(before: Integers, after: Integers) -> NDArray[np.bool_]:
+    """Return per image whether the predicted class changes; without a prediction it counts as changed."""
+    return np.asarray((before != after) | (before == NO_PREDICTION), dtype=np.bool_)
 
 
 def _require_pairs(name: str, evidence: Evidence) -> None:

@@ -40,6 +40,21 @@ def write_stderr(metric: str, stderr: float | None) -> str:
     return f"{100 * stderr:.1f}" if is_share(metric) else f"{_THOUSAND * stderr:.2g}"
 
 
+def write_range(low: float, high: float) -> str:
+    """Write the interval of a share in percent."""
+    return f"{100 * low:.1f}\N{EN DASH}{100 * high:.1f}"
+
+
+def write_point_range(low: float, high: float) -> str:
+    """Write the interval of a change in points; a dash between signs would be hard to read."""
+    return f"{write_points(low)} to {write_points(high)}"
+
+
+def write_p(p: float) -> str:
+    """Write a p-value with two digits; what is tiny is told as such."""
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
 def percent(share: float) -> str:
     """Write a share inside a sentence."""
     return f"{_signed(f'{100 * share:.1f}')}\N{NO-BREAK SPACE}%"

@@ -7,19 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from hansfree.files import write_text, written_atomically
 from hansfree.metrics import MIN_GROUP
+from hansfree.report.cases import Cases, find_extremes, load_cases
 from hansfree.report.classes import class_tables
 from hansfree.report.doctor import draw_diagnosis
-from hansfree.report.figures import draw_alignment, draw_heatmaps
+from hansfree.report.effect import draw_effect
+from hansfree.report.figures import draw_alignment
+from hansfree.report.maps import show_direction, show_heatmaps
 from hansfree.report.one_sided import MARK, is_untelling
-from hansfree.report.reading import Results, load_results, method_title
-from hansfree.report.strengths import draw_strengths, draw_tradeoff
+from hansfree.report.pairs import pair_table
+from hansfree.report.reading import FIRST, Results, load_results, method_title
+from hansfree.report.strengths import draw_strengths
 from hansfree.report.style import Drawing
+from hansfree.report.svg import to_file
 from hansfree.report.tables import inner_table, insertion_table
+from hansfree.report.tradeoff import draw_tradeoff
 from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
+from hansfree.templates import open_templates
 
 _DPI = 160
 
@@ -37,13 +42,36 @@ class Picture:
 def write_report(run: Path) -> Path:
     """Write ``report.html`` and ``figures/`` into the run folder, from what that folder holds; return the page."""
     results = load_results(run)
-    drawings = [draw_alignment(results), draw_tradeoff(results), draw_strengths(results), draw_heatmaps(results)]
+    drawings = [draw_alignment(results), draw_strengths(results)]
     if results.doctor is not None:
         drawings.append(draw_diagnosis(results.doctor))
     pictures = {drawing.name: _picture(drawing, run / "figures") for drawing in drawings if drawing is not None}
+    tradeoff = draw_tradeoff(results)
+    if tradeoff is not None:
+        write_text(run / "figures" / "tradeoff.svg", to_file(tradeoff.svg))
+    config = run / "config.yaml"
     path = run / "report.html"
-    write_text(path, _render(results, pictures))
+    text = _render(
+        results,
+        pictures=pictures,
+        tradeoff=tradeoff,
+        config=config.read_text(encoding="utf-8") if config.is_file() else "",
+        **_images(results, load_cases(run / "cases.npz")),
+    )
+    write_text(path, text)
     return path
+
+
+def _images(results: Results, cases: Cases | None) -> dict[str, Any]:
+    """Return what shows single images, each None where the run kept nothing to show."""
+    shown = shown_variant(results)
+    first = shown.method if shown else FIRST  # a model that is not to be used can be looked at all the same
+    return {
+        "heatmaps": show_heatmaps(results, first),
+        "direction": show_direction(results),
+        "effect": draw_effect(results, cases, first) if cases else None,
+        "extremes": find_extremes(results, cases, shown.method) if cases and shown else None,
+    }
 
 
 def _picture(drawing: Drawing, folder: Path) -> Picture:
@@ -54,14 +82,8 @@ def _picture(drawing: Drawing, folder: Path) -> Picture:
     return Picture(base64.b64encode(path.read_bytes()).decode("ascii"), drawing.alt, drawing.caption, width)
 
 
-def _render(results: Results, pictures: dict[str, Picture]) -> str:
-    environment = Environment(
-        loader=PackageLoader("hansfree", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+def _render(results: Results, **drawn: Any) -> str:
+    environment = open_templates("report", is_html=True)
     environment.filters["method"] = method_title
     meta = results.meta
     claims: list[dict[str, Any]] = meta.get("claims") or []
@@ -70,6 +92,7 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
         setting=describe_setting(results),
         verdict=reach_verdict(results),
         insertion=insertion_table(results),
+        pairs=pair_table(results, shown_variant(results)),
         inner=inner_table(results),
         classes=class_tables(results, shown_variant(results)),
         cannot=[claim for claim in claims if not claim["can_be_made"]],
@@ -81,17 +104,20 @@ def _render(results: Results, pictures: dict[str, Picture]) -> str:
         untelling=MARK if any(is_untelling(results, row.metric) for row in results.rows) else "",
         is_rare=results.why_unknown("accuracy_biased") is not None,
         min_group=MIN_GROUP,
-        pictures=pictures,
         selection=results.selection,
         diverged=_diverged(results),
         is_paired=bool(results.paired),
         meta=meta,
+        **drawn,
     )
 
 
 def _diverged(results: Results) -> list[str]:
     """Return in words what ended in numbers that are not finite."""
+    found: dict[str, list[str]] = {}
+    for method, strength in results.diverged():
+        found.setdefault(method, []).extend([] if strength is None else [f"{strength:g}"])
     return [
-        f"{method_title(method)} diverged{'' if strength is None else f' at strength {strength:g}'}"
-        for method, strength in results.diverged()
+        f"{method_title(method)} diverged" + (f" at strength {', '.join(told)}" if told else "")
+        for method, told in found.items()
     ]

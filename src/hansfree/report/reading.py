@@ -15,7 +15,7 @@ import numpy as np
 from hansfree.corrections import Correction, RRClArC
 from hansfree.doctor import Diagnosis
 from hansfree.errors import RunError
-from hansfree.metrics import Metric, Unknown, class_group
+from hansfree.metrics import Difference, Interval, Metric, Unknown, class_group
 from hansfree.results import Row, read_rows
 
 ORIGINAL, FIRST = "original", RRClArC.name  # the model as it came, and the method that the report is about
@@ -59,6 +59,7 @@ class HeatmapSet:
     images: np.ndarray  # uint8 (m, height, width, 3), with the artifact
     masks: np.ndarray  # bool (m, height, width)
     relevance: dict[str, np.ndarray]  # method -> (m, height, width)
+    direction: np.ndarray | None = None  # (m, height, width): for the score along the CAV, in the model as it came
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Results:
     meta: dict[str, Any]
     selection: dict[str, dict[str, Any]]
     heatmaps: HeatmapSet | None
-    # method -> metric -> [RR-ClArC's score minus the method's on the same images, its standard error]
-    paired: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    paired: tuple[Difference, ...] = ()  # between methods on the same images, each pair of methods once
+    intervals: dict[str, dict[str, Interval]] = field(default_factory=dict)  # method -> metric -> 95 %
     unknown: tuple[Unknown, ...] = ()  # scores that too few test images leave unknown, whatever the method
     doctor: Diagnosis | None = None  # whether the direction can be trusted
 
@@ -142,11 +143,21 @@ class Results:
         listed = [None if s is None else float(f"{s:.6g}") for method, s in self.diverged() if method == row.method]
         return row.strength in listed or not math.isfinite(row.value)
 
-    def lead(self, better: Variant, other: Variant, metric: str) -> tuple[float, float] | None:
-        """Return by how much RR-ClArC and a rival differ on the same images, and its error; None if that is unknown."""
-        rival, sign = (other.method, 1) if better.method == FIRST else (better.method, -1)
-        known = self.paired.get(rival, {}).get(metric)
-        return (sign * known[0], known[1]) if known and FIRST in (better.method, other.method) else None
+    def difference(self, ours: Variant, theirs: Variant, metric: str) -> Difference | None:
+        """Return by how much two models differ in a score on the same images; None if that is unknown."""
+        if not (self._is_first(ours) and self._is_first(theirs)):
+            return None
+        wanted = ours.method, theirs.method, metric
+        both = (side for each in self.paired for side in (each, each.turned))
+        return next((side for side in both if (side.method, side.rival, side.metric) == wanted), None)
+
+    def interval(self, variant: Variant, metric: str) -> Interval | None:
+        """Return the 95 % interval of a score; None if that is unknown."""
+        return self.intervals.get(variant.method, {}).get(metric) if self._is_first(variant) else None
+
+    def _is_first(self, variant: Variant) -> bool:
+        """Tell whether a variant is of the run's own seed: of repeats, answers per image are not kept."""
+        return variant.seed is None or variant.seed == self.meta.get("seed", variant.seed)
 
     def variant(self, method: str) -> Variant | None:
         """Return the first variant of a method."""
@@ -185,9 +196,22 @@ def load_results(run: Path) -> Results:
         meta=content.get("meta", {}),
         selection=content.get("selection", {}),
         heatmaps=_heatmaps(heatmaps) if heatmaps.is_file() else None,
-        paired=content.get("paired", {}),
+        paired=_differences(content.get("paired", ())),
+        intervals={
+            method: {metric: (low, high) for metric, (low, high) in found.items()}
+            for method, found in content.get("intervals", {}).items()
+        },
         unknown=tuple(Unknown(**each) for each in content.get("unknown", ())),
         doctor=Diagnosis.from_json(doctor.read_text(encoding="utf-8")) if doctor.is_file() else None,
+    )
+
+
+def _differences(paired: Any) -> tuple[Difference, ...]:
+    """Return the stored differences; earlier runs have RR-ClArC's alone, by rival and metric, and without intervals."""
+    if not isinstance(paired, dict):
+        return tuple(Difference(**each) for each in paired)
+    return tuple(
+        Difference(FIRST, rival, metric, *pair) for rival, found in paired.items() for metric, pair in found.items()
     )
 
 
@@ -202,4 +226,5 @@ def _heatmaps(path: Path) -> HeatmapSet | None:
         if "images" not in stored.files:  # earlier runs wrote an empty file where no test image has the artifact
             return None
         relevance = {key[len(prefix) :]: stored[key] for key in stored.files if key.startswith(prefix)}
-        return HeatmapSet(images=stored["images"], masks=stored["masks"].astype(bool), relevance=relevance)
+        direction = stored["direction"] if "direction" in stored.files else None  # not in folders of earlier versions
+        return HeatmapSet(stored["images"], stored["masks"].astype(bool), relevance, direction)

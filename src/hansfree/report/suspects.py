@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.axes import Axes
 from PIL import Image
 
@@ -17,6 +16,7 @@ from hansfree.errors import DataError
 from hansfree.files import write_text
 from hansfree.report.style import FAINT, INK, WIDTH, Drawing, new_figure
 from hansfree.suspects import Cluster, Embedding, Suspects
+from hansfree.templates import open_templates
 
 # Okabe and Ito's palette with a marker each: told apart with every common colour vision, and in grey.
 _STYLES = (("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
@@ -103,21 +103,18 @@ def write_suspects_page(suspects: Suspects, path: Path, *, images: ExampleSet, t
     ]
     labels = {line.cluster.label for line in lines}
     drawings = [draw_suspects(suspects, found.label, images) for found in suspects.embeddings if found.label in labels]
-    environment = Environment(
-        loader=PackageLoader("hansfree", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    text = environment.get_template("suspects.html.jinja").render(
-        title=title,
-        suspects=suspects,
-        is_loud=suspects.is_loud,
-        lines=lines,
-        left_out=len(odd) - len(lines),
-        properties=[found for found in suspects.properties if found.level != "none"][:_SHOWN_PROPERTIES],
-        pictures=[(drawing, _png(drawing)) for drawing in drawings],
+    text = (
+        open_templates("report", is_html=True)
+        .get_template("suspects.html.jinja")
+        .render(
+            title=title,
+            suspects=suspects,
+            is_loud=suspects.is_loud,
+            lines=lines,
+            left_out=len(odd) - len(lines),
+            properties=[found for found in suspects.properties if found.level != "none"][:_SHOWN_PROPERTIES],
+            pictures=[(drawing, _png(drawing)) for drawing in drawings],
+        )
     )
     write_text(path, text)
     return path

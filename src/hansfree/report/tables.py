@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hansfree.metrics import Metric, Unknown
-from hansfree.report.numbers import MISSING, is_share, unit_of, write_stderr, write_value
+from hansfree.metrics import Interval, Metric, Unknown
+from hansfree.report.numbers import MISSING, is_share, unit_of, write_range, write_stderr, write_value
 from hansfree.report.one_sided import MARK, is_untelling
 from hansfree.report.reading import Results, Variant, method_title, spread_of
 from hansfree.report.usable import Kind as Kind
@@ -20,7 +20,7 @@ Mark = Literal["", "best", "near"]
 
 @dataclass(frozen=True)
 class Column:
-    """One metric: its head, what follows the comma of its label, its unit and its ideal."""
+    """One metric: its head, what follows the comma of its label, its unit and its ideal (empty: it has none)."""
 
     metric: str
     head: str
@@ -38,6 +38,7 @@ class Cell:
 
     value: str = MISSING
     stderr: str = ""
+    interval: str = ""  # of 95 %, instead of the standard error where it is known
     mark: Mark = ""
     note: str = ""
     is_unknown: bool = False
@@ -59,6 +60,12 @@ class Table:
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
+    caption: str = ""
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether a score has a 95 % interval."""
+        return any(cell.interval for line in self.lines for cell in line.cells)
 
     @property
     def has_unknown(self) -> bool:
@@ -104,8 +111,10 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
     best = min(distances, key=lambda variant: distances[variant])
     marks: dict[Variant, Mark] = {}
     for variant, distance in distances.items():
-        pair = results.lead(best, variant, metric)
-        behind, error = pair or (distance - distances[best], spread_of(scores[best]))
+        pair = results.difference(best, variant, metric)
+        error = pair.stderr if pair else spread_of(scores[best])
+        # what is compared image by image is best at 1 or at 0
+        behind = (pair.value if ideal else -pair.value) if pair else distance - distances[best]
         if distance == distances[best]:
             marks[variant] = "best"
         elif behind <= error:
@@ -124,7 +133,13 @@ def _table(results: Results, metrics: list[str]) -> Table:
         kind = kind_of(results, variant)
         scores = results.chosen(variant)
         cells = tuple(
-            _cell(scores.get(name), marks[name].get(variant, ""), results.why_unknown(name)) for name in metrics
+            _cell(
+                scores.get(name),
+                marks[name].get(variant, ""),
+                results.why_unknown(name),
+                results.interval(variant, name),
+            )
+            for name in metrics
         )
         lines.append(Line(variant.title(variants), _detail(results, variant, kind), kind, cells))
     lines += [
@@ -157,12 +172,18 @@ def _detail(results: Results, variant: Variant, kind: Kind) -> str:
     return f"strength {strengths.pop():.3g}" if len(strengths) == 1 else ""
 
 
-def _cell(row: Row | None, mark: Mark, unknown: Unknown | None) -> Cell:
+def _cell(row: Row | None, mark: Mark, unknown: Unknown | None, interval: Interval | None) -> Cell:
     if row is None:
         return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
     if not math.isfinite(row.value):
         return Cell(value="NaN", note="not finite")
-    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr), mark, row.group or "")
+    return Cell(
+        write_value(row.metric, row.value),
+        write_stderr(row.metric, row.stderr),
+        write_range(*interval) if interval else "",
+        mark,
+        row.group or "",
+    )
 
 
 def _majority(results: Results, metrics: list[str]) -> list[Line]:
@@ -179,12 +200,16 @@ def _majority(results: Results, metrics: list[str]) -> list[Line]:
     return [Line("Majority rate", "always the largest class", "reference", cells)]
 
 
+def count_images(results: Results, metric: str) -> str:
+    """Return how many test images a score is of."""
+    found = (results.chosen(variant).get(metric) for variant in results.methods())
+    counts = {row.n for row in found if row and row.n is not None}
+    return " to ".join(str(n) for n in sorted({min(counts), max(counts)})) if counts else MISSING
+
+
 def _column(results: Results, name: str) -> Column:
     metric = Metric.named(name)
     head, _, part = metric.label.partition(", ")
-    counts = {
-        row.n for variant in results.methods() if (row := results.chosen(variant).get(name)) and row.n is not None
-    }
     return Column(
         metric=name,
         head=head,
@@ -192,6 +217,6 @@ def _column(results: Results, name: str) -> Column:
         unit=unit_of(name),
         ideal=f"{100 * metric.ideal:g}" if is_share(name) else f"{metric.ideal:g}",
         description=metric.description,
-        n=" to ".join(str(n) for n in sorted({min(counts), max(counts)})) if counts else MISSING,
+        n=count_images(results, name),
         is_untelling=is_untelling(results, name),
     )

@@ -61,7 +61,7 @@ def objection_to(results: Results, variant: Variant) -> str:
         told = str(results.selection[variant.method].get("reason", "")).rstrip(".").partition(", but ")[2]
         return f"on validation images it {told}" if told else "it breaks the selection rule"
     if kind == "method" and (loss := overspent(results, variant)):
-        allowed = f"{100 * _budget(results):g}"
+        allowed = f"{100 * budget_of(results):g}"
         return f"it {loss} of balanced accuracy on test images without the artifact, and {allowed} are allowed"
     return ""
 
@@ -78,14 +78,16 @@ def overspent(results: Results, variant: Variant) -> str:
     if original is None or before is None or after is None or not math.isfinite(before.value + after.value):
         return ""
     # image by image where that is known; else as if the two were judged on different images, which is the larger error
-    pair = results.lead(variant, original, CLEAN)
-    change, error = pair or (after.value - before.value, math.hypot(spread_of(before), spread_of(after)))
-    if -change - error <= _budget(results):
+    pair = results.difference(variant, original, CLEAN)
+    error = pair.stderr if pair else math.hypot(spread_of(before), spread_of(after))
+    change = pair.value if pair else after.value - before.value
+    if -change - error <= budget_of(results):
         return ""
     return f"loses {100 * -change:.1f} ± {100 * error:.1f} points"
 
 
-def _budget(results: Results) -> float:
+def budget_of(results: Results) -> float:
+    """Return what a correction may lose in balanced accuracy on clean images."""
     return float(results.meta.get("budget", BalancedRule.budget))
 
 

@@ -5,24 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hansfree.report.numbers import percent, unit_of, write_stderr, write_value
+from hansfree.report.changes import DECISIVE, FLIPS, describe_differences, describe_lack, gather, pair_of
+from hansfree.report.numbers import percent, unit_of, write_value
 from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.reading import FIRST, ORIGINAL, Results, Variant, method_title
+from hansfree.report.ruling import Ruling, describe_rule, rule_on
 from hansfree.report.tables import marks_of
-from hansfree.report.usable import breaks_rule, kind_of, objection_to, why_no_model
+from hansfree.report.usable import CLEAN, breaks_rule, budget_of, kind_of, objection_to, why_no_model
 from hansfree.results import Row
 
-DECISIVE = "balanced_accuracy_biased"
 SEEN = "tcav_sensitivity"  # what is left to judge by where that cannot be known
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong (empty if nothing), what happened, how the other methods did, and what the run advises."""
+    """What is wrong (empty if nothing), what happened, what that is called and why, and what the run advises."""
 
     failure: str
     sentences: tuple[str, ...]
-    beside: str
+    beside: str = ""  # how the other methods did
+    ruling: Ruling = "do not use"
+    rule: str = ""  # by which it is called so
     advice: tuple[str, ...] = ()
     is_advised_against: bool = False  # the run says that none of its models is to be used
 
@@ -62,13 +65,23 @@ def reach_verdict(results: Results) -> Verdict:
     advice = tuple(meta.get("advice") or ())
     is_against = "recommended" in meta and meta["recommended"] is None
     if shown is None:
-        return Verdict(failure, ("No method has a usable result on the test images.",), "", advice, is_against)
+        nothing = ("No method has a usable result on the test images.",)
+        return Verdict(failure, nothing, advice=advice, is_advised_against=is_against)
     competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
     sentences = _sentences(results, shown)
     one_sided = describe_one_sided(results, shown)
     if one_sided and one_sided not in advice:  # once is enough, and beside the advice is the better place
         sentences = (*sentences, one_sided)
-    return Verdict(failure, sentences, _beside(results, shown, competing), advice, is_against)
+    seen = gather(results, shown, is_usable=not (failure or is_against))
+    return Verdict(
+        failure=failure,
+        sentences=sentences,
+        beside=_beside(results, shown, competing),
+        ruling=rule_on(seen),
+        rule=describe_rule(seen, budget=budget_of(results)) + describe_lack(results, shown),
+        advice=advice,
+        is_advised_against=is_against,
+    )
 
 
 def _recommended(results: Results) -> str | None:
@@ -99,15 +112,9 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
     before = results.chosen(original) if original else {}
     after = results.chosen(shown)
     title = shown.title(results.methods())
+    flips, biased, clean = (pair_of(before, after, metric) for metric in (FLIPS, DECISIVE, CLEAN))
     sentences = []
-    if flips := _pair(before, after, "flip_rate"):
-        n = f"{flips[1].n:,} " if flips[1].n else ""
-        sentences.append(
-            f"Inserting {_artifact(results)} into {n}held-out images changes {percent(flips[0].value)} of the answers "
-            f"of the original model, and {percent(flips[1].value)} after {title}."
-        )
-    is_shown = bool(flips or _pair(before, after, DECISIVE))
-    if not is_shown and (seen := _pair(before, after, SEEN)):
+    if not flips and not biased and (seen := pair_of(before, after, SEEN)):
         # all that is left is the derivative along the direction that the method was trained on
         verb = "falls" if seen[1].value < seen[0].value else "does not fall: it goes"
         sentences.append(
@@ -115,18 +122,24 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
             f"{write_value(SEEN, seen[0].value)} to {write_value(SEEN, seen[1].value)} (in {unit_of(SEEN)}) "
             f"after {title}."
         )
-    names = ((DECISIVE, "with"), ("balanced_accuracy_clean", "without"))
-    parts = [
-        f"{_moved(*pair)} on images {name} the artifact"
-        for metric, name in names
-        if (pair := _pair(before, after, metric))
-    ]
-    if parts:
+    pairs = ((biased, "with the artifact"), (clean, "without it" if biased else "without the artifact"))
+    parts = [f"{_moved(*pair)} on images {name}" for pair, name in pairs if pair]
+    balanced = f"balanced accuracy {', and '.join(parts)}" if parts else ""
+    if flips:
+        n = f"{flips[1].n:,} " if flips[1].n else ""
+        rest = f"; {balanced}" if balanced else ""
+        sentences.append(
+            f"On {n}test images {_artifact(results)} changes {percent(flips[1].value)} of the decisions after {title} "
+            f"instead of {percent(flips[0].value)} before{rest}."
+        )
+    elif balanced:
         after_what = "" if sentences else f" after {title}"
-        sentences.append(f"Balanced accuracy {', and '.join(parts)}{after_what}.")
+        sentences.append(f"{balanced[0].upper()}{balanced[1:]}{after_what}.")
     if not sentences:
         return (f"The original model and {title} share no score to compare.",)
-    if not is_shown:
+    if original is not None and (told := describe_differences(results, original, shown)):
+        sentences.append(told)
+    if not flips and not biased:
         unknown = results.why_unknown(DECISIVE)
         why = unknown.reason if unknown else "this run has no score of it"
         sentences.append(
@@ -183,19 +196,11 @@ def _reference(results: Results) -> str:
     return f"A model trained on clean data changes {percent(row.value)} of its answers."
 
 
-def _pair(before: dict[str, Row], after: dict[str, Row], metric: str) -> tuple[Row, Row] | None:
-    rows = before.get(metric), after.get(metric)
-    if rows[0] is None or rows[1] is None or not (math.isfinite(rows[0].value) and math.isfinite(rows[1].value)):
-        return None
-    return rows[0], rows[1]
-
-
 def _moved(before: Row, after: Row) -> str:
     if percent(before.value) == percent(after.value):
         return f"stays at {percent(after.value)}"
     verb = "rises" if after.value > before.value else "falls"
-    error = write_stderr(after.metric, after.stderr)
-    return f"{verb} from {percent(before.value)} to {percent(after.value)}{f' (± {error})' if error else ''}"
+    return f"{verb} from {percent(before.value)} to {percent(after.value)}"
 
 
 def _artifact(results: Results) -> str:

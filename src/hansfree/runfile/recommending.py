@@ -90,10 +90,7 @@ def _test_results(experiment: Experiment, methods: Sequence[str]) -> Results:
         },
         selection={name: experiment.selection(experiment.plain(name)) for name in methods},
         heatmaps=None,
-        paired={
-            rival: {metric: list(pair) for metric, pair in found.items()}
-            for rival, found in experiment.paired(methods=methods).items()
-        },
+        paired=tuple(experiment.paired(methods)),
         unknown=tuple(find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)),
     )
 

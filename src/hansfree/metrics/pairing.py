@@ -1,0 +1,116 @@
+"""Models on the same test images: the interval of each score, and by how much two models differ, image by image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from hansfree.metrics.base import MIN_GROUP, find_unknown, large_classes
+from hansfree.metrics.comparison import mcnemar, paired_balanced_difference, paired_difference
+from hansfree.metrics.evidence import Condition, Integers
+from hansfree.metrics.insertion import is_flipped
+from hansfree.metrics.intervals import Interval, difference_interval, share_interval
+
+Answers = Mapping[Condition, Integers]  # the predicted class of every test image
+_Hits = Literal["clean", "biased", "flips"]  # right without the artifact, right with it, changed by it
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A score of one method minus a rival's on the same images, with its 95 % interval and McNemar's p.
+
+    Interval and p are None where they were not computed; p stands with shares of images only, not with means over
+    classes, which it does not test.
+    """
+
+    method: str
+    rival: str
+    metric: str
+    value: float
+    stderr: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+
+    @property
+    def turned(self) -> Difference:
+        """The same from the rival's side."""
+        low, high = (None if end is None else -end for end in (self.high, self.low))
+        return Difference(self.rival, self.method, self.metric, -self.value, self.stderr, low, high, self.p)
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What a score counts: which outcome, of which images, and by which classes where it is a mean over them."""
+
+    metric: str
+    hits: _Hits
+    rows: np.ndarray
+    labels: Integers | None = None
+
+
+def score_intervals(
+    answers: Answers, labels: Integers, labels_biased: Integers | None, *, seed: int
+) -> dict[str, Interval]:
+    """Return the 95 % interval of the accuracies and the flip rate of one model, by metric.
+
+    Args:
+        labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+    """
+    hits = _hits(answers, labels, labels_biased)
+    return {
+        view.metric: share_interval(hits[view.hits][view.rows], view.labels, seed=seed)
+        for view in _views(labels, labels_biased)
+    }
+
+
+def compare_answers(
+    answers: Mapping[str, Answers], labels: Integers, labels_biased: Integers | None, *, seed: int
+) -> list[Difference]:
+    """Return every model minus every earlier one, in accuracies and flip rate.
+
+    Args:
+        labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+    """
+    hits = {name: _hits(each, labels, labels_biased) for name, each in answers.items()}
+    views = _views(labels, labels_biased)
+    return [
+        _compare(method, rival, view, hits[method][view.hits][view.rows], hits[rival][view.hits][view.rows], seed)
+        for rival, method in combinations(answers, 2)
+        for view in views
+    ]
+
+
+def _compare(method: str, rival: str, view: _View, ours: np.ndarray, theirs: np.ndarray, seed: int) -> Difference:
+    low, high = difference_interval(ours, theirs, view.labels, seed=seed)
+    if view.labels is None:
+        value, stderr = paired_difference(ours, theirs)
+        return Difference(method, rival, view.metric, value, stderr, low, high, mcnemar(ours, theirs))
+    value, stderr = paired_balanced_difference(ours, theirs, view.labels)
+    return Difference(method, rival, view.metric, value, stderr, low, high)
+
+
+def _views(labels: Integers, labels_biased: Integers | None) -> list[_View]:
+    """Return what can be counted as the metrics of the same names count; nothing of fewer than `MIN_GROUP` images."""
+    unknown = {found.metric for found in find_unknown(labels, labels_biased) if not found.group}
+    every = np.ones(len(labels), dtype=bool)
+    views = [_View("accuracy_clean", "clean", every), _View("balanced_accuracy_clean", "clean", every, labels)]
+    if labels_biased is None:
+        views += [_View("accuracy_biased", "biased", every), _View("balanced_accuracy_biased", "biased", every, labels)]
+        views.append(_View("flip_rate", "flips", every))
+    else:
+        counted = np.isin(labels_biased, large_classes(labels_biased))
+        views.append(_View("accuracy_biased", "biased", np.ones(len(labels_biased), dtype=bool)))
+        views.append(_View("balanced_accuracy_biased", "biased", counted, labels_biased[counted]))
+    return [view for view in views if view.metric not in unknown and view.rows.sum() >= MIN_GROUP]
+
+
+def _hits(answers: Answers, labels: Integers, labels_biased: Integers | None) -> dict[_Hits, np.ndarray]:
+    clean, biased = answers["clean"], answers["biased"]
+    if labels_biased is not None:
+        return {"clean": clean == labels, "biased": biased == labels_biased}
+    return {"clean": clean == labels, "biased": biased == labels, "flips": is_flipped(clean, biased)}

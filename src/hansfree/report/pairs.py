@@ -1,0 +1,63 @@
+"""The shown method against every other model on the same images: differences with intervals, and McNemar's test."""
+
+from __future__ import annotations
+
+from hansfree.metrics import Difference
+from hansfree.report.numbers import MISSING, write_p, write_point_range, write_points
+from hansfree.report.reading import Results, Variant
+from hansfree.report.tables import Cell, Column, Line, Table, count_images, kind_of
+
+_WITHOUT, _WITH = "Without the artifact", "With the artifact"
+# metric, head, part; the test stands beside the share that it is about
+_COLUMNS = (
+    ("accuracy_clean", _WITHOUT, "accuracy"),
+    ("balanced_accuracy_clean", _WITHOUT, "balanced accuracy"),
+    ("accuracy_biased", _WITH, "accuracy"),
+    ("balanced_accuracy_biased", _WITH, "balanced accuracy"),
+    ("flip_rate", "Flip rate", ""),
+)
+
+
+def pair_table(results: Results, shown: Variant | None) -> Table | None:
+    """Return the table, or None where the run has no intervals of differences."""
+    if shown is None:
+        return None
+    found = {
+        rival: {metric: results.difference(shown, rival, metric) for metric, _, _ in _COLUMNS}
+        for rival in results.methods()
+        if rival != shown
+    }
+    found = {rival: each for rival, each in found.items() if any(one and one.low is not None for one in each.values())}
+    present = [told for told in _COLUMNS if any(each[told[0]] for each in found.values())]
+    if not present:
+        return None
+    title = shown.title(results.methods())
+    columns: list[Column] = []
+    for metric, head, part in present:
+        n = count_images(results, metric)
+        columns.append(Column(metric, head, part, "points", "", f"{title} minus the model of the line", n))
+        if _is_tested(metric):
+            about = "Exact, two-sided: the chance of a difference as large between models that are equally often right"
+            columns.append(Column(metric, head, "McNemar p", "", "", about, n))
+    lines = [
+        Line(rival.title(results.methods()), "", kind_of(results, rival), _cells(each, present))
+        for rival, each in found.items()
+    ]
+    return Table(tuple(columns), tuple(lines), f"{title} minus each other model; points with 95 % intervals")
+
+
+def _is_tested(metric: str) -> bool:
+    return metric.startswith("accuracy")
+
+
+def _cells(found: dict[str, Difference | None], present: list[tuple[str, str, str]]) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    for metric, _, _ in present:
+        one = found[metric]
+        if one is None or one.low is None or one.high is None:
+            cells.append(Cell())
+        else:
+            cells.append(Cell(write_points(one.value), interval=write_point_range(one.low, one.high)))
+        if _is_tested(metric):
+            cells.append(Cell(MISSING if one is None or one.p is None else write_p(one.p)))
+    return tuple(cells)

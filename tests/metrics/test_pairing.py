@@ -1,0 +1,97 @@
+"""Models on the same images: every difference is that of the two scores, and what is unknown is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from hansfree.metrics import (
+    NO_PREDICTION,
+    Answers,
+    Difference,
+    Evidence,
+    compare_answers,
+    compute_scores,
+    mcnemar,
+    predict_classes,
+    score_intervals,
+)
+
+RNG = np.random.default_rng(0)
+LABELS = np.repeat([0, 1, 2], (60, 40, 30))
+PAIRED = {"accuracy_clean", "balanced_accuracy_clean", "accuracy_biased", "balanced_accuracy_biased"}
+
+
+def logits_of(labels: np.ndarray, skill: float) -> np.ndarray:
+    logits = RNG.normal(size=(len(labels), 3))
+    logits[np.arange(len(labels)), labels] += skill
+    return logits
+
+
+def evidence(labels_biased: np.ndarray | None = None, *, skill: float = 1.5) -> Evidence:
+    biased = logits_of(LABELS if labels_biased is None else labels_biased, skill / 2)
+    return Evidence(
+        labels=LABELS,
+        biased_class=0,
+        logits_clean=logits_of(LABELS, skill),
+        logits_biased=biased,
+        labels_biased=labels_biased,
+    )
+
+
+def answers(models: Mapping[str, Evidence]) -> dict[str, Answers]:
+    return {
+        name: {"clean": predict_classes(each.logits_clean), "biased": predict_classes(each.logits_biased)}
+        for name, each in models.items()
+    }
+
+
+@pytest.mark.parametrize("labels_biased", [None, np.repeat([0, 1, 2], (50, 30, 5))], ids=["inserted", "natural"])
+def test_differences_are_those_of_the_scores(labels_biased: np.ndarray | None) -> None:
+    """A class of five natural images counts in neither balanced accuracy."""
+    models = {name: evidence(labels_biased, skill=skill) for name, skill in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
+    found = compare_answers(answers(models), LABELS, labels_biased, seed=0)
+    assert [(each.method, each.rival) for each in found[:: len(found) // 3]] == [("b", "a"), ("c", "a"), ("c", "b")]
+    assert {each.metric for each in found} == PAIRED | ({"flip_rate"} if labels_biased is None else set())
+    scores = {name: {score.metric: score for score in compute_scores(each)} for name, each in models.items()}
+    for each in found:
+        expected = scores[each.method][each.metric].value - scores[each.rival][each.metric].value
+        assert each.value == pytest.approx(expected)
+        assert each.low is not None
+        assert each.high is not None
+        assert each.low < each.value < each.high
+        assert (each.p is None) == each.metric.startswith("balanced")
+        if labels_biased is None and each.metric == "accuracy_clean":
+            sides = (models[name].is_correct("clean") for name in (each.method, each.rival))
+            assert each.p == mcnemar(*sides)
+    for name, model in answers(models).items():
+        for metric, (low, high) in score_intervals(model, LABELS, labels_biased, seed=0).items():
+            assert low <= scores[name][metric].value <= high
+
+
+def test_what_too_few_images_leave_unknown_is_not_compared() -> None:
+    few = np.zeros(7, dtype=np.int64)
+    models = answers({"a": evidence(few), "b": evidence(few)})
+    known = {"accuracy_clean", "balanced_accuracy_clean"}
+    assert {each.metric for each in compare_answers(models, LABELS, few, seed=0)} == known
+    assert set(score_intervals(models["a"], LABELS, few, seed=0)) == known
+    tiny = {"a": {"clean": LABELS[:10], "biased": LABELS[:10]}}
+    assert score_intervals(tiny["a"], LABELS[:10], None, seed=0) == {}
+
+
+def test_no_answer_is_wrong_and_flipped() -> None:
+    broken = {"clean": np.full_like(LABELS, NO_PREDICTION), "biased": np.full_like(LABELS, NO_PREDICTION)}
+    found = score_intervals(broken, LABELS, None, seed=0)
+    assert found["accuracy_clean"][0] == pytest.approx(0)
+    assert 0 < found["accuracy_clean"][1] < 0.05
+    assert found["flip_rate"][1] == pytest.approx(1)
+    assert found["flip_rate"][0] > 0.95
+
+
+def test_turned_is_the_same_from_the_other_side() -> None:
+    one = Difference("a", "b", "accuracy_clean", 0.1, 0.02, 0.06, 0.15, 0.03)
+    assert one.turned == Difference("b", "a", "accuracy_clean", -0.1, 0.02, -0.15, -0.06, 0.03)
+    assert one.turned.turned == one
+    assert Difference("a", "b", "accuracy_clean", 0.1, 0.02).turned.low is None
