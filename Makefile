@@ -14,7 +14,7 @@ INSTALLED_DOCS := .venv/.installed-docs
 
 help:
 	@echo "make demo    train, find, unlearn, prove on embedded images; ends with a table and a report"
-	@echo "make test    the tests"
+	@echo "make test    the tests; those in a browser where Chromium and its driver are found"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    the site in build/site; runs the notebooks, and warnings are errors"
 	@echo "make bench   how fast, against the paper's own procedure"

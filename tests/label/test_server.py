@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,10 @@ from hansfree.label.session import SCREEN, Session
 from tests.label.worlds import PORT, TOKEN, World, mark_patiently, opened, page
 
 HOST = f"http://127.0.0.1:{PORT}"
+PARTS = sorted(part.name for part in (files("hansfree.label") / "page").iterdir() if part.name != "index.html")
 GETS = [
     "",
-    "page.js",
-    "page.css",
-    "icon.svg",
+    *PARTS,
     "api/catalogue",
     "api/state",
     "api/screen",
@@ -55,7 +55,7 @@ def test_the_page_is_served_and_asks_nobody_else(stranger: TestClient, path: str
     assert "default-src 'none'" in response.headers["content-security-policy"]
     assert response.headers["referrer-policy"] == "no-referrer"
     assert "access-control-allow-origin" not in response.headers
-    if path in ("", "page.js", "page.css"):
+    if path in ("", *PARTS):
         assert "://" not in response.text.replace("http://www.w3.org/2000/svg", "")
 
 

@@ -99,7 +99,7 @@ def _read_suspects(opened: Unlabelled, folder: Path) -> dict[str, list[int]]:
     """Return the clusters that `hansfree suspects` left as lists of images."""
     index_of = {name: index for names in (opened.paths, opened.names) for index, name in enumerate(names)}
     found: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("suspect-*.json")):
+    for path in sorted(folder.glob("suspect-*.json"), key=lambda path: (len(path.name), path.name)):  # 10 after 9
         try:
             listed = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

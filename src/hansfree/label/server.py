@@ -15,16 +15,13 @@ from hansfree.label.guard import Guard
 from hansfree.label.ranking import Choice
 from hansfree.label.session import Ordered, Session, State
 
-_KINDS = {
-    "index.html": "text/html",
-    "page.js": "text/javascript",
-    "page.css": "text/css",
-    "icon.svg": "image/svg+xml",
-}
+_KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _MOST = 100_000  # images in one step
 
 Image = Annotated[int, InPath(ge=0)]
-Part = Literal["page.js", "page.css", "icon.svg"]
+Part = Literal[
+    "page.js", "grid.js", "header.js", "heatmaps.js", "held.js", "marking.js", "views.js", "page.css", "icon.svg"
+]
 
 
 class Answer(BaseModel):
@@ -140,4 +137,4 @@ def create_app(session: Session, *, token: str, port: int) -> Guard:
 
 def _page(name: str) -> Response:
     content = (files("hansfree.label") / "page" / name).read_bytes()
-    return Response(content, media_type=_KINDS[name], headers={"cache-control": "no-store"})
+    return Response(content, media_type=_KINDS[name.rpartition(".")[2]], headers={"cache-control": "no-store"})

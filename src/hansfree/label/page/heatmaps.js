@@ -1,0 +1,44 @@
+// Where the CAV of the marks looks: shown in place of a picture, while the pointer rests on it or after a key.
+
+import { tileHere } from "./grid.js";
+import { byId, held } from "./held.js";
+
+const REST = 300; // milliseconds before a heatmap is asked for
+
+function show(tile) {
+  const { state } = held;
+  if (!state || !state.yes || !state.no) return; // a direction needs both
+  const heatmap = new Image();
+  tile.dataset.heatmap = "wanted";
+  heatmap.onload = () => {
+    if (!tile.dataset.heatmap) return;
+    tile.dataset.heatmap = "shown";
+    tile.querySelector("img").src = heatmap.src;
+  };
+  heatmap.src = `heatmaps/${tile.dataset.image}.jpg?marks=${state.yes + state.no}`;
+}
+
+function hide(tile) {
+  if (!tile.dataset.heatmap) return;
+  delete tile.dataset.heatmap;
+  tile.querySelector("img").src = `thumbnails/${tile.dataset.image}.jpg`;
+}
+
+export function toggleHeatmap() {
+  const tile = tileHere();
+  if (tile) (tile.dataset.heatmap ? hide : show)(tile);
+}
+
+let resting = 0;
+byId("grid").addEventListener("pointerover", (event) => {
+  const tile = event.target.closest(".tile");
+  if (!tile || event.pointerType === "touch" || tile.contains(event.relatedTarget)) return;
+  clearTimeout(resting);
+  resting = setTimeout(() => show(tile), REST);
+});
+byId("grid").addEventListener("pointerout", (event) => {
+  const tile = event.target.closest(".tile");
+  if (!tile || tile.contains(event.relatedTarget)) return;
+  clearTimeout(resting);
+  hide(tile);
+});

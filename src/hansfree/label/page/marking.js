@@ -1,0 +1,96 @@
+// What a person does: mark, undo, go on, take a suspected cluster, finish.
+
+import { focusTile, moveTo, redrawTiles } from "./grid.js";
+import { say, showError, showSaved, showState } from "./header.js";
+import { ask, byId, held } from "./held.js";
+import { loadRanking, setFilter, setView, useScreen } from "./views.js";
+
+let pending = 0; // steps that are not saved yet
+let sending = Promise.resolve(); // marks go one after the other, in the order in which they were made
+
+const refresh = () => loadRanking(() => pending > 0);
+
+function send(path, body) {
+  showSaved("saving", "Saving …");
+  pending += 1;
+  const answer = sending.then(() => ask(path, body));
+  sending = answer.then(
+    (found) => {
+      pending -= 1;
+      showError(null);
+      if (!pending) showSaved("saved", `Saved in ${(found.state ?? found).saved}`);
+      if (!pending) refresh().then(redrawTiles, showError); // what is proposed changes with every mark
+    },
+    async (error) => {
+      pending -= 1;
+      showError(error);
+      showSaved("failed", "Not saved.");
+      await refresh().catch(showError); // show what the program really holds
+      redrawTiles();
+    },
+  );
+  return answer;
+}
+
+export function mark(images, hasArtifact) {
+  if (!images.length) return Promise.resolve();
+  for (const image of images) held.marks[image] = hasArtifact ? 1 : 0;
+  redrawTiles();
+  const words = hasArtifact ? "with the artifact" : "without the artifact";
+  say(images.length === 1 ? `${held.catalogue.names[images[0]]} ${words}` : `${images.length} images ${words}`);
+  return send("api/marks", { images, has_artifact: hasArtifact }).then(showState, () => {});
+}
+
+export function markHere(hasArtifact) {
+  if (!held.shown.length) return;
+  mark([held.shown[held.cursor]], hasArtifact);
+  moveTo(held.cursor + 1);
+}
+
+export function undo() {
+  return send("api/undo", {}).then(async (undone) => {
+    showState(undone.state);
+    await refresh();
+    redrawTiles();
+    const place = held.shown.indexOf(undone.images[0]);
+    if (place >= 0) moveTo(place);
+    say(undone.images.length ? "Undone." : "There is nothing to undo.");
+  }, () => {});
+}
+
+export async function nextScreen() {
+  await sending;
+  useScreen(await ask("api/screen/next", {}));
+  setView("screen");
+  await refresh();
+  moveTo(0);
+}
+
+export async function restWithout() {
+  if (held.view !== "screen") return;
+  mark(held.screen.filter((image) => held.marks[image] === -1), false);
+  await nextScreen();
+}
+
+export async function showAll() {
+  await sending;
+  await refresh();
+  setView("all");
+}
+
+// The cluster's images are marked unseen: show them at once, so that a wrong one is found, or all are undone.
+export async function takeSuspect(suspect, count) {
+  showState(await send("api/suspects", { suspect }));
+  await refresh();
+  setFilter("yes");
+  focusTile();
+  say(`${count} images with the artifact`);
+}
+
+export async function finish() {
+  await sending;
+  const done = await ask("api/finish", {});
+  showError(null);
+  byId("finished-sentence").textContent = done.sentence;
+  byId("finished").showModal();
+}

@@ -1,0 +1,106 @@
+"""Make the screenshots of the docs from embedded images, by the pages themselves.
+
+hansfree demo --quick --out hansfree-demo-quick
+python -m tests.browser.screens hansfree-demo-quick docs/screens
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from hansfree.label.session import SCREEN, Session
+from hansfree.runfile import read_run_file
+from hansfree.runfile.suspecting import look_for_suspects
+from hansfree.runfile.unlabelled import open_unlabelled
+from tests.browser.driving import Browser, opened_page, started, wait_until_saved
+from tests.browser.test_marking import seen
+from tests.label.worlds import World, make_world, opened, train_weights
+
+WIDTH, HEIGHT = 1200, 720
+_IMAGES, _SIDE = 600, 96
+_MOST = 200_000  # bytes
+_POINT = """const points = [...document.querySelectorAll("#effect .point")];
+const right = (point) => point.getBoundingClientRect().right;
+points.reduce((one, other) => (right(one) > right(other) ? one : other)).focus({ preventScroll: true });"""
+_LOADED = "return [...document.images].every((i) => i.complete && i.naturalWidth > 0)"
+
+
+def shoot(browser: Browser, path: Path) -> None:
+    """Keep what is seen; many photographs in 256 colours, which no eye tells and which takes half the room."""
+    browser.wait(lambda: browser.script(_LOADED), "all pictures")
+    browser.driver.save_screenshot(str(path))
+    with Image.open(path) as taken:
+        full = taken.convert("RGB")
+    full.save(path, optimize=True)
+    if path.stat().st_size > _MOST:
+        full.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def mark_screen(browser: Browser, world: World) -> None:
+    """Answer for all images that are to be marked next, by what is true."""
+    for image in seen(browser):
+        browser.press(" " if world.has_artifact[image] else "n")
+    wait_until_saved(browser)
+
+
+def shoot_labelling(browser: Browser, world: World, folder: Path) -> None:
+    with opened(world) as session, opened_page(browser, session):
+        shoot(browser, folder / "label-start.png")
+        for _ in range(2):
+            mark_screen(browser, world)
+            browser.click("#next")
+            browser.wait(lambda: len(browser.all("[data-mark='-1']")) == SCREEN, "a screen")
+        for image in seen(browser)[:4]:
+            browser.press(" " if world.has_artifact[image] else "n")
+        wait_until_saved(browser)
+        session.wait()
+        browser.wait(lambda: browser.text("#doctor") == _verdict(session), "the verdict")
+        shoot(browser, folder / "label-marks.png")
+        likely = seen(browser).index(next(image for image in seen(browser) if world.has_artifact[image]))
+        browser.hover(f"[data-place='{likely}'] img")
+        browser.wait(lambda: browser.all("[data-heatmap=shown]"), "a heatmap")
+        shoot(browser, folder / "label-heatmap.png")
+        browser.press("2")
+        browser.wait(lambda: browser.all("#tab-all[aria-selected=true]"), "all images")
+        shoot(browser, folder / "label-all.png")
+
+
+def shoot_report(browser: Browser, run: Path, folder: Path) -> None:
+    """Show the verdict, then both toggles away from what they begin with."""
+    browser.open((run / "report.html").resolve().as_uri())
+    shoot(browser, folder / "report-top.png")
+    for name in ("effect", "heatmaps"):
+        browser.click(f"#{name}-toggle label:has([value=p-clarc])")
+        browser.script("document.getElementById(arguments[0]).scrollIntoView()", f"{name}-section")
+        browser.wait(lambda: browser.script("return !document.getAnimations().length"), "the end of the movement")
+        if name == "effect":
+            browser.script(_POINT)
+            browser.wait(lambda: browser.one("#tip").is_displayed(), "the images of a point")
+        shoot(browser, folder / f"report-{name}.png")
+
+
+def _verdict(session: Session) -> str:
+    found = session.state().judgement
+    return found.verdict if found else ""
+
+
+def main(run: Path, folder: Path) -> None:
+    """Make all of them anew."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="lesions-") as place, started(Path(place) / "profile") as browser:
+        browser.resize(WIDTH, HEIGHT)
+        shoot_report(browser, run, folder)
+        weights = train_weights(Path(place) / "model.safetensors", "timestamp", size=_SIDE)
+        world = make_world(Path(place), _IMAGES, size=_SIDE, weights=weights)
+        looked = look_for_suspects(open_unlabelled(read_run_file(world.file)))
+        browser.open(looked.page.as_uri())
+        shoot(browser, folder / "suspects.png")
+        shoot_labelling(browser, world, folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,94 @@
+"""What the labelling page tells about the marks in a real browser, and whom it lets in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from hansfree.label.session import Session
+from tests.browser.driving import Browser, wait_until_saved
+from tests.label.worlds import TOKEN, World
+
+PICTURE = "const i = document.querySelector(arguments[0]); return i.complete && i.naturalWidth > 0 ? i.src : ''"
+
+
+def mark_all(browser: Browser) -> None:
+    """Mark a screen, half with the artifact: enough for an AUC and for the doctor."""
+    browser.press(*" " * 6, *"n" * 6)
+    browser.wait(lambda: browser.text("#count-no") == "6", "the last mark")
+    wait_until_saved(browser)
+
+
+@pytest.mark.usefixtures("address")
+def test_the_pointer_over_an_image_shows_where_the_cav_looks(browser: Browser) -> None:
+    mark_all(browser)
+    tile = "[data-place='2']"
+    plain = browser.wait(lambda: browser.script(PICTURE, f"{tile} img"), "the picture")
+    assert "/thumbnails/" in plain
+    browser.hover(f"{tile} img")
+    browser.wait(lambda: "/heatmaps/" in browser.script(PICTURE, f"{tile} img"), "the heatmap")
+    assert browser.one(tile).get_attribute("data-heatmap") == "shown"
+    ActionChains(browser.driver).move_to_element(browser.one("h1")).perform()
+    browser.wait(lambda: browser.script(PICTURE, f"{tile} img") == plain, "the picture as it was")
+
+
+@pytest.mark.usefixtures("address")
+def test_a_key_shows_and_hides_the_heatmap(browser: Browser) -> None:
+    mark_all(browser)
+    browser.press(Keys.HOME, "h")
+    browser.wait(lambda: "/heatmaps/" in browser.script(PICTURE, "[data-place='0'] img"), "the heatmap")
+    browser.press("h")
+    browser.wait(lambda: "/thumbnails/" in browser.script(PICTURE, "[data-place='0'] img"), "the picture as it was")
+
+
+@pytest.mark.usefixtures("address")
+def test_auc_and_the_doctors_verdict_follow_the_marks(browser: Browser, session: Session) -> None:
+    assert not re.search(r"\d", browser.text("#auc"))
+    mark_all(browser)
+    browser.wait(lambda: re.fullmatch(r"[01]\.\d\d", browser.text("#auc")), "an AUC")
+    found = session.state().judgement
+    assert found is not None
+    browser.wait(lambda: browser.text("#doctor") == found.verdict, "the doctor's verdict")
+    assert browser.one("#doctor").get_attribute("data-level") == found.level
+
+
+def test_a_wrong_token_is_refused(browser: Browser, address: str) -> None:
+    browser.open(address.replace(TOKEN, "a-wrong-token"))
+    assert "Refused" in browser.text("body")
+    assert not browser.all("img, script")
+    told = browser.errors()  # the browser's own lines: it asks for an icon, too
+    assert told
+    assert all("403 (Forbidden)" in line for line in told)
+
+
+@pytest.mark.usefixtures("address")
+def test_finish_says_how_to_go_on_and_help_closes_with_a_key(browser: Browser, small: World) -> None:
+    browser.press("?")
+    assert browser.one("#keys").is_displayed()
+    browser.press(" ", Keys.ESCAPE)  # a key inside of the help is no mark
+    browser.wait(lambda: not browser.one("#keys").is_displayed(), "the end of the help")
+    assert browser.text("#count-yes") == "0"
+    mark_all(browser)
+    browser.click("#finish")
+    browser.wait(lambda: browser.one("#finished").is_displayed(), "the last sentence")
+    assert f"hansfree run {small.file}" in browser.text("#finished-sentence")
+
+
+@pytest.mark.usefixtures("address")
+def test_tabs_are_reached_and_changed_by_keys(browser: Browser) -> None:
+    browser.script("document.getElementById('tab-screen').focus()")
+    browser.press(Keys.ARROW_RIGHT)
+    browser.wait(lambda: browser.all("#tab-all[aria-selected=true]"), "the other tab")
+    browser.wait(lambda: browser.script("return document.activeElement.id") == "tab-all", "the focus on the tab")
+
+
+@pytest.mark.usefixtures("address")
+@pytest.mark.parametrize("width", [390, 768])
+def test_a_narrow_window_needs_no_sideways_scrolling(browser: Browser, width: int) -> None:
+    browser.resize(width, 800)
+    browser.wait(lambda: browser.script("return innerWidth") == width, "the width")
+    wide = "return Math.max(document.documentElement.scrollWidth, document.getElementById('scroller').scrollWidth)"
+    assert browser.script(wide) <= width

@@ -1,0 +1,153 @@
+"""Marking in a real browser: by keys and by mouse, with undo, and on disk after every mark."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from hansfree.label.session import Session
+from tests.browser.driving import Browser, wait_until_ready, wait_until_saved
+from tests.label.worlds import World
+
+
+def here(browser: Browser) -> int:
+    """Return the image that has the focus."""
+    return int(browser.script("return document.activeElement.dataset.image"))
+
+
+def seen(browser: Browser) -> list[int]:
+    """Return the images that are drawn, in the page's order."""
+    tiles = browser.script(
+        "return [...document.querySelectorAll('.tile')].map((t) => [t.dataset.place, t.dataset.image])"
+    )
+    return [int(image) for _, image in sorted(tiles, key=lambda tile: int(tile[0]))]
+
+
+def marks_seen(browser: Browser) -> dict[int, str]:
+    """Return the marks that the page shows, by image."""
+    found = "[...document.querySelectorAll('.tile')].map((t) => [t.dataset.image, t.dataset.mark])"
+    return {int(image): mark for image, mark in browser.script(f"return {found}") if mark != "-1"}
+
+
+def marks_on_disk(world: World) -> dict[int, str]:
+    with world.table.open(newline="") as file:
+        return {
+            row: line["artifact"] for row, line in enumerate(csv.DictReader(file)) if line["artifact_marked"] == "1"
+        }
+
+
+def mark_five(browser: Browser) -> dict[int, str]:
+    """Mark the first five images, two of them with the artifact; return the marks."""
+    first = seen(browser)[:5]
+    browser.press(" ", " ", "n", "n", "n")
+    browser.wait(lambda: browser.text("#count-no") == "3", "the count of marks")
+    wait_until_saved(browser)
+    return dict(zip(first, "11000"))
+
+
+@pytest.mark.usefixtures("address")
+def test_arrows_move_and_space_marks_and_each_mark_is_on_disk(browser: Browser, small: World) -> None:
+    images = seen(browser)
+    assert here(browser) == images[0]
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
+    assert here(browser) == images[1]
+    expected: dict[int, str] = {}
+    for place, (key, mark) in enumerate(((" ", "1"), ("n", "0"), (" ", "1")), start=1):
+        browser.press(key)
+        expected[images[place]] = mark
+        wait_until_saved(browser)
+        browser.wait(lambda: marks_on_disk(small) == expected, "the mark in the table")
+        assert marks_seen(browser) == expected
+        assert here(browser) == images[place + 1]
+    assert (browser.text("#count-yes"), browser.text("#count-no")) == ("2", "1")
+    assert str(small.table) in browser.text("#saved")
+    columns = int(browser.one("#grid").get_attribute("aria-colcount") or 0)
+    browser.press(Keys.HOME, Keys.ARROW_DOWN)
+    assert here(browser) == images[columns]
+    browser.press(Keys.END)
+    assert here(browser) == images[-1]
+
+
+@pytest.mark.usefixtures("address")
+def test_a_click_marks_and_changes_its_mind(browser: Browser, small: World) -> None:
+    image = seen(browser)[3]
+    for answer, expected in (("yes", {image: "1"}), ("no", {image: "0"})):
+        browser.click(f".tile[data-image='{image}'] [data-answer={answer}]")
+        assert marks_seen(browser) == expected
+        wait_until_saved(browser)
+        assert marks_on_disk(small) == expected
+    assert here(browser) == image
+
+
+@pytest.mark.usefixtures("address")
+def test_undo_takes_back_the_last_mark_by_key_and_by_button(browser: Browser, small: World) -> None:
+    first, second = seen(browser)[:2]
+    assert not browser.one("#undo").is_enabled()
+    browser.press(" ", "n")
+    browser.wait(lambda: browser.text("#count-no") == "1", "the second mark")
+    browser.press("u")
+    browser.wait(lambda: browser.text("#count-no") == "0", "the undoing")
+    browser.wait(lambda: here(browser) == second, "the focus on what was undone")
+    assert marks_seen(browser) == marks_on_disk(small) == {first: "1"}
+    browser.click("#undo")
+    browser.wait(lambda: marks_seen(browser) == {}, "the second undoing")
+    wait_until_saved(browser)
+    assert marks_on_disk(small) == {}
+    assert not browser.one("#undo").is_enabled()
+
+
+@pytest.mark.usefixtures("address")
+def test_five_marks_rank_the_images(browser: Browser, session: Session) -> None:
+    assert "Mark 5 more" in browser.text("#advice")
+    marked = mark_five(browser)
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: {"likely", "uncertain"} == {t.text for t in browser.all(".badge")}, "the next screen")
+    assert not set(seen(browser)) & set(marked)
+    assert seen(browser) == [choice.image for choice in session.screen()]
+    browser.press("2")
+    browser.wait(lambda: browser.all("#tab-all[aria-selected=true]"), "all images")
+    order = session.ordered().order
+    assert seen(browser) == order[: len(seen(browser))]
+    assert marks_seen(browser).items() <= marked.items()
+    browser.one("#filter").send_keys("proposed")
+    browser.wait(lambda: sorted(seen(browser)) == session.ordered().proposed, "the proposed images")
+    assert browser.text("#count-proposed") == str(len(session.ordered().proposed))
+
+
+@pytest.mark.usefixtures("address")
+def test_the_rest_of_a_screen_is_marked_with_one_key(browser: Browser, small: World) -> None:
+    images = seen(browser)
+    browser.press(" ", "r")
+    browser.wait(lambda: browser.text("#count-no") == str(len(images) - 1), "the rest's marks")
+    browser.wait(lambda: not set(seen(browser)) & set(images), "the next screen")
+    assert marks_on_disk(small) == {images[0]: "1", **dict.fromkeys(images[1:], "0")}
+
+
+@pytest.mark.usefixtures("address")
+def test_a_reload_keeps_marks_and_screen(browser: Browser) -> None:
+    marked, images = mark_five(browser), seen(browser)
+    browser.driver.refresh()
+    wait_until_ready(browser)
+    assert seen(browser) == images
+    assert marks_seen(browser) == marked
+    assert (browser.text("#count-yes"), browser.text("#count-no")) == ("2", "3")
+    browser.press("u")
+    browser.wait(lambda: browser.text("#count-no") == "2", "an undoing after the reload")
+
+
+@pytest.mark.usefixtures("address")
+def test_a_mark_that_could_not_be_saved_is_told_and_saved_with_the_next(browser: Browser, small: World) -> None:
+    first, second = seen(browser)[:2]
+    small.table.mkdir()  # whatever the reason: a full disk cannot be had here
+    browser.press(" ")
+    browser.wait(lambda: browser.all("#saved[data-state=failed]"), "the word that it is not saved")
+    assert "cannot be written" in browser.text("#error")
+    (told,) = browser.errors()  # the browser's own line about the answer
+    assert "400 (Bad Request)" in told
+    small.table.rmdir()
+    browser.press("n")
+    wait_until_saved(browser)
+    assert not browser.one("#error").is_displayed()
+    assert marks_on_disk(small) == {first: "1", second: "0"}

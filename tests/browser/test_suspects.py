@@ -1,0 +1,44 @@
+"""From suspects to marks in a real browser: one click takes a cluster, one undo gives it back."""
+
+from __future__ import annotations
+
+import pytest
+
+from hansfree.files import write_json
+from tests.browser.driving import Browser, opened_page, wait_until_saved
+from tests.browser.test_marking import marks_on_disk, marks_seen, seen
+from tests.label.worlds import World, opened
+
+LISTS = {"suspect-1": [4, 2, 8], "suspect-2": [11, 12], "suspect-10": [30]}
+
+
+@pytest.fixture
+def suspected(small: World) -> World:
+    """The small world after `hansfree suspects`, which leaves a list of images for each odd cluster."""
+    small.table.parent.mkdir(parents=True)
+    for name, rows in LISTS.items():
+        write_json(small.table.parent / f"{name}.json", [f"{row:05}.png" for row in rows])
+    return small
+
+
+def test_one_click_takes_a_cluster_as_marks_and_shows_them(browser: Browser, suspected: World) -> None:
+    with opened(suspected) as session, opened_page(browser, session):
+        offered = [button.text for button in browser.all("#suspects button")]
+        assert offered == ["1 (3)", "2 (2)", "10 (1)"]
+        browser.click("[data-suspect=suspect-1]")
+        browser.wait(lambda: marks_seen(browser) == {2: "1", 4: "1", 8: "1"}, "the marks")
+        wait_until_saved(browser)
+        assert sorted(seen(browser)) == [2, 4, 8]
+        assert browser.text("#count-yes") == "3"
+        assert marks_on_disk(suspected) == {2: "1", 4: "1", 8: "1"}
+        browser.press("n")  # one of them is not: the focus is on the first
+        browser.wait(lambda: browser.text("#count-no") == "1", "the correction")
+        browser.press("u", "u")
+        browser.wait(lambda: browser.text("#count-yes") == "0", "the undoing of the whole cluster")
+        wait_until_saved(browser)
+        assert marks_on_disk(suspected) == {}
+
+
+@pytest.mark.usefixtures("address")
+def test_without_suspects_nothing_is_offered(browser: Browser) -> None:
+    assert not browser.one("#suspects").is_displayed()
