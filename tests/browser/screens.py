@@ -6,6 +6,7 @@ python -m tests.browser.screens hansfree-demo-quick docs/screens
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -71,7 +72,7 @@ def shoot_labelling(browser: Browser, world: World, folder: Path) -> None:
 
 def shoot_report(browser: Browser, run: Path, folder: Path) -> None:
     """Show the verdict, then both toggles away from what they begin with."""
-    browser.open((run / "report.html").resolve().as_uri())
+    browser.open((run / "report.html").as_uri())
     shoot(browser, folder / "report-top.png")
     for name in ("effect", "heatmaps"):
         browser.click(f"#{name}-toggle label:has([value=p-clarc])")
@@ -89,15 +90,17 @@ def _verdict(session: Session) -> str:
 
 
 def main(run: Path, folder: Path) -> None:
-    """Make all of them anew."""
+    """Make all of them anew, from within the folder of the images: pages show paths as they were given."""
+    run, folder = run.resolve(), folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="lesions-") as place, started(Path(place) / "profile") as browser:
         browser.resize(WIDTH, HEIGHT)
         shoot_report(browser, run, folder)
-        weights = train_weights(Path(place) / "model.safetensors", "timestamp", size=_SIDE)
-        world = make_world(Path(place), _IMAGES, size=_SIDE, weights=weights)
+        os.chdir(place)
+        weights = train_weights(Path("model.safetensors"), "timestamp", size=_SIDE)
+        world = make_world(Path(), _IMAGES, size=_SIDE, weights=weights)
         looked = look_for_suspects(open_unlabelled(read_run_file(world.file)))
-        browser.open(looked.page.as_uri())
+        browser.open(looked.page.resolve().as_uri())
         shoot(browser, folder / "suspects.png")
         shoot_labelling(browser, world, folder)
 
