@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from safetensors import SafetensorError
 
 _UMASK = os.umask(0o022)  # it can only be read by setting it
 os.umask(_UMASK)
+_PROCESS = secrets.token_hex(4)  # processes on two machines that share a folder may have the same number
 
 
 def make_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
@@ -35,7 +37,7 @@ def make_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any,
 def written_atomically(path: Path) -> Iterator[Path]:
     """Give a temporary path beside ``path``; it takes the place of ``path`` when the block ends well, else it goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part{path.suffix}")
     try:
         with _told_by_system():
             yield temporary
@@ -62,7 +64,7 @@ def folder_written_atomically(path: Path) -> Iterator[Path]:
 
     Where another process was first, its folder stays: what is written this way is named by its content.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
@@ -94,6 +96,12 @@ def hash_file(path: Path) -> str:
         while block := file.read(2**22):
             digest.update(block)
     return digest.hexdigest()
+
+
+def tell_path(path: Path) -> str:
+    """Return a path as one would type it here: from the current folder, if it lies below."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def format_bytes(number: float) -> str:

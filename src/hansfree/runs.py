@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,16 +27,23 @@ class Run:
 
     def stage(self, name: str, work: Callable[[], Any]) -> Any:
         """Return the kept result of a stage, or do the work and keep it; what ``work`` returns must fit into JSON."""
-        kept = self.path / "stages" / f"{name}.json"
-        if not kept.exists():
+        kept = self._stage_path(name)
+        if not self.has(name):
             start = time.perf_counter()
             result = work()
             seconds = round(time.perf_counter() - start, 2)
             write_json(kept, {"seconds": seconds, "result": result})
-            self._log(stage=name, seconds=seconds)
+            self.log(stage=name, seconds=seconds)
         content = json.loads(kept.read_text(encoding="utf-8"))
         self.seconds[name] = content["seconds"]
         return content["result"]
+
+    def has(self, name: str) -> bool:
+        """Say whether a stage is done."""
+        return self._stage_path(name).exists()
+
+    def _stage_path(self, name: str) -> Path:
+        return self.path / "stages" / f"{name}.json"
 
     def check_weights(self, fingerprint: str) -> None:
         """Refuse stages that were made with other weights: a path that is the same does not tell."""
@@ -44,9 +52,50 @@ class Run:
                 f"{self.path} was made with other weights. Choose another folder, or delete this one to start anew."
             )
 
-    def _log(self, **event: Any) -> None:
+    def log(self, **event: Any) -> None:
+        """Add a line to the run's log."""
         with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S"), **event}) + "\n")
+
+
+class JoinedRun(Run):
+    """A run folder that another process holds open: it keeps stages, and leaves the log to who holds the lock."""
+
+    def log(self, **event: Any) -> None:
+        """Write nothing: lines that several machines append at once to a shared file may be lost."""
+
+
+@contextmanager
+def invited(run: Run) -> Iterator[str]:
+    """Let other processes join an open run for the length of the block; give the word that they join with.
+
+    The word is the name of a hidden file in the folder, so whoever finds it sees the same folder.
+    """
+    word = secrets.token_hex(8)
+    file = _invitation(run.path, word)
+    file.touch()
+    try:
+        yield word
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def join_run(path: Path, word: str) -> Run:
+    """Join a run that another process holds open, without its lock; several may, as each stage is written atomically.
+
+    Args:
+        word: What `invited` gave; where the folder does not hold it, it is another folder under the same path.
+    """
+    if not _invitation(path, word).exists():
+        raise RunError(
+            f"The folder of the run, {path}, is not the same here as where the run was started. Put it on a disk that "
+            "all machines share under the same path."
+        )
+    return JoinedRun(path)
+
+
+def _invitation(path: Path, word: str) -> Path:
+    return path / f".invited-{word}"
 
 
 def check_run_folder(path: Path, known: Mapping[str, Any] | None = None) -> None:

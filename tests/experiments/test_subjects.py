@@ -14,7 +14,6 @@ from hansfree.datasets import InMemory
 from hansfree.errors import DataError, RunError
 from hansfree.experiments.subjects import keep_in_memory, subject_name
 from hansfree.models import build_model
-from hansfree.splitting import Split
 from hansfree.studies import SETS, BiasedData
 from tests.experiments.examples import Joint, Natural, Single, opened
 
@@ -28,16 +27,16 @@ class Counted:
     """Counts the images that pass through trunks into caches."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from hansfree.activations import cache
+        from hansfree.activations.passes import CachePass
 
-        self.images, run = 0, cache._run_trunk
+        self.images, run = 0, CachePass._run_trunk
 
-        def counting(cut: Split, batches: Any, **options: Any) -> Any:
-            for shard in run(cut, batches, **options):
+        def counting(plan: CachePass, batches: Any) -> Any:
+            for shard in run(plan, batches):
                 self.images += len(shard["labels"])
                 yield shard
 
-        monkeypatch.setattr(cache, "_run_trunk", counting)
+        monkeypatch.setattr(CachePass, "_run_trunk", counting)
 
 
 def test_shortcuts_of_one_model_share_the_cache_of_clean_images(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

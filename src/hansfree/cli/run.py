@@ -94,15 +94,22 @@ def check(file: File) -> None:
 
 
 @app.command()
-def run(file: File) -> None:
+def run(
+    file: File,
+    engine: Annotated[str, typer.Option(help="Where it is computed: local, or ray (many machines).")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: auto or HOST:PORT. [default: as Ray finds it]")
+    ] = None,
+) -> None:
     """Find the bias in your model, unlearn it, prove what is left, and export the corrected weights; resumes."""
+    from hansfree.engines import open_engine
     from hansfree.runfile import carry_out, open_run_file, read_run_file
 
-    plan = read_run_file(file)
-    with progress_bars() as progress:
+    plan, command = read_run_file(file), f"hansfree {shlex.join(sys.argv[1:])}"
+    with open_engine(engine, address=address) as opened_engine, progress_bars() as progress:
         opened = open_run_file(plan, progress=progress)
         _tell(opened)
-        finished = carry_out(opened, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
+        finished = carry_out(opened, engine=opened_engine, command=command, progress=progress)
     show_methods(finished.rows)
     for line in finished.sentences:
         console.print(line, soft_wrap=True)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hansfree.activations import Activations, Features, collect_activations, compute_features, cut_again
+from hansfree.activations import Activations, CachePass, Features, collect, compute_features, cut_again, plan_pass
 from hansfree.cavs import CAV, load_cavs
 from hansfree.corrections import Projection
 from hansfree.datasets import ExampleSet, Masked
@@ -55,19 +55,23 @@ class Material:
     @cached_property
     def activations(self) -> dict[str, Activations]:
         """The layer's output for all five sets, on disk; a set without images has none."""
-        return {
-            name: collect_activations(
-                self.setting.model,
-                self.setting.layer,
-                DataLoader(getattr(self.data, name), batch_size=64, num_workers=self.setting.workers),
-                folder=self.cache,
-                device=self.device,
-                name=name.replace("_", " "),
-                progress=self.progress,
-            )
-            for name in SETS
-            if len(getattr(self.data, name))
-        }
+        return {name: collect(self.plan(name), progress=self.progress) for name in self.filled_sets}
+
+    @property
+    def filled_sets(self) -> list[str]:
+        """The names of the sets that have images."""
+        return [name for name in SETS if len(getattr(self.data, name))]
+
+    def plan(self, name: str) -> CachePass:
+        """Return the pass of one set into the cache; it holds a copy of the model, so it is not kept."""
+        return plan_pass(
+            self.setting.model,
+            self.setting.layer,
+            DataLoader(getattr(self.data, name), batch_size=64, num_workers=self.setting.workers),
+            folder=self.cache,
+            device=self.device,
+            name=name.replace("_", " "),
+        )
 
     @property
     def device(self) -> str:

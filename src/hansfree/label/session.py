@@ -10,6 +10,7 @@ import numpy as np
 
 from hansfree.cavs import SignalCAV
 from hansfree.errors import DataError, RunError
+from hansfree.files import tell_path
 from hansfree.label.judging import Background, Judgement, judge_marks
 from hansfree.label.marks import NO, UNKNOWN, YES, Marks, write_marks
 from hansfree.label.opening import Material
@@ -74,7 +75,7 @@ class Session:
                 proposed=len(self._proposed()),
                 can_undo=self._marks.steps > 0,
                 advice=_advice(yes, no, len(self._shown)),
-                saved=str(self.material.table),
+                saved=tell_path(self.material.table),
                 judgement=self._background.latest,
                 is_judging=self._background.is_busy,
             )

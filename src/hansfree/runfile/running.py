@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.results import Row
+from hansfree.runfile.crew import Engine, alone
 from hansfree.runfile.identity import known_config
 from hansfree.runfile.opening import Opened
 from hansfree.runfile.recommending import recommend
@@ -42,16 +43,23 @@ class Finished:
     report: Path
 
 
-def carry_out(opened: Opened, *, command: str = "", progress: Progress = silent) -> Finished:
-    """Find the bias, examine it, unlearn it, score, report and export; what is done already is kept."""
+def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", progress: Progress = silent) -> Finished:
+    """Find the bias, examine it, unlearn it, score, report and export; what is done already is kept.
+
+    Args:
+        engine: Who helps with the pass and with the corrections.
+    """
     run = opened.run
     with open_run(run.out, _config(opened)) as folder:
         _keep_weights(folder, opened.setting.model)
-        setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
         write_text(run.out / "run.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
-        experiment = Experiment(setting, folder, progress=progress)
-        experiment.cav_rows()
-        diagnosis = _diagnose(experiment, folder, _image_names(opened.images), progress)
+        with engine(opened, folder, progress) as crew:
+            crew.collect()
+            setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
+            experiment = Experiment(setting, folder, progress=progress)
+            experiment.cav_rows()
+            diagnosis = _diagnose(experiment, folder, _image_names(opened.images), progress)
+            crew.correct(run.correction.methods)
         experiment.rows(run.correction.methods)
         best = recommend(experiment, run.correction.methods)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
@@ -72,9 +80,14 @@ def _config(opened: Opened) -> dict[str, Any]:
 def _keep_weights(folder: Run, model: nn.Module) -> None:
     """Keep the weights that the run is about; refuse others under the same path."""
     folder.check_weights(fingerprint_model(model))
-    kept = folder.path / "original.safetensors"
+    kept = kept_weights(folder)
     if not kept.exists():
         write_weights(kept, plain_state(model))
+
+
+def kept_weights(folder: Run) -> Path:
+    """Return where a run keeps the weights that it is about."""
+    return folder.path / "original.safetensors"
 
 
 def _image_names(images: OwnImages) -> dict[int, str]:
@@ -110,7 +123,7 @@ def _diagnose(experiment: Experiment, folder: Run, names: Mapping[int, str], pro
 def _about(opened: Opened, command: str) -> dict[str, Any]:
     images = opened.images
     return {
-        "title": ": ".join(filter(None, (opened.run.model.source, opened.setting.data.artifact))),
+        "title": ": ".join(filter(None, (PurePath(opened.run.model.source).name, opened.setting.data.artifact))),
         "model": opened.run.model.source,
         "size": images.size,
         "channels": images.channels,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from hansfree.errors import check_choice
@@ -56,7 +56,7 @@ def look_for_suspects(opened: Unlabelled, *, by: By = "activations", progress: P
         if cluster.level != "none"
     )
     write_text(folder / "suspects.json", suspects.to_json() + "\n")
-    title = f"{opened.run.model.source}, images clustered by {by} at {opened.layer}"
+    title = f"{PurePath(opened.run.model.source).name}, images clustered by {by} at {opened.layer}"
     page = write_suspects_page(suspects, folder / "suspects.html", images=images, title=title)
     return Looked(suspects, page, lists)
 

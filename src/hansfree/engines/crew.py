@@ -1,0 +1,59 @@
+"""A crew of Ray workers: shards and stages that are missing become jobs, and their files the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from hansfree.engines.pool import Job, Pool
+from hansfree.engines.worker import ORIGINAL, Task
+from hansfree.experiments import Experiment
+from hansfree.progress import Progress
+from hansfree.runfile import Opened
+from hansfree.runfile.crew import Crew
+from hansfree.runfile.running import kept_weights
+from hansfree.runs import Run, invited
+
+
+class RayCrew:
+    """The machines of a cluster, which share the run's folder."""
+
+    def __init__(self, pool: Pool, opened: Opened, folder: Run, progress: Progress) -> None:
+        self._pool, self._setting, self._folder, self._progress = pool, opened.setting, folder, progress
+
+    def collect(self) -> None:
+        """Make the shards of the cache that are missing, each by whoever is free."""
+        material = Experiment(self._setting, self._folder).material
+        jobs = [
+            Job(f"The images {rows.start} to {rows.stop - 1} of {name}", "collect", (name, rows))
+            for name in material.filled_sets
+            for rows in material.plan(name).missing()
+        ]
+        for (_, _, (name, rows)), node in self._done(jobs, f"shards at {self._setting.layer} (Ray)"):
+            self._folder.log(shard=f"{name} {rows.start}-{rows.stop}", node=node)
+
+    def correct(self, methods: Sequence[str]) -> None:
+        """Do the stages that are missing, each by whoever is free."""
+        names = [name for name in (ORIGINAL, *methods) if not self._folder.has(name)]
+        jobs = [Job(f"The correction {name}", "correct", (name,)) for name in names]
+        for (_, _, (name,)), node in self._done(jobs, "corrections (Ray)"):
+            self._folder.log(stage=name, node=node)
+
+    def _done(self, jobs: Sequence[Job], label: str) -> Iterator[tuple[Job, str]]:
+        return self._progress(self._pool.run(jobs), total=len(jobs), label=label)
+
+
+@contextmanager
+def ray_crew(ray: Any, opened: Opened, folder: Run, progress: Progress) -> Iterator[Crew]:
+    """Call the workers of a cluster together for a run."""
+    with invited(folder) as word:
+        task = ray.put(Task.of(opened, kept_weights(folder), word))
+        on_gpus = torch.device(opened.setting.tuning.device).type == "cuda"
+        pool = Pool(ray, task, on_gpus=on_gpus)
+        try:
+            yield RayCrew(pool, opened, folder, progress)
+        finally:
+            pool.close()

@@ -1,0 +1,81 @@
+"""A real cluster of two nodes, one of which dies in the middle: the same files as on one machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from hansfree.cli import app
+from hansfree.runfile import carry_out, open_run_file, read_run_file
+from tests.engines.conftest import SHARDS
+from tests.runfile.examples import half_written, write_run
+
+SECONDS = 120  # after which nothing will come any more
+
+
+def shards(run: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run)): path.read_bytes() for path in sorted(run.rglob("shard-*"))}
+
+
+def log(run: Path, key: str) -> list[str]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [line[key] for line in lines if key in line]
+
+
+def on_ray(cluster: Any, file: Path) -> Result:
+    return CliRunner().invoke(app, ["run", str(file), "--engine", "ray", "--address", cluster.address])
+
+
+def check_same(run: Path, local: Path) -> None:
+    """All files and numbers are the same, and workers made each of them once."""
+    assert (run / "results.csv").read_bytes() == (local / "results.csv").read_bytes()
+    assert shards(run) == shards(local)
+    assert len(set(log(run, "shard"))) == len(log(run, "shard")) == SHARDS
+    assert sorted(log(run, "stage")) == sorted(log(local, "stage"))
+    assert len(log(run, "node")) == SHARDS + 4, "all shards, the model as it came, and three methods"
+    assert not list(half_written(run))
+    assert not list(run.glob(".invited-*"))
+
+
+@pytest.fixture(scope="module")
+def local(user: Path) -> Path:
+    """The run on one machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hansfree.runfile.running.write_report", lambda out: out / "report.html")
+        carry_out(open_run_file(read_run_file(write_run(user / "local.yaml", out="local/run"))))
+    return user / "local" / "run"
+
+
+def test_two_nodes_make_the_files_of_one_machine(user: Path, local: Path, cluster: Any) -> None:
+    done = on_ray(cluster, write_run(user / "two.yaml", out="two/run"))
+    assert done.exit_code == 0, done.output
+    check_same(user / "two" / "run", local)
+
+
+def test_a_node_that_dies_costs_its_unfinished_shards_only(user: Path, local: Path, cluster: Any) -> None:
+    (user / "play").touch()
+    stuck, written = user / "stuck", user / "written"
+    times: list[int] = []
+
+    def kill_when_stuck() -> None:
+        until = time.monotonic() + SECONDS
+        while not stuck.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        times.append(Path(written.read_text()).stat().st_mtime_ns)
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+
+    killer = threading.Thread(target=kill_when_stuck)
+    killer.start()
+    done = on_ray(cluster, write_run(user / "dead.yaml", out="dead/run"))
+    killer.join()
+    assert done.exit_code == 0, done.output
+    run = user / "dead" / "run"
+    assert times == [Path(written.read_text()).stat().st_mtime_ns], "what the node had written was not made again"
+    check_same(run, local)
