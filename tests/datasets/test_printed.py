@@ -127,7 +127,7 @@ def test_text_of_any_size_stays_inside(size, text, seed):
     # Hinted letters can come out wider than they were measured: then, and only then, they touch a side.
     fits = mask.any(axis=0).sum() <= size - 2 * max(2, round(0.03 * size))
     assert not fits or not mask[:, [0, -1]].any()
-    assert printed[mask].max() > 160  # ink; thin letters are pale
+    assert printed[mask].max() > 135  # ink, on a ground of 128; letters of two pixels are pale
     assert printed[mask].min() < 60  # outline
 
 
