@@ -17,7 +17,7 @@ help:
 	@echo "make test    the tests; those in a browser where Chromium and its driver are found"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    the site in build/site; runs the notebooks, and warnings are errors"
-	@echo "make bench   how fast, against the paper's own procedure"
+	@echo "make bench   how fast, as ratios: all races; goes on when stopped"
 	@echo "make clean   remove the .venv and the caches; runs stay"
 
 demo: $(INSTALLED)

@@ -34,6 +34,23 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     assert names(tmp_path) == {"a.txt"}
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    path, settled = tmp_path / "a.txt", list[bytes]()
+
+    def fsync(number: int) -> None:
+        assert not path.exists()
+        settled.append(os.pread(number, 100, 0))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with written_atomically(path, durable=durable) as temporary:
+        temporary.write_bytes(b"all of it")
+    assert settled == ([b"all of it"] if durable else [])
+    assert path.read_bytes() == b"all of it"
+
+
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "new" / "features-1"
     with folder_written_atomically(path) as temporary:

@@ -11,7 +11,7 @@ import yaml
 from filelock import Timeout
 
 from hansfree.errors import RunError
-from hansfree.runs import check_run_folder, open_run
+from hansfree.runs import check_run_folder, invited, join_run, open_run
 
 CONFIG = {"artifact": "timestamp", "seed": 0, "rate": 1e-05, "strengths": (1.0, 10.0), "note": None}
 
@@ -43,6 +43,29 @@ def test_an_interrupted_stage_is_done_again(tmp_path: Path) -> None:
     with open_run(tmp_path, CONFIG) as run:
         assert run.stage("first", interrupted) == 1
         assert run.stage("second", lambda: 2) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b'{"seconds": 1, "res', b"[]", b'{"seconds": 1}', b"\xff\xfe"])
+def test_a_damaged_stage_is_told(tmp_path: Path, content: bytes) -> None:
+    with open_run(tmp_path, CONFIG) as run:
+        run.stage("first", lambda: 1)
+        (tmp_path / "stages" / "first.json").write_bytes(content)
+        with pytest.raises(RunError, match=r"first\.json is damaged\. Delete it"):
+            run.stage("first", lambda: 2)
+        (tmp_path / "stages" / "first.json").unlink()
+        assert run.stage("first", lambda: 3) == 3
+
+
+def test_of_two_that_joined_the_first_whole_stage_stays(tmp_path: Path) -> None:
+    with open_run(tmp_path, CONFIG) as run, invited(run) as word:
+        given_up, successor = (join_run(tmp_path, word) for _ in range(2))
+
+        def late() -> str:
+            assert successor.stage("vanilla", lambda: "first") == "first"
+            return "second"
+
+        assert given_up.stage("vanilla", late) == "first"
+        assert run.stage("vanilla", lambda: "third") == "first"
 
 
 def test_a_result_that_cannot_be_kept_is_not_half_kept(tmp_path: Path) -> None:

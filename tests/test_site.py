@@ -97,6 +97,15 @@ def test_printed_outputs_are_in_the_pages_themselves() -> None:
         assert sum(block in page for page in pages) == 1, file.name
 
 
+def test_every_part_of_the_example_is_in_the_page_itself() -> None:
+    example = (DOCS / "examples" / "own_parts.py").read_text(encoding="utf-8")
+    parts = re.findall(r"^# \[start:(\w+)\]\n(.*?)\n+^# \[end:\1\]$", example, re.DOTALL | re.MULTILINE)
+    page = (DOCS / "extend.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    assert shown == [text for _, text in parts]
+    assert [name for name, _ in parts] == ["cav", "correction", "artifact", "metric", "dataset", "together"]
+
+
 def test_every_place_of_a_patch_is_explained() -> None:
     page = (DOCS / "own-model.md").read_text(encoding="utf-8")
     explained = page.partition("`place` is one of:")[2].partition("\nChoose the place")[0]

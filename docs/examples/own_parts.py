@@ -17,7 +17,7 @@ from hansfree.studies.study import Recipe
 from hansfree.training import HeadBatch, Pretraining, WeightedHead, pretrain
 
 
-# --8<-- [start:cav]
+# [start:cav]
 class MedianCAV(hf.CAV, name="median"):
     """The difference of two medians: a few wrong bits do not turn it."""
 
@@ -25,10 +25,10 @@ class MedianCAV(hf.CAV, name="median"):
         return np.median(X[has_artifact], axis=0) - np.median(X[~has_artifact], axis=0)
 
 
-# --8<-- [end:cav]
+# [end:cav]
 
 
-# --8<-- [start:correction]
+# [start:correction]
 class Steady(CAVCorrection, name="steady"):
     """Penalise what one whole step along the artifact does to the logits, where RR-ClArC takes the derivative."""
 
@@ -47,10 +47,10 @@ class Steady(CAVCorrection, name="steady"):
         return logits, (moved - logits).square().sum(1)
 
 
-# --8<-- [end:correction]
+# [end:correction]
 
 
-# --8<-- [start:artifact]
+# [start:artifact]
 @dataclass(frozen=True, kw_only=True)
 class Frame(hf.Artifact, name="frame"):
     """A dark frame, as some scanners leave it.
@@ -71,10 +71,10 @@ class Frame(hf.Artifact, name="frame"):
         return framed, mask
 
 
-# --8<-- [end:artifact]
+# [end:artifact]
 
 
-# --8<-- [start:metric]
+# [start:metric]
 class Attracted(hf.Metric, name="attracted"):
     """Share of images that the artifact pulls into the biased class."""
 
@@ -88,10 +88,10 @@ class Attracted(hf.Metric, name="attracted"):
         return self.proportion(evidence.logits_biased[others].argmax(1) == evidence.biased_class)
 
 
-# --8<-- [end:metric]
+# [end:metric]
 
 
-# --8<-- [start:dataset]
+# [start:dataset]
 class FramedLesions(Study, name="framed-lesions"):
     """Drawn lesions of two classes; half of the training images of the first have a frame."""
 
@@ -111,10 +111,10 @@ class FramedLesions(Study, name="framed-lesions"):
         return insert_bias(parts, Frame(), biased_class=0, share=0.5, seed=self.seed)
 
 
-# --8<-- [end:dataset]
+# [end:dataset]
 
 
-# --8<-- [start:together]
+# [start:together]
 def main() -> None:
     """Train on the biased images, then find, unlearn and score."""
     data = Study.named("framed-lesions")(seed=0).data("demo")
@@ -135,7 +135,7 @@ def main() -> None:
         print(f"{name:9} attracted {shown['attracted']:.2f}, accuracy_clean {shown['accuracy_clean']:.2f}")
 
 
-# --8<-- [end:together]
+# [end:together]
 
 if __name__ == "__main__":
     main()

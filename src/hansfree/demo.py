@@ -14,11 +14,11 @@ from hansfree.artifacts import Artifact
 from hansfree.datasets import ExampleSet, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting
-from hansfree.experiments.outcome import write_outcome
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
+from hansfree.report.outcome import write_outcome
 from hansfree.results import Row
 from hansfree.runs import Run, open_run
 from hansfree.studies.inserted import insert_bias

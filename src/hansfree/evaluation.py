@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from hansfree.cavs import CAV
 from hansfree.datasets.pairs import check_bits, check_same_images
 from hansfree.errors import DataError
 from hansfree.metrics import MIN_GROUP, Evidence, Score, compute_scores
-from hansfree.splitting import Split, exact_forward_mode, take_out
+from hansfree.splitting import Split, exact_forward_mode, on_device, take_out
 
 State = Mapping[str, Tensor]
 
@@ -115,7 +114,7 @@ def _outputs(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the logits and, where there are tangents, the derivative of the wanted class's logit."""
     cut.eval_mode()
-    module, weights = _on(cut.head, device), {name: tensor.to(device) for name, tensor in state.items()}
+    module, weights = on_device(cut.head, device), {name: tensor.to(device) for name, tensor in state.items()}
     logits, derivatives = [], []
     for start in range(0, len(features), batch_size):
         values, tangents = features.rows(slice(start, start + batch_size), device)
@@ -133,11 +132,6 @@ def _outputs(
     return torch.cat(logits).cpu().numpy(), torch.cat(derivatives).cpu().numpy() if derivatives else None
 
 
-def _on(part: nn.Module, device: str) -> nn.Module:
-    """Return the part on the device; the given one stays where it is."""
-    return part if torch.device(device).type == "cpu" else copy.deepcopy(part).to(device)
-
-
 def count_position_signs(
     cut: Split,
     state: State,
@@ -151,9 +145,9 @@ def count_position_signs(
     """Count per image the positions whose derivative along the CAV is positive, negative and zero, ``(n, 3)``."""
     cut.eval_mode()
     direction = torch.from_numpy(cav.directions_[0]).float().to(device)
-    head, phi = _on(cut.head, device), _on(cut.phi, device)
+    head, phi = on_device(cut.head, device), on_device(cut.phi, device)
     weights = {name: tensor.to(device) for name, tensor in state.items()}
-    edited = None if edit is None else _on(edit, device)
+    edited = None if edit is None else on_device(edit, device)
     counts = []
     for batch in images.stream(batch_size=64):
         layer, *others = (tensor.to(device) for tensor in batch)

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
+from hansfree.errors import RunError
+
 _UMASK = os.umask(0o022)  # it can only be read by setting it
 os.umask(_UMASK)
 _PROCESS = secrets.token_hex(4)  # processes on two machines that share a folder may have the same number
@@ -34,13 +36,21 @@ def make_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any,
 
 
 @contextmanager
-def written_atomically(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; it takes the place of ``path`` when the block ends well, else it goes."""
+def written_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; it takes the place of ``path`` when the block ends well, else it goes.
+
+    Args:
+        durable: Wait until the content is on the disk: else a loss of power could leave the name with nothing behind
+            it. That takes some 10 ms, too long for what is small, many and soon made again.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part{path.suffix}")
     try:
         with _told_by_system():
             yield temporary
+        if durable:
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_UMASK)  # safetensors writes files that nobody else may read
         os.replace(temporary, path)
     finally:
@@ -87,6 +97,11 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file atomically, readable for people."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def damaged(path: Path) -> RunError:
+    """Return what to raise where a file that hansfree made cannot be read any more."""
+    return RunError(f"{path} is damaged. Delete it: the same command makes it anew.")
 
 
 def hash_file(path: Path) -> str:

@@ -15,7 +15,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from hansfree.errors import RunError
-from hansfree.files import write_json, write_text
+from hansfree.files import damaged, write_json, write_text
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,18 @@ class Run:
             start = time.perf_counter()
             result = work()
             seconds = round(time.perf_counter() - start, 2)
-            write_json(kept, {"seconds": seconds, "result": result})
+            self._keep(kept, {"seconds": seconds, "result": result})
             self.log(stage=name, seconds=seconds)
-        content = json.loads(kept.read_text(encoding="utf-8"))
+        content = _read_stage(kept)
         self.seconds[name] = content["seconds"]
         return content["result"]
 
     def has(self, name: str) -> bool:
         """Say whether a stage is done."""
         return self._stage_path(name).exists()
+
+    def _keep(self, kept: Path, content: dict[str, Any]) -> None:
+        write_json(kept, content)
 
     def _stage_path(self, name: str) -> Path:
         return self.path / "stages" / f"{name}.json"
@@ -63,6 +66,11 @@ class JoinedRun(Run):
 
     def log(self, **event: Any) -> None:
         """Write nothing: lines that several machines append at once to a shared file may be lost."""
+
+    def _keep(self, kept: Path, content: dict[str, Any]) -> None:
+        """Leave a result that is there: a worker that was given up may end after its successor."""
+        if not kept.exists():
+            super()._keep(kept, content)
 
 
 @contextmanager
@@ -136,6 +144,16 @@ def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
     with held:
         _settle_config(path / "config.yaml", dict(config))
         yield Run(path)
+
+
+def _read_stage(kept: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(kept.read_text(encoding="utf-8"))
+    except ValueError:  # no JSON, or no text at all
+        content = None
+    if not isinstance(content, dict) or not {"seconds", "result"} <= content.keys():
+        raise damaged(kept)
+    return content
 
 
 def _read_config(kept: Path) -> dict[str, Any]:

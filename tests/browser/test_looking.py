@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from hansfree.label.serving import write_redirect
 from hansfree.label.session import Session
-from tests.browser.driving import Browser, wait_until_saved
+from tests.browser.driving import Browser, wait_until_ready, wait_until_saved
 from tests.label.worlds import TOKEN, World
 
 PICTURE = "const i = document.querySelector(arguments[0]); return i.complete && i.naturalWidth > 0 ? i.src : ''"
@@ -33,6 +35,26 @@ def test_the_pointer_over_an_image_shows_where_the_cav_looks(browser: Browser) -
     assert browser.one(tile).get_attribute("data-heatmap") == "shown"
     ActionChains(browser.driver).move_to_element(browser.one("h1")).perform()
     browser.wait(lambda: browser.script(PICTURE, f"{tile} img") == plain, "the picture as it was")
+
+
+@pytest.mark.usefixtures("address")
+def test_a_heatmap_follows_an_answer_that_is_changed(browser: Browser) -> None:
+    mark_all(browser)
+    shown = []
+    for answer in ("n", " "):  # the same number of marks
+        browser.press(Keys.HOME, answer)
+        wait_until_saved(browser)
+        browser.press(Keys.HOME, "h")
+        browser.wait(lambda: "/heatmaps/" in browser.script(PICTURE, "[data-place='0'] img"), "the heatmap")
+        shown.append(browser.script(PICTURE, "[data-place='0'] img"))
+        browser.press("h")
+    assert shown[0] != shown[1]
+
+
+def test_a_file_leads_the_browser_to_the_page(browser: Browser, address: str, tmp_path: Path) -> None:
+    browser.open(write_redirect(tmp_path, address).as_uri())
+    browser.wait(lambda: browser.driver.current_url == address, "the page's address")
+    wait_until_ready(browser)
 
 
 @pytest.mark.usefixtures("address")

@@ -14,33 +14,13 @@ from selenium.webdriver.common.keys import Keys
 from hansfree.report import write_report
 from tests.browser.driving import Browser
 from tests.report.conftest import SELECTION, MakeRun
+from tests.report.pictured import write_cases
 
 METHODS = {"original", *SELECTION}
 SHOWN = """return [...document.querySelectorAll("#heatmaps .cell")]
     .filter((cell) => cell.checkVisibility()).map((cell) => cell.dataset.method)"""
 PLACES = "return [...document.querySelectorAll('#effect .point')].map((point) => point.getBoundingClientRect().y)"
 LOADED = "return [...document.querySelectorAll('#tip img')].filter((image) => image.naturalWidth > 0).length"
-
-
-def write_cases(path: Path, *, n: int = 6) -> None:
-    """Write a few images far from each other, which each method moves by an amount of its own."""
-    pictures = np.random.default_rng(0).integers(0, 255, size=(2, n, 32, 32, 3), dtype=np.uint8)
-    clean = np.linspace(0.05, 0.6, n, dtype=np.float32)
-    cases = {
-        "labels": np.arange(n) % 4,
-        "is_sampled": np.ones(n, dtype=bool),
-        "pictures_clean": pictures[0],
-        "pictures_biased": pictures[1],
-    }
-    for step, method in enumerate(sorted(METHODS)):
-        biased = clean + np.float32(0.35 - 0.05 * step)
-        for condition, told in (("clean", clean), ("biased", biased)):
-            cases[f"biased_class_{condition}/{method}"] = told
-            cases[f"true_class_{condition}/{method}"] = 1 - told
-            cases[f"predicted_{condition}/{method}"] = np.arange(n) % 4
-        if method != "original":
-            cases[f"counts/{method}"] = np.array([n, n, 0])
-    np.savez(path, **cases)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class Played:
             self.started.append(chosen)
             node = chosen["scheduling_strategy"].node_id.rstrip("0")
             call = lambda method: SimpleNamespace(remote=lambda *given: (node, method, given))  # noqa: E731
-            methods = {method: call(method) for method in ("open", "collect")}
+            methods = {method: call(method) for method in ("open", "begin", "collect")}
             return SimpleNamespace(remote=lambda: SimpleNamespace(node=node, **methods))
 
         return SimpleNamespace(options=options)
@@ -94,6 +94,42 @@ def test_a_job_that_ends_every_worker_is_not_tried_for_ever() -> None:
 
     with pytest.raises(RunError, match=r"^job 3 ended 3 workers"):
         list(Pool(Played(TWO, act), None, on_gpus=False).run(JOBS))
+
+
+def test_workers_that_were_lost_while_idle_do_not_count_against_a_job() -> None:
+    def act(node: str, method: str, given: tuple[Any, ...]) -> list[str]:
+        if node != "a" and method != "open":
+            raise Lost("gone")
+        return []
+
+    ray = Played({name: {"CPU": 1.0} for name in "abcd"}, act)
+    done = list(Pool(ray, None, on_gpus=False).run(JOBS[:1]))
+    assert done == [(JOBS[0], "a")]
+    assert ray.killed == ["d", "c", "b"], "as many as a job may end, and it had begun on none of them"
+
+
+def refused(node: str, method: str, given: tuple[Any, ...]) -> list[str]:
+    """Play a node that cannot open the run."""
+    if node == "bad" and method == "open":
+        cause = RunError("On the node bad: The versions are others.")
+        raise ray_errors.RayTaskError("open", "a traceback", cause).as_instanceof_cause()
+    return []
+
+
+def test_a_node_that_joins_and_cannot_open_the_run_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    ray = Played({"bad": {"CPU": 1.0}, "a": {"CPU": 1.0}}, refused)  # the last is the first to open
+    with caplog.at_level(logging.WARNING):
+        done = list(Pool(ray, None, on_gpus=False).run(JOBS))
+    assert {node for _, node in done} == {"a"}
+    assert len(done) == len(JOBS)
+    assert set(ray.killed) == {"bad"}
+    assert set(caplog.messages) == {"A worker on the node bad is not used. On the node bad: The versions are others."}
+
+
+def test_what_the_first_node_refuses_stops_the_run() -> None:
+    ray = Played({"a": {"CPU": 1.0}, "bad": {"CPU": 1.0}}, refused)
+    with pytest.raises(RunError, match=r"^On the node bad: The versions are others\.$"):
+        list(Pool(ray, None, on_gpus=False).run(JOBS))
 
 
 def test_when_all_workers_are_lost_the_run_stops() -> None:

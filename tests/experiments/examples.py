@@ -124,7 +124,7 @@ def value_of(rows: Sequence[Row], method: str, metric: str, **columns: Any) -> f
 def difference_of(experiment: Experiment, method: str, rival: str, metric: str) -> Difference:
     """Return the one difference between two methods on the same test images."""
     wanted = method, rival, metric
-    (found,) = (each for each in experiment.paired() if (each.method, each.rival, each.metric) == wanted)
+    (found,) = (each for each in experiment.kept.paired() if (each.method, each.rival, each.metric) == wanted)
     return found
 
 

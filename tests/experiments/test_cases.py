@@ -84,5 +84,4 @@ def test_what_is_not_known_is_left_out(data: BiasedData) -> None:
     broken = replace(evidence, logits_biased=np.full((N, 4), np.nan))
     kept = {"original": kept_of(evidence), "rrr": kept_of(broken)}
     assert "rrr" not in {key.partition("/")[2] for key in collect_cases(data, kept, seed=0)}
-    older = {"original": {"predicted_clean": np.zeros(N), "predicted_biased": np.zeros(N)}}
-    assert collect_cases(data, older, seed=0) == {}
+    assert collect_cases(data, {"original": kept_of(broken)}, seed=0) == {}

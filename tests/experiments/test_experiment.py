@@ -81,12 +81,12 @@ def test_the_pairs_are_those_of_the_table(done: tuple[list[Row], Experiment]) ->
     expected = value_of(rows, "rr-clarc", "accuracy_biased") - value_of(rows, "vanilla", "accuracy_biased")
     assert found.value == pytest.approx(expected)
     assert found.stderr > 0
-    assert experiment.paired() == experiment.paired(), "the seed is the run's"
+    assert experiment.kept.paired() == experiment.kept.paired(), "the seed is the run's"
 
 
 def test_the_intervals_hold_the_scores_of_the_table(done: tuple[list[Row], Experiment]) -> None:
     rows, experiment = done
-    found = experiment.intervals()
+    found = experiment.kept.intervals()
     assert list(found) == ["original", *Correction.members()], "this setting has no clean-trained reference"
     for method, intervals in found.items():
         assert len(intervals) == 5
@@ -99,7 +99,7 @@ def test_every_method_has_a_selection_and_a_heatmap(done: tuple[list[Row], Exper
     _, experiment = done
     for name in ("vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"):
         assert experiment.selection(experiment.plain(name))["reason"]
-    shown = experiment.shown()
+    shown = experiment.kept.shown()
     assert shown["relevance/rr-clarc"].shape == shown["masks"].shape
 
 
@@ -113,11 +113,13 @@ def test_divergence_is_a_result(setting: Setting, tmp_path: Path) -> None:
         rows = experiment.rows()
         selections = {name: experiment.selection(experiment.plain(name)) for name in ("vanilla", "rr-clarc")}
     assert selections["vanilla"]["diverged"] == [None]
-    assert "diverged" in selections["vanilla"]["reason"]
+    assert selections["vanilla"]["objection"] == "diverged"
+    assert selections["vanilla"]["reason"] == "has no strength to choose, but diverged"
     assert selections["rr-clarc"] | {"rule": ""} == {
         "rule": "",
         "strength": None,
         "reason": "no strength is admissible: diverged",
+        "objection": "",
         "diverged": [1e30],
         "admissible": False,
     }

@@ -17,10 +17,10 @@ from hansfree.corrections import Correction
 from hansfree.datasets import Flagged
 from hansfree.errors import SplitError
 from hansfree.experiments import Experiment, Setting
-from hansfree.experiments.outcome import write_outcome
 from hansfree.metrics import MIN_GROUP
 from hansfree.models import DemoNet, architecture_named, build_model
 from hansfree.report import write_report
+from hansfree.report.outcome import write_outcome
 from hansfree.report.reading import load_results
 from hansfree.results import Row
 from hansfree.runs import open_run
@@ -118,8 +118,8 @@ def test_the_derivative_is_measured_on_all_validation_images(rows: list[Row], ex
 
 
 def test_what_is_kept_can_be_compared_and_shown(rows: list[Row], experiment: Experiment) -> None:
-    assert {each.metric for each in experiment.paired()} == {"accuracy_clean", "balanced_accuracy_clean"}
-    shown = experiment.shown()
+    assert {each.metric for each in experiment.kept.paired()} == {"accuracy_clean", "balanced_accuracy_clean"}
+    shown = experiment.kept.shown()
     n = len(experiment.setting.data.test_biased)
     assert (shown == {}) == (n == 0)
     if n:
@@ -130,7 +130,10 @@ def test_the_outcome_is_read_and_reported_without_any_image_to_show(rows: list[R
     write_outcome(experiment, {})
     folder, is_shown = experiment.run.path, len(experiment.setting.data.test_biased) > 0
     assert (folder / "heatmaps.npz").exists() == is_shown
-    assert (load_results(folder).heatmaps is not None) == is_shown
+    results = load_results(folder)
+    assert (results.heatmaps is not None) == is_shown
+    assert results.rulings.keys() == results.selection.keys()
+    assert {each.ruling for each in results.rulings.values()} <= {"cannot be known", "do not use"}
     assert ("Where the models look" in write_report(folder).read_text(encoding="utf-8")) == is_shown
 
 
@@ -179,7 +182,7 @@ def test_the_explanation_is_told_and_the_same_for_all(experiment: Experiment, tm
         untraceable = Experiment(other, run)
         assert untraceable.explanation == "gradient x input"
         untraceable.variant_rows(untraceable.plain("p-clarc"))
-        assert np.isfinite(untraceable.kept("p-clarc")["relevance"]).all()
+        assert np.isfinite(untraceable.kept.load("p-clarc")["relevance"]).all()
 
 
 def test_a_model_too_broken_for_lrp_has_no_heatmap(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,4 +212,3 @@ def test_evidence_and_heatmaps_are_computed_on_the_device(
     monkeypatch.setattr(material, "setting", elsewhere)
     material.judge(material.cut.head_parameters(), None)
     assert given["head"]["device"] == given["signs"]["device"] == "cpu:0"
-    assert material._on_device(elsewhere.model) is elsewhere.model

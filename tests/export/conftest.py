@@ -49,9 +49,11 @@ def save(path: Path, model: nn.Module) -> None:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """Return what makes a run folder; ``meta`` and ``unknown`` go into its results.json."""
+    """Return what makes a run folder; ``meta``, ``unknown`` and ``ruling`` (on RR-ClArC) go into its results.json."""
 
-    def make(*, shown: bool = True, unknown: Any = (), scores: Any = SCORES, **meta: Any) -> Path:
+    def make(
+        *, shown: bool = True, unknown: Any = (), scores: Any = SCORES, ruling: str | None = "corrected", **meta: Any
+    ) -> Path:
         run = tmp_path / "run"
         run.mkdir()
         (run / "config.yaml").write_text(yaml.safe_dump({"hansfree": "0.1.0", "model": "demo", "size": SIZE}))
@@ -63,7 +65,8 @@ def make_run(tmp_path: Path) -> MakeRun:
             with torch.no_grad():
                 np.savez(run / "stages" / f"{name}.npz", shown_logits=model(IMAGENET(images)).numpy())
         if shown:
-            np.savez(run / "heatmaps.npz", images=images, masks=np.zeros((4, SIZE, SIZE), bool))
+            masks = np.zeros((4, SIZE, SIZE), bool)
+            np.savez(run / "heatmaps.npz", images=images, masks=masks, direction=masks.astype(np.float32))
         rows = []
         for method, (clean, biased, flips) in scores.items():
             about = {"experiment": "demo", "method": method, "split": "test", "chosen": 1, "seed": 0}
@@ -86,6 +89,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             "layer": "features.10",
             "seed": 0,
             "size": SIZE,
+            "chance_level": 1 / 3,
             "majority_rate": 0.4,
             "n_train": 4000,
             "n_test_biased": 400,
@@ -98,6 +102,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             {
                 "meta": {**about_run, **meta},
                 "selection": {"rr-clarc": chosen, "p-clarc": {**chosen, "strength": None}},
+                "rulings": {} if ruling is None else {"rr-clarc": {"ruling": ruling, "rule": "as one | may."}},
                 "unknown": list(unknown),
             },
         )

@@ -29,8 +29,8 @@ def table(card: str, section: str) -> list[list[str]]:
 
 def test_it_says_what_was_corrected(make_run: MakeRun) -> None:
     card = card_of(make_run(biased_class=1))
-    facts = dict(table(card, "What was corrected"))
-    assert card.startswith("# Model card: demo, corrected by RR-ClArC\n")
+    facts = dict(table(card, "What was done"))
+    assert card.startswith("# Model card: demo after RR-ClArC\n")
     assert facts["artifact"] == "timestamp"
     assert facts["class that it leaks into"] == "odd BAR name (class 1)"
     assert facts["layer"] == "features.10"
@@ -102,7 +102,7 @@ def test_it_is_written_for_people(make_run: MakeRun) -> None:
     content = json.loads((run / "results.json").read_text(encoding="utf-8"))
     content["selection"]["rr-clarc"] |= {"reason": "the best (4 rejected)", "diverged": [2000.0, 1e4]}
     (run / "results.json").write_text(json.dumps(content), encoding="utf-8")
-    facts = dict(table(card_of(run), "What was corrected"))
+    facts = dict(table(card_of(run), "What was done"))
     assert facts["why this strength"] == "the best"
     assert facts["strengths that diverged"] == "2000, 10000"
     assert "penalty on u, the derivative" in facts["method"]
@@ -112,6 +112,17 @@ def test_a_model_that_must_not_be_used_says_so_first(make_run: MakeRun) -> None:
     scores = {**SCORES, "rr-clarc": (0.33, 0.33, 0.0)}
     card = card_of(make_run(scores=scores))
     assert card.splitlines()[2].startswith("**Do not use this model:** it answers at chance level")
+
+
+@pytest.mark.parametrize("ruling", ["corrected", "not corrected", None])
+def test_it_says_what_the_run_ruled_and_no_more(make_run: MakeRun, ruling: str | None) -> None:
+    told = card_of(make_run(ruling=ruling)).splitlines()
+    if ruling is None:
+        assert told[2].startswith("**The run has no verdict on this model:**")
+    else:
+        assert told[2] == f"**Verdict on the test images: {ruling}.** The rule: as one | may."
+    assert "unlearned" not in " ".join(told)
+    assert "corrected" not in told[0]
 
 
 def test_hashes_versions_and_command_tell_where_it_comes_from(make_run: MakeRun) -> None:

@@ -115,7 +115,7 @@ def test_a_function_that_asks_for_the_classes_is_told(
 def test_a_single_picture_is_compared_too(make_run: MakeRun, method: str) -> None:
     run = make_run()
     shown, kept = np.load(run / "heatmaps.npz"), run / "stages" / f"{method}.npz"
-    np.savez(run / "heatmaps.npz", images=shown["images"][:1], masks=shown["masks"][:1])
+    np.savez(run / "heatmaps.npz", **{name: shown[name][:1] for name in shown.files})
     logits = np.load(kept)["shown_logits"][:1]
     np.savez(kept, shown_logits=logits)
     done = export_run(run, method)
@@ -165,9 +165,10 @@ def test_what_cannot_be_exported_is_a_sentence(make_run: MakeRun, tmp_path: Path
         export_run(run, "p-clrc")
     with pytest.raises(RunError, match="not a finished run"):
         export_run(tmp_path / "nothing")
-    (run / "config.yaml").write_text("[1, 2")
-    with pytest.raises(RunError, match=r"config\.yaml is damaged"):
-        export_run(run)
+    for content in (b"[1, 2", b"\xff\xfe"):
+        (run / "config.yaml").write_bytes(content)
+        with pytest.raises(RunError, match=r"config\.yaml is damaged"):
+            export_run(run)
     (run / "config.yaml").unlink()
     with pytest.raises(RunError, match=r"has no config\.yaml"):
         export_run(run)

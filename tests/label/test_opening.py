@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from hansfree.activations.shards import write_shard
 from hansfree.errors import DataError, OptionError, RunError
 from hansfree.label.opening import open_material
 from hansfree.label.serving import check_installed, serve
@@ -32,6 +33,12 @@ def changed(world: World, **sections: dict[str, Any]) -> World:
     return world
 
 
+def in_shards_of_16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut the pass into three, so that it can be stopped in its middle."""
+    monkeypatch.setattr(passing, "_BATCH", 16)
+    monkeypatch.setattr("hansfree.activations.shards._IMAGES", 16)
+
+
 def test_activations_are_computed_once(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(small) as session:
         before = session.material.pooled
@@ -40,28 +47,66 @@ def test_activations_are_computed_once(small: World, monkeypatch: pytest.MonkeyP
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(passing, "collect_activations", refuse)
+    monkeypatch.setattr(passing, "plan_pass", refuse)
     with opened(small) as session:
         np.testing.assert_array_equal(session.material.pooled, before)
 
 
 def test_a_killed_pass_goes_on_where_it_stopped(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing, "_CHUNK", 16)
-    calls: list[int] = []
-    collect = passing.collect_activations
+    in_shards_of_16(monkeypatch)
+    written: list[Path] = []
 
-    def stop_at_the_third(*arguments: Any, **options: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 3:
+    def stop_at_the_third(path: Path, shard: Any) -> None:
+        if len(written) == 2:
             raise KeyboardInterrupt
-        return collect(*arguments, **options)
+        written.append(path)
+        write_shard(path, shard)
 
-    monkeypatch.setattr(passing, "collect_activations", stop_at_the_third)
-    with pytest.raises(KeyboardInterrupt), opened(small):
-        pass
+    with monkeypatch.context() as patch:
+        patch.setattr(passing, "write_shard", stop_at_the_third)
+        with pytest.raises(KeyboardInterrupt), opened(small):
+            pass
+    times = [path.stat().st_mtime_ns for path in written]
     with opened(small) as session:
-        assert len(calls) == 4  # the third again, and none before it
         assert session.material.pooled.shape == (40, 128)
+    assert [path.stat().st_mtime_ns for path in written] == times
+    assert len(list(written[0].parent.iterdir())) == 3
+
+
+def test_a_damaged_part_of_the_pass_is_made_again(
+    small: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_shards_of_16(monkeypatch)
+    with opened(small) as session:
+        before = session.material.pooled
+    first, second, third = sorted(looking_folder(read_run_file(small.file)).rglob("shard-*"))
+    first.write_bytes(first.read_bytes()[:-100])  # what a full disk or a loss of power leaves
+    second.write_bytes(b"")
+    with opened(small) as session:
+        np.testing.assert_array_equal(session.material.pooled, before)
+    assert [path.name for path in (first, second, third) if path.name in caplog.text] == [first.name, second.name]
+
+
+@pytest.mark.parametrize("path", ["thumbnails/3.jpg", "heatmaps/3.jpg"])
+def test_an_image_that_is_deleted_meanwhile_is_told(small: World, tmp_path: Path, path: str) -> None:
+    root = tmp_path / "inside"
+    shutil.copytree(yaml.safe_load(small.file.read_text())["data"]["root"], root)
+    changed(small, data={"root": str(root)})
+    with opened(small) as session, page(session) as client:
+        session.mark([0, 1], has_artifact=True)
+        session.mark([2, 4], has_artifact=False)
+        (root / "00003.png").unlink()
+        response = client.get(path)
+        assert response.status_code == 400
+        assert response.json()["detail"].endswith("00003.png is missing.")
+
+
+def test_a_thumbnail_that_a_loss_of_power_left_empty_is_made_again(small: World) -> None:
+    with opened(small) as session:
+        before = session.thumbnail(3)
+        (kept,) = (session.material.table.parent / "thumbnails").iterdir()
+        kept.write_bytes(b"")
+        assert session.thumbnail(3) == kept.read_bytes() == before
 
 
 def test_two_processes_cannot_mark_the_same_images(small: World) -> None:
@@ -106,6 +151,20 @@ def test_a_suspected_cluster_is_taken_as_one_step(small: World) -> None:
         assert client.post("api/suspects", json={"suspect": "../suspect-1"}).status_code == 400
         assert client.post("api/suspects", json={"suspect": "suspect-1"}).json()["yes"] == 2
         assert client.post("api/undo").json()["images"] == [2, 4]
+
+
+def test_taking_a_cluster_leaves_what_was_marked_by_hand(small: World) -> None:
+    folder = looking_folder(read_run_file(small.file))
+    folder.mkdir()
+    (folder / "suspect-1.json").write_text(json.dumps(["00004.png", "00002.png"]))
+    with opened(small) as session:
+        session.mark([2], has_artifact=False)
+        now = session.take("suspect-1")
+        assert (now.yes, now.no) == (1, 1)
+        again = session.take("suspect-1")  # nothing is left to mark
+        assert (again.yes, again.no, again.version) == (1, 1, now.version)
+        assert session.undo()[0] == [4]
+        assert session.undo()[0] == [2]
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[1]"])

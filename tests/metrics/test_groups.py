@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hansfree.errors import DataError, UndefinedMetricError
-from hansfree.metrics import MIN_GROUP, AccuracyWorstGroup, majority_rate
+from hansfree.metrics import MIN_GROUP, AccuracyWorstGroup, chance_level, majority_rate
 from tests.metrics.examples import one_hot, plain_evidence
 
 
@@ -38,3 +38,11 @@ def test_majority_rate() -> None:
     assert majority_rate(np.array([3, 0, 3, 3])) == 0.75
     with pytest.raises(DataError, match="at least 1 label"):
         majority_rate(np.array([], dtype=int))
+
+
+def test_chance_is_that_of_the_classes_present() -> None:
+    """A test set of two classes out of four: a constant answer is right for one of the two, or for none."""
+    labels = np.array([0] * 10 + [3] * 90)
+    assert chance_level(labels) == 0.5
+    with pytest.raises(DataError, match="at least 1 label"):
+        chance_level(labels[:0])

@@ -59,8 +59,6 @@ def test_differences_are_those_of_the_scores(labels_biased: np.ndarray | None) -
     for each in found:
         expected = scores[each.method][each.metric].value - scores[each.rival][each.metric].value
         assert each.value == pytest.approx(expected)
-        assert each.low is not None
-        assert each.high is not None
         assert each.low < each.value < each.high
         assert (each.p is None) == each.metric.startswith("balanced")
         if labels_biased is None and each.metric == "accuracy_clean":
@@ -94,4 +92,3 @@ def test_turned_is_the_same_from_the_other_side() -> None:
     one = Difference("a", "b", "accuracy_clean", 0.1, 0.02, 0.06, 0.15, 0.03)
     assert one.turned == Difference("b", "a", "accuracy_clean", -0.1, 0.02, -0.15, -0.06, 0.03)
     assert one.turned.turned == one
-    assert Difference("a", "b", "accuracy_clean", 0.1, 0.02).turned.low is None

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from hansfree.files import write_json
-from hansfree.metrics import Score, Unknown
+from hansfree.metrics import Difference, Score, Unknown
+from hansfree.report.changes import judge_methods
+from hansfree.report.reading import Results, tested_rows
 from hansfree.results import Row, rows_of, write_table
+from tests.report.pairing import intervals_of, pairs_of
 
 N_TEST = 800
 # method: (balanced accuracy clean, biased, flip rate, tcav) of the chosen strength on the test split
@@ -38,12 +41,10 @@ CAVS = {
 RULE = "best balanced biased accuracy, clean drop ≤ 2 points"
 
 
-def choice(
-    strength: float | None, reason: str, *, diverged: Sequence[float | None] = (), admissible: bool = True
-) -> Any:
+def choice(strength: float | None, reason: str, *, diverged: Sequence[float | None] = (), objection: str = "") -> Any:
     """Return what results.json says about how a method's strength was chosen."""
-    told = {"rule": RULE, "strength": strength, "reason": reason}
-    return told | {"diverged": list(diverged), "admissible": admissible}
+    told = {"rule": RULE, "strength": strength, "reason": reason, "objection": objection}
+    return told | {"diverged": list(diverged), "admissible": not objection}
 
 
 SELECTION = {
@@ -52,16 +53,6 @@ SELECTION = {
     "rr-clarc": choice(10.0, "best on val: 88.0 %", diverged=[1e5]),
     "rrr": choice(10.0, "best on val: 70.2 %"),
     "vanilla": choice(None, "has no strength to choose"),
-}
-# accuracy with the artifact of RR-ClArC minus the method's on the same images, with its error
-PAIRED = {
-    method: {"accuracy_biased": pair, "balanced_accuracy_biased": pair}
-    for method, pair in {
-        "p-clarc": [0.049, 0.011],
-        "a-clarc": [0.009, 0.010],
-        "rrr": [0.169, 0.014],
-        "vanilla": [0.330, 0.017],
-    }.items()
 }
 Change = Callable[[list[Row]], list[Row]]
 MakeRun = Callable[..., Path]
@@ -185,6 +176,7 @@ META = {
     "n_train": 4000,
     "n_val": 400,
     "n_test": N_TEST,
+    "chance_level": 0.25,
     "majority_rate": 0.41,
     "seed": 0,
     "size": 64,
@@ -196,14 +188,18 @@ META = {
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """Return a function that writes a run folder; ``change`` may edit its rows, the other options replace."""
+    """Return a function that writes a run folder; ``change`` may edit its rows, the other options replace.
+
+    Differences are those between the rows by default, and rulings what follows from all that.
+    """
 
     def make(
         *,
         change: Change = lambda rows: rows,
         meta: dict[str, Any] = META,
         selection: dict[str, Any] = SELECTION,
-        paired: dict[str, Any] | None = PAIRED,
+        paired: Sequence[Difference] | None = None,
+        intervals: dict[str, Any] | None = None,
         heatmaps: bool = False,
         unknown: Sequence[Unknown] = (),
     ) -> Path:
@@ -211,10 +207,25 @@ def make_run(tmp_path: Path) -> MakeRun:
         run.mkdir()
         rows = change(all_rows())
         write_table(run / "results.csv", rows, unknown=unknown)
-        summary = {"meta": meta, "selection": selection, "scores": [asdict(row) for row in rows]}
-        if unknown:
-            summary["unknown"] = [asdict(each) for each in unknown]
-        write_json(run / "results.json", summary if paired is None else summary | {"paired": paired})
+        results = Results(
+            rows=tested_rows(rows),
+            meta=meta,
+            selection=selection,
+            heatmaps=None,
+            paired=tuple(pairs_of(rows) if paired is None else paired),
+            intervals=intervals_of(rows) if intervals is None else intervals,
+            unknown=tuple(unknown),
+        )
+        summary = {
+            "meta": meta,
+            "selection": selection,
+            "paired": [asdict(each) for each in results.paired],
+            "intervals": results.intervals,
+            "rulings": {method: asdict(each) for method, each in judge_methods(results).items()},
+            "unknown": [asdict(each) for each in unknown],
+            "scores": [asdict(row) for row in rows],
+        }
+        write_json(run / "results.json", summary)
         if heatmaps:
             make_heatmaps(run / "heatmaps.npz")
         return run

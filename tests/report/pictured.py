@@ -22,7 +22,8 @@ def case_arrays(*, is_paired: bool = True, n: int = N, side: int = 16) -> dict[s
         for method in ("original", *SELECTION):
             pull = CHOSEN[method][2] if condition == "biased" else 0.0
             right = (1 - pull) * (0.4 + 0.5 * rng.random(n))
-            own = np.where(labels == 1, right, pull + (1 - pull) * 0.1)
+            # apart from each other, or a pointer could not tell them
+            own = np.where(labels == 1, right, pull + (1 - pull) * np.linspace(0.02, 0.3, n))
             arrays[f"true_class_{condition}/{method}"] = right.astype(np.float32)
             arrays[f"biased_class_{condition}/{method}"] = own.astype(np.float32)
             arrays[f"predicted_{condition}/{method}"] = np.where(own > 0.5, 1, labels)

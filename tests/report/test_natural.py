@@ -19,7 +19,7 @@ from hansfree.report.tradeoff import draw_tradeoff
 from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
 from tests.report.conftest import MakeRun
 from tests.report.test_page import text_of
-from tests.report.worlds import SELECTION, World
+from tests.report.worlds import World
 
 RICH = World((80, 60, 30))
 POOR = World((60, 7, 0))  # nearly every plaster is on a naevus
@@ -27,10 +27,7 @@ NONE = World((0, 0, 0))
 
 
 def folder(make_run: MakeRun, world: World, **meta: object) -> Path:
-    rows = world.run()
-    return make_run(
-        change=lambda _: rows, selection=SELECTION, paired=None, meta=world.meta | meta, unknown=world.unknown
-    )
+    return make_run(**world.parts() | {"meta": world.meta | meta})
 
 
 def load(make_run: MakeRun, world: World) -> Results:
@@ -47,7 +44,7 @@ def test_known_groups_are_told_without_insertion(make_run: MakeRun) -> None:
     words = told(results)
     assert "decisions" not in words
     assert re.match(r"Balanced accuracy rises from \S+ % to \S+ % on images with the artifact, and", words)
-    assert words.endswith("after RR-ClArC.")
+    assert "on images without it after RR-ClArC. Differences on the same images, in points with 95" in words
     assert "cannot be known" not in words
     assert "It is the best of 4 methods" in reach_verdict(results).beside
 
@@ -141,7 +138,7 @@ def test_of_very_many_classes_those_that_changed_most_are_shown(make_run: MakeRu
         for k in range(40)
     ]
     many += [r for r in rows if r.metric == "balanced_accuracy_clean"]
-    results = load_results(make_run(change=lambda _: many, selection=SELECTION, paired=None, meta=World().meta))
+    results = load_results(make_run(**World().parts() | {"change": lambda _: many}))
     (table,) = class_tables(results, results.variant("rr-clarc"))
     assert (len(table.lines), table.left_out) == (30, 10)
     assert "naevus" not in [line.title for line in table.lines], "class 0 did not change"

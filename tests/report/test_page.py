@@ -75,7 +75,8 @@ def test_the_numbers_of_the_csv_are_on_the_page(make_run: MakeRun) -> None:
     for clean, biased, flips, _ in CHOSEN.values():
         for value in (clean, biased, flips):
             assert f" {100 * value:.1f} " in text
-    assert "± 1.2" in text  # of 0.871, n = 800
+    assert "84.8\N{EN DASH}89.4" in text  # of 0.871, n = 800
+    assert "± 0.9" in text  # AUROC has no interval
     assert "+3.4" in text  # probability change of RR-ClArC
     assert " 0.738 " in text  # its sensitivity is not a share, but in thousandths
     assert "Majority rate" in text
@@ -109,12 +110,6 @@ def test_without_heatmaps_the_rest_is_there(make_run: MakeRun) -> None:
     text = text_of(write_report(run))
     assert "Where the models look" not in text
     assert "87.1" in text
-
-
-def test_an_empty_file_of_heatmaps_is_as_none(make_run: MakeRun) -> None:
-    run = make_run()
-    np.savez(run / "heatmaps.npz")
-    assert "Where the models look" not in text_of(write_report(run))
 
 
 def test_the_notes_on_the_data(make_run: MakeRun) -> None:
@@ -156,11 +151,29 @@ def test_the_footnote_says_which_error_is_meant(make_run: MakeRun) -> None:
     run = make_run()
     assert "two methods were compared image by image" in text_of(write_report(run))
     content = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    del content["paired"]
+    del content["paired"], content["intervals"]
     (run / "results.json").write_text(json.dumps(content), encoding="utf-8")
     text = text_of(write_report(run))
     assert "image by image" not in text
     assert "within one standard error of it: the error of the best one" in text
+    assert "Paired on the same images" not in text
+    assert "95 % intervals or" not in text
+
+
+@pytest.mark.parametrize("paired", [{"p-clarc": {"flip_rate": [0.1, 0.01]}}, [{"method": "p-clarc"}], [1]])
+def test_another_format_is_a_plain_word(make_run: MakeRun, paired: object) -> None:
+    run = make_run()
+    content = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    (run / "results.json").write_text(json.dumps(content | {"paired": paired}), encoding="utf-8")
+    with pytest.raises(RunError, match="written by another version of hansfree, or is damaged"):
+        write_report(run)
+
+
+def test_heatmaps_that_lack_something_are_a_plain_word(make_run: MakeRun) -> None:
+    run = make_run()
+    np.savez(run / "heatmaps.npz", images=np.zeros((1, 8, 8, 3), np.uint8))
+    with pytest.raises(RunError, match="masks"):
+        write_report(run)
 
 
 def test_a_method_that_the_report_does_not_know_goes_by_its_name(make_run: MakeRun) -> None:
@@ -185,7 +198,7 @@ def test_a_failed_method_is_red_and_said_first(make_run: MakeRun) -> None:
         return [replace(row, chosen=0) if row.method == "rr-clarc" else row for row in rows]
 
     reason = "no strength is admissible: diverged"
-    failed = choice(None, reason, diverged=STRENGTHS["rr-clarc"], admissible=False)
+    failed = choice(None, reason, diverged=STRENGTHS["rr-clarc"], objection="diverged")
     path = write_report(make_run(change=choose_none, selection=SELECTION | {"rr-clarc": failed}))
     page = path.read_text(encoding="utf-8")
     assert '<p class="failure">Do not use this model (RR-ClArC): no strength is admissible: diverged.</p>' in page

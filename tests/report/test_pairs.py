@@ -1,9 +1,8 @@
-"""Differences with intervals, from the run folder to the page; and run folders from before there were any."""
+"""Differences with intervals, from the run folder to the page; and whose faults a verdict counts."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,12 @@ import pytest
 
 from hansfree.report import write_report
 from hansfree.report.pairs import pair_table
-from hansfree.report.reading import Results, load_results
+from hansfree.report.reading import Results, load_results, validated_rows
 from hansfree.report.tables import insertion_table, marks_of
 from hansfree.report.verdict import reach_verdict
 from tests.report.conftest import MakeRun, choice
 from tests.report.test_page import text_of
+from tests.report.test_tables import changed
 from tests.report.worlds import SELECTION, World
 
 WORLD = World()
@@ -26,14 +26,7 @@ CONSTANT = {name: np.eye(3)[np.zeros(len(logits), dtype=int)] for name, logits i
 
 
 def folder(make_run: MakeRun, world: World = WORLD, **changed: dict[str, np.ndarray]) -> Path:
-    """Write a run folder as a run of today does."""
-    run = make_run(change=lambda _: world.run(**changed), selection=SELECTION, paired=None, meta=world.meta)
-    path = run / "results.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content["paired"] = [asdict(each) for each in world.paired(**changed)]
-    content["intervals"] = world.intervals(**changed)
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return run
+    return make_run(**world.parts(**changed))
 
 
 def shown(results: Results, method: str = "rr-clarc") -> dict[str, dict[str, tuple[str, str]]]:
@@ -50,13 +43,14 @@ def test_every_rival_has_a_line_and_every_number_its_interval(make_run: MakeRun)
     ours, original = results.variant("rr-clarc"), results.variant("original")
     assert ours is not None
     assert original is not None
-    for metric, part in (("balanced_accuracy_biased", "balanced accuracy"), ("flip_rate", "")):
+    for metric, part in (("balanced_accuracy_biased", "balanced accuracy"), ("flip_rate", "rate")):
         before, after = (results.chosen(variant)[metric].value for variant in (original, ours))
         value, interval = found["Original"][f"{metric} {part}"]
         assert float(value.replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * (after - before), abs=0.051)
         low, high = (float(end.replace("\N{MINUS SIGN}", "-")) for end in interval.split(" to "))
         assert low < 100 * (after - before) < high
-    assert found["Original"]["accuracy_biased McNemar p"] == ("< 0.001", "")
+    for metric in ("accuracy_biased", "flip_rate"):
+        assert found["Original"][f"{metric} McNemar p"] == ("< 0.001", "")
     assert found["Original"]["accuracy_clean McNemar p"] == ("1", ""), "the same answers on clean images"
 
 
@@ -64,7 +58,7 @@ def test_any_method_can_be_the_one_shown(make_run: MakeRun) -> None:
     results = load_results(folder(make_run))
     ours, theirs = shown(results)["P-ClArC"], shown(results, "p-clarc")["RR-ClArC"]
     signs = str.maketrans("+\N{MINUS SIGN}", "\N{MINUS SIGN}+")
-    for key in ("flip_rate ", "accuracy_biased accuracy"):
+    for key in ("flip_rate rate", "accuracy_biased accuracy"):
         assert ours[key][0].translate(signs) == theirs[key][0]
     assert ours["accuracy_biased McNemar p"] == theirs["accuracy_biased McNemar p"]
 
@@ -102,7 +96,6 @@ def test_the_page_says_the_verdict_its_rule_and_the_pairs(make_run: MakeRun) -> 
     assert "Corrected. On 310 test images the plaster artifact changes" in text.replace("\N{NO-BREAK SPACE}", " ")
     assert "Differences on the same images, in points with 95 % intervals: flips \N{MINUS SIGN}" in text
     assert "Rule: “corrected” is a model" in text
-    assert "kept no intervals" not in text
     assert "Paired on the same images RR-ClArC minus each other model" in text
     assert "with 95 % intervals or ± one standard error" in text
 
@@ -119,28 +112,43 @@ def test_a_natural_bias_is_partly_corrected_at_most(make_run: MakeRun) -> None:
 def test_a_model_that_failed_or_collapsed_is_red(
     make_run: MakeRun, broken: dict[str, np.ndarray], is_noticed: bool
 ) -> None:
-    run = folder(make_run, rr_clarc=broken)
-    if is_noticed:
-        path = run / "results.json"
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content["selection"]["rr-clarc"] = choice(10.0, "best", diverged=[10.0])
-        path.write_text(json.dumps(content), encoding="utf-8")
+    """Another is shown in its place, and ruled on by what it did itself."""
+    noticed = {"rr-clarc": choice(10.0, "best", diverged=[10.0])} if is_noticed else {}
+    run = make_run(**WORLD.parts(rr_clarc=broken) | {"selection": SELECTION | noticed})
     page = write_report(run).read_text(encoding="utf-8")
     section = page.partition('<section class="verdict')[2].partition("</section>")[0]
     assert section.startswith(" failed")
     assert '<p class="failure">Do not use this model (RR-ClArC): ' in section
-    assert "Corrected" not in section
-    assert reach_verdict(load_results(run)).ruling == "do not use"
-
-
-def test_an_earlier_run_has_a_verdict_and_no_table_of_pairs(make_run: MakeRun) -> None:
-    """Its pairs are RR-ClArC's alone, with standard errors."""
-    run = make_run()
+    assert '<strong class="ruling">A-ClArC: corrected.</strong>' in section
     results = load_results(run)
-    assert pair_table(results, results.variant("rr-clarc")) is None
-    verdict = reach_verdict(results)
-    assert verdict.ruling == "corrected"
-    assert verdict.rule.endswith("they are taken as 1.96 standard errors to each side.")
-    text = text_of(write_report(run))
-    assert "Paired on the same images" not in text
-    assert "95 % intervals or" not in text
+    assert results.rulings["rr-clarc"].ruling == "do not use"
+    assert reach_verdict(results).failure == ""
+
+
+def test_where_all_failed_nothing_is_called_corrected(make_run: MakeRun) -> None:
+    names = ("vanilla", "p_clarc", "a_clarc", "rr_clarc")
+    run = folder(make_run, **dict.fromkeys(names, CONSTANT))
+    page = write_report(run).read_text(encoding="utf-8")
+    section = page.partition('<section class="verdict')[2].partition("</section>")[0]
+    assert section.startswith(" failed")
+    assert "ruling" not in section
+    assert {each.ruling for each in load_results(run).rulings.values()} == {"do not use"}
+
+
+def test_validation_images_choose_whom_to_show(make_run: MakeRun) -> None:
+    """P-ClArC is the better one on validation images; that A-ClArC wins on test images must not count."""
+    run, rows = folder(make_run, rr_clarc=CONSTANT), WORLD.run(rr_clarc=CONSTANT)
+    better = [replace(row, value=0.99) if (row.method, row.split) == ("p-clarc", "val") else row for row in rows]
+    for given, title in ((rows, "A-ClArC"), (better, "P-ClArC")):
+        results = replace(load_results(run), validated=validated_rows(given))
+        assert reach_verdict(results).title == title
+
+
+@pytest.mark.parametrize(("flips", "ruling"), [(0.030, "as a clean-trained model"), (0.060, "corrected")])
+def test_a_clean_trained_model_is_the_mark_to_reach(make_run: MakeRun, flips: float, ruling: str) -> None:
+    """That model flips 1.5 %; 1.5 points more are within the margin, interval and all, and 4.5 are not."""
+    run = make_run(change=changed("rr-clarc", "flip_rate", flips))
+    results = load_results(run)
+    assert reach_verdict(results).ruling == ruling
+    assert "Clean-trained" in shown(results)
+    assert f"{ruling.capitalize()}. On 800 test images" in text_of(write_report(run))

@@ -76,7 +76,6 @@ def test_the_page_needs_nothing_else(suspects: Suspects, images: Flagged, tmp_pa
     assert not re.search(r"(src|href)=\"(?!data:)", text)
     assert text.count("data:image/jpeg") >= 6
     assert 'class="verdict clear"' in text
-    assert all(re.findall(r'<img [^>]*alt="[^"]+"', text))
     assert len(re.findall(r"<img ", text)) == len(re.findall(r'<img [^>]*alt="[^"]+"', text))
 
 

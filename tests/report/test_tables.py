@@ -15,6 +15,7 @@ from hansfree.report.tables import Line, Table, inner_table, insertion_table, ki
 from hansfree.report.verdict import describe_setting, reach_verdict
 from hansfree.results import Row
 from tests.report.conftest import CHOSEN, META, SELECTION, MakeRun, choice, score
+from tests.report.pairing import pair
 
 
 def marked(results: Results, metric: str) -> dict[str, str]:
@@ -77,7 +78,7 @@ def test_one_value_that_is_not_finite_fails_the_method(make_run: MakeRun) -> Non
 
 def test_a_method_that_breaks_the_rule_competes_and_is_told(make_run: MakeRun) -> None:
     # A-ClArC has no strength: leaving it out of the comparison would flatter the others.
-    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", admissible=False)}
+    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", objection="is too weak")}
     results = load_results(make_run(selection=broken, change=changed("a-clarc", "flip_rate", 0.01)))
     assert line_of(insertion_table(results), "A-ClArC").detail == "breaks the selection rule"
     assert marked(results, "flip_rate") == {"a-clarc": "best"}
@@ -87,10 +88,10 @@ def test_the_verdict_says_why_nothing_could_be_chosen(make_run: MakeRun) -> None
     def none_chosen(rows: list[Row]) -> list[Row]:
         return [replace(row, chosen=0) if row.method == "rr-clarc" else row for row in rows]
 
-    selection = SELECTION | {"rr-clarc": choice(None, "every head lost class 2", admissible=False)}
+    selection = SELECTION | {"rr-clarc": choice(None, "every head lost class 2", objection="lost class 2")}
     results = load_results(make_run(change=none_chosen, selection=selection))
     assert line_of(insertion_table(results), "RR-ClArC").detail == "failed: no usable result"
-    assert reach_verdict(results).failure == "Do not use this model (RR-ClArC): every head lost class 2."
+    assert reach_verdict(results).warning == "Do not use this model (RR-ClArC): every head lost class 2."
 
 
 def test_the_order_of_methods_is_the_papers(make_run: MakeRun) -> None:
@@ -160,8 +161,11 @@ def test_the_verdict(make_run: MakeRun) -> None:
     assert told == (
         "On 800 test images the timestamp artifact changes 6.0 % of the decisions after RR-ClArC instead of 56.0 % "
         "before; balanced accuracy rises from 48.0 % to 87.1 % on images with the artifact, and falls from 92.1 % to "
-        "91.6 % on images without it."
+        "91.6 % on images without it. Differences on the same images, in points with 95 % intervals: flips "
+        "\N{MINUS SIGN}50.0 (\N{MINUS SIGN}52.0 to \N{MINUS SIGN}48.0), balanced accuracy with the artifact +39.1 "
+        "(+37.1 to +41.1), balanced accuracy without the artifact \N{MINUS SIGN}0.5 (\N{MINUS SIGN}2.5 to +1.5)."
     )
+    assert verdict.ruling == "corrected"
     assert verdict.beside.replace("\N{NO-BREAK SPACE}", " ") == (
         "It is the best of 5 methods on images with the artifact, with no clear difference to A-ClArC (within one "
         "standard error). "
@@ -183,8 +187,7 @@ def test_the_sizes_of_pairs_are_those_of_the_clean_images(make_run: MakeRun) -> 
 
 @pytest.mark.parametrize(("value", "words"), [(0.875, "within one standard error"), (0.95, "The best of 5 methods")])
 def test_the_verdict_names_a_better_rival(make_run: MakeRun, value: float, words: str) -> None:
-    # without pairs, the error of the best one's own score decides
-    results = load_results(make_run(change=changed("p-clarc", "balanced_accuracy_biased", value), paired=None))
+    results = load_results(make_run(change=changed("p-clarc", "balanced_accuracy_biased", value)))
     verdict = reach_verdict(results)
     assert "after RR-ClArC" in verdict.sentences[0]
     assert words in verdict.beside
@@ -193,19 +196,21 @@ def test_the_verdict_names_a_better_rival(make_run: MakeRun, value: float, words
 
 def test_pairs_decide_who_is_near(make_run: MakeRun) -> None:
     # both fall short of RR-ClArC by far more, and by far less, than its own standard error of 0.012
-    pairs = {
-        "p-clarc": {"accuracy_biased": [0.049, 0.050], "balanced_accuracy_biased": [0.049, 0.050]},
-        "a-clarc": {"accuracy_biased": [0.009, 0.004], "balanced_accuracy_biased": [0.009, 0.004]},
-    }
+    metrics = ("accuracy_biased", "balanced_accuracy_biased")
+    pairs = [
+        pair("rr-clarc", rival, metric, value, stderr=error)
+        for rival, value, error in (("p-clarc", 0.049, 0.050), ("a-clarc", 0.009, 0.004))
+        for metric in metrics
+    ]
     results = load_results(make_run(paired=pairs))
-    for metric in ("accuracy_biased", "balanced_accuracy_biased"):
+    for metric in metrics:
         assert marked(results, metric) == {"rr-clarc": "best", "p-clarc": "near"}
     assert "no clear difference to P-ClArC (within" in reach_verdict(results).beside
 
 
 @pytest.mark.parametrize(("error", "is_near"), [(0.02, True), (0.005, False)])
 def test_pairs_count_from_the_better_one(make_run: MakeRun, error: float, is_near: bool) -> None:
-    pairs = {"p-clarc": {"balanced_accuracy_biased": [-0.01, error]}}
+    pairs = [pair("rr-clarc", "p-clarc", "balanced_accuracy_biased", -0.01, stderr=error)]
     results = load_results(make_run(paired=pairs, change=changed("p-clarc", "balanced_accuracy_biased", 0.88)))
     assert (marked(results, "balanced_accuracy_biased").get("rr-clarc") == "near") is is_near
     assert (
@@ -215,7 +220,7 @@ def test_pairs_count_from_the_better_one(make_run: MakeRun, error: float, is_nea
 
 def test_pairs_of_another_metric_do_not_decide(make_run: MakeRun) -> None:
     # 0.049 behind with an error of 0.05: near in plain accuracy, where that was paired, and in nothing else
-    results = load_results(make_run(paired={"p-clarc": {"accuracy_biased": [0.049, 0.050]}}))
+    results = load_results(make_run(paired=[pair("rr-clarc", "p-clarc", "accuracy_biased", 0.049, stderr=0.05)]))
     assert marked(results, "accuracy_biased")["p-clarc"] == "near"
     assert "p-clarc" not in marked(results, "balanced_accuracy_biased")
 
@@ -226,15 +231,15 @@ def test_equals_are_named_too(make_run: MakeRun) -> None:
 
 
 def test_the_verdict_says_that_the_best_breaks_the_rule(make_run: MakeRun) -> None:
-    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", admissible=False)}
+    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", objection="is too weak")}
     better = changed("a-clarc", "balanced_accuracy_biased", 0.95)
-    run = make_run(selection=broken, change=better, paired=None)
+    run = make_run(selection=broken, change=better)
     told = reach_verdict(load_results(run)).beside.replace("\N{NO-BREAK SPACE}", " ")
     assert "is A-ClArC (95.0 %), which breaks the selection rule." in told
 
 
 def test_the_best_left_is_shown_with_its_breach(make_run: MakeRun) -> None:
-    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", admissible=False)}
+    broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", objection="is too weak")}
     run = make_run(selection=broken, change=lambda rows: [row for row in rows if row.method != "rr-clarc"])
     told = reach_verdict(load_results(run)).beside
     assert told.startswith("It is the best of 4 methods on images with the artifact, but breaks the selection rule.")

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hansfree.metrics import Difference
 from hansfree.report import write_report
 from hansfree.report.reading import Results, load_results
 from hansfree.report.tables import insertion_table, marks_of
 from hansfree.report.usable import kind_of, objection_to
 from hansfree.report.verdict import reach_verdict, shown_variant
 from tests.report.conftest import MakeRun, choice
+from tests.report.pairing import pair
 from tests.report.worlds import SELECTION, World
 
 WORLD = World()
@@ -22,9 +22,8 @@ GOOD = WORLD.logits(2.5, 0.5)
 
 
 def load(make_run: MakeRun, *, selection: dict = SELECTION, meta: dict | None = None, **changed: dict) -> Results:
-    rows = WORLD.run(**changed)
-    run = make_run(change=lambda _: rows, selection=selection, paired=None, meta=WORLD.meta if meta is None else meta)
-    return load_results(run)
+    given = {"selection": selection, "meta": WORLD.meta if meta is None else meta}
+    return load_results(make_run(**WORLD.parts(**changed) | given))
 
 
 def judged(results: Results, method: str) -> tuple[str, str]:
@@ -56,8 +55,10 @@ def test_a_nan_model(make_run: MakeRun) -> None:
     broken = SELECTION | {"rr-clarc": choice(10.0, "best", diverged=[10.0])}
     results = load(make_run, rr_clarc=nan, selection=broken)
     assert judged(results, "rr-clarc") == ("failed", "its numbers are not finite")
-    assert reach_verdict(results).failure == "Do not use this model (RR-ClArC): its numbers are not finite."
-    assert "after A-ClArC" in reach_verdict(results).sentences[0]
+    verdict = reach_verdict(results)
+    assert verdict.warning == "Do not use this model (RR-ClArC): its numbers are not finite."
+    assert "after A-ClArC" in verdict.sentences[0]
+    assert (verdict.title, verdict.failure, verdict.ruling) == ("A-ClArC", "", "corrected"), "judged by itself"
 
 
 def test_a_nan_model_that_nobody_noticed_answers_nothing(make_run: MakeRun) -> None:
@@ -100,15 +101,15 @@ def test_the_budget_counts_beyond_the_error(make_run: MakeRun) -> None:
     # image by image the difference may be certain, or not
     row = results.chosen(results.variant("original"))["balanced_accuracy_clean"]  # type: ignore[arg-type]
     for error, is_allowed in ((0.001, False), (0.5, True)):
-        paired = (Difference("rr-clarc", "original", row.metric, -0.05, error),)
+        paired = (pair("rr-clarc", "original", row.metric, -0.05, stderr=error),)
         assert (judged(replace(results, paired=paired), "rr-clarc")[1] == "") is is_allowed
 
 
 def test_a_method_without_strength_that_breaks_the_rule(make_run: MakeRun) -> None:
-    reason = "has no strength to choose, but loses more than 2 points on clean images"
-    broken = SELECTION | {"rr-clarc": choice(None, reason, admissible=False)}
+    objection = "loses more than 2 points, but on clean images"
+    broken = SELECTION | {"rr-clarc": choice(None, "has no strength to choose", objection=objection)}
     results = load(make_run, selection=broken)
-    told = "on validation images it loses more than 2 points on clean images"
+    told = f"on validation images it {objection}"
     assert judged(results, "rr-clarc") == ("method", told)
 
 
@@ -122,7 +123,7 @@ def test_where_no_model_can_be_used_all_are_named(make_run: MakeRun) -> None:
 def test_a_run_without_the_papers_method_is_no_failure(make_run: MakeRun) -> None:
     rows = [row for row in WORLD.run() if row.method != "rr-clarc"]
     selection = {name: told for name, told in SELECTION.items() if name != "rr-clarc"}
-    run = make_run(change=lambda _: rows, selection=selection, paired=None, meta=WORLD.meta)
+    run = make_run(**WORLD.parts() | {"change": lambda _: rows, "selection": selection})
     verdict = reach_verdict(load_results(run))
     assert verdict.failure == ""
     assert "after A-ClArC" in verdict.sentences[0]
@@ -130,9 +131,7 @@ def test_a_run_without_the_papers_method_is_no_failure(make_run: MakeRun) -> Non
 
 @pytest.mark.parametrize("changed", [constant(0), without_class(1)], ids=["constant", "lost class"])
 def test_the_page_says_it_in_red_before_anything_else(make_run: MakeRun, changed: dict, tmp_path: Path) -> None:
-    rows = WORLD.run(rr_clarc=changed)
-    run = make_run(change=lambda _: rows, selection=SELECTION, paired=None, meta=WORLD.meta)
-    page = write_report(run).read_text(encoding="utf-8")
+    page = write_report(make_run(**WORLD.parts(rr_clarc=changed))).read_text(encoding="utf-8")
     assert page.index('<section class="verdict failed"') < page.index('<p class="failure">Do not use this model')
     assert page.index('<p class="failure">') < page.index("<h2>")
 
@@ -154,9 +153,7 @@ def test_the_advice_stands_under_the_verdict_and_is_red_where_no_model_is_to_be_
     make_run: MakeRun, recommended: str | None
 ) -> None:
     meta = WORLD.meta | {"recommended": recommended, "advice": ["Take", "<this>."]}
-    page = write_report(make_run(change=lambda _: WORLD.run(), selection=SELECTION, paired=None, meta=meta)).read_text(
-        encoding="utf-8"
-    )
+    page = write_report(make_run(**WORLD.parts() | {"meta": meta})).read_text(encoding="utf-8")
     section = page.partition('<section class="verdict')[2].partition("</section>")[0]
     assert section.rstrip().endswith('<p class="advice">Take &lt;this&gt;.</p>')
     assert section.startswith(" failed") == (recommended is None)

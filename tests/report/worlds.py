@@ -66,7 +66,9 @@ class World:
         )
         about: dict[str, Any] = {"experiment": "own", "method": method, "seed": 0, "split": "test", "chosen": 1}
         about["strength"] = 10.0 if method == "rr-clarc" else None
-        return rows_of(compute_scores(evidence), **about)
+        scores = compute_scores(evidence)
+        seen = [score for score in scores if score.metric == "balanced_accuracy_biased"]
+        return [*rows_of(scores, **about), *rows_of(seen, **about | {"split": "val", "epoch": 1})]
 
     def run(self, **changed: Mapping[str, np.ndarray]) -> list[Row]:
         """Return a run of four methods; ``changed`` replaces the answers of one, by name with an underscore."""
@@ -95,6 +97,12 @@ class World:
             for method, logits in self._models(changed).items()
         }
 
+    def parts(self, **changed: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Return all of it as `make_run` takes it."""
+        rows = self.run(**changed)
+        told = {"paired": self.paired(**changed), "intervals": self.intervals(**changed), "unknown": self.unknown}
+        return told | {"change": lambda _: rows, "selection": SELECTION, "meta": self.meta}
+
     @property
     def unknown(self) -> list[Unknown]:
         """Return what cannot be known here."""
@@ -108,4 +116,4 @@ class World:
         counts = {"n_train": 900, "n_val_clean": 200, "n_val_biased": 60}
         counts |= {"n_test_clean": len(self.labels), "n_test_biased": n_biased}
         named = {"title": "My skin model", "artifact": "plaster", "biased_class": 0, "class_names": list(CLASSES)}
-        return kept | named | counts | {"majority_rate": 0.5}
+        return kept | named | counts | {"majority_rate": 0.5, "chance_level": 1 / 3}

@@ -41,7 +41,7 @@ def test_the_papers_numbers_stand_only_beside_the_papers_bias(
         facts = facts_of(subject)
         assert key_of(subject) == SubjectKey("single", study.artifact, "demo")
     assert facts.published is expected
-    assert (facts.n_classes, facts.majority_rate, facts.paired) == (4, 0.25, {})
+    assert (facts.chance_level, facts.majority_rate, facts.paired) == (0.25, 0.25, {})
     assert facts.is_localized == (study.artifact == "timestamp")
 
 

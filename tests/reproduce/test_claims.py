@@ -104,7 +104,7 @@ def test_references_are_no_rivals_and_collapsed_heads_neither_win_nor_count_agai
         *scored("vanilla", accuracy_biased=0.5, balanced_accuracy_clean=0.8),
         *scored("rr-clarc", accuracy_biased=0.7, balanced_accuracy_clean=0.8),
     ]
-    facts = {VGG: Facts(n_classes=4)}
+    facts = {VGG: Facts(chance_level=0.25)}
     assert counted({VGG: rows}, STRICT, facts) == (1, 1)
     assert counted({VGG: rows}, STRICT) == (0, 1)  # nobody said how many classes there are
     rows = [*rows[:-1], *scored("rr-clarc", balanced_accuracy_clean=0.25)]

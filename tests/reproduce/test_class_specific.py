@@ -44,9 +44,8 @@ def test_changes_are_accuracies_minus_vanillas_on_the_same_images(examine: Exami
     with opened(work, Single()) as subject:
         labels = subject.data.test_clean.labels
         names = subject.data.test_clean.class_names
-        kept = {
-            name: subject.experiment.kept(name)["correct_clean"] for name in ("vanilla", "p-clarc", "rr-clarc class-0")
-        }
+        methods = ("vanilla", "p-clarc", "rr-clarc class-0")
+        kept = {name: subject.experiment.kept.load(name)["correct_clean"] for name in methods}
     (selected,) = finding.notes["selected"]
     inside = labels == names.index(selected)
     for method, target in (("p-clarc", None), ("rr-clarc", "0")):

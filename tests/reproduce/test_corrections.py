@@ -17,8 +17,9 @@ TABLE1 = Reproduction.named("table1")
 def test_every_method_is_compared_with_every_other_on_the_same_images(examine: Examine) -> None:
     finding = examine("table1", Single())
     methods = {"original", "vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"}
-    assert {frozenset(pair) for pair in finding.facts.paired} == set(map(frozenset, combinations(methods, 2)))
-    assert len(finding.facts.paired) == 15, "each pair once"
+    models = methods | {"clean-trained"}
+    assert {frozenset(pair) for pair in finding.facts.paired} == set(map(frozenset, combinations(models, 2)))
+    assert len(finding.facts.paired) == 21, "each pair once"
     difference, _ = finding.facts.paired["p-clarc", "original"]["accuracy_clean"]
     scores = [value_of(finding.rows, name, "accuracy_clean") for name in ("p-clarc", "original")]
     assert difference == pytest.approx(scores[0] - scores[1])

@@ -19,7 +19,7 @@ def test_a_group_is_scored_on_its_own_images(examine: Examine, work: Path) -> No
     finding = examine("natural", Single())
     with opened(work, Single()) as subject:
         labels, bits = subject.data.test_clean.labels, subject.study.flags()["ruler"]
-        correct = subject.experiment.kept("p-clarc")["correct_clean"]
+        correct = subject.experiment.kept.load("p-clarc")["correct_clean"]
         name = subject.data.test_clean.class_names[2]
     inside = (labels == 2) & ~bits
     (row,) = rows_like(finding.rows, method="p-clarc", group=f"{name} without ruler")

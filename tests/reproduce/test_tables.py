@@ -90,7 +90,7 @@ def test_the_papers_numbers_of_another_model_are_not_shown() -> None:
 
 def test_the_majority_rate_says_what_accuracy_is_worth() -> None:
     rows = [*ROWS, *scored("vanilla", balanced_accuracy_clean=0.9, flip_rate=0.4)]
-    lines = cells(write_details({VGG: rows}, facts={VGG: Facts(majority_rate=0.6, n_classes=4)}), "method")
+    lines = cells(write_details({VGG: rows}, facts={VGG: Facts(majority_rate=0.6, chance_level=0.25)}), "method")
     assert lines["Majority rate"] == ["60.0", "60.0", "25.0", MISSING, MISSING]
 
 
@@ -100,7 +100,7 @@ def test_a_head_at_chance_level_wins_nothing() -> None:
         *scored("p-clarc", flip_rate=0.0, balanced_accuracy_clean=0.25),
         *scored("a-clarc", flip_rate=0.2, balanced_accuracy_clean=0.8),
     ]
-    lines = cells(write_details({VGG: rows}, facts={VGG: Facts(n_classes=4)}), "method")
+    lines = cells(write_details({VGG: rows}, facts={VGG: Facts(chance_level=0.25)}), "method")
     assert lines["P-ClArC (answers at chance level)"] == ["25.0 ± 1.0", "0.0 ± 1.0"]
     assert lines["A-ClArC"][1].startswith("**20.0")
 
@@ -188,7 +188,7 @@ def test_table1_has_models_down_and_biases_across() -> None:
 def test_table1_has_one_line_per_method_also_where_it_collapsed_in_one_bias() -> None:
     good = [*scored("vanilla", accuracy_clean=0.8), *scored("p-clarc", accuracy_clean=0.7, balanced_accuracy_clean=0.7)]
     bad = [*scored("vanilla", accuracy_clean=0.5), *scored("p-clarc", accuracy_clean=0.9, balanced_accuracy_clean=0.25)]
-    facts = {key: Facts(n_classes=4) for key in (VGG, BRIGHT)}
+    facts = {key: Facts(chance_level=0.25) for key in (VGG, BRIGHT)}
     lines = cells(write_table1({VGG: good, BRIGHT: bad}, facts=facts), "method")
     assert [lines["P-ClArC"][0], lines["P-ClArC"][3]] == ["70.0 ± 1.0", "90.0 ± 1.0\N{DAGGER}"]
     assert [lines["Vanilla"][0], lines["Vanilla"][3]] == ["**80.0 ± 1.0**", "**50.0 ± 1.0**"]

@@ -38,6 +38,7 @@ class Finished:
     rule: str = "accuracy"
     test: dict[str, float] = field(default_factory=dict)
     biased_labels: tuple[int, ...] = (0,) * 30 + (1,) * 30  # of the test images with the artifact
+    gain: float | None = 0.1  # in balanced accuracy on those, with an error of 0.01; None: it cannot be known
 
     @property
     def setting(self) -> Any:
@@ -55,7 +56,8 @@ class Finished:
 
     def selection(self, method: str) -> dict[str, Any]:
         value = self.val[method]
-        return {"admissible": value is not None, "reason": "diverged", "derivative": {"chosen": value}}
+        told = {"admissible": value is not None, "reason": "diverged", "objection": ""}
+        return told | ({"derivative": {"chosen": value}} if self.rule == "derivative" else {})
 
     def variant_rows(self, method: str) -> list[Row]:
         common: dict[str, Any] = {"experiment": "x", "method": method}
@@ -77,8 +79,16 @@ class Finished:
         ]
         return [*original, *(row for method in methods for row in self.variant_rows(method))]
 
+    @property
+    def kept(self) -> Any:
+        return SimpleNamespace(paired=self.paired, intervals=lambda methods: {})
+
     def paired(self, methods: list[str]) -> list[Difference]:
-        return []
+        gain = self.gain
+        if gain is None:
+            return []
+        ends = gain - 0.02, gain + 0.02
+        return [Difference(each, "original", "balanced_accuracy_biased", gain, 0.01, *ends) for each in methods]
 
 
 def advice(methods: list[str], **facts: Any) -> Any:
@@ -100,7 +110,7 @@ def test_the_best_on_validation_images(val: dict[str, float | None], rule: str, 
     found = advice(list(val), val=val, rule=rule)
     assert found.method == best
     assert found.sentences[0].startswith(f"Recommended: {best}, by the ")
-    assert len(found.sentences) == 1
+    assert found.sentences[1:] == ("Verdict on the test images: partly corrected.",)
 
 
 def test_the_others_stand_beside_it() -> None:
@@ -109,10 +119,29 @@ def test_the_others_stand_beside_it() -> None:
 
 
 @pytest.mark.parametrize(("rule", "told"), [("accuracy", "50.0 %"), ("derivative", "0.5")])
-def test_one_that_is_no_better_than_the_original_is_doubted(rule: str, told: str) -> None:
+def test_one_that_is_no_better_than_the_original_is_not_recommended(rule: str, told: str) -> None:
     found = advice(["rr-clarc"], val={"rr-clarc": 0.5}, rule=rule)
-    assert found.method == "rr-clarc"
+    assert found.method is None
+    assert found.sentences[0].startswith("No model is recommended. The best is rr-clarc, by the ")
     assert found.sentences[1] == f"By that it is no better than the model as it came ({told})."
+    assert found.sentences[-1].startswith("What may help: more images with the artifact")
+    assert found.sentences[-1].endswith("To export it all the same, name it: hansfree export RUN METHOD.")
+
+
+@pytest.mark.parametrize("gain", [0.01, -0.1])
+def test_one_that_is_not_corrected_on_test_images_is_not_recommended(gain: float) -> None:
+    found = advice(["p-clarc", "rr-clarc"], val={"p-clarc": 0.7, "rr-clarc": 0.8}, gain=gain)
+    assert found.method is None
+    assert found.sentences[1:3] == (
+        "On test images it is not clearly better than the model as it came.",
+        "Verdict on the test images: not corrected.",
+    )
+
+
+def test_where_it_cannot_be_known_validation_images_decide_alone() -> None:
+    found = advice(["rr-clarc"], val={"rr-clarc": 0.8}, gain=None)
+    assert found.method == "rr-clarc"
+    assert found.sentences[1] == "Verdict on the test images: cannot be known."
 
 
 def test_test_images_may_refuse_and_not_choose() -> None:
@@ -126,9 +155,10 @@ def test_test_images_may_refuse_and_not_choose() -> None:
 
 
 def test_accuracy_on_images_of_one_class_is_explained() -> None:
-    found = advice(["rr-clarc"], val={"rr-clarc": 0.1}, rule="derivative", biased_labels=(0,) * 34 + (1,) * 6)
+    one_sided = (0,) * 34 + (1,) * 6
+    found = advice(["rr-clarc"], val={"rr-clarc": 0.1}, rule="derivative", biased_labels=one_sided, gain=None)
     assert found.method == "rr-clarc"
-    assert found.sentences[1].replace("\N{NO-BREAK SPACE}", " ") == (
+    assert found.sentences[2].replace("\N{NO-BREAK SPACE}", " ") == (
         "On the 40 test images with the artifact accuracy falls from 70.0 % to 57.5 %; 34 of them are of class 'a', so "
         "part of that may be the shortcut going away: it cannot be told."
     )

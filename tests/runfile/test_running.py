@@ -20,6 +20,9 @@ from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
 from hansfree.runs import open_run
 from tests.runfile.examples import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
 
+# What makes the tiny model clearly better; the paper's small steps would take many epochs.
+HELPS = {"learning_rate": 3e-3, "strengths": {"rr-clarc": [0.01, 0.02, 0.03]}}
+
 
 def run(user: Path, **sections: Any) -> Finished:
     return carry_out(open_run_file(read_run_file(write_run(user / "run.yaml", **sections))))
@@ -46,12 +49,13 @@ def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def natural(original_user: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with counter-examples, its report left out; nobody may change it."""
-    user = Path(shutil.copytree(original_user, tmp_path_factory.mktemp("natural") / "user"))
+def natural(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with counter-examples, as many as show that a correction helps; nobody may change it."""
+    counts = {kind: 4 * n if kind[0] == "test" and kind[2] else n for kind, n in COUNTS.items()}
+    user = make_user(tmp_path_factory.mktemp("natural") / "user", counts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hansfree.runfile.running.write_report", read_back)
-        run(user, artifact={"name": "chessboard"})
+        run(user, artifact={"name": "chessboard"}, correction=HELPS)
     return user
 
 
@@ -80,6 +84,9 @@ def test_the_recommended_model_is_the_best_on_validation_images(natural: Path) -
     assert best in admissible
     assert last[best] == max(last[method] for method in admissible)
     assert [path.name for path in (natural / "run" / "exported").iterdir()] == [best]
+    assert told["rulings"][best]["ruling"] == "partly corrected", "the most that can be said without insertion"
+    card = (natural / "run" / "exported" / best / "MODEL_CARD.md").read_text()
+    assert "**Verdict on the test images: partly corrected.**" in card
 
 
 def test_exported_weights_fit_into_the_users_own_model(natural: Path, tmp_path: Path) -> None:
@@ -94,7 +101,7 @@ def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unr
     user = Path(shutil.copytree(natural, tmp_path / "moved"))  # another place is no other run
     before = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
     methods = ["vanilla", "p-clarc", "rr-clarc", "a-clarc"]
-    run(user, correction={"methods": methods}, artifact={"name": "board"}, workers=0)
+    run(user, correction={**HELPS, "methods": methods}, artifact={"name": "board"}, workers=0)
     after = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
     assert after.keys() - before.keys() == {"a-clarc.json", "a-clarc.npz"}
     assert {name: after[name] for name in before} == before
@@ -106,19 +113,19 @@ def test_another_run_in_the_same_folder_is_refused_and_named(natural: Path, tmp_
     user = Path(shutil.copytree(natural, tmp_path / "user"))
     before = (user / "run" / "results.csv").read_bytes()
     with pytest.raises(RunError, match=r"holds another run .*seed was 0, is now 1"):
-        run(user, seed=1)
+        run(user, seed=1, correction=HELPS)
     with pytest.raises(RunError, match=r"holds another run \(correction\.epochs was 2, is now 3\)"):
-        run(user, correction={"epochs": 3})
+        run(user, correction={**HELPS, "epochs": 3})
     rows = read_table(user / "labels.csv")
     image, label, bit, part = rows[0]
     write_table(user / "labels.csv", [(image, "bright" if label == "dark" else "dark", bit, part), *rows[1:]])
     with pytest.raises(RunError, match=r"holds another run \(images was"):
-        run(user)
+        run(user, correction=HELPS)
     write_table(user / "labels.csv", list(rows))
     torch.manual_seed(0)
     save_file(build().state_dict(), user / "two.safetensors")
     with pytest.raises(RunError, match="was made with other weights"):
-        run(user)
+        run(user, correction=HELPS)
     assert (user / "run" / "results.csv").read_bytes() == before
 
 

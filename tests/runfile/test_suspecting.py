@@ -27,7 +27,8 @@ def bare(user: Path) -> Path:
 
 
 def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing, "_CHUNK", 100)  # several chunks
+    monkeypatch.setattr(passing, "_BATCH", 50)
+    monkeypatch.setattr("hansfree.activations.shards._IMAGES", 100)  # several shards
     opened = open_unlabelled(read_run_file(bare / "run.yaml"))
     folder = bare / "run-label"
     folder.mkdir()

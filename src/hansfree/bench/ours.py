@@ -8,16 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
-from time import perf_counter
 from typing import TypeVar
 
 from torch import nn
-from torch.utils.data import DataLoader
 
 from hansfree.activations import Activations, collect_activations, compute_features, cut_again
+from hansfree.bench import timing
+from hansfree.bench.subject import Images
 from hansfree.cavs import SignalCAV
-from hansfree.corrections import Correction, RRClArC, Vanilla
-from hansfree.datasets import Example, InMemory
+from hansfree.corrections import Correction, RRClArC
 from hansfree.metrics import predict_classes
 from hansfree.selection import BalancedRule, Validation, Validator
 from hansfree.splitting import Split
@@ -29,75 +28,82 @@ _BIASED_CLASS = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
-    """The three sets of a correction: all of them go through the model, on our side and in the plain forward pass."""
+class Ready:
+    """What every correction on the cache starts from."""
 
-    train: InMemory
-    clean: InMemory  # validation
-    biased: InMemory  # validation: the same images with the artifact
-
-    def loaders(self, batch: int) -> list[DataLoader[Example]]:
-        """Return the loaders that every side uses."""
-        return [DataLoader(part, batch_size=batch) for part in (self.train, self.clean, self.biased)]
+    train: Activations
+    cut: Split
+    cav: SignalCAV
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """One run of our side: how long it took, and what others need of it."""
+    """One run of our side: how long its parts took, and what others need of it."""
 
-    seconds: float
-    activations: Activations
-    cut: Split
-    correction: RRClArC
+    ready: Ready
+    passing: float  # seconds of the pass over all images
+    preparing: float  # from the end of the pass to the first step of training
+    training: float  # all strengths and epochs, with validation after each, and the choice
+
+    @property
+    def seconds(self) -> float:
+        """The whole of it."""
+        return self.passing + self.preparing + self.training
 
 
-def walk(model: nn.Module, layer: str, images: Images, tuning: FineTuning, *, epochs_timed: int | None = None) -> Walk:
+def make_ready(model: nn.Module, layer: str, images: Images, batch: int) -> Ready:
+    """Collect the training images' activations and fit the CAV, for races that start from there."""
+    train = collect_activations(model, layer, images.loaders(batch)[0])
+    return Ready(train, cut_again(model, train), SignalCAV().fit(train.pooled, images.train.has_artifact))
+
+
+def walk(
+    model: nn.Module,
+    layer: str,
+    images: Images,
+    tuning: FineTuning,
+    *,
+    strengths: Sequence[float] = RRClArC.grid,
+    epochs_timed: int | None = None,
+) -> Walk:
     """Collect activations, fit the CAV, train all strengths with validation after every epoch, choose one.
 
     Args:
         epochs_timed: Train a single strength for so many epochs, and multiply up to all of them (for heads of
             which the whole path would take hours). None runs all.
     """
-    start = perf_counter()
+    start = timing.clock()
     train, clean, biased = (collect_activations(model, layer, part) for part in images.loaders(tuning.batch_size))
-    correction = RRClArC(SignalCAV().fit(train.pooled, images.train.has_artifact), tuning=tuning)
+    passed = timing.clock()
+    cav = SignalCAV().fit(train.pooled, images.train.has_artifact)
     cut = cut_again(model, train)
     validator = _validator(cut, clean, biased)
     original = validator(Heads(cut, 1, tuning.device))[0]
-    rule = BalancedRule()
-    with _divergence_expected():
-        if epochs_timed is None:
-            heads = correction.train(cut, train, correction.grid, watch=validator)
-            rule.choose([head.history[-1] for head in heads], original)
-            return Walk(perf_counter() - start, train, cut, correction)
-        shorter = RRClArC(correction.cav, tuning=replace(tuning, epochs=epochs_timed))
-        watch = _Laps(validator)
-        heads = shorter.train(cut, train, [1.0], watch=watch)
-        prepared = perf_counter()
-        rule.choose([head.history[-1] for head in heads], original)
-    epoch = median(watch.laps)
-    once_per_head = max(0.0, perf_counter() - prepared - epochs_timed * epoch)
-    seconds = prepared - start + len(correction.grid) * (once_per_head + tuning.epochs * epoch)
-    return Walk(seconds, train, cut, correction)
+    watch = _Laps(validator)
+    run, tried = (tuning, strengths) if epochs_timed is None else (replace(tuning, epochs=epochs_timed), [1.0])
+    with divergence_expected():
+        heads = RRClArC(cav, tuning=run).train(cut, train, tried, watch=watch)  # streams values and tangents at once
+        prepared = timing.clock()
+        BalancedRule().choose([head.history[-1] for head in heads], original)
+    training = timing.clock() - prepared
+    if epochs_timed is not None:
+        epoch = median(watch.laps)
+        once_per_head = max(0.0, training - epochs_timed * epoch)
+        training = len(strengths) * (once_per_head + tuning.epochs * epoch)
+    return Walk(Ready(train, cut, cav), passed - start, prepared - passed, training)
 
 
-def time_steps(finished: Walk, *, epochs: int) -> tuple[float, float]:
-    """Return the seconds of one step of RR-ClArC, and of one of Vanilla, on the same cache with one head each."""
-    tuning = replace(finished.correction.tuning, epochs=epochs)
-    penalised = RRClArC(finished.correction.cav, tuning=tuning)
-    return _seconds_per_step(penalised, finished), _seconds_per_step(Vanilla(tuning=tuning), finished)
-
-
-def _seconds_per_step(correction: Correction, finished: Walk) -> float:
+def seconds_per_step(correction: Correction, cut: Split, activations: Activations) -> float:
+    """Return the median seconds of a step of one head on the cache, the first left out: it warms up."""
     ends: list[float] = []
 
-    def clock(steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
+    def watch(steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
         for step in steps:
-            ends.append(perf_counter())
+            ends.append(timing.clock())
             yield step
 
-    with _divergence_expected():
-        for _ in correction.train(finished.cut, finished.activations, [1.0], progress=clock):
+    with divergence_expected():
+        for _ in correction.train(cut, activations, [1.0], progress=watch):
             pass
     return median(end - start for start, end in pairwise(ends))
 
@@ -118,7 +124,7 @@ class _Laps:
 
     def __call__(self, heads: Heads) -> Sequence[Validation]:
         seen = self.validator(heads)
-        self.ends.append(perf_counter())
+        self.ends.append(timing.clock())
         return seen
 
     @property
@@ -127,7 +133,7 @@ class _Laps:
 
 
 @contextmanager
-def _divergence_expected() -> Iterator[None]:
+def divergence_expected() -> Iterator[None]:
     """Keep quiet about strengths that diverge: with random weights most of them do, and only their time counts."""
     logger = logging.getLogger("hansfree.training")
     level = logger.level

@@ -33,6 +33,8 @@ FOLLOWING = {
 }
 """For each of the models, where the layer of :data:`hansfree.models.ARCHITECTURES` ends (all are pre-activation)."""
 
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+
 
 class PaperTraining:
     """Fine-tune a copy of the model with one strength, as the paper does.
@@ -60,8 +62,7 @@ class PaperTraining:
         self.trained = [self.model.get_parameter(name).requires_grad_() for name in trainable]
         self.activation, self.strength = activation, strength
         self.direction = direction[:, None, None]
-        kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer]
-        self.optimizer = kind(self.trained, lr=tuning.learning_rate)
+        self.optimizer = OPTIMIZERS[tuning.optimizer](self.trained, lr=tuning.learning_rate)
         self.noise = torch.Generator().manual_seed(tuning.seed)
 
     def step(self, images: Tensor, labels: Tensor) -> None:

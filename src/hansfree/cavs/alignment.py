@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
+from numpy.typing import ArrayLike
 
 from hansfree.cavs.base import CAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.errors import DataError, UndefinedMetricError
+from hansfree.placements import share_below
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +21,6 @@ class CAVQuality:
     standard_error: float | None
     n: int  # samples that count
     excluded: int = 0  # samples on which the artifact changed nothing
-    per_sample: FloatArray | None = None
 
 
 def alignment_sample(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
@@ -39,7 +37,7 @@ def alignment_sample(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
     unit, changed, excluded = _checked(direction, deltas)
     cosines = changed @ unit / np.linalg.norm(changed, axis=1)
     error = float(cosines.std(ddof=1) / np.sqrt(len(cosines))) if len(cosines) > 1 else None
-    return CAVQuality(float(cosines.mean()), error, len(cosines), excluded, cosines)
+    return CAVQuality(float(cosines.mean()), error, len(cosines), excluded)
 
 
 def alignment_mean(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
@@ -89,20 +87,13 @@ def cav_auc(cav: CAV, X: ArrayLike, y: ArrayLike) -> CAVQuality:
         raise UndefinedMetricError(
             f"AUC needs samples of both classes, but all {len(labels)} have the label {labels.tolist()[0]!r}."
         )
-    above_clean = _placements(with_artifact, clean)
+    above_clean = share_below(with_artifact, clean)
     value = float(above_clean.mean())
     if len(with_artifact) < 2 or len(clean) < 2:
         return CAVQuality(value, None, len(labels))
-    above_artifact = _placements(clean, with_artifact)
+    above_artifact = share_below(clean, with_artifact)
     variance = above_clean.var(ddof=1) / len(with_artifact) + above_artifact.var(ddof=1) / len(clean)
     return CAVQuality(value, float(np.sqrt(variance)), len(labels))
-
-
-def _placements(scores: FloatArray, others: FloatArray) -> NDArray[Any]:
-    """Return for each score the share of the others that it exceeds, ties by half."""
-    together = rankdata(np.concatenate([scores, others]))[: len(scores)]
-    placements: NDArray[Any] = (together - rankdata(scores)) / len(others)
-    return placements
 
 
 def _checked(direction: ArrayLike, deltas: ArrayLike) -> tuple[FloatArray, FloatArray, int]:

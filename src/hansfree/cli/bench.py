@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,52 +12,64 @@ from hansfree.cli.app import app
 from hansfree.cli.terminal import console, progress_bars
 
 if TYPE_CHECKING:
-    from hansfree.bench import Ratio
+    from hansfree.bench import Record
 
 
 @app.command()
 def bench(
+    race: Annotated[
+        list[str] | None,
+        typer.Option(help="Once per race: path, floor, step, rrr, lrp, cache, growth, cav, memory. [default: all]"),
+    ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="Once per model. [default: resnet18, efficientnet_b0 and vgg16]")
     ] = None,
-    images: Annotated[int, typer.Option(help="Training images; a multiple of the batch.")] = 256,
-    batch: Annotated[int, typer.Option(help="Images in a batch, on all sides.")] = 64,
-    size: Annotated[int, typer.Option(min=32, help="Image size in pixels.")] = 224,
-    repeats: Annotated[int, typer.Option(help="Turns; the median of their ratios counts.")] = 3,
-    out: Annotated[Path, typer.Option(help="File for the ratios.")] = Path("bench.json"),
+    images: Annotated[
+        int | None, typer.Option(help="Training images; four batches or a multiple. [default: 256]")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Images in a batch, on all sides. [default: 64]")] = None,
+    size: Annotated[int | None, typer.Option(min=32, help="Image size in pixels. [default: 224]")] = None,
+    turns: Annotated[int | None, typer.Option(help="How often each side runs; the median counts. [default: 3]")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only try whether all of it works, with the demo's network.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure anew what the file already holds.")] = False,
+    out: Annotated[Path, typer.Option(help="File for the numbers; the plot gets the same name.")] = Path("bench.json"),
 ) -> None:
-    """Measure how fast: our path against one forward pass and against the paper's own procedure."""
-    from hansfree.bench import Bench, write_ratios
+    """Measure how fast: against the paper's procedure, one forward pass and plain libraries; a stopped run goes on."""
+    from dataclasses import replace
 
-    models = tuple(model) if model else Bench.models
-    plan = Bench(models=models, images=images, batch=batch, size=size, repeats=repeats)
+    from hansfree.bench import TRIAL, Record, Sizes, draw_ratios, run_bench
+
+    given: dict[str, Any] = {"images": images, "batch": batch, "size": size, "turns": turns}
+    if model:
+        given["models"] = tuple(model)
+    sizes = replace(TRIAL if quick else Sizes(), **{name: value for name, value in given.items() if value is not None})
+    record = Record(out, sizes, sys.argv, again=again)
     with progress_bars() as progress:
-        ratios, about = plan.run(progress=progress)
-    write_ratios(out, ratios, about)
-    _show_ratios(ratios, about)
-    console.print(f"ratios: {out}", soft_wrap=True)
+        run_bench(record, sizes, race or (), again=again, progress=progress)
+    _show(record, is_trial=quick)
+    plot = out.with_suffix(".png")
+    draw_ratios(plot, record.measures)
+    console.print(f"numbers: {out}\nplot: {plot}", soft_wrap=True)
 
 
-def _show_ratios(ratios: list[Ratio], about: dict[str, Any]) -> None:
+def _show(record: Record, *, is_trial: bool) -> None:
     from rich.table import Table
 
-    table = Table(title=f"ratios of times: median of {about['repeats']} turns", box=None, pad_edge=False)
-    table.add_column("model", no_wrap=True)
-    for column in ("ratio", "median", "lowest", "highest"):
-        table.add_column(column, justify="left" if column == "ratio" else "right")
-    for ratio in ratios:
-        name, _, kind = ratio.name.partition(".")
-        table.add_row(name, kind, *(f"{value:.3g}" for value in (ratio.value, ratio.low, ratio.high)))
+    from hansfree.files import format_bytes
+
+    title = "a trial: too small to tell how fast" if is_trial else "median, lowest and highest of all turns"
+    table = Table(title=title, box=None, pad_edge=False)
+    table.add_column("measure", overflow="fold")
+    for column in ("median", "lowest", "highest"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("target", no_wrap=True)
+    for measure in record.measures:
+        values = (measure.value, measure.low, measure.high)
+        cells = [format_bytes(value) if measure.unit == "bytes" else f"{value:.3g}" for value in values]
+        verdict = measure.target.verdict(measure.value) if measure.target and not is_trial else ""
+        table.add_row(measure.name, *cells, verdict)
     console.print(table)
-    for name, facts in about["models"].items():
-        ours = (
-            "ours was run in full"
-            if facts["our_strengths_timed"] == facts["strengths"]
-            else f"ours is multiplied up from {facts['our_epochs_timed']} epochs of one strength per turn"
-        )
-        console.print(
-            f"{name}: {facts['strengths']} strengths x {facts['epochs']} epochs on {facts['images']} images; {ours}; "
-            f"the paper's {facts['paper_steps']} steps are multiplied up from {facts['paper_steps_timed']}.",
-            soft_wrap=True,
-            highlight=False,
-        )
+    for note in record.notes:
+        console.print(note, soft_wrap=True, highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ def label(
     """Mark the artifact on a page in your browser; after five marks all images are ranked. Resumes."""
     import webbrowser
 
-    from hansfree.label import Session, check_installed, open_material, serve
+    from hansfree.label import Session, check_installed, open_material, serve, write_redirect
     from hansfree.runfile import read_run_file
 
     check_installed()
@@ -33,7 +34,8 @@ def label(
         console.print(f"The page: {address}", soft_wrap=True, markup=False, highlight=False)
         console.print("Ctrl-C ends it; every mark is saved at once.")
         if not no_browser:
-            webbrowser.open(address)
+            folder = until_the_end.enter_context(TemporaryDirectory(prefix="hansfree-label-"))  # for this user only
+            webbrowser.open(write_redirect(Path(folder), address).as_uri())
 
     with ExitStack() as until_the_end:
         with progress_bars() as progress:

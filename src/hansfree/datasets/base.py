@@ -109,7 +109,7 @@ class ExampleSet(Dataset[Example], ABC):
 
 @dataclass(frozen=True)
 class Normalize:
-    """Turn uint8 images (..., height, width, channels) into the float tensor that a model takes, and back."""
+    """Turn uint8 images (..., height, width, channels) into the float tensor that a model takes."""
 
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
@@ -123,11 +123,6 @@ class Normalize:
             )
         pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, -3))).float().div_(255)
         return pixels.sub_(torch.tensor(self.mean)[:, None, None]).div_(torch.tensor(self.std)[:, None, None])
-
-    def invert(self, images: Tensor) -> Tensor:
-        """Return normalised images (..., channels, height, width) as uint8 pixels of the same layout."""
-        pixels = images * torch.tensor(self.std)[:, None, None] + torch.tensor(self.mean)[:, None, None]
-        return pixels.mul(255).round().clamp(0, 255).to(torch.uint8)
 
 
 IMAGENET = Normalize()

@@ -77,11 +77,6 @@ class SyntheticLesions:
         """Draw the image, uint8 (size, size, 3)."""
         return self.render(index)[0]
 
-    def lesion_mask(self, index: int) -> np.ndarray:
-        """Return where the lesion is, bool (size, size)."""
-        rng, irregularity, _ = self._begin(index)
-        return dermoscopy.depth_inside(dermoscopy.draw_shape(rng, irregularity), self.size) > 0
-
     def render(self, index: int, *, plaster: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Draw the image, with a plaster if asked, and the plaster's mask, bool (size, size).
 

@@ -50,20 +50,23 @@ class Pool:
         self._opening: dict[Any, Seat] = {}
         self._idle: list[Seat] = []
         self._losses: Counter[Seat] = Counter()
+        self._has_opened = False  # a worker: so the run is one that can be opened
 
     def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, str]]:
         """Do all jobs; yield each when it is done, with the address of the node that did it.
 
         A job whose worker is lost goes to another one. What a job itself raises is raised here.
         """
-        todo, busy = deque(jobs), dict[Any, tuple[Seat, Job]]()
+        todo, busy = deque(jobs), dict[Any, tuple[Seat, Job, Any]]()
         losses: Counter[Job] = Counter()
         is_told = False
         while todo or busy:
             self._recruit()
             while todo and self._idle:
                 job, seat = todo.popleft(), self._idle.pop(0)
-                busy[getattr(self._workers[seat], job.method).remote(*job.arguments)] = (seat, job)
+                worker = self._workers[seat]
+                begun = worker.begin.remote()
+                busy[getattr(worker, job.method).remote(*job.arguments)] = (seat, job, begun)
             if not (busy or self._opening):
                 raise RunError(self._why_nobody())
             done, _ = self._ray.wait([*busy, *self._opening], num_returns=1, timeout=_SECONDS)
@@ -73,15 +76,15 @@ class Pool:
             for one in done:
                 if one in self._opening:
                     seat = self._opening.pop(one)
-                    if self._is_well(one, seat):
+                    if self._opens(one, seat):
                         self._idle.append(seat)
                     continue
-                seat, job = busy.pop(one)
+                seat, job, begun = busy.pop(one)
                 if self._is_well(one, seat):
                     self._idle.append(seat)
                     yield job, seat.address
                     continue
-                losses[job] += 1
+                losses[job] += self._has_begun(begun)
                 if losses[job] == _MOST_LOSSES:
                     raise RunError(
                         f"{job.label} ended {_MOST_LOSSES} workers, the last on the node {seat.address}: most often "
@@ -115,6 +118,30 @@ class Pool:
                 for number in range(count):
                     yield Seat(node["NodeID"], node["NodeManagerAddress"], number, cpus // count, int(self._on_gpus))
 
+    def _opens(self, done: Any, seat: Seat) -> bool:
+        """Tell whether a worker has opened the run.
+
+        What the first one says stops the run: it may be true of all. Later it is a matter of that node alone.
+        """
+        try:
+            is_well = self._is_well(done, seat)
+        except Exception as error:  # whatever a node lacks
+            if not self._has_opened:
+                raise
+            log.warning("A worker on the node %s is not used. %s", seat.address, error)
+            self._give_up(seat)
+            return False
+        self._has_opened |= is_well
+        return is_well
+
+    def _has_begun(self, begun: Any) -> bool:
+        """Tell whether a worker came to its job at all: one that was lost while it waited says nothing about it."""
+        try:
+            self._ray.get(begun)
+        except self._ray.exceptions.RayError:
+            return False
+        return True
+
     def _is_well(self, done: Any, seat: Seat) -> bool:
         """Raise what went wrong in the work; tell whether the worker is still there."""
         exceptions = self._ray.exceptions
@@ -124,13 +151,16 @@ class Pool:
             raise (error.cause or error) from None  # the sentence, without Ray's account of where it came from
         except exceptions.RayError as error:
             log.warning("A worker on the node %s is lost (%s).", seat.address, type(error).__name__)
-            # One that only cannot be reached may live on: it must not go on beside its successor.
-            self._ray.kill(self._workers.pop(seat))
-            self._losses[seat] += 1
+            self._give_up(seat)
             return False
         for warning in warnings:
             log.warning("%s (node %s)", warning, seat.address)
         return True
+
+    def _give_up(self, seat: Seat) -> None:
+        # One that only cannot be reached may live on: it must not go on beside its successor.
+        self._ray.kill(self._workers.pop(seat))
+        self._losses[seat] += 1
 
     def _why_nobody(self) -> str:
         if not self._losses:

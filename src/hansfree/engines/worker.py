@@ -91,6 +91,9 @@ class Worker:
         self.setting = replace(task.setting, model=model, tuning=tuning)
         self.planned: tuple[str, CachePass] | None = None
 
+    def begin(self) -> None:
+        """Do nothing: whether it was done tells whether this worker still lived when its next job came."""
+
     def collect(self, name: str, rows: range) -> list[str]:
         """Make one shard of a set."""
         with _heard() as lines:

@@ -36,7 +36,7 @@ def collect_cases(
 ) -> dict[str, np.ndarray]:
     """Return a sample of the test images and the extreme cases of each method, with all that is told of them.
 
-    Nothing, where no test image carries the artifact, or the stages come from a version that kept no probabilities.
+    Nothing, where no test image carries the artifact, or the model as it came gives no probabilities.
 
     Args:
         kept: What each finished stage kept per image, the model as it came among them.
@@ -68,8 +68,8 @@ def collect_cases(
 
 
 def _is_known(arrays: Mapping[str, np.ndarray]) -> bool:
-    told = [arrays.get(f"{which}_class_{condition}") for which in ("biased", "true") for condition in _CONDITIONS]
-    return all(values is not None and np.isfinite(values).all() for values in told)
+    told = (arrays[f"{which}_class_{condition}"] for which in ("biased", "true") for condition in _CONDITIONS)
+    return all(np.isfinite(values).all() for values in told)
 
 
 def _ends(n: int) -> tuple[slice, slice]:

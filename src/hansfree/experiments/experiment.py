@@ -8,28 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
 from hansfree.corrections import CAVCorrection, Correction
 from hansfree.errors import DataError
 from hansfree.evaluation import judge_head
-from hansfree.experiments.cases import collect_cases, probabilities_of
+from hansfree.experiments.kept import Kept
 from hansfree.experiments.material import Material
 from hansfree.experiments.setting import Setting, Variant
-from hansfree.files import written_atomically
 from hansfree.heatmaps import Explanation
-from hansfree.metrics import (
-    Answers,
-    Difference,
-    Evidence,
-    Interval,
-    Score,
-    compare_answers,
-    compute_scores,
-    predict_classes,
-    score_intervals,
-)
+from hansfree.metrics import Evidence, Score, compute_scores
 from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
 from hansfree.results import Row, row_of_quality, rows_of
@@ -48,6 +36,7 @@ class Experiment:
     def __init__(self, setting: Setting, run: Run, *, cache: Path | None = None, progress: Progress = silent) -> None:
         self.setting, self.run, self.progress = setting, run, progress
         self.material = Material(setting, run.path, cache or run.path / "activations", progress=progress)
+        self.kept = Kept(self.material, run.path / "stages")
 
     def rows(self, methods: Sequence[str] | None = None) -> list[Row]:
         """Do all stages that are not done yet, and return all rows; ``methods`` are all corrections by default."""
@@ -77,47 +66,10 @@ class Experiment:
         """Say which strength was chosen for a correction, and why."""
         return self._corrected(variant)["selection"]  # type: ignore[no-any-return]
 
-    def paired(self, methods: Sequence[str] | None = None) -> list[Difference]:
-        """Return by how much the model as it came and all methods differ from each other on the same images."""
-        answers = {name: self._answers(name) for name in self._finished(methods)}
-        return compare_answers(answers, *self._test_labels, seed=self.setting.tuning.seed)
-
-    def intervals(self, methods: Sequence[str] | None = None) -> dict[str, dict[str, Interval]]:
-        """Return the 95 % intervals of accuracies and flip rate, by method; of the references too."""
-        names = [*self._finished(methods), *(["clean-trained"] if self._kept_path("clean-trained").exists() else ())]
-        seed = self.setting.tuning.seed
-        return {name: score_intervals(self._answers(name), *self._test_labels, seed=seed) for name in names}
-
     @property
     def explanation(self) -> Explanation:
         """How the heatmaps of this experiment are made."""
         return self.material.explanation
-
-    def kept(self, name: str) -> dict[str, np.ndarray]:
-        """Return what a finished stage kept per image: correctness, predictions, and the heatmaps of the shown ones.
-
-        Of the clean-trained reference there are no heatmaps.
-        """
-        with np.load(self._kept_path(name)) as arrays:
-            return dict(arrays)
-
-    def shown(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Return the heatmaps of some images for the model as it came and every method, with the images.
-
-        Nothing, where no test image carries the artifact.
-        """
-        test, rows = self.setting.data.test_biased, self.material.shown_rows
-        if not len(rows):
-            return {}
-        images, masks = zip(*(test.pixels(int(row)) for row in rows))
-        kept = {"images": np.stack(images), "masks": np.stack(masks), "labels": test.labels[rows]}
-        kept["direction"] = self.material.shown_direction()
-        return kept | {f"relevance/{name}": self.kept(name)["relevance"] for name in self._finished(methods)}
-
-    def cases(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Return small pictures of test images with what every model makes of them; nothing where nothing is known."""
-        kept = {name: self.kept(name) for name in self._finished(methods)}
-        return collect_cases(self.setting.data, kept, seed=self.setting.tuning.seed)
 
     # The stages
 
@@ -126,9 +78,7 @@ class Experiment:
         train = material.activations["train"]
         if train.has_artifact is None:
             raise DataError("The training data do not say which images carry the artifact.")
-        # of the biased class itself: an image of another that was relabelled would bend the direction towards it
-        inside = np.flatnonzero((train.labels == data.biased_class) & ~data.train.is_relabelled)
-        X, has_artifact = train.pooled[inside], train.has_artifact[inside]
+        X, has_artifact = train.pooled[material.cav_images], train.has_artifact[material.cav_images]
         members = self.progress(CAV.members().items(), total=len(CAV.members()), label="CAVs")
         cavs = {name: member().fit(X, has_artifact) for name, member in members}
         save_cavs(self.run.path / "cavs.safetensors", cavs)
@@ -156,7 +106,7 @@ class Experiment:
         setting, material = self.setting, self.material
         about = {"split": "test", "chosen": 1, **self._about}
         evidence = material.judge(material.cut.head_parameters(), None, explained=setting.model)
-        self._keep("original", evidence, setting.model)
+        self.kept.keep("original", evidence, setting.model)
         rows = rows_of(compute_scores(evidence), method="original", **about)
         if (model := setting.reference()) is not None:
             clean = predict_logits(model, setting.data.test_clean)
@@ -168,7 +118,7 @@ class Experiment:
                 logits_biased=predict_logits(model, biased) if len(biased) else clean[:0],
                 labels_biased=None if setting.data.is_inserted else biased.labels,
             )
-            self._keep("clean-trained", reference)
+            self.kept.keep("clean-trained", reference)
             rows += rows_of(compute_scores(reference), method="clean-trained", **about)
         return [asdict(row) for row in rows]
 
@@ -197,7 +147,7 @@ class Experiment:
             is_told = method.uses_masks or isinstance(method, CAVCorrection)
             scored = model if setting.data.has_masks or not is_told else None
             evidence = material.judge(path.best.state, edit, explained=scored)
-            self._keep(variant.name, evidence, model)
+            self.kept.keep(variant.name, evidence, model)
             chosen = compute_scores(evidence)
             repeats = list(self._repeated(variant, path.best.strength))
         return {
@@ -243,6 +193,7 @@ class Experiment:
             "rule": str(self.setting.rule) + (f"; class {few} has too few of them to count" if few else ""),
             "strength": path.best.strength if path.best and method.has_strength else None,
             "reason": path.choice.reason,
+            "objection": "" if path.choice.index is None else self._objection(path.histories[path.choice.index][-1]),
             "diverged": [
                 strength if method.has_strength else None
                 for strength, history in zip(path.strengths, path.histories)
@@ -270,39 +221,6 @@ class Experiment:
                 rows += rows_of(known, epoch=epoch, split="val", **about)
             rows += rows_of(chosen_scores if i == path.choice.index else scores, split="test", **about)
         return rows
-
-    def _keep(self, name: str, evidence: Evidence, model: nn.Module | None = None) -> None:
-        arrays = {
-            "correct_clean": evidence.is_correct("clean"),
-            "correct_biased": evidence.is_correct("biased"),
-            "predicted_clean": predict_classes(evidence.logits_clean),
-            "predicted_biased": predict_classes(evidence.logits_biased),
-            **probabilities_of(evidence),
-        }
-        if model is not None:
-            arrays["relevance"] = self.material.shown_heatmaps(model)
-            # what an exported model must give
-            arrays["shown_logits"] = evidence.logits_biased[self.material.shown_rows]
-        with written_atomically(self._kept_path(name)) as temporary:
-            np.savez(temporary, **arrays)  # type: ignore[arg-type]
-
-    def _answers(self, name: str) -> Answers:
-        kept = self.kept(name)
-        return {"clean": kept["predicted_clean"], "biased": kept["predicted_biased"]}
-
-    @property
-    def _test_labels(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """The labels of the test images, and of those with the artifact where they are others."""
-        data = self.setting.data
-        return data.test_clean.labels, None if data.is_inserted else data.test_biased.labels
-
-    def _finished(self, methods: Sequence[str] | None) -> list[str]:
-        """Return the model as it came and those of the methods (all by default) that have a head to show."""
-        wanted = ("original", *(Correction.members() if methods is None else methods))
-        return [name for name in wanted if self._kept_path(name).exists()]
-
-    def _kept_path(self, name: str) -> Path:
-        return self.run.path / "stages" / f"{name}.npz"
 
     @property
     def _about(self) -> dict[str, Any]:

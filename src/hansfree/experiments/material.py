@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -31,7 +29,7 @@ from hansfree.heatmaps import (
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
 from hansfree.selection import Validation, Validator
-from hansfree.splitting import Split
+from hansfree.splitting import Split, on_device
 from hansfree.studies import SETS
 from hansfree.training import Heads
 
@@ -92,6 +90,15 @@ class Material:
     def cav(self) -> CAV:
         """The CAV that the corrections use, and along which all models are judged."""
         return self.cavs[self.setting.cav]
+
+    @property
+    def cav_images(self) -> np.ndarray:
+        """Rows of the training images that CAVs are fitted to: those of the biased class itself.
+
+        An image of another class that was relabelled would bend the direction towards that class.
+        """
+        train = self.data.train
+        return np.flatnonzero((train.labels == self.data.biased_class) & ~train.is_relabelled)
 
     @cached_property
     def masked_train(self) -> ExampleSet:
@@ -175,7 +182,7 @@ class Material:
     def shown_direction(self) -> np.ndarray:
         """Return what the CAV sees in the shown images: the relevance for the score along it."""
         images = self.data.test_biased.batch(self.shown_rows).image
-        model = self._on_device(self.setting.model)
+        model = on_device(self.setting.model, self.device)
         return compute_cav_heatmaps(model, self.setting.layer, self.cav, images).numpy()
 
     @cached_property
@@ -188,7 +195,7 @@ class Material:
         images = self.data.test_biased.batch(rows).image
         try:
             found = compute_heatmaps(
-                self._on_device(model),
+                on_device(model, self.device),
                 images,
                 self.data.biased_class,
                 explanation=self.explanation,
@@ -198,10 +205,6 @@ class Material:
             log.warning("No heatmaps: %s", error)
             return np.full((len(images), *images.shape[2:]), np.nan, dtype=np.float32)
         return found.numpy()
-
-    def _on_device(self, model: nn.Module) -> nn.Module:
-        """Return the model where everything is computed; the given one stays where it is."""
-        return model if torch.device(self.device).type == "cpu" else copy.deepcopy(model).to(self.device)
 
     def judge(self, state: State, edit: nn.Module | None, *, explained: nn.Module | None = None) -> Evidence:
         """Gather the evidence on a head.
@@ -253,7 +256,7 @@ class Material:
 
     def _localised(self, images: ExampleSet, rows: np.ndarray) -> np.ndarray:
         """Return masks of where the CAV finds the artifact, for lack of true ones."""
-        model, layer = self._on_device(self.setting.model), self.setting.layer
+        model, layer = on_device(self.setting.model, self.device), self.setting.layer
         parts = [
             masks_from_heatmaps(compute_cav_heatmaps(model, layer, self.cav, images.batch(some).image))
             for some in np.array_split(rows, max(1, len(rows) // 64))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from hansfree.export.place import Place
+from hansfree.templates import open_templates
 
 
 def write_loader(path: Path, *, weights: str, place: Place) -> None:
@@ -16,8 +15,6 @@ def write_loader(path: Path, *, weights: str, place: Place) -> None:
         weights: Name of the weights' file that lies beside it.
         place: Where the projection stands, behind a module.
     """
-    environment = Environment(
-        loader=PackageLoader("hansfree", "export"), undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    text = environment.get_template("load_corrected.py.jinja").render(weights=weights, place=place)
+    templates = open_templates("export", is_html=False)
+    text = templates.get_template("load_corrected.py.jinja").render(weights=weights, place=place)
     path.write_text(text, encoding="utf-8", newline="\n")

@@ -92,7 +92,7 @@ def open_model(run: FinishedRun) -> nn.Module:
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
+    except (yaml.YAMLError, UnicodeDecodeError):
         content = None
     if not isinstance(content, dict):
         raise RunError(f"{path} is damaged.")

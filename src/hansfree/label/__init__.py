@@ -3,7 +3,7 @@
 from hansfree.label.marks import Marks, read_marks
 from hansfree.label.opening import Material, open_material
 from hansfree.label.ranking import Ranking
-from hansfree.label.serving import check_installed, serve
+from hansfree.label.serving import check_installed, serve, write_redirect
 from hansfree.label.session import Session, State
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "open_material",
     "read_marks",
     "serve",
+    "write_redirect",
 ]

@@ -19,13 +19,15 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+_FOLLOWED = {(b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document")}  # a link, in a window of its own
 
 
 class Guard:
     """Refuses every request whose address lacks the token, or whose host or origin is not the page's own.
 
     The first part of the path is the token, so that the page's own addresses, which are all relative, carry it by
-    themselves. A wrong host is a foreign name that was made to point here; a foreign origin is another page.
+    themselves. A wrong host is a foreign name that was made to point here; a foreign origin is another page. A link may
+    lead to the page from anywhere, for it shows nothing to where it came from: the browser itself starts at a file.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
@@ -39,7 +41,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         first, slash, rest = scope["path"].removeprefix("/").partition("/")
-        if scope["type"] != "http" or not self._is_ours(scope["headers"], first):
+        is_page = not rest and scope.get("method") == "GET"
+        if scope["type"] != "http" or not self._is_ours(scope["headers"], first, is_page=is_page):
             await _refuse(scope, send)
             return
         if not slash:  # from here the page's relative addresses would lose the token
@@ -57,15 +60,16 @@ class Guard:
         inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode(), "root_path": ""}
         await self._app(inner, receive, send_guarded)  # type: ignore[arg-type]
 
-    def _is_ours(self, headers: list[tuple[bytes, bytes]], token: str) -> bool:
+    def _is_ours(self, headers: list[tuple[bytes, bytes]], token: str, *, is_page: bool) -> bool:
         hosts = [value for name, value in headers if name == b"host"]
         origins = [value for name, value in headers if name == b"origin"]
         sites = [value for name, value in headers if name == b"sec-fetch-site"]
+        is_followed = is_page and set(headers) >= _FOLLOWED
         return (
             len(hosts) == 1
             and hosts[0] in self._hosts
             and all(origin in self._origins for origin in origins)
-            and all(site in (b"same-origin", b"none") for site in sites)
+            and (is_followed or all(site in (b"same-origin", b"none") for site in sites))
             and secrets.compare_digest(token.encode(), self._token)
         )
 

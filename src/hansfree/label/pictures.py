@@ -14,7 +14,7 @@ from torch import nn
 
 from hansfree.cavs import SignalCAV
 from hansfree.datasets.base import ExampleSet
-from hansfree.datasets.decoding import Channels, Resize, decode
+from hansfree.datasets.decoding import Channels, Resize, decode, why
 from hansfree.errors import DataError
 from hansfree.files import written_atomically
 from hansfree.fingerprints import fingerprint
@@ -45,15 +45,18 @@ class Pictures:
         """Return one picture as JPEG."""
         path = self._paths[image]
         self._check(path)  # again: a link may lead elsewhere by now
-        facts = os.stat(path)
+        try:
+            facts = os.stat(path)
+        except OSError as error:  # deleted while the page is open
+            raise DataError(f"{path} {why(error)}.") from error
         key = fingerprint(os.path.realpath(path), str(facts.st_size), str(facts.st_mtime_ns), self._resize)
         kept = self._folder / f"{key}.jpg"
-        if not kept.exists():
+        content = kept.read_bytes() if kept.exists() else b""
+        if not content:  # empty after a loss of power, for nobody waits for the disk here
             content = as_jpeg(self.pixels(image))
-            with written_atomically(kept) as temporary:
+            with written_atomically(kept, durable=False) as temporary:
                 temporary.write_bytes(content)
-            return content
-        return kept.read_bytes()
+        return content
 
     def pixels(self, image: int) -> np.ndarray:
         """Return one picture, uint8 (SIDE, SIDE, channels)."""
@@ -68,7 +71,7 @@ class Pictures:
 
 
 class Heatmaps:
-    """Where the direction between marked images shows in a picture; one is computed at a time, the last are kept."""
+    """Where the direction between marked images shows in a picture; one is computed at a time, and none is kept."""
 
     def __init__(self, model: nn.Module, layer: str, images: ExampleSet, pictures: Pictures) -> None:
         self._model, self._layer, self._images, self._pictures = model, layer, images, pictures

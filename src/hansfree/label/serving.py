@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from hansfree.errors import OptionError, RunError
 from hansfree.label.guard import LOOPBACK
@@ -18,6 +19,21 @@ def check_installed() -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise OptionError("The labelling page needs FastAPI and uvicorn: pip install 'hansfree[label]'.") from error
+
+
+def write_redirect(folder: Path, address: str) -> Path:
+    """Write a page that leads to the address, which only this user can read.
+
+    A browser is started with the name of this file: what a process was started with, all users of a computer can see.
+    """
+    path = folder / "open.html"
+    path.touch(mode=0o600)
+    path.write_text(
+        '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>hansfree label</title>'
+        f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">Open the labelling page</a>\n',
+        encoding="utf-8",
+    )
+    return path
 
 
 def serve(session: Session, *, port: int = 0, ready: Callable[[str], None]) -> None:

@@ -27,6 +27,7 @@ class State:
     yes: int
     no: int
     proposed: int  # with the marked ones
+    version: int  # of the marks: what a page holds of an older one is out of date
     can_undo: bool
     advice: str  # what to do next
     saved: str  # the path of the table
@@ -57,6 +58,7 @@ class Session:
         self._lock = threading.RLock()
         self._background = Background(self._judge)
         self._shown = np.zeros(len(material.names), dtype=bool)
+        self._version = 0
         self._refresh()
         self._screen = self._choose()
 
@@ -73,6 +75,7 @@ class Session:
                 yes=yes,
                 no=no,
                 proposed=len(self._proposed()),
+                version=self._version,
                 can_undo=self._marks.steps > 0,
                 advice=_advice(yes, no, len(self._shown)),
                 saved=tell_path(self.material.table),
@@ -132,11 +135,13 @@ class Session:
             )
 
     def take(self, suspect: str) -> State:
-        """Mark the images of a suspected cluster, as one step."""
+        """Mark the images of a suspected cluster, as one step; what was marked before stays as it was."""
         found = self.material.suspects.get(suspect)
         if found is None:
             raise DataError(f"There is no suspect {suspect!r}. Known: {', '.join(self.material.suspects) or 'none'}.")
-        return self.mark(found, has_artifact=True)
+        with self._lock:
+            unknown = [image for image in found if self._marks.values[image] == UNKNOWN]
+            return self.mark(unknown, has_artifact=True) if unknown else self.state()
 
     def thumbnail(self, image: int) -> bytes:
         """Return a picture as JPEG."""
@@ -167,6 +172,7 @@ class Session:
 
     def _refresh(self) -> None:
         values = self._marks.values
+        self._version += 1
         self._scores = self._ranking.score(values)
         self._cav = self._fit_cav(values)
         if (values != UNKNOWN).any():

@@ -8,9 +8,17 @@ from hansfree.metrics.auroc import AUROCBiased, AUROCClean
 from hansfree.metrics.base import MIN_GROUP, Metric, Score, Unknown, compute_scores, find_unknown
 from hansfree.metrics.comparison import lost_classes, mcnemar, paired_balanced_difference, paired_difference
 from hansfree.metrics.evidence import NO_PREDICTION, Condition, Evidence, predict_classes
-from hansfree.metrics.groups import AccuracyWorstGroup, class_group, group_name, majority_rate
+from hansfree.metrics.groups import AccuracyWorstGroup, chance_level, class_group, group_name, majority_rate
 from hansfree.metrics.insertion import FlipRate, ProbabilityChange
-from hansfree.metrics.intervals import Interval, difference_interval, share_interval
+from hansfree.metrics.intervals import (
+    LEVEL,
+    STDERRS,
+    Interval,
+    balanced_difference_interval,
+    balanced_interval,
+    difference_interval,
+    share_interval,
+)
 from hansfree.metrics.pairing import Answers, Difference, compare_answers, score_intervals
 from hansfree.metrics.tcav import TCAV, TCAVPositions, TCAVSensitivity, TCAVZeroShare
 
@@ -28,8 +36,10 @@ from hansfree.metrics.classes import (  # last: many rows, a score for every cla
 )
 
 __all__ = [
+    "LEVEL",
     "MIN_GROUP",
     "NO_PREDICTION",
+    "STDERRS",
     "TCAV",
     "AUROCBiased",
     "AUROCClassBiased",
@@ -58,6 +68,9 @@ __all__ = [
     "TCAVSensitivity",
     "TCAVZeroShare",
     "Unknown",
+    "balanced_difference_interval",
+    "balanced_interval",
+    "chance_level",
     "class_group",
     "compare_answers",
     "compute_scores",

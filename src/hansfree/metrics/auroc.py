@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hansfree.errors import UndefinedMetricError
 from hansfree.metrics.base import Metric, Score, Unknown, few_classes, large_classes
 from hansfree.metrics.evidence import Condition, Evidence, Floats, Integers
+from hansfree.placements import share_below
 
 
 class AUROC(Metric):
@@ -94,18 +95,11 @@ def area_under(scores: Floats, is_positive: NDArray[np.bool_]) -> tuple[float, F
     """
     positives, negatives = scores[is_positive], scores[~is_positive]
     influence = np.empty_like(scores)
-    placements = _share_below(positives, negatives)
+    placements = share_below(positives, negatives)
     area = float(placements.mean())
     influence[is_positive] = _per_side(placements - area)
-    influence[~is_positive] = _per_side(1 - _share_below(negatives, positives) - area)
+    influence[~is_positive] = _per_side(1 - share_below(negatives, positives) - area)
     return area, influence
-
-
-def _share_below(values: Floats, others: Floats) -> Floats:
-    """Return per value the share of ``others`` that lie below it; equals count half."""
-    ordered = np.sort(others)
-    ranks = np.searchsorted(ordered, values, side="left") + np.searchsorted(ordered, values, side="right")
-    return np.asarray(ranks / (2 * others.size), dtype=np.float64)
 
 
 def _per_side(deviations: Floats) -> Floats:

@@ -57,3 +57,10 @@ def majority_rate(labels: Integers) -> float:
     if len(labels) == 0:
         raise DataError("The majority rate needs at least 1 label, and none is given.")
     return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+
+
+def chance_level(labels: Integers) -> float:
+    """Return the balanced accuracy of any answer that is always the same: one of the classes present is all right."""
+    if len(labels) == 0:
+        raise DataError("The chance level needs at least 1 label, and none is given.")
+    return 1 / len(np.unique(labels))

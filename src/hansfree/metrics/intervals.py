@@ -1,6 +1,15 @@
-"""95 % intervals over images, by the bootstrap: what would come out if other images of the same kind had been drawn."""
+"""95 % intervals over images: what shares would still fit the answers that were seen.
+
+Shares of images have score intervals, which stay honest where nearly all images came out alike: Wilson's for one model,
+Tango's for two models on the same images. Means over classes have a bootstrap, never narrower than the score intervals
+of their classes allow.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,66 +19,110 @@ from hansfree.metrics.evidence import Floats
 
 Interval = tuple[float, float]
 
-LEVEL = 0.95
+LEVEL = 0.95  # of all intervals, and of the tests beside them
+STDERRS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard errors to each side, where an interval is made of those
 RESAMPLES = 2000
-_Z_SQUARED = 1.959964**2  # of the normal distribution at that level
 _TAILS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
+_HALVINGS = 50  # of an interval of length 2 at most: to the last digits of a float
 
 
-def share_interval(hits: ArrayLike, labels: ArrayLike | None = None, *, seed: int) -> Interval:
-    """Return the interval of a share of images, such as the accuracy.
-
-    Args:
-        labels: Makes it the mean of the shares in each class (balanced accuracy); images are redrawn within classes.
-    """
+def share_interval(hits: ArrayLike) -> Interval:
+    """Return Wilson's score interval of a share of images, such as the accuracy."""
     is_hit = _booleans(hits)
-    return _bootstrap(_count([is_hit, ~is_hit], labels), np.array([1.0, 0.0]), seed)
+    return _wilson(int(is_hit.sum()), is_hit.size)
 
 
-def difference_interval(
-    hits_a: ArrayLike, hits_b: ArrayLike, labels: ArrayLike | None = None, *, seed: int
-) -> Interval:
-    """Return the interval of the share of a minus that of b on the same images; each image is redrawn with both.
+def balanced_interval(hits: ArrayLike, labels: ArrayLike, *, seed: int) -> Interval:
+    """Return the interval of the mean of the shares in each class (balanced accuracy)."""
+    is_hit = _booleans(hits)
+    counts = _count([is_hit, ~is_hit], labels)
+    each = [_wilson(int(right), int(right + wrong)) for right, wrong in counts]
+    return _mean_interval(counts, np.array([1.0, 0.0]), each, seed)
 
-    Args:
-        labels: Makes it the mean of the differences in each class.
+
+def difference_interval(hits_a: ArrayLike, hits_b: ArrayLike) -> Interval:
+    """Return Tango's score interval of the share of a minus that of b on the same images."""
+    a, b = _pairs(hits_a, hits_b)
+    return _tango(int(np.sum(a & ~b)), int(np.sum(b & ~a)), a.size)
+
+
+def balanced_difference_interval(hits_a: ArrayLike, hits_b: ArrayLike, labels: ArrayLike, *, seed: int) -> Interval:
+    """Return the interval of the mean over classes of their paired differences; each image counts with both answers."""
+    a, b = _pairs(hits_a, hits_b)
+    counts = _count([a & ~b, b & ~a, a == b], labels)
+    each = [_tango(int(only_a), int(only_b), int(only_a + only_b + same)) for only_a, only_b, same in counts]
+    return _mean_interval(counts, np.array([1.0, -1.0, 0.0]), each, seed)
+
+
+def _wilson(k: int, n: int) -> Interval:
+    """Return all shares that a score test would not refuse, given ``k`` of ``n`` (Wilson, 1927)."""
+    z, share = STDERRS, k / n
+    middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    scale = 1 + z**2 / n
+    # no image at all, or all of them, leave no room on that side: rounding must not make any
+    return 0.0 if k == 0 else (middle - half) / scale, 1.0 if k == n else (middle + half) / scale
+
+
+def _tango(only_a: int, only_b: int, n: int) -> Interval:
+    """Return all differences that a score test would not refuse, given on how many images one alone is right.
+
+    Tango (1998). At a difference of zero the test is McNemar's, so interval and test agree but for the exact test's
+    caution where few images differ.
     """
-    a, b = _booleans(hits_a), _booleans(hits_b)
-    if a.shape != b.shape:
-        raise DataError(f"A paired interval needs the same images twice; given shapes {a.shape} and {b.shape}.")
-    return _bootstrap(_count([a & ~b, b & ~a, a == b], labels), np.array([1.0, -1.0, 0.0]), seed)
+    return _tango_low(only_a, only_b, n), -_tango_low(only_b, only_a, n)
 
 
-def _bootstrap(counts: np.ndarray, values: Floats, seed: int) -> Interval:
-    """Return the percentile interval of the mean over classes of their mean values.
+def _tango_low(only_a: int, only_b: int, n: int) -> float:
+    """Return the lower end by halving: below it, every difference is refused."""
+    low, high = -1.0, (only_a - only_b) / n
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        # the likeliest share of images that only b gets right, if the difference were this one
+        linear = (2 * n - only_a + only_b) * middle - only_a - only_b
+        root = math.sqrt(max(0.0, linear**2 + 8 * n * only_b * middle * (1 - middle)))
+        share = (root - linear) / (4 * n)
+        variance = n * (2 * share + middle * (1 - middle))
+        if only_a - only_b - n * middle > STDERRS * math.sqrt(max(0.0, variance)):
+            low = middle
+        else:
+            high = middle
+    return high
 
-    Redrawing the images of a class is drawing its counts anew, which is far quicker than drawing images. Where all
-    images of a class came out alike, redrawing shows no spread at all; that is no certainty, and the interval is
-    widened by what Wilson's allows other outcomes there: z^2 / (n + z^2), about four images in n. With a single class
-    the result is Wilson's interval.
+
+def _mean_interval(counts: np.ndarray, values: Floats, each: Sequence[Interval], seed: int) -> Interval:
+    """Return the interval of the mean over classes of their mean values.
+
+    A percentile bootstrap within classes: redrawing the images of a class is drawing its counts anew. Where few images
+    tell the outcomes apart, redrawing shows too little spread, or none; the interval is then as wide as the intervals
+    of the classes make it, whose distances from the means add like errors (Newcombe; Zou and Donner, 2008).
 
     Args:
         counts: Images by class and outcome, ``(classes, outcomes)``.
         values: What an image of each outcome counts.
+        each: The score interval of every class.
     """
     n = counts.sum(axis=1)
     means = counts @ values / n
     drawn = np.random.default_rng(seed).multinomial(n, counts / n[:, None], size=(RESAMPLES, len(n)))
     low, high = np.percentile((drawn @ values / n).mean(axis=1), _TAILS)
-    middle = means.mean()
-    unseen = np.where(counts.max(axis=1) == n, _Z_SQUARED / (n + _Z_SQUARED), 0.0)
-    below, above = (np.linalg.norm(unseen * (end - means)) / len(n) for end in (values.min(), values.max()))
-    return float(middle - np.hypot(middle - low, below)), float(middle + np.hypot(high - middle, above))
+    below, above = (np.linalg.norm(ends - means) / len(n) for ends in np.array(each).T)
+    return float(min(low, means.mean() - below)), float(max(high, means.mean() + above))
 
 
-def _count(outcomes: list[np.ndarray], labels: ArrayLike | None) -> np.ndarray:
-    """Count the images of each class by outcome; without labels all are one class."""
-    size = outcomes[0].shape
-    of = np.zeros(size, dtype=np.int64) if labels is None else np.asarray(labels)
+def _count(outcomes: list[np.ndarray], labels: ArrayLike) -> np.ndarray:
+    """Count the images of each class by outcome."""
+    of, size = np.asarray(labels), outcomes[0].shape
     if of.shape != size:
         raise DataError(f"An interval of a mean over classes needs a label per image; given {of.shape} and {size}.")
     _, index = np.unique(of, return_inverse=True)
     return np.stack([np.bincount(index, weights=outcome) for outcome in outcomes], axis=1).astype(np.int64)
+
+
+def _pairs(hits_a: ArrayLike, hits_b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    a, b = _booleans(hits_a), _booleans(hits_b)
+    if a.shape != b.shape:
+        raise DataError(f"A paired interval needs the same images twice; given shapes {a.shape} and {b.shape}.")
+    return a, b
 
 
 def _booleans(hits: ArrayLike) -> np.ndarray:

@@ -13,7 +13,13 @@ from hansfree.metrics.base import MIN_GROUP, find_unknown, large_classes
 from hansfree.metrics.comparison import mcnemar, paired_balanced_difference, paired_difference
 from hansfree.metrics.evidence import Condition, Integers
 from hansfree.metrics.insertion import is_flipped
-from hansfree.metrics.intervals import Interval, difference_interval, share_interval
+from hansfree.metrics.intervals import (
+    Interval,
+    balanced_difference_interval,
+    balanced_interval,
+    difference_interval,
+    share_interval,
+)
 
 Answers = Mapping[Condition, Integers]  # the predicted class of every test image
 _Hits = Literal["clean", "biased", "flips"]  # right without the artifact, right with it, changed by it
@@ -23,8 +29,7 @@ _Hits = Literal["clean", "biased", "flips"]  # right without the artifact, right
 class Difference:
     """A score of one method minus a rival's on the same images, with its 95 % interval and McNemar's p.
 
-    Interval and p are None where they were not computed; p stands with shares of images only, not with means over
-    classes, which it does not test.
+    p stands with shares of images only, not with means over classes, which it does not test.
     """
 
     method: str
@@ -32,15 +37,14 @@ class Difference:
     metric: str
     value: float
     stderr: float
-    low: float | None = None
-    high: float | None = None
+    low: float
+    high: float
     p: float | None = None
 
     @property
     def turned(self) -> Difference:
         """The same from the rival's side."""
-        low, high = (None if end is None else -end for end in (self.high, self.low))
-        return Difference(self.rival, self.method, self.metric, -self.value, self.stderr, low, high, self.p)
+        return Difference(self.rival, self.method, self.metric, -self.value, self.stderr, -self.high, -self.low, self.p)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +66,11 @@ def score_intervals(
         labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
     """
     hits = _hits(answers, labels, labels_biased)
-    return {
-        view.metric: share_interval(hits[view.hits][view.rows], view.labels, seed=seed)
-        for view in _views(labels, labels_biased)
-    }
+    found = {}
+    for view in _views(labels, labels_biased):
+        seen, of = hits[view.hits][view.rows], view.labels
+        found[view.metric] = share_interval(seen) if of is None else balanced_interval(seen, of, seed=seed)
+    return found
 
 
 def compare_answers(
@@ -86,12 +91,11 @@ def compare_answers(
 
 
 def _compare(method: str, rival: str, view: _View, ours: np.ndarray, theirs: np.ndarray, seed: int) -> Difference:
-    low, high = difference_interval(ours, theirs, view.labels, seed=seed)
     if view.labels is None:
-        value, stderr = paired_difference(ours, theirs)
-        return Difference(method, rival, view.metric, value, stderr, low, high, mcnemar(ours, theirs))
-    value, stderr = paired_balanced_difference(ours, theirs, view.labels)
-    return Difference(method, rival, view.metric, value, stderr, low, high)
+        ends, p = difference_interval(ours, theirs), mcnemar(ours, theirs)
+        return Difference(method, rival, view.metric, *paired_difference(ours, theirs), *ends, p)
+    ends = balanced_difference_interval(ours, theirs, view.labels, seed=seed)
+    return Difference(method, rival, view.metric, *paired_balanced_difference(ours, theirs, view.labels), *ends)
 
 
 def _views(labels: Integers, labels_biased: Integers | None) -> list[_View]:

@@ -50,7 +50,7 @@ class Cases:
 
 
 def load_cases(path: Path) -> Cases | None:
-    """Read ``cases.npz``; None, where there is none, as in folders of earlier versions."""
+    """Read ``cases.npz``; None where there is none, as no test image carries the artifact."""
     if not path.is_file():
         return None
     with np.load(path, allow_pickle=False) as stored:

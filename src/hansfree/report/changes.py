@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from hansfree.metrics import Interval
 from hansfree.report.numbers import write_point_range, write_points
-from hansfree.report.reading import CLEAN_TRAINED, ORIGINAL, Results, Variant, spread_of
-from hansfree.report.ruling import Seen
-from hansfree.report.usable import CLEAN
+from hansfree.report.reading import CLEAN_TRAINED, ORIGINAL, REFERENCES, Results, Variant
+from hansfree.report.ruling import Judgement, Seen, describe_rule, rule_on
+from hansfree.report.usable import CLEAN, budget_of, objection_to
 from hansfree.results import Row
 
 DECISIVE, FLIPS = "balanced_accuracy_biased", "flip_rate"
@@ -18,7 +17,12 @@ _NAMES = {
     DECISIVE: "balanced accuracy with the artifact",
     CLEAN: "balanced accuracy without the artifact",
 }
-_Z = 1.96  # standard errors to each side of a 95 % interval, where an earlier run has none
+
+
+def judge_methods(results: Results) -> dict[str, Judgement]:
+    """Rule on the model of every method, by its own faults and merits alone; of repeats the first counts."""
+    variants = {variant.method: variant for variant in reversed(results.methods()) if variant.method not in REFERENCES}
+    return {method: _judge(results, variants.get(method)) for method in dict.fromkeys([*results.selection, *variants])}
 
 
 def pair_of(before: Mapping[str, Row], after: Mapping[str, Row], metric: str) -> tuple[Row, Row] | None:
@@ -30,51 +34,34 @@ def pair_of(before: Mapping[str, Row], after: Mapping[str, Row], metric: str) ->
 
 
 def describe_differences(results: Results, original: Variant, shown: Variant) -> str:
-    """Give the differences with their intervals in one sentence; nothing where an earlier run has none."""
+    """Give the differences with their intervals in one sentence; nothing where none is known."""
     found = [
         f"{name} {write_points(one.value)} ({write_point_range(one.low, one.high)})"
         for metric, name in _NAMES.items()
-        if (one := results.difference(shown, original, metric)) and one.low is not None and one.high is not None
+        if (one := results.difference(shown, original, metric))
     ]
     return f"Differences on the same images, in points with 95 % intervals: {', '.join(found)}." if found else ""
 
 
-def describe_lack(results: Results, shown: Variant) -> str:
-    """Say what stands in for the intervals where an earlier run has none."""
-    original = results.variant(ORIGINAL)
-    if original is None or _change(results, original, shown, DECISIVE) is None:
-        return ""
-    if describe_differences(results, original, shown):
-        return ""
-    return " This run kept no intervals: they are taken as 1.96 standard errors to each side."
+def _judge(results: Results, variant: Variant | None) -> Judgement:
+    seen = Seen(is_usable=False) if variant is None else _gather(results, variant)
+    return Judgement(rule_on(seen), describe_rule(seen, budget=budget_of(results)))
 
 
-def gather(results: Results, shown: Variant, *, is_usable: bool) -> Seen:
+def _gather(results: Results, variant: Variant) -> Seen:
     """Return what the rule looks at."""
+    is_usable = not objection_to(results, variant)
     original, clean_trained = results.variant(ORIGINAL), results.variant(CLEAN_TRAINED)
     if original is None:
         return Seen(is_usable=is_usable)
-    flips = pair_of(results.chosen(original), results.chosen(shown), FLIPS)
-    interval = results.interval(shown, FLIPS)
-    reference = results.chosen(clean_trained).get(FLIPS) if clean_trained else None
+    rates = pair_of(results.chosen(original), results.chosen(variant), FLIPS)
+    flips, biased = (results.difference(variant, original, metric) for metric in (FLIPS, DECISIVE))
+    beyond = results.difference(variant, clean_trained, FLIPS) if clean_trained else None
     return Seen(
         is_usable=is_usable,
-        flips=(flips[0].value, flips[1].value) if flips else None,
-        flips_change=_change(results, original, shown, FLIPS),
-        biased_change=_change(results, original, shown, DECISIVE),
-        flips_low=interval[0] if interval else flips[1].value - _Z * spread_of(flips[1]) if flips else None,
-        flips_clean_trained=reference.value if reference and math.isfinite(reference.value) else None,
+        flips=(rates[0].value, rates[1].value) if rates else None,
+        flips_change=(flips.low, flips.high) if flips else None,
+        flips_p=flips.p if flips else None,
+        biased_change=(biased.low, biased.high) if biased else None,
+        flips_beyond_clean=(beyond.low, beyond.high) if beyond else None,
     )
-
-
-def _change(results: Results, original: Variant, shown: Variant, metric: str) -> Interval | None:
-    """Return the interval of a change; made of the errors of two separate scores it is wider than of pairs."""
-    pair = pair_of(results.chosen(original), results.chosen(shown), metric)
-    if pair is None:
-        return None
-    one = results.difference(shown, original, metric)
-    if one and one.low is not None and one.high is not None:
-        return one.low, one.high
-    error = one.stderr if one else math.hypot(spread_of(pair[0]), spread_of(pair[1]))
-    change = pair[1].value - pair[0].value
-    return change - _Z * error, change + _Z * error

@@ -9,6 +9,7 @@ from typing import Any
 
 from hansfree.files import write_text, written_atomically
 from hansfree.metrics import MIN_GROUP
+from hansfree.metrics.intervals import RESAMPLES
 from hansfree.report.cases import Cases, find_extremes, load_cases
 from hansfree.report.classes import class_tables
 from hansfree.report.doctor import draw_diagnosis
@@ -106,7 +107,7 @@ def _render(results: Results, **drawn: Any) -> str:
         min_group=MIN_GROUP,
         selection=results.selection,
         diverged=_diverged(results),
-        is_paired=bool(results.paired),
+        resamples=RESAMPLES,
         meta=meta,
         **drawn,
     )

@@ -14,12 +14,12 @@ _COLUMNS = (
     ("balanced_accuracy_clean", _WITHOUT, "balanced accuracy"),
     ("accuracy_biased", _WITH, "accuracy"),
     ("balanced_accuracy_biased", _WITH, "balanced accuracy"),
-    ("flip_rate", "Flip rate", ""),
+    ("flip_rate", "Flips", "rate"),
 )
 
 
 def pair_table(results: Results, shown: Variant | None) -> Table | None:
-    """Return the table, or None where the run has no intervals of differences."""
+    """Return the table, or None where nothing was compared."""
     if shown is None:
         return None
     found = {
@@ -27,7 +27,7 @@ def pair_table(results: Results, shown: Variant | None) -> Table | None:
         for rival in results.methods()
         if rival != shown
     }
-    found = {rival: each for rival, each in found.items() if any(one and one.low is not None for one in each.values())}
+    found = {rival: each for rival, each in found.items() if any(each.values())}
     present = [told for told in _COLUMNS if any(each[told[0]] for each in found.values())]
     if not present:
         return None
@@ -37,7 +37,7 @@ def pair_table(results: Results, shown: Variant | None) -> Table | None:
         n = count_images(results, metric)
         columns.append(Column(metric, head, part, "points", "", f"{title} minus the model of the line", n))
         if _is_tested(metric):
-            about = "Exact, two-sided: the chance of a difference as large between models that are equally often right"
+            about = "Exact, two-sided: the chance of a difference as large between models that do equally well"
             columns.append(Column(metric, head, "McNemar p", "", "", about, n))
     lines = [
         Line(rival.title(results.methods()), "", kind_of(results, rival), _cells(each, present))
@@ -47,17 +47,14 @@ def pair_table(results: Results, shown: Variant | None) -> Table | None:
 
 
 def _is_tested(metric: str) -> bool:
-    return metric.startswith("accuracy")
+    return not metric.startswith("balanced")  # a mean over classes is no share of images
 
 
 def _cells(found: dict[str, Difference | None], present: list[tuple[str, str, str]]) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for metric, _, _ in present:
         one = found[metric]
-        if one is None or one.low is None or one.high is None:
-            cells.append(Cell())
-        else:
-            cells.append(Cell(write_points(one.value), interval=write_point_range(one.low, one.high)))
+        cells.append(Cell(write_points(one.value), interval=write_point_range(one.low, one.high)) if one else Cell())
         if _is_tested(metric):
             cells.append(Cell(MISSING if one is None or one.p is None else write_p(one.p)))
     return tuple(cells)

@@ -15,7 +15,8 @@ import numpy as np
 from hansfree.corrections import Correction, RRClArC
 from hansfree.doctor import Diagnosis
 from hansfree.errors import RunError
-from hansfree.metrics import Difference, Interval, Metric, Unknown, class_group
+from hansfree.metrics import BalancedAccuracyBiased, Difference, Interval, Metric, Unknown, class_group
+from hansfree.report.ruling import Judgement
 from hansfree.results import Row, read_rows
 
 ORIGINAL, FIRST = "original", RRClArC.name  # the model as it came, and the method that the report is about
@@ -72,6 +73,8 @@ class Results:
     heatmaps: HeatmapSet | None
     paired: tuple[Difference, ...] = ()  # between methods on the same images, each pair of methods once
     intervals: dict[str, dict[str, Interval]] = field(default_factory=dict)  # method -> metric -> 95 %
+    validated: tuple[Row, ...] = ()  # what was seen of the chosen models on validation images, after every epoch
+    rulings: dict[str, Judgement] = field(default_factory=dict)  # method -> what its model is called
     unknown: tuple[Unknown, ...] = ()  # scores that too few test images leave unknown, whatever the method
     doctor: Diagnosis | None = None  # whether the direction can be trusted
 
@@ -155,6 +158,15 @@ class Results:
         """Return the 95 % interval of a score; None if that is unknown."""
         return self.intervals.get(variant.method, {}).get(metric) if self._is_first(variant) else None
 
+    def validation_score(self, variant: Variant) -> float | None:
+        """Return what the selection rule saw of a model in the end, the more the better; None if that is unknown."""
+        told = self.selection.get(variant.method, {}).get("derivative")
+        if told is not None:
+            return None if told["chosen"] is None else -float(told["chosen"])
+        seen = [row for row in self.validated if row.metric == BalancedAccuracyBiased.name]
+        seen = [row for row in seen if Variant.of(row) == variant]
+        return max(seen, key=lambda row: row.epoch or 0).value if seen else None
+
     def _is_first(self, variant: Variant) -> bool:
         """Tell whether a variant is of the run's own seed: of repeats, answers per image are not kept."""
         return variant.seed is None or variant.seed == self.meta.get("seed", variant.seed)
@@ -177,6 +189,16 @@ def spread_of(row: Row) -> float:
     return row.stderr if row.stderr is not None and math.isfinite(row.stderr) else 0.0
 
 
+def tested_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the scores of final models on the test images."""
+    return tuple(row for row in rows if row.split == "test" and row.epoch is None)
+
+
+def validated_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the scores of the chosen models on the validation images."""
+    return tuple(row for row in rows if row.split == "val" and row.chosen)
+
+
 def load_results(run: Path) -> Results:
     """Read results.csv, results.json and, where they are there, heatmaps.npz and doctor.json of a run folder."""
     table, summary = run / "results.csv", run / "results.json"
@@ -185,34 +207,32 @@ def load_results(run: Path) -> Results:
             raise RunError(
                 f"{run} is not a finished run: it has no {path.name}. Let the run end first: it writes it last."
             )
-    rows = tuple(row for row in read_rows(table) if row.split == "test" and row.epoch is None)
+    rows = read_rows(table)
     try:
         content = json.loads(summary.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise RunError(f"{summary} is not valid JSON: {error}.") from error
     heatmaps, doctor = run / "heatmaps.npz", run / "doctor.json"
-    return Results(
-        rows=rows,
-        meta=content.get("meta", {}),
-        selection=content.get("selection", {}),
-        heatmaps=_heatmaps(heatmaps) if heatmaps.is_file() else None,
-        paired=_differences(content.get("paired", ())),
-        intervals={
-            method: {metric: (low, high) for metric, (low, high) in found.items()}
-            for method, found in content.get("intervals", {}).items()
-        },
-        unknown=tuple(Unknown(**each) for each in content.get("unknown", ())),
-        doctor=Diagnosis.from_json(doctor.read_text(encoding="utf-8")) if doctor.is_file() else None,
-    )
-
-
-def _differences(paired: Any) -> tuple[Difference, ...]:
-    """Return the stored differences; earlier runs have RR-ClArC's alone, by rival and metric, and without intervals."""
-    if not isinstance(paired, dict):
-        return tuple(Difference(**each) for each in paired)
-    return tuple(
-        Difference(FIRST, rival, metric, *pair) for rival, found in paired.items() for metric, pair in found.items()
-    )
+    try:
+        return Results(
+            rows=tested_rows(rows),
+            meta=content.get("meta", {}),
+            selection=content.get("selection", {}),
+            heatmaps=_heatmaps(heatmaps) if heatmaps.is_file() else None,
+            paired=tuple(Difference(**each) for each in content.get("paired", ())),
+            intervals={
+                method: {metric: (low, high) for metric, (low, high) in found.items()}
+                for method, found in content.get("intervals", {}).items()
+            },
+            validated=validated_rows(rows),
+            rulings={method: Judgement(**each) for method, each in content.get("rulings", {}).items()},
+            unknown=tuple(Unknown(**each) for each in content.get("unknown", ())),
+            doctor=Diagnosis.from_json(doctor.read_text(encoding="utf-8")) if doctor.is_file() else None,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{run} was written by another version of hansfree, or is damaged ({error}). Run it again."
+        ) from error
 
 
 def _is_of_class(row: Row) -> bool:
@@ -220,11 +240,8 @@ def _is_of_class(row: Row) -> bool:
     return metric is not None and metric.is_per_class
 
 
-def _heatmaps(path: Path) -> HeatmapSet | None:
+def _heatmaps(path: Path) -> HeatmapSet:
     prefix = "relevance/"
     with np.load(path, allow_pickle=False) as stored:
-        if "images" not in stored.files:  # earlier runs wrote an empty file where no test image has the artifact
-            return None
         relevance = {key[len(prefix) :]: stored[key] for key in stored.files if key.startswith(prefix)}
-        direction = stored["direction"] if "direction" in stored.files else None  # not in folders of earlier versions
-        return HeatmapSet(stored["images"], stored["masks"].astype(bool), relevance, direction)
+        return HeatmapSet(stored["images"], stored["masks"].astype(bool), relevance, stored["direction"])

@@ -188,14 +188,14 @@ def _cell(row: Row | None, mark: Mark, unknown: Unknown | None, interval: Interv
 
 def _majority(results: Results, metrics: list[str]) -> list[Line]:
     """Return the line of a model that always names the largest class: what plain accuracy is worth here."""
-    rate, n_classes = results.meta.get("majority_rate"), len(results.meta.get("class_names") or ())
+    rate, chance = results.meta.get("majority_rate"), results.meta.get("chance_level")
     if rate is None:
         return []
     # images that have the artifact by nature are others, of which another class may be the largest
     conditions = ("clean", "biased") if results.is_inserted else ("clean",)
     known = {f"accuracy_{condition}": float(rate) for condition in conditions}
-    if n_classes:
-        known |= {f"balanced_accuracy_{condition}": 1 / n_classes for condition in conditions}
+    if chance is not None:
+        known |= {f"balanced_accuracy_{condition}": float(chance) for condition in conditions}
     cells = tuple(Cell(write_value(name, known[name])) if name in known else Cell() for name in metrics)
     return [Line("Majority rate", "always the largest class", "reference", cells)]
 

@@ -23,9 +23,8 @@ def kind_of(results: Results, variant: Variant) -> Kind:
     scores = results.chosen(variant)
     if not scores or any(map(results.has_diverged, scores.values())):
         return "failed"
-    balanced = scores.get(CLEAN)
-    n_classes = len(results.meta.get("class_names") or ())
-    if balanced and n_classes and balanced.value <= 1 / n_classes + spread_of(balanced):
+    balanced, chance = scores.get(CLEAN), results.meta.get("chance_level")
+    if balanced and chance is not None and balanced.value <= chance + spread_of(balanced):
         return "chance"
     return "collapsed" if lost_classes(results, variant) else "method"
 
@@ -58,7 +57,7 @@ def objection_to(results: Results, variant: Variant) -> str:
         names = " and ".join(f"“{results.class_title(label)}”" for label in lost_classes(results, variant))
         return f"it never answers {names}, which the original model does"
     if kind == "method" and breaks_rule(results, variant):
-        told = str(results.selection[variant.method].get("reason", "")).rstrip(".").partition(", but ")[2]
+        told = results.selection[variant.method].get("objection")
         return f"on validation images it {told}" if told else "it breaks the selection rule"
     if kind == "method" and (loss := overspent(results, variant)):
         allowed = f"{100 * budget_of(results):g}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hansfree.report.changes import DECISIVE, FLIPS, describe_differences, describe_lack, gather, pair_of
+from hansfree.report.changes import DECISIVE, FLIPS, describe_differences, pair_of
 from hansfree.report.numbers import percent, unit_of, write_value
 from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.reading import FIRST, ORIGINAL, Results, Variant, method_title
-from hansfree.report.ruling import Ruling, describe_rule, rule_on
+from hansfree.report.ruling import Judgement, Ruling
 from hansfree.report.tables import marks_of
-from hansfree.report.usable import CLEAN, breaks_rule, budget_of, kind_of, objection_to, why_no_model
+from hansfree.report.usable import CLEAN, breaks_rule, kind_of, objection_to, why_no_model
 from hansfree.results import Row
 
 SEEN = "tcav_sensitivity"  # what is left to judge by where that cannot be known
@@ -23,6 +24,8 @@ class Verdict:
 
     failure: str
     sentences: tuple[str, ...]
+    title: str = ""  # whose model it is about
+    warning: str = ""  # of RR-ClArC's model, where another is shown because that must not be used
     beside: str = ""  # how the other methods did
     ruling: Ruling = "do not use"
     rule: str = ""  # by which it is called so
@@ -48,37 +51,41 @@ def describe_setting(results: Results) -> str:
 
 
 def shown_variant(results: Results) -> Variant | None:
-    """Return what the report is about: what the run recommends, else RR-ClArC, or the best where that is unusable."""
+    """Return what the report is about: what the run recommends, else RR-ClArC, or the best where that is unusable.
+
+    Of several (methods, or targets and norms of one) the best on validation images speaks: on test images the best
+    would look better than it is.
+    """
     competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
     lead = _recommended(results) or FIRST
-    first = [variant for variant in competing if variant.method == lead]
-    marks = marks_of(results, DECISIVE) or marks_of(results, SEEN)
-    best = [variant for variant, mark in marks.items() if mark == "best"]
-    # of several variants of a method (targets, norms), the one that did best speaks for it
-    return next((variant for variant in best if variant in first), None) or next(iter(first or best or competing), None)
+    wanted = [variant for variant in competing if variant.method == lead] or competing
+    scores = {variant: score for variant in wanted if (score := results.validation_score(variant)) is not None}
+    return max(scores, key=lambda variant: scores[variant]) if scores else next(iter(wanted), None)
 
 
 def reach_verdict(results: Results) -> Verdict:
     """Compare the shown method with the model as it came, and say which model must not be used."""
     shown = shown_variant(results)
-    meta, failure = results.meta, _failure(results, shown)
+    meta = results.meta
     advice = tuple(meta.get("advice") or ())
     is_against = "recommended" in meta and meta["recommended"] is None
     if shown is None:
         nothing = ("No method has a usable result on the test images.",)
-        return Verdict(failure, nothing, advice=advice, is_advised_against=is_against)
+        return Verdict(_failure(results, None), nothing, advice=advice, is_advised_against=is_against)
     competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
     sentences = _sentences(results, shown)
     one_sided = describe_one_sided(results, shown)
     if one_sided and one_sided not in advice:  # once is enough, and beside the advice is the better place
         sentences = (*sentences, one_sided)
-    seen = gather(results, shown, is_usable=not (failure or is_against))
+    judgement = results.rulings.get(shown.method, Judgement("cannot be known", ""))
     return Verdict(
-        failure=failure,
+        failure=_failure(results, shown),
         sentences=sentences,
+        title=shown.title(results.methods()),
+        warning=_warning(results, shown),
         beside=_beside(results, shown, competing),
-        ruling=rule_on(seen),
-        rule=describe_rule(seen, budget=budget_of(results)) + describe_lack(results, shown),
+        ruling=judgement.ruling,
+        rule=judgement.rule,
         advice=advice,
         is_advised_against=is_against,
     )
@@ -90,21 +97,30 @@ def _recommended(results: Results) -> str | None:
 
 
 def _failure(results: Results, shown: Variant | None) -> str:
-    """Warn of the shown model, and of RR-ClArC's where another had to be shown; of all where none can be.
+    """Warn of the shown model, by its own faults alone; of all where none can be shown."""
+    if shown is not None:
+        return _warn(results, [shown])
+    told = " ".join(filter(None, (_warn_of_none(results), _warn(results, results.methods()))))
+    return told or f"{method_title(FIRST)} is missing from this run."
 
-    Of a model that is shown because it is recommended nothing but its own faults count.
-    """
-    warned = [variant for variant in results.methods() if variant.method == FIRST or variant == shown or shown is None]
-    lead = _recommended(results) or FIRST
-    if shown is not None and shown.method == lead:
-        warned = [shown]
-    objections = {variant.title(results.methods()): objection_to(results, variant) for variant in warned}
-    if lead == FIRST and results.variant(FIRST) is None and FIRST in results.selection:
-        objections = {method_title(FIRST): why_no_model(results, FIRST)} | objections
-    warnings = [f"Do not use this model ({title}): {why}." for title, why in objections.items() if why]
-    if not warnings and shown is None:
-        return f"{method_title(FIRST)} is missing from this run."
-    return " ".join(warnings)
+
+def _warning(results: Results, shown: Variant) -> str:
+    """Warn of RR-ClArC's model where another is shown in its place; of one that is recommended, nobody else counts."""
+    if shown.method in (FIRST, _recommended(results)):
+        return ""
+    return _warn_of_none(results) or _warn(results, [each for each in results.methods() if each.method == FIRST])
+
+
+def _warn(results: Results, variants: Sequence[Variant]) -> str:
+    objections = {variant.title(results.methods()): objection_to(results, variant) for variant in variants}
+    return " ".join(f"Do not use this model ({title}): {why}." for title, why in objections.items() if why)
+
+
+def _warn_of_none(results: Results) -> str:
+    """Say why RR-ClArC was run and has no model."""
+    if results.variant(FIRST) is not None or FIRST not in results.selection:
+        return ""
+    return f"Do not use this model ({method_title(FIRST)}): {why_no_model(results, FIRST)}."
 
 
 def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from hansfree.metrics import STDERRS
 from hansfree.report.numbers import MISSING, write_stderr, write_value
 from hansfree.report.reading import REFERENCES, Results, Variant
 from hansfree.report.style import STYLES
@@ -18,7 +19,7 @@ from hansfree.results import Row
 K = TypeVar("K", bound=Hashable)
 Scores = Mapping[str, Mapping[str, "Average"]]  # method -> metric -> its mean
 
-SIGNIFICANT = 1.96  # standard errors: half of a 95 % interval
+SIGNIFICANT = STDERRS  # half of a 95 % interval
 PAPER_METHODS = tuple(method for method in STYLES if method not in REFERENCES)  # in the order of its Table 1
 
 
@@ -129,8 +130,8 @@ def as_results(rows: Sequence[Row], facts: Facts) -> Results:
     means += [
         _row(variant, metric, mean, chosen=0) for (variant, metric), mean in tried.items() if variant not in scores
     ]
-    # without pairs, which only RR-ClArC's rivals would have: a column is judged by one error, the unpaired
-    meta = {"class_names": range(facts.n_classes or 0)}
+    # without pairs, which are known for the first seed alone: a column of means is judged by one error, the unpaired
+    meta = {"chance_level": facts.chance_level}
     return Results(rows=tuple(means), meta=meta, selection={}, heatmaps=None)
 
 

@@ -14,7 +14,7 @@ from hansfree.experiments import Experiment
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.setting import check_selectable
 from hansfree.experiments.subjects import Subject
-from hansfree.metrics import majority_rate
+from hansfree.metrics import chance_level, majority_rate
 from hansfree.registry import Registered
 from hansfree.report.reading import HeatmapSet
 from hansfree.report.style import Drawing
@@ -101,7 +101,7 @@ def facts_of(
     study, data = subject.study, data or subject.data
     is_the_papers = study.artifact == study.artifacts[0] and study.size == study.default_size
     return Facts(
-        n_classes=len(data.test_clean.class_names),
+        chance_level=chance_level(data.test_clean.labels),
         class_names=tuple(data.test_clean.class_names),
         majority_rate=majority_rate(data.test_clean.labels),
         is_localized=data.is_localized,

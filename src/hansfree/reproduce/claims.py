@@ -87,7 +87,7 @@ def write_claims(claims: Sequence[Claim]) -> str:
         body = [[c.text, f"{c.holds_in} of {c.of}", c.paper] for c in known]
         parts.append(markdown_table(["claim", "holds here in", "in the paper"], body))
     if any("significantly" in c.text for c in known):
-        parts.append(f"Significantly: by more than {SIGNIFICANT:g} standard errors.")
+        parts.append(f"Significantly: by more than {SIGNIFICANT:.3g} standard errors.")
     if unknown:
         parts.append(f"Cannot be known here: {' '.join(unknown)}")
     for claim in known:

@@ -65,7 +65,7 @@ class ClassSpecific(Reproduction, name="q3"):
         rows: list[Row] = []
         for variant in variants:
             rows += experiment.variant_rows(variant)
-        baseline = experiment.kept(Vanilla.name)["correct_clean"]
+        baseline = experiment.kept.load(Vanilla.name)["correct_clean"]
         for variant in variants:
             rows += _changes(experiment, variant, baseline, groups)
         theirs = set(subject.study.published_labels(subject.plan.model))
@@ -150,7 +150,7 @@ def _changes(
     scored = [row for row in experiment.variant_rows(variant) if row.chosen and row.split == "test"]
     if not scored:
         return []
-    correct = experiment.kept(variant.name)["correct_clean"]
+    correct = experiment.kept.load(variant.name)["correct_clean"]
     about = {**asdict(scored[0]), "metric": CHANGE}
     found = []
     for group, inside in groups.items():

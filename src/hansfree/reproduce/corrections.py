@@ -40,10 +40,10 @@ class Table1(Reproduction, name="table1"):
         methods = [name for name in Correction.members() if name not in subject.plan.left_out]
         rows = experiment.rows(methods)
         paired: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
-        for each in experiment.paired(methods):
+        for each in experiment.kept.paired(methods):
             paired.setdefault((each.method, each.rival), {})[each.metric] = each.value, each.stderr
         facts = facts_of(subject, paired=paired, reasons=reasons_of(experiment, methods))
-        return Finding(key=key_of(subject), facts=facts, rows=rows, arrays=experiment.shown(methods))
+        return Finding(key=key_of(subject), facts=facts, rows=rows, arrays=experiment.kept.shown(methods))
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Write the tables, what of the paper's claims holds here, and draw all strengths and some heatmaps."""

@@ -31,7 +31,7 @@ class SubjectKey:
 class Facts:
     """What a reader must know to read a subject's scores; None where it cannot be known."""
 
-    n_classes: int | None = None
+    chance_level: float | None = None  # balanced accuracy of always giving the same answer
     class_names: tuple[str, ...] = ()  # empty: a class is told by its number
     majority_rate: float | None = None
     is_localized: bool | None = None  # None: as the artifact of that name says, if there is one

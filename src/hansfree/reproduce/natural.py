@@ -82,7 +82,7 @@ def _row(rows: Sequence[Row], experiment: Experiment, method: str, inside: np.nd
     about = next((row for row in rows if row.method == method and row.chosen and row.split == "test"), None)
     if about is None:
         return None
-    correct = experiment.kept(method)["correct_clean"][inside]
+    correct = experiment.kept.load(method)["correct_clean"][inside]
     share, n = float(correct.mean()), len(correct)
     score = {
         "metric": GROUP_ACCURACY,

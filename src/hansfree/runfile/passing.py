@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from torch.utils.data import DataLoader
 
-from hansfree.activations import Activations, collect_activations, cut_again
-from hansfree.datasets import Part
-from hansfree.files import written_atomically
+from hansfree.activations import plan_pass
+from hansfree.activations.shards import is_whole, live_tensors, shard_path, shard_ranges, write_shard
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
 from hansfree.runfile.unlabelled import Unlabelled, looking_folder
+from hansfree.splitting import on_device
 
-_CHUNK = 512  # images between two writes: what a kill costs at most
 _BATCH = 64
 
 
@@ -34,27 +35,30 @@ def pass_once(opened: Unlabelled, *, progress: Progress = silent) -> Passed:
     Whole maps are not kept: nobody here needs them, and those of 10,000 images take gigabytes at a layer of VGG-16.
     """
     run, images = opened.run, opened.images
-    key = fingerprint(fingerprint_model(opened.model), opened.layer, images.fingerprint, str(_CHUNK))
-    # What the logits are depends on the adapter too, which no weight tells.
-    folder = looking_folder(run) / "activations" / fingerprint(key, run.model.output, str(run.model.label))
-    starts = range(0, len(images), _CHUNK)
-    chunks = []
-    for start in progress(starts, total=len(starts), label=f"activations at {opened.layer}"):
-        kept = folder / f"{start:08d}.safetensors"
-        if not kept.exists():
-            some = Part(images, range(start, min(start + _CHUNK, len(images))))
-            loader = DataLoader(some, batch_size=_BATCH, num_workers=run.workers)
-            found = collect_activations(opened.model, opened.layer, loader, device=run.device)
-            with written_atomically(kept) as temporary:
-                save_file({"pooled": np.ascontiguousarray(found.pooled), "logits": _logits(opened, found)}, temporary)
-        chunks.append(load_file(kept))
-    pooled, logits = (np.concatenate([chunk[name] for chunk in chunks]) for name in ("pooled", "logits"))
+    # What the logits are depends on the head and the adapter too, so the key is not that of a cache of activations.
+    key = fingerprint(
+        fingerprint_model(opened.model), opened.layer, images.fingerprint, run.model.output, str(run.model.label)
+    )
+    home = looking_folder(run) / "activations" / key
+    ranges = shard_ranges(len(images), _BATCH)
+    missing = [rows for rows in ranges if not is_whole(shard_path(home, rows), rows)]
+    if missing:
+        _fill(home, opened, missing, progress)
+    shards = [load_file(shard_path(home, rows)) for rows in ranges]
+    pooled, logits = (np.concatenate([shard[name] for shard in shards]) for name in ("pooled", "logits"))
     return Passed(pooled, logits)
 
 
-@torch.inference_mode()
-def _logits(opened: Unlabelled, activations: Activations) -> np.ndarray:
-    cut = cut_again(opened.model, activations)
-    cut.eval_mode()
-    parts = [cut.head(*cut.phi(*live)) for live in activations.stream(batch_size=_BATCH)]
-    return np.ascontiguousarray(torch.cat(parts).float().cpu().numpy())
+def _fill(home: Path, opened: Unlabelled, missing: Sequence[range], progress: Progress) -> None:
+    """Make shards that hold logits in place of the layer's output."""
+    device = opened.run.device
+    loader = DataLoader(opened.images, batch_size=_BATCH, num_workers=opened.run.workers)
+    plan = plan_pass(opened.model, opened.layer, loader, device=device)
+    plan.cut.eval_mode()
+    phi, head = (on_device(part, device) for part in (plan.cut.phi, plan.cut.head))
+    for shard, rows in zip(plan.make(missing, progress=progress), missing):
+        with torch.inference_mode():
+            batches = zip(*(torch.split(tensor.to(device), _BATCH) for tensor in live_tensors(shard)))
+            logits = torch.cat([head(*phi(*live)) for live in batches]).float().cpu()
+        kept = {"pooled": shard["pooled"], "labels": shard["labels"], "logits": logits}
+        write_shard(shard_path(home, rows), kept)

@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hansfree.corrections import RRClArC, Vanilla
 from hansfree.experiments import Experiment
-from hansfree.metrics import BalancedAccuracyBiased, find_unknown
+from hansfree.metrics import chance_level
 from hansfree.report.one_sided import describe_one_sided
+from hansfree.report.outcome import gather_results
 from hansfree.report.reading import Results
 from hansfree.report.usable import objection_to
 from hansfree.studies.counting import count_images
+
+_TO_DO = (
+    "What may help: more images with the artifact, marked for training and held out for the test; another layer; other "
+    "strengths. To export it all the same, name it: hansfree export RUN METHOD."
+)
 
 
 @dataclass(frozen=True)
@@ -31,39 +38,36 @@ def recommend(experiment: Experiment, methods: Sequence[str]) -> Advice:
     wanted = [method for method in methods if method != Vanilla.name]
     if not wanted:
         return Advice(None, ("Only plain fine-tuning was run, which corrects nothing: no model is recommended.",))
-    scores = {method: score for method in wanted if (score := _score(experiment, method)) is not None}
+    results = gather_results(experiment, wanted, meta=_meta(experiment))
+    scores = {method: score for method in wanted if (score := _score(results, method)) is not None}
     if not scores:
-        reasons = "; ".join(f"{method}: {_reason(experiment, method)}" for method in wanted)
+        reasons = "; ".join(f"{method}: {results.selection[method]['reason']}" for method in wanted)
         return Advice(None, (f"Do not use any of the corrected models: none is admissible ({reasons}).",))
     best = max(scores, key=lambda method: (scores[method], method == RRClArC.name))
-    results = _test_results(experiment, wanted)
     if objection := _objection(results, best):
         return Advice(None, (f"Do not use {best}, though it is the best on validation images: {objection}.",))
     others = [f"{method} {_in_words(experiment, scores[method])}" for method in scores if method != best]
     beside = f"; {', '.join(others)}" if others else ""
-    found = f"Recommended: {best}, by the {_measure(experiment)} ({_in_words(experiment, scores[best])}{beside})."
-    original = _original(experiment)
-    doubt = f"By that it is no better than the model as it came ({_in_words(experiment, original)})."
+    told = f"{best}, by the {_measure(experiment)} ({_in_words(experiment, scores[best])}{beside})"
+    original, ruling = _original(experiment), results.rulings[best].ruling
+    verdict = f"Verdict on the test images: {ruling}."
     variant = results.variant(best)
     # A user who sees accuracy fall in the table would doubt the advice, or the table.
     one_sided = describe_one_sided(results, variant) if variant else ""
-    return Advice(best, tuple(filter(None, (found, "" if scores[best] > original else doubt, one_sided))))
+    if scores[best] <= original:
+        doubt = f"By that it is no better than the model as it came ({_in_words(experiment, original)})."
+    elif ruling == "not corrected":
+        doubt = "On test images it is not clearly better than the model as it came."
+    else:
+        return Advice(best, tuple(filter(None, (f"Recommended: {told}.", verdict, one_sided))))
+    found = f"No model is recommended. The best is {told}."
+    return Advice(None, tuple(filter(None, (found, doubt, verdict, one_sided, _TO_DO))))
 
 
-def _score(experiment: Experiment, method: str) -> float | None:
+def _score(results: Results, method: str) -> float | None:
     """Return what the rule saw of a method's model, the more the better; None for one that must not be taken."""
-    variant = experiment.plain(method)
-    selection = experiment.selection(variant)
-    if not selection["admissible"]:
-        return None
-    if experiment.setting.rule.needs_derivative:
-        return -float(selection["derivative"]["chosen"])
-    seen = [
-        row
-        for row in experiment.variant_rows(variant)
-        if row.split == "val" and row.chosen and row.metric == BalancedAccuracyBiased.name
-    ]
-    return max(seen, key=lambda row: row.epoch or 0).value
+    variant = results.variant(method)
+    return results.validation_score(variant) if variant and results.selection[method]["admissible"] else None
 
 
 def _original(experiment: Experiment) -> float:
@@ -73,26 +77,16 @@ def _original(experiment: Experiment) -> float:
     return -math.inf if before.biased is None else before.biased.value
 
 
-def _reason(experiment: Experiment, method: str) -> str:
-    return str(experiment.selection(experiment.plain(method))["reason"])
-
-
-def _test_results(experiment: Experiment, methods: Sequence[str]) -> Results:
-    """Return what the report will know of the test images."""
-    data, rows = experiment.setting.data, experiment.rows(methods)
-    return Results(
-        rows=tuple(row for row in rows if row.split == "test" and row.epoch is None),
-        meta={
-            "class_names": data.train.class_names,
-            "budget": experiment.setting.rule.budget,
-            "biased_class": data.biased_class,
-            "counts": count_images(data),
-        },
-        selection={name: experiment.selection(experiment.plain(name)) for name in methods},
-        heatmaps=None,
-        paired=tuple(experiment.paired(methods)),
-        unknown=tuple(find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)),
-    )
+def _meta(experiment: Experiment) -> dict[str, Any]:
+    """Return what is needed of the data to tell which model may be used."""
+    data = experiment.setting.data
+    return {
+        "class_names": data.train.class_names,
+        "chance_level": chance_level(data.test_clean.labels),
+        "budget": experiment.setting.rule.budget,
+        "biased_class": data.biased_class,
+        "counts": count_images(data),
+    }
 
 
 def _objection(results: Results, method: str) -> str:

@@ -13,7 +13,6 @@ from torch import nn
 
 from hansfree.doctor import Diagnosis, examine_cav
 from hansfree.experiments import Experiment
-from hansfree.experiments.outcome import write_outcome
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
 from hansfree.files import write_text
@@ -21,6 +20,7 @@ from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
+from hansfree.report.outcome import write_outcome
 from hansfree.results import Row
 from hansfree.runfile.crew import Engine, alone
 from hansfree.runfile.identity import known_config
@@ -102,7 +102,7 @@ def _diagnose(experiment: Experiment, folder: Run, names: Mapping[int, str], pro
     setting, train = experiment.setting, experiment.material.activations["train"]
 
     def work() -> str:
-        inside = (train.labels == setting.data.biased_class) & ~setting.data.train.is_relabelled
+        inside = experiment.material.cav_images
         bits = np.asarray(train.has_artifact)
         others = train.pooled[(train.labels != setting.data.biased_class) & ~bits]
         return examine_cav(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import nn
 
 from hansfree.errors import OptionError, RunError
@@ -20,6 +19,7 @@ from hansfree.models import Preprocessing, find_logits, preprocessing_of
 from hansfree.runfile.loading import DEFAULTS
 from hansfree.runfile.reading import move_source
 from hansfree.runfile.schema import AUTO
+from hansfree.templates import open_templates
 from hansfree.weights import PRETRAINED
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(:\w[\w.-]*)?", re.ASCII)  # timm:resnet18 and file.py:build too
@@ -83,10 +83,8 @@ def check_writable(path: Path, *, force: bool) -> None:
 def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *, force: bool = False) -> None:
     """Write a commented run file; one that is there already stays, unless ``force`` says otherwise."""
     check_writable(path, force=force)
-    environment = Environment(
-        loader=PackageLoader("hansfree", "runfile"), undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    text = environment.get_template("run.yaml.jinja").render(
+    templates = open_templates("runfile", is_html=False)
+    text = templates.get_template("run.yaml.jinja").render(
         {name: _quoted(value) for name, value in asdict(_beside(path, answers)).items()},
         size=preprocessing.size,
         resize=preprocessing.resize,

@@ -8,7 +8,8 @@ import numpy as np
 
 from hansfree.datasets import ExampleSet
 from hansfree.metrics import MIN_GROUP
-from hansfree.selection.rules import has_counter_examples, known_classes
+from hansfree.metrics.base import large_classes
+from hansfree.selection.rules import has_counter_examples
 from hansfree.studies import BiasedData
 
 
@@ -30,7 +31,7 @@ def _accuracy(data: BiasedData) -> Claim:
     name, test = "accuracy with the artifact", data.test_biased
     if data.is_inserted:
         return Claim(name, True, f"All {len(test)} test images are also seen with the artifact put in.")
-    if len(known_classes(test.labels)) >= 2:
+    if len(large_classes(test.labels)) >= 2:
         return Claim(name, True, f"{_found(test)}.")
     return Claim(
         name,

@@ -16,6 +16,7 @@ import numpy as np
 
 from hansfree.errors import DataError, UndefinedMetricError
 from hansfree.metrics import MIN_GROUP
+from hansfree.metrics.base import large_classes
 from hansfree.selection.validator import Validation
 from hansfree.studies import BiasedData
 
@@ -146,13 +147,7 @@ def has_counter_examples(data: BiasedData) -> bool:
 
     In one class alone a head that reads the artifact itself would be the best. Inserted, the artifact is in all.
     """
-    return data.is_inserted or len(known_classes(data.val_biased.labels)) >= 2
-
-
-def known_classes(labels: np.ndarray) -> np.ndarray:
-    """Return the classes with images enough for a score."""
-    classes, counts = np.unique(labels, return_counts=True)
-    return np.asarray(classes[counts >= MIN_GROUP])
+    return data.is_inserted or len(large_classes(data.val_biased.labels)) >= 2
 
 
 def check_selectable(
@@ -164,7 +159,7 @@ def check_selectable(
         advice: a sentence on how there could be more of them.
     """
     images = data.val_clean
-    if len(known_classes(images.labels)) < 2:
+    if len(large_classes(images.labels)) < 2:
         counts = np.bincount(images.labels, minlength=len(images.class_names))
         found = ", ".join(f"{name} {count}" for name, count in zip(images.class_names, counts))
         raise DataError(

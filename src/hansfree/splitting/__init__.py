@@ -1,6 +1,7 @@
 """Cut a model at a layer by data flow: trunk, phi and head; list layers, and put a module behind one."""
 
 from hansfree.splitting.cut import Split, split
+from hansfree.splitting.devices import on_device
 from hansfree.splitting.entry import HeadParts
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
@@ -19,6 +20,7 @@ __all__ = [
     "insert_after",
     "layer_order",
     "list_layers",
+    "on_device",
     "overwriting",
     "split",
     "take_out",

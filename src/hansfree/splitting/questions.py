@@ -47,11 +47,6 @@ class Answers:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)  # shapes without numbers: nothing is computed
         self._runs: dict[Shape, fx.Interpreter] = {}
 
-    @property
-    def were_asked(self) -> bool:
-        """Whether the graph depends on an answer at all."""
-        return bool(self._runs)
-
     def truth(self, root: nn.Module, node: fx.Node) -> bool:
         """Return whether the node's value is true; whatever goes wrong on the way means that there is no answer."""
         return self._answer(root, node, bool)

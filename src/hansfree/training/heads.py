@@ -6,7 +6,6 @@ stacked and trained in one go; large ones (VGG-16's has 119 million parameters) 
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from hansfree.activations import Features, Live
 from hansfree.errors import OptionError, check_choice
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
-from hansfree.splitting import HeadParts, Split, exact_forward_mode
+from hansfree.splitting import HeadParts, Split, exact_forward_mode, on_device
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +215,7 @@ def _train_group(
     optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer](
         heads.parameters.values(), lr=tuning.learning_rate
     )
-    trunk, phi = (_copy_on(part, tuning.device) for part in (cut.trunk, cut.phi))
+    trunk, phi = (on_device(part, tuning.device) for part in (cut.trunk, cut.phi))
     history: list[Sequence[Any]] = []
     step = 0
     for epoch in range(tuning.epochs):
@@ -248,11 +247,6 @@ def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarra
     order = np.random.default_rng((tuning.seed, epoch)).permutation(images)
     for start in range(0, images, tuning.batch_size):
         yield order[start : start + tuning.batch_size]
-
-
-def _copy_on(part: nn.Module, device: str) -> nn.Module:
-    """Return the part on the device; what the cache is streamed through stays on the CPU."""
-    return part if torch.device(device).type == "cpu" else copy.deepcopy(part).to(device)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ function show(tile) {
     tile.dataset.heatmap = "shown";
     tile.querySelector("img").src = heatmap.src;
   };
-  heatmap.src = `heatmaps/${tile.dataset.image}.jpg?marks=${state.yes + state.no}`;
+  // A document keeps its pictures by their address, whatever the headers say: after a mark it has to be another one.
+  heatmap.src = `heatmaps/${tile.dataset.image}.jpg?version=${state.version}`;
 }
 
 function hide(tile) {

@@ -79,12 +79,12 @@ export async function showAll() {
 }
 
 // The cluster's images are marked unseen: show them at once, so that a wrong one is found, or all are undone.
-export async function takeSuspect(suspect, count) {
+export async function takeSuspect(suspect) {
   showState(await send("api/suspects", { suspect }));
   await refresh();
   setFilter("yes");
   focusTile();
-  say(`${count} images with the artifact`);
+  say(`${held.state.yes} images with the artifact`);
 }
 
 export async function finish() {

@@ -67,8 +67,8 @@ function offerSuspects() {
     const button = document.createElement("button");
     button.dataset.suspect = name;
     button.textContent = `${name.replace("suspect-", "")} (${count})`;
-    button.title = `Mark all of ${name} as with the artifact; undo takes them back`;
-    button.addEventListener("click", () => run(() => takeSuspect(name, count)));
+    button.title = `Mark what is not marked yet of ${name} as with the artifact; undo takes it back`;
+    button.addEventListener("click", () => run(() => takeSuspect(name)));
     byId("suspects").append(button);
   }
 }

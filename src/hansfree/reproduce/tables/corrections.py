@@ -179,8 +179,7 @@ def _published(metric: str, found: tuple[float, float] | None) -> str:
 def _majority(metrics: Sequence[str], in_paper: set[str], facts: Facts) -> list[str]:
     """Return what always naming the largest class scores: what plain accuracy is worth here."""
     known = dict.fromkeys(("accuracy_clean", "accuracy_biased"), facts.majority_rate)
-    if facts.n_classes:
-        known |= dict.fromkeys(("balanced_accuracy_clean", "balanced_accuracy_biased"), 1 / facts.n_classes)
+    known |= dict.fromkeys(("balanced_accuracy_clean", "balanced_accuracy_biased"), facts.chance_level)
     cells = []
     for name in metrics:
         rate = known.get(name)

@@ -15,7 +15,7 @@ DIFFERENCES = ("accuracy_clean", "accuracy_biased", "balanced_accuracy_clean", "
 _NOTE = (
     f"{method_title(FIRST)} minus the method of the line on the same test images, in points: the difference of the "
     "means over the seeds, and its 95 % interval, of the images (paired, as the first seed has them) and of the seeds "
-    "together. **Bold**: the interval leaves out 0."
+    f"together: {SIGNIFICANT:.3g} standard errors to each side (normal approximation). **Bold**: it leaves out 0."
 )
 
 

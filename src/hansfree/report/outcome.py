@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -15,7 +15,9 @@ from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.provenance import hash_contents
 from hansfree.experiments.setting import Setting
 from hansfree.files import write_json, written_atomically
-from hansfree.metrics import find_unknown, majority_rate
+from hansfree.metrics import chance_level, find_unknown, majority_rate
+from hansfree.report.changes import judge_methods
+from hansfree.report.reading import Results, tested_rows, validated_rows
 from hansfree.results import Row, write_table
 from hansfree.selection import claims
 from hansfree.studies import SETS
@@ -35,33 +37,54 @@ def write_outcome(
         about: What only the caller knows: title, model, command.
         methods: All corrections by default.
     """
-    folder, names = experiment.run.path, list(Correction.members()) if methods is None else list(methods)
+    folder, kept = experiment.run.path, experiment.kept
+    names = list(Correction.members()) if methods is None else list(methods)
     rows = experiment.rows(names)
-    for file, arrays in (("heatmaps.npz", experiment.shown(names)), ("cases.npz", experiment.cases(names))):
+    for file, arrays in (("heatmaps.npz", kept.shown(names)), ("cases.npz", kept.cases(names))):
         if arrays:
             with written_atomically(folder / file) as temporary:
                 np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
-    data = experiment.setting.data
-    unknown = find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)
-    write_table(folder / "results.csv", rows, unknown=unknown)
+    results = gather_results(experiment, names, meta=_facts(experiment.setting))
+    write_table(folder / "results.csv", rows, unknown=results.unknown)
     write_json(
         folder / "results.json",
         {
             "meta": {
-                **_facts(experiment.setting),
+                **results.meta,
                 "hashes": hash_contents(experiment.setting, folder, names),
                 "explanation": experiment.explanation,
                 "seconds": experiment.run.seconds,
                 **about,
             },
-            "selection": {name: experiment.selection(experiment.plain(name)) for name in names},
-            "paired": [asdict(each) for each in experiment.paired(names)],
-            "intervals": experiment.intervals(names),
-            "unknown": [asdict(one) for one in unknown],
+            "selection": results.selection,
+            "paired": [asdict(each) for each in results.paired],
+            "intervals": results.intervals,
+            "rulings": {name: asdict(judgement) for name, judgement in results.rulings.items()},
+            "unknown": [asdict(one) for one in results.unknown],
             "scores": [asdict(row) for row in rows],
         },
     )
     return rows
+
+
+def gather_results(experiment: Experiment, methods: Sequence[str], *, meta: Mapping[str, Any]) -> Results:
+    """Return what the report will know of the scores, with the ruling on every method; heatmaps apart.
+
+    Args:
+        meta: At least the class names, the chance level and the budget.
+    """
+    data, rows = experiment.setting.data, experiment.rows(methods)
+    results = Results(
+        rows=tested_rows(rows),
+        meta=dict(meta),
+        selection={name: experiment.selection(experiment.plain(name)) for name in methods},
+        heatmaps=None,
+        paired=tuple(experiment.kept.paired(methods)),
+        intervals=experiment.kept.intervals(methods),
+        validated=validated_rows(rows),
+        unknown=tuple(find_unknown(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)),
+    )
+    return replace(results, rulings=judge_methods(results))
 
 
 def _facts(setting: Setting) -> dict[str, Any]:
@@ -74,6 +97,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
         "claims": [asdict(claim) for claim in claims(data)],
         "counts": count_images(data),
         "budget": setting.rule.budget,
+        "chance_level": chance_level(data.test_clean.labels),
         "majority_rate": majority_rate(data.test_clean.labels),
         "seed": setting.tuning.seed,
         **{f"n_{name}": len(getattr(data, name)) for name in SETS},

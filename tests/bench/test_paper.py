@@ -1,26 +1,24 @@
+"""The paper's steps compute what ours compute, and nothing that they could do without."""
+
+from __future__ import annotations
+
 import itertools
-import json
 
 import pytest
 import torch
 from torch import nn
 from torch.func import jvp
-from typer.testing import CliRunner
 
-from hansfree.bench import Bench, Ratio
-from hansfree.bench.ours import walk
 from hansfree.bench.paper import FOLLOWING, PaperTraining
-from hansfree.bench.race import Race
+from hansfree.bench.paper_rrr import PaperRRR
 from hansfree.cavs import SignalCAV
-from hansfree.cli import app
-from hansfree.corrections import RRClArC
-from hansfree.errors import OptionError
+from hansfree.corrections import RRR, RRClArC
+from hansfree.datasets import Example
 from hansfree.models import ARCHITECTURES, build_model
 from hansfree.splitting import exact_forward_mode, split
 from hansfree.training import FineTuning, HeadBatch, WeightedHead
 
 CLASSES, IMAGES = 3, 5
-TINY = Bench(models=("demo",), images=32, batch=16, size=32, repeats=2)
 
 
 @pytest.fixture
@@ -122,74 +120,30 @@ def test_every_model_has_its_activation():
     assert FOLLOWING.keys() == ARCHITECTURES.keys()
 
 
-def test_a_path_is_multiplied_up_by_strengths_and_epochs(monkeypatch):
-    # The clock is read at the start, when all is prepared, after each of the 4 epochs, and at the end: one second each.
-    monkeypatch.setattr("hansfree.bench.ours.perf_counter", itertools.count(1).__next__)
-    race = Race(TINY, "demo")
-    finished = walk(race.model, race.layer, race.images, race.tuning, epochs_timed=4)
-    prepared, once_per_head, epoch = 1, 1, 1
-    assert finished.seconds == prepared + 22 * (once_per_head + 10 * epoch)
+def test_the_papers_rrr_has_our_gradient(model, images):
+    masks = torch.rand(IMAGES, 32, 32, generator=torch.Generator().manual_seed(2)) < 0.2
+    cut = split(model, ARCHITECTURES["demo"].layer)
+    theirs = PaperRRR(model, cut.trainable, strength=0.7, tuning=FineTuning())
+    expected = torch.autograd.grad(theirs.loss(images, LABELS, masks), theirs.trained)
+    with torch.no_grad():
+        values = cut.phi(*cut.trunk(images))
+    parameters = cut.head_parameters()
+    head = WeightedHead(cut.head_parts(), parameters)
+    examples = [Example(image, int(label), True, mask, 0) for image, label, mask in zip(images, LABELS, masks)]
+    rows = torch.arange(IMAGES).numpy()
+    batch = HeadBatch(values, (), LABELS, rows, torch.Generator(), cut.trunk, cut.phi)
+    with exact_forward_mode():
+        logits, penalty = RRR(examples).forward(head, batch)
+        loss = nn.functional.cross_entropy(logits, LABELS) + 0.7 * penalty.mean()
+    for got, wanted in zip(torch.autograd.grad(loss, list(parameters.values())), expected, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-12)
 
 
-def test_a_whole_path_is_timed_from_start_to_end(monkeypatch):
-    monkeypatch.setattr("hansfree.bench.ours.perf_counter", itertools.count(1).__next__)
-    race = Race(TINY, "demo")
-    assert walk(race.model, race.layer, race.images, race.tuning).seconds == 1
-
-
-def test_a_large_head_is_given_two_batches_and_says_what_was_multiplied_up(monkeypatch):
-    monkeypatch.setattr("hansfree.bench.race._LARGE_HEAD", 100)
-    race = Race(Bench(models=("demo",), images=64, batch=16, size=32, repeats=1), "demo")
-    ratios = race.ratios(lambda steps, *, total, label: iter(steps))
-    assert all(ratio.value > 0 for ratio in ratios)
-    about = race.about()
-    assert (about["images"], about["our_strengths_timed"], about["our_epochs_timed"]) == (32, 1, 4)
-    assert about["paper_steps"] == 2 * 10 * 22
-
-
-def test_the_command_writes_every_ratio_with_its_range(tmp_path):
-    out = tmp_path / "bench.json"
-    options = [
-        "--model",
-        "demo",
-        "--images",
-        "32",
-        "--batch",
-        "16",
-        "--size",
-        "32",
-        "--repeats",
-        "2",
-        "--out",
-        str(out),
-    ]
-    result = CliRunner().invoke(app, ["bench", *options])
-    assert result.exit_code == 0, result.output
-    content = json.loads(out.read_text())
-    about = content.pop("about")
-    kinds = ("path_over_forward", "path_over_paper", "rr_step_over_vanilla_step")
-    assert content.keys() == {f"demo.{kind}{end}" for kind in kinds for end in ("", ".low", ".high")}
-    for kind in kinds:
-        assert 0 < content[f"demo.{kind}.low"] <= content[f"demo.{kind}"] <= content[f"demo.{kind}.high"]
-    assert about["models"]["demo"]["paper_steps_timed"] == 4
-    assert "path_over_paper" in result.output
-
-
-def test_a_ratio_is_the_median_of_its_turns():
-    ratio = Ratio("demo.path_over_forward", (3.0, 1.0, 2.5))
-    assert (ratio.value, ratio.low, ratio.high) == (2.5, 1.0, 3.0)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"models": ("resnet8",)}, "Did you mean 'resnet18'"),
-        ({"models": ()}, "needs a model"),
-        ({"repeats": 0}, "needs a model and a repeat"),
-        ({"images": 100, "batch": 64}, "multiple of the batch"),
-        ({"images": 64, "batch": 64}, "at least two"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(options, sentence):
-    with pytest.raises(OptionError, match=sentence):
-        Bench(**options)
+def test_the_papers_rrr_trains_the_head_only(model, images):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    cut = split(model, ARCHITECTURES["demo"].layer)
+    theirs = PaperRRR(model, cut.trainable, strength=0.7, tuning=FineTuning(learning_rate=0.1))
+    theirs.step(images, LABELS, torch.ones(IMAGES, 32, 32, dtype=torch.bool))
+    changed = {name for name, value in theirs.model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {"classifier.weight", "classifier.bias"}
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

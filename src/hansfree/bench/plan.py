@@ -1,0 +1,95 @@
+"""A large dataset on paper: measured rates, multiplied up to bytes, hours and money per stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hansfree.bench.measures import Measure
+from hansfree.corrections import RRR, RRClArC
+from hansfree.errors import OptionError
+from hansfree.files import format_bytes
+from hansfree.training import FineTuning
+
+_HEATMAPS = 1_000  # of test images, as many as a report looks at
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Hardware, in units of the machine that was measured. Everything but that one is an assumption."""
+
+    name: str
+    arithmetic: float = 1.0  # how many times as fast models run
+    reading: float = 1.0  # how many times as fast images are read and decoded: by one process per core
+    dollars_per_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of the work on the measured machine."""
+
+    name: str
+    reading: float = 0.0  # seconds
+    arithmetic: float = 0.0  # seconds
+    bytes: float | None = None  # that it leaves on the disk
+
+    def hours(self, machine: Machine) -> float:
+        """Return how long it takes elsewhere; reading and arithmetic after each other, which is the worst case."""
+        return (self.reading / machine.reading + self.arithmetic / machine.arithmetic) / 3600
+
+
+def plan_stages(measures: Mapping[str, Measure], model: str, *, images: int, marked: int) -> list[Stage]:
+    """Return the stages of a correction of many images.
+
+    Args:
+        measures: Of a whole benchmark (:func:`read_measures`): the races path, floor, rrr, lrp, cache and growth.
+        images: How many there are to train on.
+        marked: How many of them carry the artifact: RRR costs time for these only.
+    """
+
+    def value(name: str) -> float:
+        key = f"{model}.{name}"
+        if key not in measures:
+            raise OptionError(f"The plan needs {key}, which this bench did not measure: run all races of {model}.")
+        return measures[key].value
+
+    epochs, strengths = FineTuning().epochs, len(RRClArC.grid)
+    reading = images / value("jpeg_images_per_second")
+    trained = images * epochs * strengths
+    return [
+        Stage("the pass", reading, images / value("cache_images_per_second"), images * value("cache_bytes_per_image")),
+        Stage("values and tangents", bytes=images * value("features_bytes_per_image")),
+        Stage(
+            f"RR-ClArC, {strengths} strengths x {epochs} epochs", arithmetic=trained * value("head_seconds_per_image")
+        ),
+        Stage(
+            f"RRR, {len(RRR.grid)} strengths x {epochs} epochs",
+            arithmetic=marked * epochs * len(RRR.grid) * value("rrr_seconds_per_image"),
+        ),
+        Stage(f"{_HEATMAPS:,} heatmaps", arithmetic=_HEATMAPS / value("heatmaps_per_second")),
+        Stage(
+            f"the paper's procedure, {strengths} x {epochs} epochs, to compare",
+            strengths * epochs * reading,
+            trained * value("paper_seconds_per_image"),
+        ),
+    ]
+
+
+def write_plan(
+    measures: Mapping[str, Measure], models: Sequence[str], machines: Sequence[Machine], *, images: int, marked: int
+) -> str:
+    """Return a Markdown table: for every model and stage the bytes, and for every machine the hours and their price."""
+    header = ["model", "stage", "on disk", *(machine.name for machine in machines)]
+    lines = [header, ["---"] * len(header)]
+    for model in models:
+        for stage in plan_stages(measures, model, images=images, marked=marked):
+            size = "" if stage.bytes is None else format_bytes(stage.bytes)
+            lines.append([model, stage.name, size, *(_cell(stage.hours(machine), machine) for machine in machines)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _cell(hours: float, machine: Machine) -> str:
+    if hours == 0:
+        return ""  # the disk decides, which was not measured
+    price = "" if machine.dollars_per_hour is None else f", ${hours * machine.dollars_per_hour:,.2f}"
+    return f"{hours:,.0f} h{price}" if hours >= 100 else f"{hours:.2g} h{price}"

@@ -1,0 +1,133 @@
+"""The paper's procedure against ours: one strength, and the whole path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+
+from hansfree.bench import timing
+from hansfree.bench.measures import Measure, Target, ratio
+from hansfree.bench.ours import Walk, make_ready, walk
+from hansfree.bench.paper import PaperTraining
+from hansfree.bench.race import Outcome, Race
+from hansfree.bench.subject import Subject
+from hansfree.corrections import RRClArC
+from hansfree.datasets import Example
+from hansfree.progress import Progress
+
+_PAPER_STEPS = 2  # per turn, after one to warm up
+
+
+class PathRace(Race, name="path"):
+    """Pass, CAV, path, validation and choice on our side; on the paper's its training steps alone.
+
+    Its CAV, and its validation after every epoch, are not counted: that is to its advantage.
+    """
+
+    def measure(self, subject: Subject, progress: Progress) -> Outcome:
+        """Time both sides; the paper's is multiplied up from single steps, and so is ours where the head is large."""
+        paper, batches = _paper(subject), _endless(subject)
+        strengths, epochs = RRClArC.grid, subject.tuning.epochs
+        steps = len(subject.images.train) // subject.sizes.batch * epochs  # of one strength
+        walks: list[Walk] = []
+
+        def paper_steps(n: int = _PAPER_STEPS) -> None:
+            for batch in islice(batches, n):
+                paper.step(batch.image, torch.as_tensor(batch.label))
+
+        def path() -> float:
+            walks.append(_walk(subject, strengths))
+            return walks[-1].seconds
+
+        sides: dict[str, timing.Side] = {
+            "one": lambda: _walk(subject, strengths[:1]).seconds,
+            "path": path,
+            "paper": lambda: timing.timed(paper_steps)() / _PAPER_STEPS,
+        }
+        if subject.is_large:
+            del sides["one"]  # both are multiplied up from the same epochs
+        paper_steps(1)  # to warm up
+        seconds = timing.take_turns(sides, turns=subject.sizes.turns, progress=progress, label=f"path {subject.name}")
+        one_paper = [steps * step for step in seconds["paper"]]
+        one = seconds.get("one") or [w.passing + w.preparing + w.training / len(strengths) for w in walks]
+        name, n = subject.name, len(subject.images.train)
+        measures = [
+            ratio(f"{name}.one_over_paper", one, one_paper),
+            ratio(
+                f"{name}.path_over_paper",
+                seconds["path"],
+                [len(strengths) * seconds for seconds in one_paper],
+                Target("at most", 0.08) if subject.is_large else None,
+            ),
+            Measure(
+                f"{name}.paper_seconds_per_image",
+                tuple(step / subject.sizes.batch for step in seconds["paper"]),
+                "seconds",
+            ),
+        ]
+        if subject.is_large:
+            each = tuple(w.training / (n * epochs * len(strengths)) for w in walks)
+            measures.append(Measure(f"{name}.head_seconds_per_image", each, "seconds"))
+        return Outcome(tuple(measures), _facts(subject, steps), _notes(subject, steps))
+
+
+def _walk(subject: Subject, strengths: tuple[float, ...]) -> Walk:
+    return walk(
+        subject.model,
+        subject.layer,
+        subject.images,
+        subject.tuning,
+        strengths=strengths,
+        epochs_timed=subject.epochs_timed,
+    )
+
+
+def _paper(subject: Subject) -> PaperTraining:
+    ready = make_ready(subject.model, subject.layer, subject.images, subject.sizes.batch)
+    correction = RRClArC(ready.cav, tuning=subject.tuning)
+    (direction,) = torch.from_numpy(correction.directions(ready.train)).float()
+    return PaperTraining(
+        subject.model,
+        subject.activation,
+        ready.cut.trainable,
+        direction,
+        strength=correction.strength,
+        tuning=subject.tuning,
+    )
+
+
+def _endless(subject: Subject) -> Iterator[Example]:
+    while True:
+        yield from subject.images.loaders(subject.sizes.batch)[0]
+
+
+def _facts(subject: Subject, steps: int) -> dict[str, object]:
+    timed = subject.epochs_timed
+    return {
+        "layer": subject.layer,
+        "optimizer": subject.tuning.optimizer,
+        "images": len(subject.images.train),
+        "validation_images": len(subject.images) - len(subject.images.train),
+        "strengths": len(RRClArC.grid),
+        "epochs": subject.tuning.epochs,
+        "our_strengths_timed": 1 if timed else len(RRClArC.grid),
+        "our_epochs_timed": timed or subject.tuning.epochs,
+        "paper_steps": steps * len(RRClArC.grid),
+        "paper_steps_timed": subject.sizes.turns * _PAPER_STEPS,
+    }
+
+
+def _notes(subject: Subject, steps: int) -> tuple[str, ...]:
+    facts = _facts(subject, steps)
+    ours = (
+        f"ours is multiplied up from {subject.epochs_timed} epochs of one strength per turn"
+        if subject.is_large
+        else "ours was run in full"
+    )
+    return (
+        f"{subject.name}: {facts['strengths']} strengths x {facts['epochs']} epochs on {facts['images']} images; "
+        f"{ours}; the paper's {facts['paper_steps']} steps are multiplied up from {facts['paper_steps_timed']}, "
+        "without its CAV and its validation.",
+    )

@@ -1,0 +1,70 @@
+"""How the browser comes to the page: by a file for this user only, and over a link whose token is right."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from typer.testing import CliRunner
+
+from hansfree.cli import app
+from hansfree.label import write_redirect
+from hansfree.label.session import Session
+from tests.label.worlds import TOKEN, World
+
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+def test_only_this_user_can_read_where_the_page_is(tmp_path: Path) -> None:
+    path = write_redirect(tmp_path, "http://127.0.0.1:1234/secret/")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert 'content="0; url=http://127.0.0.1:1234/secret/"' in path.read_text()
+
+
+def test_no_process_is_started_with_the_token(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"http://127.0.0.1:1234/{TOKEN}/"
+    started: list[str] = []
+
+    def browse(given: str) -> bool:
+        started.append(given)
+        path = Path(given.removeprefix("file://"))
+        assert address in path.read_text()
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        return True
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    monkeypatch.setattr("hansfree.label.serve", lambda session, *, port, ready: ready(address))
+    done = CliRunner().invoke(app, ["label", str(small.file)])
+    assert done.exit_code == 0, done.output
+    (given,) = started
+    assert TOKEN not in given
+    assert not Path(given.removeprefix("file://")).parent.exists(), "it is gone with the page"
+
+
+def test_a_link_leads_to_the_page_and_to_nothing_else(stranger: TestClient, unmarked: Session) -> None:
+    assert stranger.get("", headers=LINK).status_code == 200
+    for path in ("api/state", "thumbnails/0.jpg", "page.js"):
+        assert stranger.get(path, headers=LINK).status_code == 403
+    assert stranger.post("", headers=LINK).status_code == 403
+    assert stranger.post("api/marks", json={"images": [0], "has_artifact": True}, headers=LINK).status_code == 403
+    assert unmarked.state().yes == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"sec-fetch-dest": "iframe"}, {"sec-fetch-mode": "no-cors"}, {"host": "example.org"}, {"origin": "null"}],
+)
+def test_what_is_no_plain_link_is_refused(stranger: TestClient, changed: dict[str, Any]) -> None:
+    assert stranger.get("", headers={**LINK, **changed}).status_code == 403
+
+
+def test_every_change_of_the_marks_has_another_version(session: Session) -> None:
+    versions = [session.state().version]
+    versions.append(session.mark([0], has_artifact=True).version)
+    versions.append(session.mark([0], has_artifact=False).version)  # as many marks as before, and others
+    versions.append(session.undo()[1].version)
+    assert versions == sorted(set(versions))
+    assert session.state().version == versions[-1]
