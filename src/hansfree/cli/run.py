@@ -103,6 +103,7 @@ def run(
 ) -> None:
     """Find the bias in your model, unlearn it, prove what is left, and export the corrected weights; resumes."""
     from hansfree.engines import open_engine
+    from hansfree.files import tell_path
     from hansfree.runfile import carry_out, open_run_file, read_run_file
 
     plan, command = read_run_file(file), f"hansfree {shlex.join(sys.argv[1:])}"
@@ -113,7 +114,7 @@ def run(
     show_methods(finished.rows)
     for line in finished.sentences:
         console.print(line, soft_wrap=True)
-    console.print(f"report: {finished.report}", soft_wrap=True)
+    console.print(f"report: {tell_path(finished.report)}", soft_wrap=True)
 
 
 def _tell(opened: Opened) -> None:

@@ -15,7 +15,7 @@ from hansfree.doctor import Diagnosis, examine_cav
 from hansfree.experiments import Experiment
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
-from hansfree.files import write_text
+from hansfree.files import tell_path, write_text
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
@@ -138,4 +138,4 @@ def _about(opened: Opened, command: str) -> dict[str, Any]:
 def _export(opened: Opened, method: str) -> tuple[str, ...]:
     """Export the model that is recommended."""
     done = export_run(opened.run.out, method, original=plain(opened.setting.model), force=True)
-    return (f"Corrected weights: {done.weights.weights}. {done.weights.folding.sentence}",)
+    return (f"Corrected weights: {tell_path(done.weights.weights)}. {done.weights.folding.sentence}",)
