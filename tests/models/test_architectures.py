@@ -17,7 +17,7 @@ from hansfree.errors import OptionError
 from hansfree.models import ARCHITECTURES, build_model, check_start
 from hansfree.weights import load_weights
 
-REAL = Path("/work/shared/real/weights")
+REAL = Path(__file__).parents[3] / "shared" / "real" / "weights"  # beside the repository, where there are any
 State = dict[str, Tensor]
 
 
