@@ -166,7 +166,7 @@ def test_the_page_of_a_natural_bias(make_run: MakeRun) -> None:
     assert cannot < text.index("Accuracy with the artifact cannot be claimed. Only 7") < can
     assert can < text.index("TCAV can be claimed.")
     assert "biased †" in text
-    assert "† Nearly all images with the artifact are of one class." in text
+    assert "† Too few images with the artifact are of classes where the shortcut is wrong." in text
     assert "310 clean test and 67 biased test images" in describe_setting(load_results(path.parent))
     assert "cannot be known (n = 7)" in text
     assert ",accuracy_biased,,," not in (path.parent / "results.csv").read_text(encoding="utf-8")

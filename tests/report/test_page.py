@@ -121,7 +121,7 @@ def test_the_notes_on_the_data(make_run: MakeRun) -> None:
 
 def test_missing_settings_are_left_out(make_run: MakeRun) -> None:
     text = text_of(write_report(make_run(meta={}, selection={})))
-    assert "A model that learned an artifact." in text
+    assert "A model and an artifact." in text
     assert "Majority rate" not in text
     assert "None" not in text
 

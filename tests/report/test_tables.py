@@ -173,7 +173,7 @@ def test_the_verdict(make_run: MakeRun) -> None:
         "A model trained on clean data changes 1.5 % of its answers."
     )
     assert describe_setting(results) == (
-        "A demo model that learned the timestamp artifact as a sign of “melanoma”, corrected at layer features.9; "
+        "A demo model and the timestamp artifact, taken as a sign of “melanoma”, corrected at layer features.9; "
         "4,000 training, 400 validation and 800 test images of 64 px."
     )
 

@@ -76,7 +76,7 @@ def show_methods(rows: list[Row]) -> None:
     console.print(table)
     if untelling:
         console.print(
-            "† of images nearly all of one class, where the shortcut is right: it does not tell which model is better.",
+            "† too few of these images are of classes where the shortcut is wrong: it does not tell which is better.",
             highlight=False,
         )
 

@@ -37,7 +37,7 @@ def describe_setting(results: Results) -> str:
     """Say in one sentence which model was corrected, of what, where, and on how many images."""
     meta = results.meta
     model = f"A {meta['model']} model" if meta.get("model") else "A model"
-    what = f" that learned the {meta['artifact']} artifact" if meta.get("artifact") else " that learned an artifact"
+    what = f" and the {meta['artifact']} artifact" if meta.get("artifact") else " and an artifact"
     where = f", corrected at layer {meta['layer']}" if meta.get("layer") else ""
     keys = [("n_train", "training"), ("n_val", "validation"), ("n_test", "test")]
     if not results.is_inserted:  # the two kinds of images are different ones, and as many as they happen to be
@@ -228,7 +228,7 @@ def _as_sign_of(results: Results) -> str:
     if biased is None:
         return ""
     name = names[biased] if isinstance(biased, int) and biased < len(names) else f"class {biased}"
-    return f" as a sign of “{name}”"
+    return f", taken as a sign of “{name}”"
 
 
 def _listed(parts: list[str]) -> str:
