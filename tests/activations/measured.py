@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from hansfree.activations import collect_activations, compute_features, cut_again
+from hansfree.bench.peak import peak_of
 
 COUNTS = (600, 3000)  # the first already fills two shards: one in work, one on its way out
 
@@ -41,28 +41,6 @@ class Wide(nn.Module):
         return self.head(self.relu(self.layer(images)).flatten(1))
 
 
-def anonymous() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-
-def peak(work: Any) -> int:
-    seen, stop = [anonymous()], threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.002):
-            seen.append(anonymous())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        work()
-    finally:
-        stop.set()
-        thread.join()
-    return max(seen)
-
-
 def fill(folder: Path, images: int) -> None:
     torch.manual_seed(0)
     model = Wide()
@@ -77,4 +55,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     root = Path(sys.argv[1])
     fill(root, COUNTS[0] + 1)  # what torch loads once
-    print(json.dumps([peak(lambda n=n: fill(root, n)) for n in COUNTS]))
+    print(json.dumps([peak_of(lambda n=n: fill(root, n)) for n in COUNTS]))
