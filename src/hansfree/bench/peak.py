@@ -21,6 +21,7 @@ from hansfree.training import FineTuning
 
 _SIDE = 96  # pixels: 18 kB of activations per image, so that 16,000 kept ones would double the process
 _CLASSES = 4
+_INTERVAL = 0.002  # seconds between two looks at the memory
 
 
 class Repeated(ExampleSet):
@@ -65,12 +66,12 @@ def anonymous() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 
-def peak_of(work: Callable[[], None], *, every: float = 0.002) -> int:
+def peak_of(work: Callable[[], None]) -> int:
     """Return the most anonymous memory that was seen while the work ran."""
     seen, stop = [anonymous()], threading.Event()
 
     def watch() -> None:
-        while not stop.wait(every):
+        while not stop.wait(_INTERVAL):
             seen[0] = max(seen[0], anonymous())
 
     thread = threading.Thread(target=watch)
