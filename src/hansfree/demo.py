@@ -19,7 +19,9 @@ from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.report.outcome import write_outcome
-from hansfree.results import Row
+from hansfree.report.reading import load_results
+from hansfree.report.verdict import reach_verdict
+from hansfree.results import CLEAN_TRAINED, Row
 from hansfree.runs import Run, open_run
 from hansfree.studies.inserted import insert_bias
 from hansfree.training import FineTuning, Pretraining, pretrain
@@ -58,13 +60,16 @@ class Demo:
         if self.seed < 0:
             raise OptionError(f"A seed is 0 or more, not {self.seed}.")
 
-    def run(self, folder: Path, *, command: str = "", progress: Progress = silent) -> tuple[list[Row], Path]:
-        """Do what is not done yet in the run folder; return the rows of results and the path of the report."""
+    def run(
+        self, folder: Path, *, command: str = "", progress: Progress = silent
+    ) -> tuple[list[Row], tuple[str, ...], Path]:
+        """Do what is not done yet in the run folder; return the rows of results, the verdict, and the report's path."""
         with open_run(folder, {"hansfree": version("hansfree"), **asdict(self)}) as run:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
             rows = write_outcome(experiment, {**self._about(), "command": command})
-            return rows, write_report(folder)
+            report = write_report(folder)
+            return rows, reach_verdict(load_results(folder)).lines, report
 
     def _setting(self, run: Run, progress: Progress) -> Setting:
         counts = (self.n_train, self.n_val, self.n_test)
@@ -77,7 +82,7 @@ class Demo:
 
         def reference() -> nn.Module | None:
             clean = data.clean_train
-            return None if clean is None else self._trained(run, "clean-trained", clean, progress)
+            return None if clean is None else self._trained(run, CLEAN_TRAINED, clean, progress)
 
         architecture = architecture_named(self.model)
         return Setting(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,11 @@ def fingerprint_model(model: nn.Module, *, without: Collection[str] = ()) -> str
         if name not in without:
             parts += _tensor(name, tensor)
     return fingerprint(*parts)
+
+
+def hash_weights(state: Mapping[str, Tensor]) -> str:
+    """Return a hash of the names and the numbers of weights: the same for the same weights in any class and file."""
+    return fingerprint(*(part for name, tensor in sorted(state.items()) for part in _tensor(name, tensor)))
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

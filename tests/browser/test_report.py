@@ -100,3 +100,18 @@ def test_without_its_script_the_page_shows_everything(browser: Browser, report: 
         assert len(browser.all(".panels svg")) == len(METHODS)
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.mark.usefixtures("report")
+@pytest.mark.parametrize("plot", ["effect", "tradeoff"])
+def test_the_point_that_is_asked_lies_above_the_others(browser: Browser, plot: str) -> None:
+    last = f"return document.querySelector('#{plot}').lastElementChild.getAttribute('class')"
+    browser.script(f"document.querySelector('#{plot} .point[tabindex=\"0\"]').focus()")
+    browser.wait(lambda: browser.script(last) == "front", "the copy in front")
+    place = "const [a, b] = ['.point:focus', '.front'].map((of) => document.querySelector(`#{plot} ${of} path`)"
+    place = place.replace("{plot}", plot) + ".getBoundingClientRect()); return [a.x - b.x, a.y - b.y]"
+    assert np.abs(browser.script(place)).max() < 1
+    browser.press(Keys.ARROW_RIGHT)
+    assert len(browser.all(".front")) == 1
+    browser.press(Keys.ESCAPE)
+    assert not browser.all(".front")

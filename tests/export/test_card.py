@@ -10,9 +10,10 @@ import pytest
 
 from hansfree.export.card import compare_scores
 from hansfree.export.run import export_run
+from hansfree.fingerprints import hash_weights
 from hansfree.report.reading import Results
 from hansfree.results import Row
-from tests.export.conftest import NAMES, SCORES, MakeRun
+from tests.export.conftest import NAMES, SCORES, MakeRun, original_model
 
 
 def card_of(run: Path, method: str = "rr-clarc") -> str:
@@ -111,7 +112,7 @@ def test_it_is_written_for_people(make_run: MakeRun) -> None:
 def test_a_model_that_must_not_be_used_says_so_first(make_run: MakeRun) -> None:
     scores = {**SCORES, "rr-clarc": (0.33, 0.33, 0.0)}
     card = card_of(make_run(scores=scores))
-    assert card.splitlines()[2].startswith("**Do not use this model:** it answers at chance level")
+    assert card.splitlines()[2].startswith("**Do not use this model:** it answers no better than chance")
 
 
 @pytest.mark.parametrize("ruling", ["corrected", "not corrected", None])
@@ -133,6 +134,14 @@ def test_hashes_versions_and_command_tell_where_it_comes_from(make_run: MakeRun)
     assert facts["original weights"].split()[0] == done.weights.original
     assert facts["run with"] == "python 3.11.7, hansfree 0.1.0"
     assert "torch" in facts["exported with"]
+
+
+def test_the_weights_have_the_hashes_of_the_report(make_run: MakeRun) -> None:
+    """Whoever holds card and report can tell that they are about the same models."""
+    known = {"original weights": hash_weights(original_model().state_dict()), "weights, rr-clarc": "9f8e7d"}
+    facts = dict(table(card_of(make_run(hashes=known | {"weights, p-clarc": "000"})), "Provenance"))
+    assert {name: facts[name].split()[0] for name in known} == known
+    assert "weights, p-clarc" not in facts
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansfree.errors import DataError
-from hansfree.metrics import NO_PREDICTION, lost_classes, mcnemar, paired_balanced_difference, paired_difference
+from hansfree.metrics import NO_PREDICTION, holm, lost_classes, mcnemar, paired_balanced_difference, paired_difference
 
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
@@ -115,3 +115,22 @@ def test_lost_classes() -> None:
 def test_lost_classes_refuses_what_is_no_class(wrong: int) -> None:
     with pytest.raises(DataError, match="classes 0 to 3"):
         lost_classes(np.array([0]), np.array([wrong]), 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "corrected"),
+    [
+        ([], []),
+        ([0.03], [0.03]),
+        ([0.04, 0.01, 0.03], [0.06, 0.03, 0.06]),  # 0.01 x 3, 0.03 x 2, and 0.04 not below that
+        ([0.6, 0.5], [1.0, 1.0]),
+    ],
+)
+def test_holm_counts_the_tests(given: list[float], corrected: list[float]) -> None:
+    assert holm(given) == pytest.approx(corrected)
+
+
+def test_holm_finds_something_in_nothing_as_seldom_as_one_test() -> None:
+    rng = np.random.default_rng(0)
+    found = [min(holm(rng.random(8).tolist())) < 0.05 for _ in range(2000)]
+    assert np.mean(found) < 0.065

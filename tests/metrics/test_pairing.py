@@ -13,6 +13,7 @@ from hansfree.metrics import (
     Difference,
     Evidence,
     compare_answers,
+    compare_pulls,
     compute_scores,
     mcnemar,
     predict_classes,
@@ -22,6 +23,7 @@ from hansfree.metrics import (
 RNG = np.random.default_rng(0)
 LABELS = np.repeat([0, 1, 2], (60, 40, 30))
 PAIRED = {"accuracy_clean", "balanced_accuracy_clean", "accuracy_biased", "balanced_accuracy_biased"}
+PAIRED |= {"specificity_biased"}  # of the biased class
 
 
 def logits_of(labels: np.ndarray, skill: float) -> np.ndarray:
@@ -52,10 +54,13 @@ def answers(models: Mapping[str, Evidence]) -> dict[str, Answers]:
 def test_differences_are_those_of_the_scores(labels_biased: np.ndarray | None) -> None:
     """A class of five natural images counts in neither balanced accuracy."""
     models = {name: evidence(labels_biased, skill=skill) for name, skill in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
-    found = compare_answers(answers(models), LABELS, labels_biased, seed=0)
+    found = compare_answers(answers(models), LABELS, labels_biased, biased_class=0, seed=0)
     assert [(each.method, each.rival) for each in found[:: len(found) // 3]] == [("b", "a"), ("c", "a"), ("c", "b")]
     assert {each.metric for each in found} == PAIRED | ({"flip_rate"} if labels_biased is None else set())
-    scores = {name: {score.metric: score for score in compute_scores(each)} for name, each in models.items()}
+    scores = {
+        name: {score.metric: score for score in compute_scores(each) if score.group in ("", "class 0")}
+        for name, each in models.items()
+    }
     for each in found:
         expected = scores[each.method][each.metric].value - scores[each.rival][each.metric].value
         assert each.value == pytest.approx(expected)
@@ -69,11 +74,33 @@ def test_differences_are_those_of_the_scores(labels_biased: np.ndarray | None) -
             assert low <= scores[name][metric].value <= high
 
 
+def test_pulls_are_compared_image_by_image() -> None:
+    """The difference is that of the two probability changes; a model without probabilities has none."""
+    models = {name: evidence(skill=skill) for name, skill in (("a", 1.0), ("b", 2.0))}
+    shares = {
+        name: [
+            np.exp(logits[:, 0] - np.logaddexp.reduce(logits, axis=1))
+            for logits in (each.logits_clean, each.logits_biased)
+        ]
+        for name, each in models.items()
+    }
+    pulls = {name: biased - clean for name, (clean, biased) in shares.items()}
+    (found,) = compare_pulls({**pulls, "broken": np.full(len(LABELS), np.nan)})
+    changes = {
+        name: next(s for s in compute_scores(each) if s.metric == "probability_change") for name, each in models.items()
+    }
+    assert (found.method, found.rival, found.metric, found.p) == ("b", "a", "probability_change", None)
+    assert found.value == pytest.approx(changes["b"].value - changes["a"].value)
+    assert found.stderr == pytest.approx((pulls["b"] - pulls["a"]).std(ddof=1) / np.sqrt(len(LABELS)))
+    assert found.high - found.value == pytest.approx(1.96 * found.stderr, rel=1e-3)
+    assert compare_pulls({name: pull[:24] for name, pull in pulls.items()}) == [], "too few"
+
+
 def test_what_too_few_images_leave_unknown_is_not_compared() -> None:
     few = np.zeros(7, dtype=np.int64)
     models = answers({"a": evidence(few), "b": evidence(few)})
     known = {"accuracy_clean", "balanced_accuracy_clean"}
-    assert {each.metric for each in compare_answers(models, LABELS, few, seed=0)} == known
+    assert {each.metric for each in compare_answers(models, LABELS, few, biased_class=0, seed=0)} == known
     assert set(score_intervals(models["a"], LABELS, few, seed=0)) == known
     tiny = {"a": {"clean": LABELS[:10], "biased": LABELS[:10]}}
     assert score_intervals(tiny["a"], LABELS[:10], None, seed=0) == {}

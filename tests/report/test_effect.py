@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,3 +81,12 @@ def test_words_of_the_run_are_escaped(tmp_path: Path) -> None:
     assert effect is not None
     assert "<script>" not in effect.live + "".join(effect.panels)
     assert "&lt;script&gt;" in effect.live
+
+
+@pytest.mark.parametrize("total", [20, 800])
+def test_all_images_are_not_called_a_random_draw(cases: Cases, total: int) -> None:
+    counted = replace(cases, counts=dict.fromkeys(cases.counts, (total, 1, 1)))
+    effect = draw_effect(RESULTS, counted, "rr-clarc")
+    assert effect is not None
+    assert effect.caption.startswith("All 20 test images" if total == 20 else "20 test images")
+    assert ("drawn at random" in effect.caption) == (total == 800)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hansfree.report.heatmap_set import HeatmapSet
 from hansfree.report.maps import Maps, show_direction, show_heatmaps
-from hansfree.report.reading import HeatmapSet, Results, load_results
+from hansfree.report.reading import Results, load_results
 from tests.report.conftest import MakeRun
 
 EMPTY = Results(rows=(), meta={}, selection={}, heatmaps=None)
@@ -47,7 +48,7 @@ def test_methods_stand_in_the_order_of_the_table(make_run: MakeRun) -> None:
     maps = HeatmapSet(np.zeros((2, 8, 8, 3), np.uint8), np.zeros((2, 8, 8), bool), {"vanilla": ones, "original": ones})
     found = show_heatmaps(replace(load_results(make_run()), heatmaps=maps), "vanilla")
     assert found is not None
-    assert [cell.title for cell in found.rows[0]] == ["Input", "Original", "Vanilla"]
+    assert [cell.title for cell in found.rows[0]] == ["test image 1", "Original", "Vanilla"]
     assert (found.choices, found.shown) == ((("vanilla", "Vanilla"),), "vanilla")
 
 
@@ -101,7 +102,7 @@ def test_the_direction_has_a_scale_of_its_own() -> None:
     maps = replace(small_set(original=100 * np.ones((2, 8, 8))), direction=np.ones((2, 8, 8)))
     found = show_direction(replace(EMPTY, heatmaps=maps))
     assert found is not None
-    assert [cell.title for cell in found.rows[0]] == ["Input", "Direction"]
+    assert [cell.title for cell in found.rows[0]] == ["test image 1", "Direction"]
     red, _, blue = pixels(found.rows[0][1].source)[0, 0].astype(int)
     assert red > blue + 60
     assert "little else" in found.caption
@@ -118,3 +119,13 @@ def test_the_caption_names_the_explanation_that_was_used(told: str | None, words
     found = show_heatmaps(replace(EMPTY, heatmaps=maps, meta={"explanation": told}), "rr-clarc")
     assert found is not None
     assert found.caption.startswith(words)
+
+
+def test_an_image_says_which_it_is_and_the_caption_what_is_explained() -> None:
+    maps = replace(small_set(original=np.ones((2, 8, 8))), labels=np.array([1, 0]), ids=np.array([17, 4]))
+    meta = {"biased_class": 0, "class_names": ["naevus", "melanoma"], "image_names": {"17": "deep/a.png"}}
+    found = show_heatmaps(replace(EMPTY, heatmaps=maps, meta=meta), "rr-clarc")
+    assert found is not None
+    assert [row[0].title for row in found.rows] == ["deep/a.png: melanoma", "test image, id 4: naevus"]
+    assert found.rows[0][1].alt == "Heatmap of deep/a.png: melanoma, Original"
+    assert "red pixels speak for “naevus”, blue ones against it" in found.caption

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hansfree.corrections import Correction, RRClArC
 from hansfree.report.reading import load_results, method_title
-from hansfree.report.style import OTHER_STYLE, style_of
+from hansfree.report.style import OTHER_STYLE, new_figure, quiet_axes, show_percent, style_of
 from tests.report.conftest import CHOSEN, MakeRun, score
 
 PAPER = {
@@ -52,3 +53,15 @@ def test_a_new_method_stands_after_the_papers(new_methods: list[str], make_run: 
     rows = [score(name, "flip_rate", 0.3) for name in ("unheard-of", "new-1", *reversed(CHOSEN), "new-0")]
     found = [variant.method for variant in load_results(make_run(change=lambda _: rows)).methods()]
     assert found == [*list(CHOSEN)[:-1], "new-0", "new-1", "unheard-of", "clean-trained"]
+
+
+@pytest.mark.parametrize("ends", [(0.463, 0.541), (0.2, 0.95), (0.901, 0.909)])
+def test_the_ticks_of_shares_are_even_as_they_are_written(ends: tuple[float, float]) -> None:
+    figure = new_figure(height=3.0)
+    (axes,) = quiet_axes(figure)
+    axes.set_ylim(*ends)
+    show_percent(axes.yaxis)
+    figure.canvas.draw()
+    written = [float(tick.get_text().rstrip(" %")) for tick in axes.get_yticklabels()]
+    np.testing.assert_allclose(written, 100 * axes.get_yticks(), atol=1e-6)
+    np.testing.assert_allclose(np.diff(written), written[1] - written[0])

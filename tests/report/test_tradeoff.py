@@ -50,3 +50,15 @@ def test_collapsed_strengths_do_not_set_the_axes(make_run: MakeRun, collapsed: i
     assert ("outside the axes" in plot.caption) == (collapsed > 0)
     assert notes[collapsed] in plot.caption
     assert not any("25.0 %" in label for label in labels_of(plot))
+
+
+@pytest.mark.parametrize("biased", [0.90, 0.20])
+def test_the_grey_line_is_spoken_of_where_it_is_drawn(make_run: MakeRun, biased: float) -> None:
+    def change(rows: list[Row]) -> list[Row]:
+        return [replace(row, value=biased) if row.metric == "balanced_accuracy_biased" else row for row in rows]
+
+    plot = draw_tradeoff(load_results(make_run(change=change)))
+    assert plot is not None
+    is_drawn = any(line.get("stroke") == "#AAAAAA" for line in plot.svg.iter("line"))
+    assert is_drawn == (biased > 0.8)
+    assert ("On the grey line" in plot.caption) == is_drawn

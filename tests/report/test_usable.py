@@ -72,7 +72,7 @@ def test_a_constant_model(make_run: MakeRun) -> None:
     results = load(make_run, rr_clarc=constant(0))
     kind, why = judged(results, "rr-clarc")
     assert kind == "chance"
-    assert why.startswith("it answers at chance level (balanced accuracy 33.3")
+    assert why.startswith("it answers no better than chance (balanced accuracy 33.3")
     assert all(variant.method != "rr-clarc" for variant in marks_of(results, "flip_rate"))
 
 

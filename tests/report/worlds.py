@@ -14,6 +14,7 @@ from hansfree.metrics import (
     Interval,
     Unknown,
     compare_answers,
+    compare_pulls,
     compute_scores,
     find_unknown,
     predict_classes,
@@ -77,7 +78,8 @@ class World:
 
     def paired(self, **changed: Mapping[str, np.ndarray]) -> list[Difference]:
         """Return the differences of such a run on the same images."""
-        return compare_answers(self._answers(changed), self.labels, self.labels_biased, seed=0)
+        found = compare_answers(self._answers(changed), self.labels, self.labels_biased, biased_class=0, seed=0)
+        return found if self.labels_biased is not None else [*found, *compare_pulls(self._pulls(changed))]
 
     def intervals(self, **changed: Mapping[str, np.ndarray]) -> dict[str, dict[str, Interval]]:
         """Return the intervals of such a run."""
@@ -96,6 +98,14 @@ class World:
             method: {"clean": predict_classes(logits["clean"]), "biased": predict_classes(logits["biased"])}
             for method, logits in self._models(changed).items()
         }
+
+    def _pulls(self, changed: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        def probability(logits: np.ndarray) -> np.ndarray:
+            with np.errstate(invalid="ignore"):
+                return np.exp(logits[:, 0] - np.logaddexp.reduce(logits, axis=1))
+
+        models = self._models(changed).items()
+        return {method: probability(logits["biased"]) - probability(logits["clean"]) for method, logits in models}
 
     def parts(self, **changed: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Return all of it as `make_run` takes it."""

@@ -36,8 +36,10 @@ def demo(
     changed = [f"{name}-{value}" for name, value in options.items() if value != getattr(Demo, name)]
     folder = out or Path("-".join(["hansfree-demo", *(["quick"] if quick else []), *changed]))
     with progress_bars() as progress:
-        rows, report = plan.run(folder, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
+        rows, verdict, report = plan.run(folder, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
     show_methods(rows)
+    for line in verdict:
+        console.print(line, soft_wrap=True, highlight=False)
     console.print(f"report: {report}", soft_wrap=True)
 
 

@@ -6,7 +6,7 @@ To add one, write a class with ``compute`` and import it here; scores and tables
 from hansfree.metrics.accuracy import AccuracyBiased, AccuracyClean, BalancedAccuracyBiased, BalancedAccuracyClean
 from hansfree.metrics.auroc import AUROCBiased, AUROCClean
 from hansfree.metrics.base import MIN_GROUP, Metric, Score, Unknown, compute_scores, find_unknown
-from hansfree.metrics.comparison import lost_classes, mcnemar, paired_balanced_difference, paired_difference
+from hansfree.metrics.comparison import holm, lost_classes, mcnemar, paired_balanced_difference, paired_difference
 from hansfree.metrics.evidence import NO_PREDICTION, Condition, Evidence, predict_classes
 from hansfree.metrics.groups import AccuracyWorstGroup, chance_level, class_group, group_name, majority_rate
 from hansfree.metrics.insertion import FlipRate, ProbabilityChange
@@ -19,7 +19,7 @@ from hansfree.metrics.intervals import (
     difference_interval,
     share_interval,
 )
-from hansfree.metrics.pairing import Answers, Difference, compare_answers, score_intervals
+from hansfree.metrics.pairing import Answers, Difference, compare_answers, compare_pulls, score_intervals
 from hansfree.metrics.tcav import TCAV, TCAVPositions, TCAVSensitivity, TCAVZeroShare
 
 # isort: split
@@ -73,10 +73,12 @@ __all__ = [
     "chance_level",
     "class_group",
     "compare_answers",
+    "compare_pulls",
     "compute_scores",
     "difference_interval",
     "find_unknown",
     "group_name",
+    "holm",
     "lost_classes",
     "majority_rate",
     "mcnemar",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
@@ -47,6 +49,19 @@ def mcnemar(correct_a: ArrayLike, correct_b: ArrayLike) -> float:
     if only_a + only_b == 0:
         return 1.0
     return float(binomtest(only_a, only_a + only_b).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm, 1979), in the same order.
+
+    The smallest counts as many times as there are tests, the next one time less, and none falls below a smaller one:
+    that any of them is below 0.05 by chance alone is then as rare as it is of a single test.
+    """
+    order = np.argsort(p_values, kind="stable")
+    scaled = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(order), 0, -1)
+    corrected = np.empty(len(order))
+    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return [float(p) for p in corrected]
 
 
 def lost_classes(predictions_before: Integers, predictions_after: Integers, n_classes: int) -> tuple[int, ...]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from hansfree.metrics.base import MIN_GROUP, find_unknown, large_classes
 from hansfree.metrics.comparison import mcnemar, paired_balanced_difference, paired_difference
-from hansfree.metrics.evidence import Condition, Integers
-from hansfree.metrics.insertion import is_flipped
+from hansfree.metrics.evidence import NO_PREDICTION, Condition, Floats, Integers
+from hansfree.metrics.insertion import FlipRate, ProbabilityChange, is_flipped
 from hansfree.metrics.intervals import (
+    STDERRS,
     Interval,
     balanced_difference_interval,
     balanced_interval,
@@ -22,7 +23,8 @@ from hansfree.metrics.intervals import (
 )
 
 Answers = Mapping[Condition, Integers]  # the predicted class of every test image
-_Hits = Literal["clean", "biased", "flips"]  # right without the artifact, right with it, changed by it
+# right without the artifact, right with it, changed by it; with it, not called by the biased class
+_Hits = Literal["clean", "biased", "flips", "spared"]
 
 
 @dataclass(frozen=True)
@@ -74,20 +76,41 @@ def score_intervals(
 
 
 def compare_answers(
-    answers: Mapping[str, Answers], labels: Integers, labels_biased: Integers | None, *, seed: int
+    answers: Mapping[str, Answers], labels: Integers, labels_biased: Integers | None, *, biased_class: int, seed: int
 ) -> list[Difference]:
-    """Return every model minus every earlier one, in accuracies and flip rate.
+    """Return every model minus every earlier one: accuracies, flip rate, and the biased class's specificity.
 
     Args:
         labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+        biased_class: Of its specificity with the artifact is asked: images of other classes that it is not said of.
     """
-    hits = {name: _hits(each, labels, labels_biased) for name, each in answers.items()}
+    hits = {name: _hits(each, labels, labels_biased, biased_class) for name, each in answers.items()}
+    others = (labels if labels_biased is None else labels_biased) != biased_class
     views = _views(labels, labels_biased)
+    if others.sum() >= MIN_GROUP:
+        views.append(_View("specificity_biased", "spared", others))
     return [
         _compare(method, rival, view, hits[method][view.hits][view.rows], hits[rival][view.hits][view.rows], seed)
         for rival, method in combinations(answers, 2)
         for view in views
     ]
+
+
+def compare_pulls(pulls: Mapping[str, Floats]) -> list[Difference]:
+    """Return every model minus every earlier one in the mean of what inserting the artifact does to a probability.
+
+    Args:
+        pulls: Per model and image, the biased class's probability with the artifact minus that without it. A model
+            with one that is not finite is left out.
+    """
+    known = {name: each for name, each in pulls.items() if np.isfinite(each).all() and each.size >= MIN_GROUP}
+    found = []
+    for rival, method in combinations(known, 2):
+        each = np.asarray(known[method], dtype=np.float64) - known[rival]
+        mean, error = float(each.mean()), float(each.std(ddof=1) / np.sqrt(each.size))
+        ends = mean - STDERRS * error, mean + STDERRS * error
+        found.append(Difference(method, rival, ProbabilityChange.name, mean, error, *ends))
+    return found
 
 
 def _compare(method: str, rival: str, view: _View, ours: np.ndarray, theirs: np.ndarray, seed: int) -> Difference:
@@ -105,7 +128,7 @@ def _views(labels: Integers, labels_biased: Integers | None) -> list[_View]:
     views = [_View("accuracy_clean", "clean", every), _View("balanced_accuracy_clean", "clean", every, labels)]
     if labels_biased is None:
         views += [_View("accuracy_biased", "biased", every), _View("balanced_accuracy_biased", "biased", every, labels)]
-        views.append(_View("flip_rate", "flips", every))
+        views.append(_View(FlipRate.name, "flips", every))
     else:
         counted = np.isin(labels_biased, large_classes(labels_biased))
         views.append(_View("accuracy_biased", "biased", np.ones(len(labels_biased), dtype=bool)))
@@ -113,8 +136,14 @@ def _views(labels: Integers, labels_biased: Integers | None) -> list[_View]:
     return [view for view in views if view.metric not in unknown and view.rows.sum() >= MIN_GROUP]
 
 
-def _hits(answers: Answers, labels: Integers, labels_biased: Integers | None) -> dict[_Hits, np.ndarray]:
+def _hits(
+    answers: Answers, labels: Integers, labels_biased: Integers | None, biased_class: int | None = None
+) -> dict[_Hits, np.ndarray]:
     clean, biased = answers["clean"], answers["biased"]
-    if labels_biased is not None:
-        return {"clean": clean == labels, "biased": biased == labels_biased}
-    return {"clean": clean == labels, "biased": biased == labels, "flips": is_flipped(clean, biased)}
+    hits: dict[_Hits, np.ndarray] = {"clean": clean == labels}
+    hits["biased"] = biased == (labels if labels_biased is None else labels_biased)
+    if labels_biased is None:
+        hits["flips"] = is_flipped(clean, biased)
+    if biased_class is not None:
+        hits["spared"] = (biased != biased_class) & (biased != NO_PREDICTION)
+    return hits

@@ -30,6 +30,11 @@ class Cases:
         """Whether every image is known without the artifact and with it."""
         return "clean" in self.pictures
 
+    @property
+    def total(self) -> int | None:
+        """How many test images carry the artifact; None where no method tells."""
+        return next((n for n, _, _ in self.counts.values()), None)
+
     def methods(self, results: Results) -> list[str]:
         """Return who can be shown, in the order of the table; unpaired, the original is what they are compared with."""
         known = [variant.method for variant in results.methods()]

@@ -1,21 +1,25 @@
-"""What changed from the model as it came to the corrected one, with 95 % intervals: what the verdict rests on."""
+"""What changed from the model as it came to the corrected one, with its intervals: what the verdict rests on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from hansfree.report.numbers import write_point_range, write_points
+from hansfree.corrections import Vanilla
+from hansfree.metrics import Interval
+from hansfree.report.numbers import CONFIDENCE, percent, write_point_range, write_points
 from hansfree.report.reading import CLEAN_TRAINED, ORIGINAL, REFERENCES, Results, Variant
-from hansfree.report.ruling import Judgement, Seen, describe_rule, rule_on
-from hansfree.report.usable import CLEAN, budget_of, objection_to
+from hansfree.report.ruling import Gain, Judgement, Seen, describe_rule, explain, rule_on
+from hansfree.report.usable import CLEAN, budget_of, kind_of, objection_to
 from hansfree.results import Row
 
 DECISIVE, FLIPS = "balanced_accuracy_biased", "flip_rate"
+PULL, SPECIFICITY = "probability_change", "specificity_biased"  # the latter of the biased class, where it is compared
 _NAMES = {
     FLIPS: "flips",
     DECISIVE: "balanced accuracy with the artifact",
     CLEAN: "balanced accuracy without the artifact",
+    PULL: "pull of the artifact (probability change)",
 }
 
 
@@ -33,6 +37,18 @@ def pair_of(before: Mapping[str, Row], after: Mapping[str, Row], metric: str) ->
     return rows[0], rows[1]
 
 
+def describe_move(results: Results, shown: Variant, pair: tuple[Row, Row], *, on: str = "") -> str:
+    """Say how a score went from the original model to another: up or down only where the interval leaves out zero."""
+    old, new = (percent(row.value) for row in pair)
+    original = results.variant(ORIGINAL)
+    known = results.difference(shown, original, pair[0].metric) if original else None
+    if known is None:
+        return f"goes from {old} to {new}{on}"
+    if known.low <= 0 <= known.high:
+        return f"stays about the same{on} ({old} before, {new} after)"
+    return f"{'rises' if known.value > 0 else 'falls'} from {old} to {new}{on}"
+
+
 def describe_differences(results: Results, original: Variant, shown: Variant) -> str:
     """Give the differences with their intervals in one sentence; nothing where none is known."""
     found = [
@@ -40,28 +56,45 @@ def describe_differences(results: Results, original: Variant, shown: Variant) ->
         for metric, name in _NAMES.items()
         if (one := results.difference(shown, original, metric))
     ]
-    return f"Differences on the same images, in points with 95 % intervals: {', '.join(found)}." if found else ""
+    told = f"Differences on the same images, in points with {CONFIDENCE} intervals: {', '.join(found)}."
+    return told if found else ""
 
 
 def _judge(results: Results, variant: Variant | None) -> Judgement:
     seen = Seen(is_usable=False) if variant is None else _gather(results, variant)
-    return Judgement(rule_on(seen), describe_rule(seen, budget=budget_of(results)))
+    return Judgement(rule_on(seen), describe_rule(seen, budget=budget_of(results)), explain(seen))
 
 
 def _gather(results: Results, variant: Variant) -> Seen:
     """Return what the rule looks at."""
     is_usable = not objection_to(results, variant)
-    original, clean_trained = results.variant(ORIGINAL), results.variant(CLEAN_TRAINED)
+    original, vanilla, clean_trained = map(results.variant, (ORIGINAL, Vanilla.name, CLEAN_TRAINED))
     if original is None:
         return Seen(is_usable=is_usable)
-    rates = pair_of(results.chosen(original), results.chosen(variant), FLIPS)
-    flips, biased = (results.difference(variant, original, metric) for metric in (FLIPS, DECISIVE))
-    beyond = results.difference(variant, clean_trained, FLIPS) if clean_trained else None
+    rates, pulls = (pair_of(results.chosen(original), results.chosen(variant), metric) for metric in (FLIPS, PULL))
+    # a head that always gives the same answer flips nothing: nobody is asked to beat that
+    is_rival = vanilla is not None and vanilla != variant and kind_of(results, vanilla) == "method"
     return Seen(
         is_usable=is_usable,
         flips=(rates[0].value, rates[1].value) if rates else None,
-        flips_change=(flips.low, flips.high) if flips else None,
-        flips_p=flips.p if flips else None,
-        biased_change=(biased.low, biased.high) if biased else None,
-        flips_beyond_clean=(beyond.low, beyond.high) if beyond else None,
+        over_original=_gain(results, variant, original),
+        over_vanilla=_gain(results, variant, vanilla) if vanilla and is_rival else None,
+        pull=(pulls[0].value, pulls[1].value) if pulls else None,
+        pull_change=_interval(results, variant, original, PULL),
+        specificity_change=_interval(results, variant, original, SPECIFICITY),
+        flips_beyond_clean=_interval(results, variant, clean_trained, FLIPS) if clean_trained else None,
     )
+
+
+def _gain(results: Results, variant: Variant, rival: Variant) -> Gain:
+    flips = results.difference(variant, rival, FLIPS)
+    return Gain(
+        flips=_interval(results, variant, rival, FLIPS),
+        flips_p=flips.p if flips else None,
+        accuracy=_interval(results, variant, rival, DECISIVE),
+    )
+
+
+def _interval(results: Results, variant: Variant, rival: Variant, metric: str) -> Interval | None:
+    found = results.difference(variant, rival, metric)
+    return (found.low, found.high) if found else None

@@ -61,8 +61,9 @@ def class_tables(results: Results, shown: Variant | None) -> list[ClassTable]:
             )
             for name in _METRICS
         }
-        if any(rows for both in found.values() for rows in both):
-            tables.append(_table(results, shown, condition, found))
+        table = _table(results, shown, condition, found)
+        if table.lines:
+            tables.append(table)
     return tables
 
 
@@ -70,6 +71,8 @@ def _table(
     results: Results, shown: Variant, condition: Condition, found: dict[str, tuple[dict[int, Row], dict[int, Row]]]
 ) -> ClassTable:
     known = {label for both in found.values() for rows in both for label in rows}
+    for name in _METRICS:  # a class without a score says so in its own line
+        known |= results.unknown_classes(f"{name}_{condition}")
     labels = sorted(known, key=lambda label: -_size(found["sensitivity"], label))[:_MOST_CLASSES]
     lines = []
     for label in sorted(labels):
@@ -89,8 +92,10 @@ def _table(
 
 
 def _size(both: tuple[dict[int, Row], dict[int, Row]], label: int) -> float:
-    """Return how much a class's score changed; one that cannot be compared comes first."""
+    """Return how much a class's score changed; one that only one model has comes first, an unknown one last."""
     before, after = (rows.get(label) for rows in both)
+    if before is None and after is None:
+        return -1.0
     return abs(after.value - before.value) if before and after else 1.0
 
 

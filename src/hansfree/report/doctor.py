@@ -8,9 +8,9 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from hansfree.doctor import LIMIT, Diagnosis
 from hansfree.doctor.angles import TARGET
-from hansfree.report.style import ALARM, INK, WIDTH, Drawing, new_figure, quieten
+from hansfree.report.style import ALARM, BLUE, INK, VERMILION, WIDTH, Drawing, new_figure, quieten
 
-_ARTIFACT, _CLEAN = "#D55E00", "#0072B2"  # Okabe and Ito; hatched and plain, so that grey tells them too
+_ARTIFACT, _CLEAN = VERMILION, BLUE  # hatched and plain, so that grey tells them too
 _BINS = 30
 _DARK = 0.6  # cosine from which on a cell is too dark for black words
 
@@ -92,10 +92,10 @@ def _draw_scores(axes: Axes, diagnosis: Diagnosis) -> None:
             scores[rows], edges.tolist(), weights=shares, color=colour, alpha=0.55, hatch=hatch, ec="white", label=label
         )
     top = axes.get_ylim()[1]
-    for marked, colour, marker in ((False, _CLEAN, "v"), (True, _ARTIFACT, "^")):
-        places = [suspect.score for suspect in diagnosis.suspects if suspect.has_artifact == marked]
+    for listed, colour, marker in ((False, _CLEAN, "v"), (True, _ARTIFACT, "^")):
+        places = [suspect.score for suspect in diagnosis.suspects if suspect.has_artifact == listed]
         if places:
-            label = f"marked {'artifact' if marked else 'clean'}, looks wrong"
+            label = f"listed {'with' if listed else 'without'} it, looks wrong"
             axes.scatter(places, [1.05 * top] * len(places), s=30, c=colour, marker=marker, ec="black", label=label)
     axes.axvline(0, ymax=0.75, color=INK, linewidth=0.8, linestyle=":")  # the legend is above
     axes.set_ylim(0, 1.5 * top)

@@ -13,11 +13,12 @@ from hansfree.report.cases import Cases, name_answer, titles_of
 from hansfree.report.numbers import percent
 from hansfree.report.pictures import picture_of
 from hansfree.report.reading import Results, method_title
+from hansfree.report.style import BLUE, VERMILION
 from hansfree.report.svg import Frame, add_mark, add_points, to_markup
 
 _LIVE = Frame((0, 1), (0, 1), 560, 528)
 _PANEL = Frame((0, 1), (0, 1), 300, 284, left=52, right=24, bottom=42)
-OWN, OTHER = ("#D55E00", "s"), ("#0072B2", "o")  # images of the biased class itself, and all others
+OWN, OTHER = (VERMILION, "s"), (BLUE, "o")  # images of the biased class itself, and all others
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,15 @@ def _told(results: Results, cases: Cases, method: str, rows: np.ndarray) -> dict
 
 
 def _caption(cases: Cases, name: str, n: int) -> str:
+    kind = "" if cases.is_paired else " that have the artifact by nature"
+    images = f"All {n} test images{kind}" if n == cases.total else f"{n} test images{kind}, drawn at random"
     if cases.is_paired:
         return (
-            f"{n} test images, drawn at random. On the grey line the artifact does nothing; above it, it pulls the "
+            f"{images}. On the grey line the artifact does nothing; above it, it pulls the "
             f"image towards “{name}”. Orange squares are images of that class, blue circles all others."
         )
     return (
-        f"{n} test images that have the artifact by nature. On the grey line the correction changes nothing; below it, "
+        f"{images}. On the grey line the correction changes nothing; below it, "
         f"“{name}” became less probable: right for the blue circles, which are images of other classes, and a loss for "
         "the orange squares, which are of that class."
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from hansfree.report.reading import Results, spread_of
-from hansfree.report.style import INK, Drawing, new_figure, quiet_axes
+from hansfree.report.style import BLUE, INK, ORANGE, Drawing, new_figure, quiet_axes
 
 # label, colour, hatch (the bars are told apart in grey too), place beside the CAV's name
 _ALIGNMENTS = {
-    "alignment_sample": ("s, per image", "#0072B2", "", -0.19),
-    "alignment_mean": ("s\N{COMBINING MACRON}, of the mean", "#E69F00", "///", 0.19),
+    "alignment_sample": ("s, per image", BLUE, "", -0.19),
+    "alignment_mean": ("s\N{COMBINING MACRON}, of the mean", ORANGE, "///", 0.19),
 }
 
 

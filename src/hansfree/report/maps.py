@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hansfree.report.heatmap_set import HeatmapSet
 from hansfree.report.pictures import heatmap_of, picture_of
-from hansfree.report.reading import ORIGINAL, HeatmapSet, Results, method_title
+from hansfree.report.reading import ORIGINAL, Results, method_title
 
 _MOST_IMAGES = 6  # more do not tell more
 _SCALE_PERCENTILE = 99.0  # of |relevance|: one hot pixel must not bleach all others
@@ -46,9 +47,10 @@ def show_heatmaps(results: Results, shown: str) -> Maps | None:
     first = shown if shown in dict(choices) else next(iter(dict(choices)), "")
     kind = _kind(results)
     return Maps(
-        _rows(maps, {method: (method_title(method), maps.relevance[method]) for method in methods}),
-        f"{kind}: red pixels speak for the explained class, blue ones against it. The same images and one colour scale "
-        f"for all methods{_outlined(maps)}.",
+        _rows(results, maps, {method: (method_title(method), maps.relevance[method]) for method in methods}),
+        f"{kind}: red pixels speak for {_explained(results)}, blue ones against it, whatever the model answers. Under "
+        "each image: which it is, and its true class. The same images and one colour scale for all methods"
+        f"{_outlined(maps)}.",
         choices,
         first,
     )
@@ -62,23 +64,39 @@ def show_direction(results: Results) -> Maps | None:
     # an artifact that fills the image is everywhere
     expected = "" if maps.masks.all() else " It should look at the artifact, and at little else."
     return Maps(
-        _rows(maps, {DIRECTION: ("Direction", maps.direction)}),
+        _rows(results, maps, {DIRECTION: ("Direction", maps.direction)}),
         "What the direction sees in test images that carry the artifact: red pixels add to the score along it, blue "
         f"ones take away{_outlined(maps)}.{expected}",
     )
 
 
-def _rows(maps: HeatmapSet, kinds: dict[str, tuple[str, np.ndarray]]) -> tuple[tuple[Cell, ...], ...]:
+def _rows(results: Results, maps: HeatmapSet, kinds: dict[str, tuple[str, np.ndarray]]) -> tuple[tuple[Cell, ...], ...]:
     limit = common_limit(relevance for _, relevance in kinds.values())
     rows = []
     for number, (image, mask) in enumerate(zip(maps.images[:_MOST_IMAGES], maps.masks)):
-        cells = [Cell(INPUT, "Input", f"Test image {number + 1} with the artifact", picture_of(image))]
+        which = _name(results, maps, number)
+        cells = [Cell(INPUT, which, f"{which}, with the artifact", picture_of(image))]
         for name, (title, relevance) in kinds.items():
             found = relevance[number]
             source = heatmap_of(found, mask, limit=limit) if np.isfinite(found).all() else ""
-            cells.append(Cell(name, title, f"Heatmap of test image {number + 1}, {title}", source))
+            cells.append(Cell(name, title, f"Heatmap of {which}, {title}", source))
         rows.append(tuple(cells))
     return tuple(rows)
+
+
+def _name(results: Results, maps: HeatmapSet, number: int) -> str:
+    """Say which image it is, as its owner calls it where that is known, and of which class."""
+    which = f"test image {number + 1}"
+    if maps.ids is not None:
+        id_ = str(maps.ids[number])
+        which = (results.meta.get("image_names") or {}).get(id_, f"test image, id {id_}")
+    return which if maps.labels is None else f"{which}: {results.class_title(int(maps.labels[number]))}"
+
+
+def _explained(results: Results) -> str:
+    """Name the class that the heatmaps explain: the biased one, always."""
+    biased = results.meta.get("biased_class")
+    return f"“{results.class_title(biased)}”" if isinstance(biased, int) else "the explained class"
 
 
 def common_limit(relevances: Iterable[np.ndarray]) -> float:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+from hansfree.metrics import LEVEL
+
+CONFIDENCE = f"{100 * LEVEL:g} %"  # of every interval on the page
 MISSING = "\N{EN DASH}"
 _MAGNITUDES = ("tcav_sensitivity",)  # every other metric is a share of images, positions or relevance
 _THOUSAND = 1000  # the paper's tables print sensitivity in thousandths

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import math
 
-from hansfree.report.numbers import percent
+from hansfree.report.changes import describe_move
 from hansfree.report.reading import ORIGINAL, Results, Variant
-
-UNTELLING = "accuracy_biased"  # there a model that uses the artifact is right
-MARK = "\N{DAGGER}"
-
-
-def is_untelling(results: Results, metric: str) -> bool:
-    """Tell whether a metric has a score that the shortcut itself may win."""
-    return metric == UNTELLING and results.is_one_sided
+from hansfree.report.untelling import ONE_SIDED
 
 
 def describe_one_sided(results: Results, shown: Variant) -> str:
     """Say in one sentence how accuracy with the artifact changes, and why that is no verdict; empty if it is one."""
     original = results.variant(ORIGINAL)
-    before, after = (results.chosen(each).get(UNTELLING) if each else None for each in (original, shown))
+    before, after = (results.chosen(each).get(ONE_SIDED) if each else None for each in (original, shown))
     if not results.is_one_sided or before is None or after is None or not math.isfinite(before.value + after.value):
         return ""
     n = f"{after.n:,} " if after.n else ""
-    old, new = percent(before.value), percent(after.value)
-    verb = "falls" if after.value < before.value else "rises"
-    change = f"stays at {new}" if old == new else f"{verb} from {old} to {new}"
+    change = describe_move(results, shown, (before, after))
     told = f"On the {n}test images with the artifact accuracy {change}; {_whose(results)}"
-    if after.value < before.value:
+    if after.value < before.value and not change.startswith("stays"):
         return f"{told}, so part of that may be the shortcut going away: it cannot be told."
     return f"{told}, where the shortcut is right too: whether it is gone cannot be told."
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,11 @@ from hansfree.report.doctor import draw_diagnosis
 from hansfree.report.effect import draw_effect
 from hansfree.report.figures import draw_alignment
 from hansfree.report.maps import show_direction, show_heatmaps
-from hansfree.report.one_sided import MARK, is_untelling
+from hansfree.report.numbers import CONFIDENCE
 from hansfree.report.pairs import pair_table
+from hansfree.report.pictures import data_address
 from hansfree.report.reading import FIRST, Results, load_results, method_title
+from hansfree.report.relevance import describe_relevance
 from hansfree.report.strengths import draw_strengths
 from hansfree.report.style import Drawing
 from hansfree.report.svg import to_file
@@ -32,9 +33,9 @@ _DPI = 160
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as the page shows it: PNG in base64, with its words."""
+    """A figure as the page shows it: the address that holds it, with its words."""
 
-    data: str
+    source: str
     alt: str
     caption: str
     width: int  # CSS pixels
@@ -80,7 +81,7 @@ def _picture(drawing: Drawing, folder: Path) -> Picture:
     with written_atomically(path) as temporary:
         drawing.figure.savefig(temporary, dpi=_DPI)
     width = round(drawing.figure.get_figwidth() * 110)
-    return Picture(base64.b64encode(path.read_bytes()).decode("ascii"), drawing.alt, drawing.caption, width)
+    return Picture(data_address(path.read_bytes(), "PNG"), drawing.alt, drawing.caption, width)
 
 
 def _render(results: Results, **drawn: Any) -> str:
@@ -95,6 +96,7 @@ def _render(results: Results, **drawn: Any) -> str:
         insertion=insertion_table(results),
         pairs=pair_table(results, shown_variant(results)),
         inner=inner_table(results),
+        relevance=describe_relevance(results),
         classes=class_tables(results, shown_variant(results)),
         cannot=[claim for claim in claims if not claim["can_be_made"]],
         can=[claim for claim in claims if claim["can_be_made"]],
@@ -102,9 +104,9 @@ def _render(results: Results, **drawn: Any) -> str:
         with_class_names=results.with_class_names,
         doctor=results.doctor,
         is_inserted=results.is_inserted,
-        untelling=MARK if any(is_untelling(results, row.metric) for row in results.rows) else "",
         is_rare=results.why_unknown("accuracy_biased") is not None,
         min_group=MIN_GROUP,
+        confidence=CONFIDENCE,
         selection=results.selection,
         diverged=_diverged(results),
         resamples=RESAMPLES,

@@ -9,9 +9,12 @@ import numpy as np
 from matplotlib import colormaps
 from PIL import Image
 
+from hansfree.datasets.decoding import in_colour
+from hansfree.report.style import GREEN
+
 _MOST_SIDE = 128  # pixels: the page shows them at about this size, and holds many
 _QUALITY = 75  # of JPEG: hundreds of them have to fit
-_OUTLINE = (0, 158, 115)  # Okabe and Ito's green, which neither end of the colour scale has
+_OUTLINE = tuple(bytes.fromhex(GREEN[1:]))  # which neither end of the colour scale has
 _LAST = 254  # place of the scale's upper end in the palette; the outline has the next one
 _COLOURS = colormaps["RdBu_r"](np.linspace(0, 1, _LAST + 1))[:, :3]
 _PALETTE = [*np.round(255 * _COLOURS).astype(int).ravel().tolist(), *_OUTLINE]
@@ -19,7 +22,7 @@ _PALETTE = [*np.round(255 * _COLOURS).astype(int).ravel().tolist(), *_OUTLINE]
 
 def picture_of(image: np.ndarray) -> str:
     """Return an image, uint8 (height, width, 1 or 3), as a data address."""
-    picture = Image.fromarray(image.repeat(3, axis=2) if image.shape[2] == 1 else image)
+    picture = Image.fromarray(in_colour(image))
     return _address(_shrunk(picture, Image.Resampling.BOX), "JPEG", quality=_QUALITY)
 
 
@@ -32,6 +35,11 @@ def heatmap_of(relevance: np.ndarray, mask: np.ndarray, *, limit: float) -> str:
     picture = Image.fromarray(places)
     picture.putpalette(_PALETTE)
     return _address(picture, "PNG", optimize=True)
+
+
+def data_address(content: bytes, kind: str) -> str:
+    """Return a file of an image as an address that holds it; ``kind`` is its format, such as PNG."""
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def _outline(mask: np.ndarray) -> np.ndarray:
@@ -53,4 +61,4 @@ def _shrunk(picture: Image.Image, resampling: Image.Resampling) -> Image.Image:
 def _address(picture: Image.Image, kind: str, **options: object) -> str:
     buffer = io.BytesIO()
     picture.save(buffer, format=kind, **options)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+    return data_address(buffer.getvalue(), kind)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hansfree.corrections import Correction, RRClArC
 from hansfree.doctor import Diagnosis
 from hansfree.errors import RunError
+from hansfree.files import neighbour
 from hansfree.metrics import BalancedAccuracyBiased, Difference, Interval, Metric, Unknown, class_group
+from hansfree.report.heatmap_set import HeatmapSet, read_heatmaps
 from hansfree.report.ruling import Judgement
 from hansfree.results import Row, read_rows
 
@@ -51,16 +51,6 @@ class Variant:
             if len({getattr(rival, field) for rival in rivals}) > 1 and getattr(self, field) is not None
         ]
         return " · ".join([method_title(self.method), *options])
-
-
-@dataclass(frozen=True)
-class HeatmapSet:
-    """The same images under several methods."""
-
-    images: np.ndarray  # uint8 (m, height, width, 3), with the artifact
-    masks: np.ndarray  # bool (m, height, width)
-    relevance: dict[str, np.ndarray]  # method -> (m, height, width)
-    direction: np.ndarray | None = None  # (m, height, width): for the score along the CAV, in the model as it came
 
 
 @dataclass(frozen=True)
@@ -109,6 +99,11 @@ class Results:
         """Return why a score over all images, or of a class, is not given, if there are too few images for it."""
         group = "" if label is None else class_group(label)
         return next((each for each in self.unknown if (each.metric, each.group) == (metric, group)), None)
+
+    def unknown_classes(self, metric: str) -> set[int]:
+        """Return the classes that have too few images for a score of their own."""
+        groups = (_CLASS.fullmatch(each.group) for each in self.unknown if each.metric == metric)
+        return {int(found[1]) for found in groups if found}
 
     def notes(self) -> list[str]:
         """Return what was noticed about the data: remarks, and files that were left out, of many the first."""
@@ -161,10 +156,13 @@ class Results:
     def validation_score(self, variant: Variant) -> float | None:
         """Return what the selection rule saw of a model in the end, the more the better; None if that is unknown."""
         told = self.selection.get(variant.method, {}).get("derivative")
-        if told is not None:
-            return None if told["chosen"] is None else -float(told["chosen"])
-        seen = [row for row in self.validated if row.metric == BalancedAccuracyBiased.name]
-        seen = [row for row in seen if Variant.of(row) == variant]
+        if told is None:
+            return self.validated_value(variant, BalancedAccuracyBiased.name)
+        return None if told["chosen"] is None or takes_out_direction(variant.method) else -float(told["chosen"])
+
+    def validated_value(self, variant: Variant, metric: str) -> float | None:
+        """Return a score on validation images after the last epoch; None if that is unknown."""
+        seen = [row for row in self.validated if row.metric == metric and Variant.of(row) == variant]
         return max(seen, key=lambda row: row.epoch or 0).value if seen else None
 
     def _is_first(self, variant: Variant) -> bool:
@@ -174,6 +172,15 @@ class Results:
     def variant(self, method: str) -> Variant | None:
         """Return the first variant of a method."""
         return next((variant for variant in self.methods() if variant.method == method), None)
+
+
+def takes_out_direction(method: str) -> bool:
+    """Tell whether a corrected model takes the direction out of its activations for good, as P-ClArC does.
+
+    What its head would do along the direction then says nothing about the model: derivatives cannot compare it.
+    """
+    member = Correction.members().get(method)
+    return member is not None and member.inference_edit is not Correction.inference_edit
 
 
 def method_title(method: str) -> str:
@@ -201,6 +208,8 @@ def validated_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 def load_results(run: Path) -> Results:
     """Read results.csv, results.json and, where they are there, heatmaps.npz and doctor.json of a run folder."""
+    if not run.is_dir():
+        raise RunError(f"There is no run folder {run}.{neighbour(run)}")
     table, summary = run / "results.csv", run / "results.json"
     for path in (table, summary):
         if not path.is_file():
@@ -218,7 +227,7 @@ def load_results(run: Path) -> Results:
             rows=tested_rows(rows),
             meta=content.get("meta", {}),
             selection=content.get("selection", {}),
-            heatmaps=_heatmaps(heatmaps) if heatmaps.is_file() else None,
+            heatmaps=read_heatmaps(heatmaps) if heatmaps.is_file() else None,
             paired=tuple(Difference(**each) for each in content.get("paired", ())),
             intervals={
                 method: {metric: (low, high) for metric, (low, high) in found.items()}
@@ -238,10 +247,3 @@ def load_results(run: Path) -> Results:
 def _is_of_class(row: Row) -> bool:
     metric = Metric.members().get(row.metric)
     return metric is not None and metric.is_per_class
-
-
-def _heatmaps(path: Path) -> HeatmapSet:
-    prefix = "relevance/"
-    with np.load(path, allow_pickle=False) as stored:
-        relevance = {key[len(prefix) :]: stored[key] for key in stored.files if key.startswith(prefix)}
-        return HeatmapSet(stored["images"], stored["masks"].astype(bool), relevance, stored["direction"])

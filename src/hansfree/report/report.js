@@ -12,8 +12,21 @@ function element(tag, text, parent) {
 
 let asked = null; // the point that the tip belongs to
 
+// A copy above all others: to move the point itself would take the focus from it.
+let front = null;
+
+function bringToFront(point) {
+  front?.remove();
+  front = point.cloneNode(true);
+  for (const name of ["role", "tabindex", "aria-label"]) front.removeAttribute(name);
+  front.setAttribute("class", "front");
+  front.setAttribute("aria-hidden", "true");
+  point.ownerSVGElement.append(front);
+}
+
 function showTip(point, fill) {
   asked = point;
+  bringToFront(point);
   tip.replaceChildren();
   fill(tip);
   tip.hidden = false;
@@ -32,6 +45,7 @@ function placeTip() {
 
 function hideTip() {
   asked = null;
+  front?.remove();
   tip.hidden = true;
 }
 

@@ -8,17 +8,21 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from hansfree.corrections import Correction
 
-# Okabe and Ito's palette: told apart with every common colour vision; markers say the same without colour. Methods
-# take them in the order in which they are registered, the paper's first; as there are more markers than colours, the
-# pairs differ for 56 methods.
-_COLOURS = ("#E69F00", "#CC79A7", "#009E73", "#56B4E9", "#D55E00", "#0072B2", "#F0E442")
+# Okabe and Ito's palette: told apart with every common colour vision; markers or hatches say the same without colour.
+ORANGE, PURPLE, GREEN, SKY = "#E69F00", "#CC79A7", "#009E73", "#56B4E9"
+VERMILION, BLUE, YELLOW = "#D55E00", "#0072B2", "#F0E442"
+# Several things of one kind, neither methods nor in an order.
+KINDS = ((VERMILION, "o"), (BLUE, "s"), (GREEN, "^"), (PURPLE, "D"), (ORANGE, "v"), (SKY, "P"))
+# Methods take colours in the order in which they are registered, the paper's first; as there are more markers than
+# colours, the pairs differ for 56 methods.
+_COLOURS = (ORANGE, PURPLE, GREEN, SKY, VERMILION, BLUE, YELLOW)
 _MARKERS = ("s", "D", "^", "v", "o", "h", "p", "*")
 _REFERENCES = {"original": ("#000000", "X"), "clean-trained": ("#777777", "P")}
-OTHER_STYLE = ("#0072B2", "h")
+OTHER_STYLE = (BLUE, "h")
 INK, FAINT, ALARM = "#333333", "#DDDDDD", "#B00020"
 WIDTH = 9.0  # inches; the page shows a figure at about 1000 px
 
@@ -76,6 +80,7 @@ def quieten(axes: Axes) -> None:
 
 
 def show_percent(*sides: Axis) -> None:
-    """Write the ticks of shares in percent."""
+    """Write the ticks of shares in percent, at round numbers and with the digits that they need."""
     for side in sides:
-        side.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        side.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10]))
+        side.set_major_formatter(lambda share, _: f"{100 * share:.6g} %")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,14 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 from hansfree.datasets.base import ExampleSet
+from hansfree.datasets.decoding import in_colour
 from hansfree.errors import DataError
 from hansfree.files import write_text
-from hansfree.report.style import FAINT, INK, WIDTH, Drawing, new_figure
+from hansfree.report.pictures import data_address
+from hansfree.report.style import FAINT, INK, KINDS, WIDTH, Drawing, new_figure
 from hansfree.suspects import Cluster, Embedding, Suspects
 from hansfree.templates import open_templates
 
-# Okabe and Ito's palette with a marker each: told apart with every common colour vision, and in grey.
-_STYLES = (("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
 _REST = "#BBBBBB"
 _DPI = 120
 _SHOWN_CLUSTERS, _SHOWN_PROPERTIES, _SHOWN_IMAGES = 10, 15, 6
@@ -36,12 +35,12 @@ def draw_suspects(suspects: Suspects, label: int, images: ExampleSet) -> Drawing
         known = ", ".join(repr(suspects.class_names[found.label]) for found in suspects.embeddings)
         raise DataError(f"Class {label} has no embedding among these suspects. They have: {known or 'none'}.")
     ranked = [(rank, found) for rank, found in enumerate(suspects.clusters, start=1) if found.label == label]
-    shown = ranked[: len(_STYLES)]
+    shown = ranked[: len(KINDS)]
     figure = new_figure(width=WIDTH, height=max(3.6, 0.95 * len(shown)))
     grid = figure.add_gridspec(max(len(shown), 1), _SHOWN_IMAGES + 1, width_ratios=[4.5] + [1] * _SHOWN_IMAGES)
     _draw_embedding(figure.add_subplot(grid[:, 0]), embedding, shown)
     for line, (rank, cluster) in enumerate(shown):
-        colour = _STYLES[line][0]
+        colour = KINDS[line][0]
         for column in range(_SHOWN_IMAGES):
             axes = figure.add_subplot(grid[line, column + 1])
             if column < len(cluster.centre):
@@ -72,7 +71,7 @@ def _draw_embedding(axes: Axes, embedding: Embedding, shown: list[tuple[int, Clu
     for line, (rank, cluster) in enumerate(shown):
         inside = np.isin(rows, cluster.rows)
         member |= inside
-        colour, marker = _STYLES[line]
+        colour, marker = KINDS[line]
         axes.scatter(across[inside], up[inside], s=14, c=colour, marker=marker, linewidths=0, label=f"{rank}", zorder=2)
     axes.scatter(across[~member], up[~member], s=8, c=_REST, marker=".", linewidths=0, zorder=1)
     axes.set_xticks([])
@@ -123,16 +122,16 @@ def write_suspects_page(suspects: Suspects, path: Path, *, images: ExampleSet, t
 def _png(drawing: Drawing) -> str:
     buffer = io.BytesIO()
     drawing.figure.savefig(buffer, format="png", dpi=_DPI)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    return data_address(buffer.getvalue(), "PNG")
 
 
 def _thumbnail(images: ExampleSet, row: int) -> str:
     picture = Image.fromarray(_rgb(images, row)).resize((_THUMBNAIL, _THUMBNAIL))
     buffer = io.BytesIO()
     picture.save(buffer, format="JPEG", quality=85)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    return data_address(buffer.getvalue(), "JPEG")
 
 
 def _rgb(images: ExampleSet, row: int) -> np.ndarray:
     image, _ = images.pixels(row)
-    return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+    return in_colour(image)

@@ -77,6 +77,11 @@ class Frame:
         """Tell whether a pair of shares lies between the axes."""
         return self.x[0] <= x <= self.x[1] and self.y[0] <= y <= self.y[1]
 
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether the line on which both shares are equal passes between the axes."""
+        return max(self.x[0], self.y[0]) < min(self.x[1], self.y[1])
+
     def draw(self, x_label: str, y_label: str, *, name: str, alt: str, room: float = 0, font: float = 13) -> Element:
         """Return a drawing with ticks, words, and the line on which both shares are equal.
 
@@ -100,8 +105,8 @@ class Frame:
             _, up = self.place(self.x[0], share)
             add_line(svg, left, up, right, up, FAINT)
             add_text(svg, left - 7, up + 0.35 * font, _percent(share), anchor="end")
-        low, high = max(self.x[0], self.y[0]), min(self.x[1], self.y[1])
-        if low < high:
+        if self.has_diagonal:
+            low, high = max(self.x[0], self.y[0]), min(self.x[1], self.y[1])
             add_line(svg, *self.place(low, low), *self.place(high, high), "#AAAAAA", width=1.5)
         add_text(svg, (left + right) / 2, self.height - 6, x_label, anchor="middle")
         words = add_text(svg, 0, 0, y_label, anchor="middle")

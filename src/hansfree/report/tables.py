@@ -8,8 +8,8 @@ from typing import Literal
 
 from hansfree.metrics import Interval, Metric, Unknown
 from hansfree.report.numbers import MISSING, is_share, unit_of, write_range, write_stderr, write_value
-from hansfree.report.one_sided import MARK, is_untelling
 from hansfree.report.reading import Results, Variant, method_title, spread_of
+from hansfree.report.untelling import Footnote, footnote_of
 from hansfree.report.usable import Kind as Kind
 from hansfree.report.usable import breaks_rule, lost_classes, overspent
 from hansfree.report.usable import kind_of as kind_of
@@ -29,7 +29,7 @@ class Column:
     ideal: str
     description: str
     n: str
-    is_untelling: bool = False  # the shortcut itself may win it
+    footnote: Footnote | None = None  # why it tells nobody best
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class Cell:
 
     value: str = MISSING
     stderr: str = ""
-    interval: str = ""  # of 95 %, instead of the standard error where it is known
+    interval: str = ""  # instead of the standard error where it is known
     mark: Mark = ""
     note: str = ""
+    group: str = ""  # of which images it is, where that differs from line to line
     is_unknown: bool = False
 
 
@@ -64,8 +65,18 @@ class Table:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether a score has a 95 % interval."""
-        return any(cell.interval for line in self.lines for cell in line.cells)
+        """Whether a score has an interval."""
+        return bool(self.an_interval)
+
+    @property
+    def an_interval(self) -> str:
+        """Return the first interval, as an example; empty where there is none."""
+        return next((cell.interval for line in self.lines for cell in line.cells if cell.interval), "")
+
+    @property
+    def footnotes(self) -> list[Footnote]:
+        """Return why some columns tell nobody best."""
+        return [column.footnote for column in self.columns if column.footnote]
 
     @property
     def has_unknown(self) -> bool:
@@ -103,8 +114,8 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
         for variant in results.methods()
         if kind_of(results, variant) == "method" and metric in results.chosen(variant)
     }
-    if not scores or is_untelling(results, metric):
-        return {}  # nobody to mark, or a score that the shortcut itself wins
+    if not scores or footnote_of(results, metric):
+        return {}  # nobody to mark, or a score that tells nobody best
     distances = {variant: abs(row.value - ideal) for variant, row in scores.items()}
     if len(scores) > 1 and len(set(distances.values())) == 1:
         return {}  # a column in which all are equal tells them not apart
@@ -113,11 +124,9 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
     for variant, distance in distances.items():
         pair = results.difference(best, variant, metric)
         error = pair.stderr if pair else spread_of(scores[best])
-        # what is compared image by image is best at 1 or at 0
-        behind = (pair.value if ideal else -pair.value) if pair else distance - distances[best]
         if distance == distances[best]:
             marks[variant] = "best"
-        elif behind <= error:
+        elif distance - distances[best] <= error:
             marks[variant] = "near"
     return marks
 
@@ -133,12 +142,9 @@ def _table(results: Results, metrics: list[str]) -> Table:
         kind = kind_of(results, variant)
         scores = results.chosen(variant)
         cells = tuple(
-            _cell(
-                scores.get(name),
-                marks[name].get(variant, ""),
-                results.why_unknown(name),
-                results.interval(variant, name),
-            )
+            _cell(results, scores[name], marks[name].get(variant, ""), results.interval(variant, name))
+            if name in scores
+            else _missing(results.why_unknown(name))
             for name in metrics
         )
         lines.append(Line(variant.title(variants), _detail(results, variant, kind), kind, cells))
@@ -160,7 +166,7 @@ def _detail(results: Results, variant: Variant, kind: Kind) -> str:
     if kind == "failed":
         return "failed: diverged" if scores else "failed: no usable result"
     if kind == "chance":
-        return "answers at chance level"
+        return "answers no better than chance"
     if kind == "collapsed":
         return f"never answers {', '.join(map(results.class_title, lost_classes(results, variant)))}"
     # A method without a strength cannot be chosen otherwise: it competes all the same, and the reader is told.
@@ -172,9 +178,11 @@ def _detail(results: Results, variant: Variant, kind: Kind) -> str:
     return f"strength {strengths.pop():.3g}" if len(strengths) == 1 else ""
 
 
-def _cell(row: Row | None, mark: Mark, unknown: Unknown | None, interval: Interval | None) -> Cell:
-    if row is None:
-        return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
+def _missing(unknown: Unknown | None) -> Cell:
+    return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
+
+
+def _cell(results: Results, row: Row, mark: Mark, interval: Interval | None) -> Cell:
     if not math.isfinite(row.value):
         return Cell(value="NaN", note="not finite")
     return Cell(
@@ -182,7 +190,7 @@ def _cell(row: Row | None, mark: Mark, unknown: Unknown | None, interval: Interv
         write_stderr(row.metric, row.stderr),
         write_range(*interval) if interval else "",
         mark,
-        row.group or "",
+        group=results.with_class_names(row.group or ""),
     )
 
 
@@ -210,13 +218,14 @@ def count_images(results: Results, metric: str) -> str:
 def _column(results: Results, name: str) -> Column:
     metric = Metric.named(name)
     head, _, part = metric.label.partition(", ")
+    footnote = footnote_of(results, name)
     return Column(
         metric=name,
         head=head,
-        part=f"{part} {MARK}" if is_untelling(results, name) else part,
+        part=f"{part or 'of those known'} {footnote.mark}" if footnote else part,
         unit=unit_of(name),
         ideal=f"{100 * metric.ideal:g}" if is_share(name) else f"{metric.ideal:g}",
         description=metric.description,
         n=count_images(results, name),
-        is_untelling=is_untelling(results, name),
+        footnote=footnote,
     )

@@ -67,7 +67,7 @@ def draw_tradeoff(results: Results) -> Plot | None:
         size = _LARGE if clean.chosen else _SMALL
         add_mark(element, marker, colour, size=size, opacity=1.0 if clean.chosen else 0.6)
     _add_legend(svg, list(paths), paths)
-    return Plot(svg, _caption(results, len(points) - len(inside)))
+    return Plot(svg, _caption(results, frame, len(points) - len(inside)))
 
 
 def _frame(points: dict[Variant, list[Pair]]) -> Frame:
@@ -104,14 +104,15 @@ def _label(title: str, pair: Pair) -> str:
     return f"{title}{strength}{chosen}: {percent(clean.value)} without the artifact, {percent(biased.value)} with it"
 
 
-def _caption(results: Results, n_outside: int) -> str:
-    words = "All strengths on the test images; large marks are the chosen ones. "
+def _caption(results: Results, frame: Frame, n_outside: int) -> str:
+    words = "All strengths on the test images; large marks are the chosen ones. Up and to the right is better."
     if results.is_inserted:
-        words += "On the grey line the artifact costs nothing; up and to the right is better."
+        line = "On the grey line" if frame.has_diagonal else "Where both shares are equal, outside these axes,"
+        words += f" {line} the artifact costs nothing."
     else:
         words += (
-            "The images with the artifact are others than those without, and need not be as hard: off the grey "
-            "line, not all is the artifact's doing. Up and to the right is better."
+            " The images with the artifact are others than those without, and need not be as hard: not all of the "
+            "difference is the artifact's doing."
         )
     if n_outside:
         lies, loses = ("strength lies", "it loses") if n_outside == 1 else ("strengths lie", "they lose")

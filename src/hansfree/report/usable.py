@@ -52,7 +52,7 @@ def objection_to(results: Results, variant: Variant) -> str:
         return "its numbers are not finite" if results.chosen(variant) else why_no_model(results, variant.method)
     if kind == "chance":
         value = percent(results.chosen(variant)[CLEAN].value)
-        return f"it answers at chance level (balanced accuracy {value} on images without the artifact)"
+        return f"it answers no better than chance (balanced accuracy {value} on images without the artifact)"
     if kind == "collapsed":
         names = " and ".join(f"“{results.class_title(label)}”" for label in lost_classes(results, variant))
         return f"it never answers {names}, which the original model does"

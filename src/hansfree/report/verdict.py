@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hansfree.report.changes import DECISIVE, FLIPS, describe_differences, pair_of
+from hansfree.metrics import Metric
+from hansfree.report.changes import DECISIVE, FLIPS, describe_differences, describe_move, pair_of
 from hansfree.report.numbers import percent, unit_of, write_value
 from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.reading import FIRST, ORIGINAL, Results, Variant, method_title
+from hansfree.report.rivals import describe_rivals, listed
 from hansfree.report.ruling import Judgement, Ruling
-from hansfree.report.tables import marks_of
-from hansfree.report.usable import CLEAN, breaks_rule, kind_of, objection_to, why_no_model
-from hansfree.results import Row
+from hansfree.report.usable import CLEAN, kind_of, objection_to, why_no_model
 
 SEEN = "tcav_sensitivity"  # what is left to judge by where that cannot be known
 
@@ -29,8 +28,23 @@ class Verdict:
     beside: str = ""  # how the other methods did
     ruling: Ruling = "do not use"
     rule: str = ""  # by which it is called so
+    why: str = ""  # what stood in the way of a better word
     advice: tuple[str, ...] = ()
     is_advised_against: bool = False  # the run says that none of its models is to be used
+
+    @property
+    def headline(self) -> str:
+        """The ruling as the first words of the verdict; nothing where a failure says it all."""
+        if self.failure:
+            return ""
+        # beside a warning of another model it has to be said whose ruling it is
+        return f"{self.title}: {self.ruling}." if self.warning else f"{self.ruling[:1].upper()}{self.ruling[1:]}."
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What the page says first, for a terminal."""
+        told = " ".join(filter(None, (self.headline, self.why, *self.sentences)))
+        return tuple(line for line in (self.failure, self.warning, told) if line)
 
 
 def describe_setting(results: Results) -> str:
@@ -45,7 +59,7 @@ def describe_setting(results: Results) -> str:
         keys = [keys[0], *((f"{part}_{kind}", f"{kind} {name}") for part, name, kind in kinds)]
     sizes = [(meta.get(key, meta.get(f"{key}_clean")), name) for key, name in keys]  # with it they are as many
     counts = [f"{size:,} {name}" for size, name in sizes if size is not None]
-    images = f"; {_listed(counts)} images" if counts else ""
+    images = f"; {listed(counts)} images" if counts else ""
     size = f" of {meta['size']} px" if counts and meta.get("size") else ""
     return f"{model}{what}{_as_sign_of(results)}{where}{images}{size}."
 
@@ -83,9 +97,10 @@ def reach_verdict(results: Results) -> Verdict:
         sentences=sentences,
         title=shown.title(results.methods()),
         warning=_warning(results, shown),
-        beside=_beside(results, shown, competing),
+        beside=describe_rivals(results, shown, competing),
         ruling=judgement.ruling,
         rule=judgement.rule,
+        why=judgement.why,
         advice=advice,
         is_advised_against=is_against,
     )
@@ -132,25 +147,28 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
     sentences = []
     if not flips and not biased and (seen := pair_of(before, after, SEEN)):
         # all that is left is the derivative along the direction that the method was trained on
-        verb = "falls" if seen[1].value < seen[0].value else "does not fall: it goes"
+        name, (old, new) = Metric.named(SEEN).label, (write_value(SEEN, row.value) for row in seen)
         sentences.append(
-            f"Along the direction of {_artifact(results)}, the mean size of the derivative {verb} from "
-            f"{write_value(SEEN, seen[0].value)} to {write_value(SEEN, seen[1].value)} (in {unit_of(SEEN)}) "
-            f"after {title}."
+            f"On test images, the {name} (mean size of the derivative of the logit along the direction, in "
+            f"{unit_of(SEEN)}) goes from {old} to {new} after {title}."
         )
     pairs = ((biased, "with the artifact"), (clean, "without it" if biased else "without the artifact"))
-    parts = [f"{_moved(*pair)} on images {name}" for pair, name in pairs if pair]
+    parts = [describe_move(results, shown, pair, on=f" on images {name}") for pair, name in pairs if pair]
     balanced = f"balanced accuracy {', and '.join(parts)}" if parts else ""
     if flips:
         n = f"{flips[1].n:,} " if flips[1].n else ""
-        rest = f"; {balanced}" if balanced else ""
-        sentences.append(
-            f"On {n}test images {_artifact(results)} changes {percent(flips[1].value)} of the decisions after {title} "
-            f"instead of {percent(flips[0].value)} before{rest}."
+        old, new = (percent(row.value) for row in flips)
+        known = results.difference(shown, original, FLIPS) if original else None
+        same = known is not None and known.low <= 0 <= known.high
+        shares = (
+            f"{new} of the decisions after {title}, about as many as before ({old})"
+            if same
+            else (f"{new} of the decisions after {title} instead of {old} before")
         )
+        rest = f"; {balanced}" if balanced else ""
+        sentences.append(f"On {n}test images {_artifact(results)} changes {shares}{rest}.")
     elif balanced:
-        after_what = "" if sentences else f" after {title}"
-        sentences.append(f"{balanced[0].upper()}{balanced[1:]}{after_what}.")
+        sentences.append(f"{balanced[0].upper()}{balanced[1:]}." if sentences else f"After {title}, {balanced}.")
     if not sentences:
         return (f"The original model and {title} share no score to compare.",)
     if original is not None and (told := describe_differences(results, original, shown)):
@@ -165,60 +183,6 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _beside(results: Results, shown: Variant, competing: list[Variant]) -> str:
-    parts = (_rank(results, shown, competing), _plain(results, shown), _reference(results))
-    return " ".join(part for part in parts if part)
-
-
-def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
-    marks = marks_of(results, DECISIVE)
-    if len(competing) < 2 or not marks:
-        return ""
-    if marks.get(shown) == "best":
-        broken = ", but breaks the selection rule" if breaks_rule(results, shown) else ""
-        near = [variant.title(results.methods()) for variant in marks if variant != shown]
-        unclear = f", with no clear difference to {_listed(near)} (within one standard error)" if near else ""
-        return f"It is the best of {len(competing)} methods on images with the artifact{unclear}{broken}."
-    best = next(variant for variant, mark in marks.items() if mark == "best")
-    leader = f"{best.title(results.methods())} ({percent(results.chosen(best)[DECISIVE].value)})"
-    leader += ", which breaks the selection rule" if breaks_rule(results, best) else ""
-    if shown in marks:
-        return (
-            f"There is no clear difference (within one standard error) to the best of {len(competing)} methods on "
-            f"images with the artifact, {leader}."
-        )
-    return f"The best of {len(competing)} methods on images with the artifact is {leader}."
-
-
-def _plain(results: Results, shown: Variant) -> str:
-    """Say what fine-tuning wins without any correction: what a method adds is the rest."""
-    plain = results.variant("vanilla")
-    if plain is None or plain == shown or kind_of(results, plain) != "method":
-        return ""
-    scores = results.chosen(plain)
-    parts = [
-        f"{percent(scores[metric].value)} {name}"
-        for metric, name in (("flip_rate", "flips"), (DECISIVE, "balanced accuracy with the artifact"))
-        if metric in scores
-    ]
-    return f"Plain fine-tuning (Vanilla) alone: {', '.join(parts)}." if parts else ""
-
-
-def _reference(results: Results) -> str:
-    clean = results.variant("clean-trained")
-    row = results.chosen(clean).get("flip_rate") if clean else None
-    if row is None or not math.isfinite(row.value):
-        return ""
-    return f"A model trained on clean data changes {percent(row.value)} of its answers."
-
-
-def _moved(before: Row, after: Row) -> str:
-    if percent(before.value) == percent(after.value):
-        return f"stays at {percent(after.value)}"
-    verb = "rises" if after.value > before.value else "falls"
-    return f"{verb} from {percent(before.value)} to {percent(after.value)}"
-
-
 def _artifact(results: Results) -> str:
     return f"the {results.meta['artifact']} artifact" if results.meta.get("artifact") else "the artifact"
 
@@ -229,7 +193,3 @@ def _as_sign_of(results: Results) -> str:
         return ""
     name = names[biased] if isinstance(biased, int) and biased < len(names) else f"class {biased}"
     return f", taken as a sign of “{name}”"
-
-
-def _listed(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

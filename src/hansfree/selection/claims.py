@@ -12,6 +12,8 @@ from hansfree.metrics.base import large_classes
 from hansfree.selection.rules import has_counter_examples
 from hansfree.studies import BiasedData
 
+WORST_GROUP = "worst group"  # the claim's name
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -54,7 +56,7 @@ def _flips(data: BiasedData) -> Claim:
 
 
 def _worst_group(data: BiasedData) -> Claim:
-    name = "worst group"
+    name = WORST_GROUP
     few = [
         f"{class_name!r} {kind} the artifact ({count})"
         for kind, images in (("without", data.test_clean), ("with", data.test_biased))

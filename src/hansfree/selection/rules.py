@@ -120,8 +120,9 @@ class DerivativeRule(SelectionRule):
     def aim(self) -> str:
         """The artifact's effect on the log-odds."""
         return (
-            f"weakest strength that leaves at most {100 * self.share:g} % of the derivative along the CAV (there are "
-            "too few biased validation images to choose by accuracy), or else the smallest derivative"
+            f"weakest strength that leaves at most {100 * self.share:g} % of the artifact's effect on the log-odds, to "
+            "first order along the CAV (there are too few biased validation images to choose by accuracy), or else the "
+            "smallest effect"
         )
 
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Choice:

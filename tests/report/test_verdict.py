@@ -1,0 +1,121 @@
+"""What the verdict rests on beside the original model: fine-tuning alone, the pull of the artifact, and plain words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hansfree.report import write_report
+from hansfree.report.changes import judge_methods
+from hansfree.report.reading import Results, load_results
+from hansfree.report.verdict import reach_verdict
+from tests.report.conftest import MakeRun
+from tests.report.pairing import pair
+from tests.report.test_page import text_of
+from tests.report.worlds import World
+
+WORLD = World()
+
+
+def load(make_run: MakeRun, world: World = WORLD, **changed: dict[str, np.ndarray]) -> Results:
+    return load_results(make_run(**world.parts(**changed)))
+
+
+def told(results: Results) -> str:
+    return " ".join(reach_verdict(results).sentences).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def with_pairs(results: Results, *pairs: object) -> Results:
+    """Replace single differences, and rule anew."""
+    keys = {(each.method, each.rival, each.metric) for each in pairs}  # type: ignore[attr-defined]
+    kept = [each for each in results.paired if (each.method, each.rival, each.metric) not in keys]
+    changed = replace(results, paired=(*kept, *pairs))  # type: ignore[arg-type]
+    return replace(changed, rulings=judge_methods(changed))
+
+
+def test_what_fine_tuning_does_alone_is_no_correction(make_run: MakeRun) -> None:
+    """Vanilla answers as RR-ClArC does: the gain over the original is large, and the method's own is none."""
+    good = WORLD.logits(2.5, 0.5)
+    results = load(make_run, vanilla=good, rr_clarc=good)
+    verdict = reach_verdict(results)
+    assert results.rulings["vanilla"].ruling == "corrected", "it has nobody to beat but the original"
+    assert (verdict.title, verdict.ruling) == ("RR-ClArC", "not corrected")
+    assert verdict.why == "What is won, or part of it, is won by plain fine-tuning (Vanilla) alone."
+    assert "Vanilla" in verdict.rule
+
+
+def test_a_vanilla_model_that_failed_need_not_be_beaten(make_run: MakeRun) -> None:
+    """One that always gives the same answer flips nothing at all."""
+    constant = {name: np.eye(3)[np.zeros(len(each), dtype=int)] for name, each in WORLD.logits(2.5, 0.5).items()}
+    verdict = reach_verdict(load(make_run, vanilla=constant))
+    assert (verdict.ruling, verdict.why) == ("corrected", "")
+    assert "than plain fine-tuning" not in verdict.rule
+
+
+def test_a_model_on_which_the_artifact_pulls_harder_is_not_corrected(make_run: MakeRun) -> None:
+    """Fewer flips and more right answers, and yet the probability moves by 6.6 points instead of 2.6."""
+    results = load(make_run)
+    assert reach_verdict(results).ruling == "corrected"
+    values = {"original": 0.026, "rr-clarc": 0.066}
+    rows = tuple(
+        replace(row, value=values[row.method]) if row.metric == "probability_change" and row.method in values else row
+        for row in results.rows
+    )
+    harder = with_pairs(replace(results, rows=rows), pair("rr-clarc", "original", "probability_change", 0.04))
+    verdict = reach_verdict(harder)
+    assert verdict.ruling == "not corrected"
+    assert verdict.why.startswith("The artifact pulls images harder")
+    assert "pull of the artifact (probability change) +4.0 (+2.0 to +6.0)" in told(harder)
+    unclear = pair("rr-clarc", "original", "probability_change", 0.04, stderr=0.03)
+    assert reach_verdict(with_pairs(replace(results, rows=rows), unclear)).ruling == "corrected"
+
+
+@pytest.mark.parametrize("world", [WORLD, World((80, 60, 30))], ids=["inserted", "natural"])
+def test_more_false_alarms_of_the_biased_class_are_not_a_correction(make_run: MakeRun, world: World) -> None:
+    results = load(make_run, world)
+    assert reach_verdict(results).ruling in ("corrected", "partly corrected")
+    worse = with_pairs(results, pair("rr-clarc", "original", "specificity_biased", -0.05))
+    assert reach_verdict(worse).ruling == "not corrected"
+
+
+@pytest.mark.parametrize(
+    ("change", "stderr", "words"),
+    [
+        (-0.005, 0.01, "stays about the same on images without it (92.1 % before, 91.6 % after)"),
+        (-0.005, 0.001, "falls from 92.1 % to 91.6 % on images without it"),
+        (None, None, "goes from 92.1 % to 91.6 % on images without it"),
+    ],
+)
+def test_up_and_down_are_said_where_they_are_clear(
+    make_run: MakeRun, change: float | None, stderr: float, words: str
+) -> None:
+    results = load_results(make_run())
+    if change is None:
+        results = replace(results, paired=())
+    else:
+        results = with_pairs(results, pair("rr-clarc", "original", "balanced_accuracy_clean", change, stderr=stderr))
+    assert words in told(results)
+
+
+def test_as_many_flips_as_before_are_called_so(make_run: MakeRun) -> None:
+    results = with_pairs(load_results(make_run()), pair("rr-clarc", "original", "flip_rate", 0.0))
+    assert "changes 6.0 % of the decisions after RR-ClArC, about as many as before (56.0 %);" in told(results)
+
+
+def test_the_terminal_says_what_the_page_says(make_run: MakeRun) -> None:
+    good = WORLD.logits(2.5, 0.5)
+    run = make_run(**WORLD.parts(vanilla=good, rr_clarc=good))
+    (line,) = reach_verdict(load_results(run)).lines
+    assert line.startswith(
+        "Not corrected. What is won, or part of it, is won by plain fine-tuning (Vanilla) alone. On 310"
+    )
+    assert line.replace("\N{NO-BREAK SPACE}", " ") in text_of(write_report(run)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_failure_has_no_ruling_on_the_terminal(make_run: MakeRun) -> None:
+    constant = {name: np.eye(3)[np.zeros(len(each), dtype=int)] for name, each in WORLD.logits(2.5, 0.5).items()}
+    broken, ours = reach_verdict(load(make_run, rr_clarc=constant)).lines
+    assert broken.startswith("Do not use this model (RR-ClArC)")
+    assert ours.startswith("A-ClArC: corrected. On 310 test images")
