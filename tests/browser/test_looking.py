@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from hansfree.label.judging import Judgement
+from hansfree.label.marks import UNKNOWN
 from hansfree.label.serving import write_redirect
 from hansfree.label.session import Session
-from tests.browser.driving import Browser, wait_until_ready, wait_until_saved
+from tests.browser.driving import PATIENCE, Browser, wait_until_ready, wait_until_saved
 from tests.label.worlds import TOKEN, World
 
 PICTURE = "const i = document.querySelector(arguments[0]); return i.complete && i.naturalWidth > 0 ? i.src : ''"
@@ -77,6 +81,32 @@ def test_auc_and_the_doctors_verdict_follow_the_marks(browser: Browser, session:
     assert browser.one("#doctor").get_attribute("data-level") == found.level
 
 
+@pytest.mark.usefixtures("address")
+def test_a_verdict_on_older_marks_says_that_it_is_old(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def judge(*given: Any, **_: Any) -> Judgement:
+        count = int((given[3] != UNKNOWN).sum())
+        if count == 2:
+            go_on.wait(PATIENCE)
+        return Judgement(count, 0.5, "fair", f"{count} marked")
+
+    monkeypatch.setattr("hansfree.label.session.judge_marks", judge)
+    browser.press(" ")
+    browser.wait(lambda: browser.text("#doctor") == "1 marked", "a verdict")
+    try:
+        browser.press("n")
+        assert browser.text("#doctor") == "judging … Before: 1 marked"
+        wait_until_saved(browser)
+        assert browser.text("#doctor") == "judging … Before: 1 marked"
+        assert browser.one("#doctor").get_attribute("data-level") == "judging"
+        assert browser.text("#auc") == "…"
+    finally:
+        go_on.set()
+    browser.wait(lambda: browser.text("#doctor") == "2 marked", "the new verdict")
+    assert browser.text("#auc") == "0.50"
+
+
 def test_a_wrong_token_is_refused(browser: Browser, address: str) -> None:
     browser.open(address.replace(TOKEN, "a-wrong-token"))
     assert "Refused" in browser.text("body")
@@ -97,6 +127,19 @@ def test_finish_says_how_to_go_on_and_help_closes_with_a_key(browser: Browser, s
     browser.click("#finish")
     browser.wait(lambda: browser.one("#finished").is_displayed(), "the last sentence")
     assert f"hansfree run {small.file}" in browser.text("#finished-sentence")
+    assert "28 of the 40 images" in browser.text("#finished-proposed")
+
+
+@pytest.mark.usefixtures("address")
+def test_finish_is_not_ready_beside_a_doctor_who_is_not_content(browser: Browser) -> None:
+    browser.press(" ", "n", "n", "n", "n")
+    browser.wait(lambda: browser.text("#count-no") == "4", "the marks")
+    browser.click("#finish")
+    browser.wait(lambda: browser.one("#finished").is_displayed(), "the last word")
+    assert browser.text("#finished-title") == "Saved, but not ready for a run"
+    needs = "The doctor needs 3 more with the artifact."
+    assert browser.text("#finished-missing") == f"The doctor says: {needs}"
+    assert browser.text("#doctor") == needs
 
 
 @pytest.mark.usefixtures("address")

@@ -135,7 +135,7 @@ def test_planted_wrong_bits_are_found_on_both_sides() -> None:
     odds = [suspect.odds for suspect in diagnosis.suspects]
     assert odds == sorted(odds, reverse=True)
     assert all((suspect.score < 0) == suspect.has_artifact for suspect in diagnosis.suspects)
-    assert "5 images look mislabelled (3 marked with the artifact, 2 marked clean)" in diagnosis.verdict
+    assert "5 images look mislabelled (3 listed with the artifact, 2 without)" in diagnosis.verdict
 
 
 def test_right_bits_make_no_suspects(clear: Diagnosis) -> None:

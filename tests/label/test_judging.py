@@ -87,13 +87,11 @@ def test_only_the_newest_marks_are_judged_and_nobody_waits() -> None:
         assert begun.wait(10)
         for number in (2, 3, 4):  # while the first is looked at
             background.ask(np.array([number]))
-        assert background.is_busy
-        assert background.latest is None
+        assert background.look() == (None, True)
         go_on.set()
         assert background.wait(10)
         assert seen == [1, 4]
-        assert background.latest is not None
-        assert background.latest.marks == 4
+        assert background.look() == (Judgement(4, None, "unknown", ""), False)
     finally:
         go_on.set()
         background.close()
@@ -110,8 +108,12 @@ def test_a_failure_is_logged_and_the_next_marks_are_judged(caplog: pytest.LogCap
         background.ask(np.array([1]))
         assert background.wait(10)
         assert "could not be judged" in caplog.text
+        failed, _ = background.look()
+        assert failed is not None
+        assert (failed.level, failed.auc) == ("unknown", None)  # not what was said of earlier marks
+        assert "could not be judged" in failed.verdict
         background.ask(np.array([2]))
         assert background.wait(10)
-        assert background.latest == Judgement(2, 0.5, "fair", "")
+        assert background.look() == (Judgement(2, 0.5, "fair", ""), False)
     finally:
         background.close()

@@ -181,7 +181,7 @@ def test_the_table_is_what_a_run_reads(tmp_path: Path) -> None:
     with opened(world) as session:
         session.mark(np.flatnonzero(world.has_artifact).tolist(), has_artifact=True)
         session.mark(np.flatnonzero(~world.has_artifact).tolist(), has_artifact=False)
-        assert f"data.table in {world.file} to {world.table}" in session.finish()
+        assert f"data.table in {world.file} to {world.table}" in session.finish().sentence
     train = OwnImages(root=tmp_path / "pictures", table=world.table, size=32).data().train
     np.testing.assert_array_equal(train.has_artifact, world.has_artifact[train.ids])
     assert not (tmp_path / "out").exists()  # a run's folder must be empty to begin with
@@ -198,7 +198,7 @@ def test_class_folders_are_marked_too(small: World, tmp_path: Path) -> None:
     with opened(small) as session:
         session.mark(list(range(0, 40, 4)), has_artifact=True)
         session.mark([image for image in range(40) if image % 4], has_artifact=False)
-        assert f"data.artifacts in {small.file} to {small.table}" in session.finish()
+        assert f"data.artifacts in {small.file} to {small.table}" in session.finish().sentence
     root = tmp_path / "folders"
     bits = read_artifact_list(small.table, read_folders(root).paths, root=root, column="artifact")
     np.testing.assert_array_equal(bits, np.arange(40) % 4 == 0)
@@ -212,7 +212,7 @@ def test_a_biased_class_that_does_not_exist_is_refused(small: World) -> None:
 
 def test_without_its_packages_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(OptionError, match=r"pip install 'hansfree\[label\]'"):
+    with pytest.raises(OptionError, match=r"pip install -e '\.\[label\]'"):
         check_installed()
 
 

@@ -11,9 +11,11 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from hansfree.cli import app
-from hansfree.label import write_redirect
+from hansfree.errors import RunError
+from hansfree.label import serve, write_redirect
+from hansfree.label.opening import address_file
 from hansfree.label.session import Session
-from tests.label.worlds import TOKEN, World
+from tests.label.worlds import TOKEN, World, opened
 
 LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 
@@ -51,6 +53,34 @@ def test_a_link_leads_to_the_page_and_to_nothing_else(stranger: TestClient, unma
     assert stranger.post("", headers=LINK).status_code == 403
     assert stranger.post("api/marks", json={"images": [0], "has_artifact": True}, headers=LINK).status_code == 403
     assert unmarked.state().yes == 0
+
+
+def test_a_second_start_tells_the_address_of_the_page(session: Session, small: World) -> None:
+    kept = address_file(small.table.parent)
+    with pytest.raises(RunError, match="will print the page's address in its terminal"), opened(small):
+        pass
+    told: list[str] = []
+
+    def ready(address: str) -> None:
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        with pytest.raises(RunError, match=f"open already, at {address}$"), opened(small):
+            pass
+        told.append(address)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(session, ready=ready)
+    assert told
+    assert not kept.exists()
+
+
+def test_the_address_of_a_killed_page_is_not_told(small: World) -> None:
+    kept = address_file(small.table.parent)
+    kept.parent.mkdir(parents=True)
+    kept.write_text("http://127.0.0.1:1/gone/")
+    with opened(small), pytest.raises(RunError, match="is in use") as refused, opened(small):
+        pass
+    assert "gone" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

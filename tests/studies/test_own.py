@@ -157,8 +157,10 @@ def test_the_column_may_have_another_name(own: Callable[..., OwnImages]) -> None
     for options in ({}, {"insert": Brightness()}):
         with pytest.raises(DataError, match=r"own.csv has no column 'rular' .*Did you mean 'ruler'\?"):
             own(rows, artifact_column="rular", **options)
-    with pytest.raises(DataError, match="has no column 'artifact' that tells"):
+    with pytest.raises(DataError, match="has no column 'artifact' that tells") as told:
         own(rows)
+    assert "`hansfree label FILE.yaml`" in str(told.value)
+    assert "`insert:`" in str(told.value)
 
 
 @pytest.mark.parametrize(
@@ -450,7 +452,7 @@ def test_options_that_do_not_go_together_are_refused(own: Callable[..., OwnImage
 
 def test_bad_images_are_errors_or_recorded(folders: Path) -> None:
     (folders / "data" / "benign" / "004.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"004\.png is empty: .*skip_bad in a run file"):
+    with pytest.raises(DataError, match=r"004\.png is empty: .* leave out such images with data\.skip_bad: true\.$"):
         from_folders(folders)
     study = from_folders(folders, skip_bad=True)
     assert len(study.skipped) == 1

@@ -36,8 +36,8 @@ def test_the_oddest_property_is_first_with_its_sentence(
     assert first.error_auc == 0  # all wrong ones are darker than all right ones
     assert first.oddness == pytest.approx(2 * first.auc - 1 + 1)
     assert first.sentence == (
-        f"Images of class 'MEL' are brighter than the others: AUC {first.auc:.2f} (p = 0.010). Among them the model "
-        "errs less on images that are brighter: AUC 1.00 (p = 0.010)."
+        f"Images of class 'MEL' are brighter than the others: AUC {first.auc:.2f} (corrected p = 0.010). Among them "
+        "the model errs less on images that are brighter: AUC 1.00 (corrected p = 0.010)."
     )
     assert {found.name for found in others} == {"brightness", "contrast", "sharpness"}
     assert all(found.oddness == 0 for found in others if found.name != "brightness")
@@ -58,6 +58,17 @@ def test_less_of_a_property_has_its_own_word(world: tuple[np.ndarray, np.ndarray
     assert "errs less on images that are darker" in first.sentence
 
 
+def test_a_property_that_only_goes_with_the_errors_is_told_weakly() -> None:
+    """As where an artifact is in few images of its class: the class hardly differs."""
+    values, labels = np.random.default_rng(1).normal(size=(180, 3)), np.repeat([0, 1, 2], 60)
+    first, *others = compare(values, labels, (labels == 0) & (values[:, 0] < 0))
+    assert (first.name, first.label, first.level) == ("brightness", 0, "weak")
+    assert first.oddness == pytest.approx(1)
+    assert "are not told from the others by brightness" in first.sentence
+    assert "errs less on images that are brighter" in first.sentence
+    assert all(found.oddness == 0 for found in others)
+
+
 def test_nothing_is_claimed_of_noise() -> None:
     rng = np.random.default_rng(2)
     found = compare(rng.normal(size=(180, 3)), np.repeat([0, 1, 2], 60), np.zeros(180, dtype=bool))
@@ -66,6 +77,6 @@ def test_nothing_is_claimed_of_noise() -> None:
     assert all("are not told from the others" in each.sentence for each in found)
 
 
-@pytest.mark.parametrize(("p", "text"), [(0.0004, "p < 0.001"), (0.0213, "p = 0.021"), (0.5, "p = 0.50")])
+@pytest.mark.parametrize(("p", "text"), [(0.0004, "< 0.001"), (0.0213, "= 0.021"), (0.5, "= 0.50")])
 def test_p_values_are_short(p: float, text: str) -> None:
-    assert written_p(p) == text
+    assert written_p(p) == f"corrected p {text}"

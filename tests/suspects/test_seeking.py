@@ -49,23 +49,16 @@ def test_stamped_images_are_the_oddest_cluster_of_a_model_that_learned_from_them
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_what_a_brighter_exposure_changes_is_the_oddest_property(seed: int) -> None:
-    """It mixes in white: brightness rises, contrast, sharpness and colour fall, and any of them may come first."""
-    source = SyntheticLesions(400, size=32, seed=seed)
-    data = Stamped(source, Brightness(), share=0.5, only_class=0, seed=seed)
-    measured, before = measure_images(data), measure_images(Stamped(source, Brightness(), share=0, seed=seed))
-    signs = np.sign((measured.values - before.values)[data.has_artifact]).mean(axis=0)
-    moved = {name: sign > 0 for name, sign in zip(measured.names, signs) if abs(sign) > 0.95}  # of nearly every image
+def test_a_brighter_exposure_is_the_oddest_property(seed: int) -> None:
+    data = Stamped(SyntheticLesions(400, size=32, seed=seed), Brightness(), share=0.5, only_class=0, seed=seed)
+    measured = measure_images(data)
     found = compare_properties(
         measured, data.labels, np.zeros(400, dtype=bool), class_names=data.class_names, permutations=99, seed=0
     )
-    assert (found[0].label, found[0].level, found[0].p) == (0, "clear", 0.01)
-    assert found[0].name in moved
-    assert moved[found[0].name] == (found[0].auc > 0.5)
-    brightness = next(each for each in found if (each.name, each.label) == ("brightness", 0))
-    assert brightness.auc > 0.6
-    assert brightness.level != "none"
-    assert "are brighter than the others" in brightness.sentence
+    first, second, *_ = found
+    assert (first.name, first.label, first.level, first.p) == ("brightness", 0, "clear", 0.01)
+    assert "are brighter than the others" in first.sentence
+    assert second.oddness < 0.9 * first.oddness
 
 
 def test_nothing_is_claimed_loudly_where_nothing_was_put_in() -> None:

@@ -12,7 +12,7 @@ from hansfree.suspects.spectral import group_points, reduce_features
 
 
 def _groups(points: np.ndarray) -> list[np.ndarray]:
-    return group_points(points, seed=0)
+    return choose_groups(points, group_points(points, seed=0), np.zeros(len(points)))
 
 
 def test_separation_is_the_distance_within_spreads() -> None:
@@ -41,7 +41,7 @@ def test_p_values_are_those_of_a_normal_logarithm() -> None:
 def test_clouds_without_groups_rarely_seem_to_have_any() -> None:
     clouds = [reduce_features(np.random.default_rng(world).normal(size=(60, 30))) for world in range(20)]
     null = imagine_null(clouds[0], seed=0)  # that of the others is the same
-    largest = [max(separation for _, separation in choose_groups(cloud, _groups(cloud))) for cloud in clouds]
+    largest = [max(separation_of(cloud, inside) for inside in _groups(cloud)) for cloud in clouds]
     assert sum(null.p_value(separation) <= 0.05 for separation in largest) <= 4
     assert sum(null.p_value(separation) > 0.5 for separation in largest) >= 4
     assert max(largest) < 1.6 * null.limit
@@ -52,8 +52,10 @@ def test_a_group_apart_is_far_beyond_chance() -> None:
     features[:20, :4] += 5
     points = reduce_features(features)
     null = imagine_null(points, seed=0)
-    (best, separation), *_ = choose_groups(points, _groups(points))
-    assert (best == (np.arange(80) < 20)).all() or (best == (np.arange(80) >= 20)).all()
+    best, *others = _groups(points)
+    separation = separation_of(points, best)
+    assert (best == (np.arange(80) < 20)).all()
+    assert all(inside.sum() < 40 for inside in others)  # the rest of the class is no group
     assert separation > 2 * null.limit
     assert null.p_value(separation) < 1e-6
 
@@ -64,7 +66,22 @@ def test_chosen_groups_do_not_overlap_and_the_furthest_is_first() -> None:
     points[:20, 0] += 8
     here = np.arange(60)
     groups = [here < 15, here < 20, (here >= 18) & (here < 40), here >= 40]
-    chosen = choose_groups(points, groups)
-    assert (chosen[0][0] == groups[1]).all()
-    assert sum(inside.astype(int) for inside, _ in chosen).max() == 1
-    assert [separation for _, separation in chosen] == sorted((s for _, s in chosen), reverse=True)
+    chosen = choose_groups(points, groups, np.zeros(60))
+    assert (chosen[0] == groups[1]).all()
+    assert sum(inside.astype(int) for inside in chosen).max() == 1
+
+
+@pytest.mark.parametrize(
+    ("apart", "sure", "expected"),
+    [
+        (36, 0, slice(36, 60)),  # the smaller side of the border
+        (36, 5, slice(36)),  # the model is surer of the other, and it may be the artifact
+        (45, 5, slice(45, 60)),  # more than two thirds are the class
+    ],
+)
+def test_one_side_of_a_border_is_the_group(apart: int, sure: float, expected: slice) -> None:
+    points = np.random.default_rng(0).normal(size=(60, 4))
+    points[:apart, 0] += 8
+    inside = np.arange(60) < apart
+    (chosen,) = choose_groups(points, [inside, ~inside], np.where(inside, sure, 0.0))
+    assert np.array_equal(np.flatnonzero(chosen), np.arange(60)[expected])

@@ -7,16 +7,19 @@ diagnosis.findings                                       # what they rest on, on
 
 from hansfree.doctor.diagnosis import Agreement, CurvePoint, Diagnosis, Finding, Level, Suspect
 from hansfree.doctor.examination import examine_cav
+from hansfree.doctor.marked import Basis, choose_basis
 from hansfree.doctor.thresholds import LIMIT, THRESHOLDS
 
 __all__ = [
     "LIMIT",
     "THRESHOLDS",
     "Agreement",
+    "Basis",
     "CurvePoint",
     "Diagnosis",
     "Finding",
     "Level",
     "Suspect",
+    "choose_basis",
     "examine_cav",
 ]

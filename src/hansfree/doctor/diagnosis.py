@@ -40,7 +40,7 @@ class Suspect:
     """A sample whose held-out score fits the other class ``odds`` times better than its own."""
 
     id: int | str
-    has_artifact: bool  # as it is marked
+    has_artifact: bool  # as it is listed
     score: float  # standard deviations from the border, positive towards the artifact
     odds: float
 

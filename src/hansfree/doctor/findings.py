@@ -221,8 +221,8 @@ def _mislabelled(measured: Measured) -> Finding:
     kinds = Counter(suspect.has_artifact for suspect in measured.suspects)
     named = ", ".join(str(suspect.id) for suspect in measured.suspects[:_MOST_NAMED])
     found = (
-        f"{n} {'image looks' if n == 1 else 'images look'} mislabelled ({kinds[True]} marked with the artifact, "
-        f"{kinds[False]} marked clean): {named}{', ...' if n > _MOST_NAMED else ''}. Look at them."
+        f"{n} {'image looks' if n == 1 else 'images look'} mislabelled ({kinds[True]} listed with the artifact, "
+        f"{kinds[False]} without): {named}{', ...' if n > _MOST_NAMED else ''}. Look at them."
     )
     return Finding(
         name="mislabelled",

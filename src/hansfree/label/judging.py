@@ -18,6 +18,7 @@ from hansfree.label.ranking import Ranking
 logger = logging.getLogger(__name__)
 
 _QUIET = 0.4  # seconds without a mark
+_FAILED = "These marks could not be judged; the terminal says why. Go on marking."
 
 
 @dataclass(frozen=True)
@@ -99,17 +100,10 @@ class Background:
         self._thread = threading.Thread(target=self._run, name="hansfree label", daemon=True)
         self._thread.start()
 
-    @property
-    def latest(self) -> Judgement | None:
-        """What was found last; it may be of fewer marks than there are."""
+    def look(self) -> tuple[Judgement | None, bool]:
+        """Return what was found last, and whether newer marks are being looked at, or will be."""
         with self._changed:
-            return self._latest
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether newer marks are being looked at, or will be."""
-        with self._changed:
-            return self._is_busy or self._pending is not None
+            return self._latest, self._is_busy or self._pending is not None
 
     def ask(self, marks: np.ndarray) -> None:
         """Look at these marks next, instead of any that still wait."""
@@ -145,11 +139,11 @@ class Background:
                 if self._pending is None or self._is_closed:
                     return
                 marks, self._pending, self._is_busy = self._pending, None, True
-            found = None
             try:
                 found = self._work(marks)
             except Exception:  # marking must go on, whatever a solver makes of the marks
                 logger.exception("The marks could not be judged.")
+                found = Judgement(int((marks != UNKNOWN).sum()), None, "unknown", _FAILED)
             with self._changed:
-                self._latest, self._is_busy = found or self._latest, False
+                self._latest, self._is_busy = found, False
                 self._changed.notify_all()

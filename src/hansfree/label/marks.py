@@ -12,6 +12,7 @@ from hansfree.datasets.image_files import read_table
 from hansfree.errors import DataError
 from hansfree.files import written_atomically
 from hansfree.studies.columns import read_bits
+from hansfree.studies.marked import by_hand
 
 UNKNOWN, NO, YES = -1, 0, 1
 
@@ -50,11 +51,6 @@ class Marks:
     def count(self, value: int) -> int:
         """Return how many images have this mark."""
         return int((self.values == value).sum())
-
-
-def by_hand(column: str) -> str:
-    """Return the column that tells marks of a person, 1, from what was proposed, 0."""
-    return f"{column}_marked"
 
 
 def read_marks(table: Path, names: Sequence[str], *, column: str) -> np.ndarray:

@@ -53,8 +53,9 @@ def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> I
     try:
         held = lock.acquire()
     except Timeout:
-        raise RunError(f"{folder} is in use: the page is open in another process.") from None
+        raise RunError(_in_use(folder)) from None
     with held:
+        address_file(folder).unlink(missing_ok=True)  # of a process that was killed
         opened = open_unlabelled(run, progress=progress)
         source = opened.images.source
         pictures = Pictures(
@@ -84,6 +85,19 @@ def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> I
             cav=run.correction.cav,
             seed=run.seed,
         )
+
+
+def address_file(folder: Path) -> Path:
+    """Return where the address of a page that is served is kept, for whoever asks for it a second time."""
+    return folder / ".address"
+
+
+def _in_use(folder: Path) -> str:
+    told = f"{folder} is in use: "
+    try:
+        return f"{told}the page is open already, at {address_file(folder).read_text(encoding='utf-8')}"
+    except OSError:  # not served yet, or of another user
+        return f"{told}another `hansfree label` is opening it, and will print the page's address in its terminal."
 
 
 def _first_marks(opened: Unlabelled, table: Path) -> np.ndarray:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from hansfree.errors import HansfreeError
+from hansfree.label.finishing import Finish
 from hansfree.label.guard import Guard
 from hansfree.label.ranking import Choice
 from hansfree.label.session import Ordered, Session, State
@@ -55,12 +56,6 @@ class Catalogue(BaseModel):
     labels: list[int]
     class_names: list[str]
     suspects: dict[str, int]
-
-
-class Finished(BaseModel):
-    """How to go on."""
-
-    sentence: str
 
 
 def create_app(session: Session, *, token: str, port: int) -> Guard:
@@ -119,8 +114,8 @@ def create_app(session: Session, *, token: str, port: int) -> Guard:
         return session.take(taken.suspect)
 
     @app.post("/api/finish")
-    def finish() -> Finished:
-        return Finished(sentence=session.finish())
+    def finish() -> Finish:
+        return session.finish()
 
     @app.get("/thumbnails/{image}.jpg")
     def thumbnail(image: Image) -> Response:

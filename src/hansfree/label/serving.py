@@ -7,8 +7,9 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from hansfree.errors import OptionError, RunError
+from hansfree.errors import RunError, not_installed
 from hansfree.label.guard import LOOPBACK
+from hansfree.label.opening import address_file
 from hansfree.label.session import Session
 
 
@@ -18,7 +19,7 @@ def check_installed() -> None:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise OptionError("The labelling page needs FastAPI and uvicorn: pip install 'hansfree[label]'.") from error
+        raise not_installed(error.name, extra="label") from error
 
 
 def write_redirect(folder: Path, address: str) -> Path:
@@ -26,13 +27,18 @@ def write_redirect(folder: Path, address: str) -> Path:
 
     A browser is started with the name of this file: what a process was started with, all users of a computer can see.
     """
-    path = folder / "open.html"
-    path.touch(mode=0o600)
-    path.write_text(
+    return _write_secret(
+        folder / "open.html",
         '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>hansfree label</title>'
         f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">Open the labelling page</a>\n',
-        encoding="utf-8",
     )
+
+
+def _write_secret(path: Path, text: str) -> Path:
+    """Write a file that only this user can read; it was never another."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -62,5 +68,10 @@ def serve(session: Session, *, port: int = 0, ready: Callable[[str], None]) -> N
         app = create_app(session, token=token, port=taken)
         # No access log: it would hold the token.
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
-        ready(f"http://{LOOPBACK}:{taken}/{token}/")
-        server.run(sockets=[listener])
+        address = f"http://{LOOPBACK}:{taken}/{token}/"
+        kept = _write_secret(address_file(session.material.table.parent), address)  # for a second `hansfree label`
+        try:
+            ready(address)
+            server.run(sockets=[listener])
+        finally:
+            kept.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ import numpy as np
 from hansfree.cavs import SignalCAV
 from hansfree.errors import DataError, RunError
 from hansfree.files import tell_path
+from hansfree.label.finishing import Finish, describe_finish
 from hansfree.label.judging import Background, Judgement, judge_marks
 from hansfree.label.marks import NO, UNKNOWN, YES, Marks, write_marks
 from hansfree.label.opening import Material
@@ -31,7 +32,7 @@ class State:
     can_undo: bool
     advice: str  # what to do next
     saved: str  # the path of the table
-    judgement: Judgement | None
+    judgement: Judgement | None  # of the marks as they are, or as they were while it is being judged
     is_judging: bool
 
 
@@ -70,6 +71,7 @@ class Session:
         """Return the counts and what is known about the direction."""
         with self._lock:
             yes, no = self._marks.count(YES), self._marks.count(NO)
+            judgement, is_judging = self._background.look() if yes + no else (None, False)
             return State(
                 images=len(self._shown),
                 yes=yes,
@@ -79,8 +81,8 @@ class Session:
                 can_undo=self._marks.steps > 0,
                 advice=_advice(yes, no, len(self._shown)),
                 saved=tell_path(self.material.table),
-                judgement=self._background.latest,
-                is_judging=self._background.is_busy,
+                judgement=judgement,
+                is_judging=is_judging,
             )
 
     def mark(self, images: Sequence[int], *, has_artifact: bool) -> State:
@@ -123,16 +125,16 @@ class Session:
                 proposed=self._proposed().tolist(),
             )
 
-    def finish(self) -> str:
-        """Return how to go on to a run; without a ranking there is nothing to go on with."""
+    def finish(self) -> Finish:
+        """Return how to go on to a run, and what speaks against it; there has to be a ranking to go on with."""
         with self._lock:
             if self._scores is None:
                 raise DataError(f"Not yet: {_advice(self._marks.count(YES), self._marks.count(NO), len(self._shown))}")
             self._save()
-            key = "data.table" if self.material.is_table else "data.artifacts"
-            return (
-                f"Set {key} in {self.material.file} to {self.material.table}, then: hansfree run {self.material.file}"
-            )
+        self.wait()  # what the doctor says has to be of these very marks
+        now = self.state()
+        judgement = None if now.is_judging else now.judgement
+        return describe_finish(self.material, judgement, unmarked=now.images - now.yes - now.no)
 
     def take(self, suspect: str) -> State:
         """Mark the images of a suspected cluster, as one step; what was marked before stays as it was."""

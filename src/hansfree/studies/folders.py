@@ -15,6 +15,7 @@ from PIL import Image
 from hansfree.datasets.image_files import read_table
 from hansfree.errors import DataError, nearest
 from hansfree.studies.columns import PARTS, read_bits
+from hansfree.studies.marked import by_hand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,13 @@ def read_artifact_list(file: Path, paths: Sequence[str], *, root: Path, column: 
             raise DataError(f"{file} lists {name!r}, which is not an image below {root}.{nearest(name, known)}")
         bits[same] = True
     return bits
+
+
+def read_marked_list(file: Path, paths: Sequence[str], *, root: Path, column: str) -> np.ndarray | None:
+    """Return of which images a list says that a person gave the bit; None where it does not tell."""
+    if file.suffix.lower() != ".csv" or by_hand(column) not in read_table(file, ("image",))[0]:
+        return None
+    return read_artifact_list(file, paths, root=root, column=by_hand(column))
 
 
 def _listed_names(file: Path, column: str) -> list[str]:

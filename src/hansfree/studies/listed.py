@@ -45,6 +45,7 @@ class ListedStudy(Study):
     biased_class: int  # of the class, or set by `listing` where it is only known then
     resize: Resize = "squash"
     channels: Channels = 3
+    skip_option: ClassVar[str] = "--skip-bad"  # what a user writes to leave bad images out
 
     def read(self) -> None:
         """Read the list, check it against the folder, check every picture, and cut the three parts."""
@@ -54,10 +55,10 @@ class ListedStudy(Study):
             raise DataError(f"{listing.place} lists {twice[0]} twice.")
         if listing.unlisted and not self.skip_bad:
             sentence = listing.unlisted[0].rstrip(".")
-            raise DataError(f"{sentence}: move the file away, or leave out such images with --skip-bad.")
+            raise DataError(f"{sentence}: move the file away, or leave out such images with {self.skip_option}.")
         labels = np.asarray(listing.labels, dtype=np.int64)
         parts = listing.parts or split_rows(labels, groups=listing.groups, seed=self.seed)  # App. A: 80, 10 and 10 %
-        good, bad = check_images(listing.paths, skip_bad=self.skip_bad, progress=self.progress)
+        good, bad = check_images(listing.paths, skip_bad=self.skip_bad, option=self.skip_option, progress=self.progress)
         self.skipped += [*listing.unlisted, *bad]
         ids = np.arange(len(labels)) if listing.ids is None else listing.ids
         self.source = ImageFiles(

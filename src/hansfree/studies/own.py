@@ -17,15 +17,20 @@ from hansfree.errors import DataError, OptionError, check_choice, nearest
 from hansfree.progress import Progress, silent
 from hansfree.studies.classes import find_class, listed, number_labels
 from hansfree.studies.columns import find_image, read_bits, read_groups, read_rows, read_split
-from hansfree.studies.folders import read_artifact_list, read_folders
+from hansfree.studies.folders import read_artifact_list, read_folders, read_marked_list
 from hansfree.studies.inserted import check_share, fits_pictures, insert_bias
 from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
+from hansfree.studies.marked import read_marked, tell_marked
 from hansfree.studies.study import BiasedData, Recipe
 
 # Training images of the biased class with and without the artifact: some CAVs choose their penalty by five folds, and
 # the doctor compares halves.
 _LEAST = 5
 _COLUMN = "artifact"
+_WAYS_ON = (
+    "Without one, mark the images on a page (`hansfree label FILE.yaml`), or have an artifact put in (`insert:` under "
+    "`artifact:`)."
+)
 SHARES = (0.8, 0.1, 0.1)
 """Of training, validation and test images, as in the paper."""
 
@@ -58,6 +63,7 @@ class OwnImages(ListedStudy):
     title = "Your images"
     artifacts = (_COLUMN,)
     recipe = Recipe(epochs={})  # the model is trained already
+    skip_option = "data.skip_bad: true"
 
     def __init__(
         self,
@@ -103,12 +109,15 @@ class OwnImages(ListedStudy):
         self._classes, self._label, self._biased = classes, label, biased_class
         self._insert, self._share, self.shares = insert, share, tuple(shares)
         self.is_drawn = False  # the split, which `listing` finds out
+        self.is_marked: np.ndarray | None = None  # by row: whether a person gave the bit; None where nothing tells
         super().__init__(root, size=size, seed=seed, skip_bad=skip_bad, progress=progress)
 
     def listing(self, root: Path) -> Listing:
         """Read the table or the folders, and split by class and artifact where neither does."""
         found = self._read_folders(root) if self._table is None else self._read_table(root, self._table)
         self.artifact = self._to_insert(found.place).name if self._bits is None else self._column
+        if self._bits is not None and self.is_marked is not None:
+            self.remarks.append(tell_marked(self.is_marked, self._bits))
         if self._biased is not None:
             self.biased_class = find_class(self._biased, found.class_names, option="biased_class")
         if self._classes is None and self._label is None:
@@ -128,9 +137,10 @@ class OwnImages(ListedStudy):
         if not has_bits and (self._insert is None or self._column != _COLUMN):
             raise DataError(
                 f"{table} has no column {self._column!r} that tells which images carry the artifact."
-                f"{nearest(self._column, rows[0])} It has: {', '.join(rows[0])}."
+                f"{nearest(self._column, rows[0])} It has: {', '.join(rows[0])}. {_WAYS_ON}"
             )
         self._bits = read_bits(rows, self._column, table=table) if has_bits else None
+        self.is_marked = read_marked(rows, self._column, table=table) if has_bits else None
         groups = read_groups(rows, table=table, remarks=self.remarks)
         return Listing(
             place=table,
@@ -147,6 +157,7 @@ class OwnImages(ListedStudy):
         self._bits = None
         if self._list is not None:
             self._bits = read_artifact_list(self._list, found.paths, root=root, column=self._column)
+            self.is_marked = read_marked_list(self._list, found.paths, root=root, column=self._column)
         return Listing(
             place=root,
             paths=found.paths,
@@ -249,7 +260,7 @@ class OwnImages(ListedStudy):
     def _to_insert(self, place: Path) -> Artifact:
         """Return the artifact to put in; without one and without bits there is nothing to go by."""
         if self._insert is None:
-            raise DataError(f"Nothing tells which images of {place} carry the artifact: give a list, or one to insert.")
+            raise DataError(f"Nothing tells which images of {place} carry the artifact: give a list. {_WAYS_ON}")
         return self._insert
 
     def _natural(self, by_row: np.ndarray) -> BiasedData:

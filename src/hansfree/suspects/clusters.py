@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,12 @@ from hansfree.suspects.findings import Cluster, Level
 from hansfree.suspects.measures import WORDS, Measurements
 from hansfree.suspects.properties import written_p
 from hansfree.suspects.ranks import compare_groups, rank_columns
-from hansfree.suspects.separation import choose_groups, imagine_null
+from hansfree.suspects.separation import SURE, choose_groups, imagine_null, separation_of
 from hansfree.suspects.spectral import BoolArray, FloatArray, IntArray, group_points
 
 LEAST_IMAGES = 30  # of a class: fewer have no groups that could be told from chance
 _SIGNIFICANT = 0.05
 _FAR = 2.5  # times the separation of chance: natural groups of the embedded lesions reached 2.2
-_SURE = 0.65  # AUC from which on the sentence says that the model is surer
 _DISTINCT = 3.5  # standard errors: about 1 in 200 for the largest of a dozen properties
 _MOST_CENTRAL = 6
 
@@ -33,7 +33,7 @@ def find_clusters(
     tests: int,
     seed: int,
 ) -> list[Cluster]:
-    """Return the groups of one class that do not overlap.
+    """Return the groups of one class that do not overlap, one for each property that sets them apart.
 
     Args:
         points: the reduced features of the class's images; ``rows`` are those images.
@@ -41,8 +41,9 @@ def find_clusters(
         tests: how many classes are looked at: what p-values are multiplied by.
     """
     null = imagine_null(points, seed=seed)
-    found = []
-    for inside, separation in choose_groups(points, group_points(points, seed=seed)):
+
+    def describe(inside: BoolArray) -> Cluster:
+        separation = separation_of(points, inside)
         p = min(1.0, tests * null.p_value(separation))
         sure, _ = area_under(surety, inside)
         name, auc = _distinct(measured, rows, inside)
@@ -65,8 +66,40 @@ def find_clusters(
             level=_level(separation / null.limit, p),
             sentence="",
         )
-        found.append(replace(cluster, sentence=_sentence(cluster, class_name, len(rows))))
-    return found
+        return replace(cluster, sentence=_sentence(cluster, class_name, len(rows)))
+
+    found = [describe(inside) for inside in choose_groups(points, group_points(points, seed=seed), surety)]
+    return _fold(found, lambda members: describe(np.isin(rows, members)))
+
+
+def _fold(found: list[Cluster], describe: Callable[[tuple[int, ...]], Cluster]) -> list[Cluster]:
+    """Return one cluster for each property that sets clusters apart.
+
+    Two bright ones are one, if it stands apart as they do. Of a bright and a dark one the odder stays: both say that
+    the class varies in brightness.
+    """
+    kept: list[Cluster] = []
+    for cluster in sorted(found, key=oddest_first):
+        like = [place for place, other in enumerate(kept) if other.distinct == cluster.distinct is not None]
+        if not like:
+            kept.append(cluster)
+        elif _is_same(kept[like[0]], cluster):
+            both = describe(kept[like[0]].rows + cluster.rows)
+            if _is_same(both, cluster):
+                kept[like[0]] = both
+    return kept
+
+
+def _is_same(one: Cluster, other: Cluster) -> bool:
+    """Tell whether two clusters stand apart, with more, or both with less, of the same property."""
+    if one.distinct_auc is None or other.distinct_auc is None or "none" in (one.level, other.level):
+        return False
+    return one.distinct == other.distinct and (one.distinct_auc > 0.5) == (other.distinct_auc > 0.5)
+
+
+def oddest_first(cluster: Cluster) -> tuple[float, float]:
+    """Return what clusters are sorted by."""
+    return -cluster.oddness, -cluster.separation / cluster.chance
 
 
 def _level(ratio: float, p: float) -> Level:
@@ -95,12 +128,18 @@ def _central(points: FloatArray, inside: BoolArray) -> IntArray:
 def _sentence(cluster: Cluster, class_name: str, count: int) -> str:
     many = f"{cluster.size} of the {count} images of class {class_name!r}"
     if cluster.level == "none":
-        return f"{many} lie together, no further from the others than chance does it ({written_p(cluster.p)})."
-    how = "far apart from" if cluster.level == "clear" else "a little apart from"
-    ratio = cluster.separation / cluster.chance
-    parts = [f"{many} stand {how} the others, {ratio:.1f} times what chance does ({written_p(cluster.p)})."]
-    if cluster.surety >= _SURE:
+        return f"{many} lie together, no further from the others than chance puts them ({written_p(cluster.p)})."
+    parts = [f"{many} stand a little apart from the others ({written_p(cluster.p)})."]
+    if cluster.level == "clear":
+        ratio = cluster.separation / cluster.chance
+        parts = [
+            f"{many} stand far apart from the others: {ratio:.1f} times as far as chance takes one class in twenty "
+            f"({written_p(cluster.p)})."
+        ]
+    if cluster.surety >= SURE:
         parts.append(f"The model is surer of them: AUC {cluster.surety:.2f}.")
+    elif cluster.surety <= 1 - SURE:
+        parts.append(f"The model is less sure of them: AUC {1 - cluster.surety:.2f}.")
     if cluster.distinct is not None and cluster.distinct_auc is not None:
         auc = cluster.distinct_auc
         parts.append(f"They are {WORDS[cluster.distinct][auc < 0.5]}: AUC {max(auc, 1 - auc):.2f}.")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from hansfree.datasets.base import ExampleSet
+from hansfree.datasets.decoding import in_colour
 from hansfree.errors import DataError, nearest
 from hansfree.progress import Progress, silent
 
@@ -19,6 +20,7 @@ Words = tuple[str, str]  # images with more of a property "are ...", and those w
 _CORNER, _FRAME = 8, 16  # parts of a side: how far a corner and the border reach in
 _LEAST_SIDE = 3
 _FLAT = 1e-6  # variance of an image without contrast
+_LEAST_ROOM = 8.0  # of 255: nearer to black or white, what is left is noise
 _WHITE, _BLACK = 250, 5  # of 255
 _LUMA = np.array([0.299, 0.587, 0.114])
 _QUALITY_50 = 57.625  # mean of the standard luminance table, which quality 50 stands for
@@ -34,14 +36,13 @@ PIXEL_WORDS: dict[str, Words] = {
     "border brightness": ("lighter at the border", "darker at the border"),
     "corner detail": ("busier in a corner", "quieter in the corners"),
     "corner colour": ("more colourful in a corner", "greyer in the corners"),
-    "white share": ("with more white in them", "with less white in them"),
-    "black share": ("with more black in them", "with less black in them"),
+    "white share": ("richer in white", "poorer in white"),
+    "black share": ("richer in black", "poorer in black"),
 }
 FILE_WORDS: dict[str, Words] = {
-    "width": ("wider as files", "narrower as files"),
-    "height": ("taller as files", "less tall as files"),
-    "aspect": ("more of a landscape format", "more of a portrait format"),
-    "file size": ("stored in larger files", "stored in smaller files"),
+    "width": ("wider", "narrower"),
+    "height": ("taller", "less tall"),
+    "aspect": ("wider for their height", "taller for their width"),
     "bytes per pixel": ("less compressed", "more compressed"),
     "jpeg quality": ("of higher JPEG quality", "of lower JPEG quality"),
 }
@@ -88,28 +89,34 @@ def measure_images(
 
 
 def measure_pixels(image: npt.NDArray[np.uint8]) -> dict[str, float]:
-    """Return the properties of one uint8 image (height, width, 1 or 3), of 3 x 3 pixels or more."""
+    """Return the properties of one uint8 image (height, width, 1 or 3), of 3 x 3 pixels or more.
+
+    Contrast, colours and corners are shares of the room that the brightness leaves up to white or down to black. A
+    brighter exposure takes the same part of all of them away; measured as they are, they would all seem odd, and often
+    odder than the brightness.
+    """
     if image.ndim != 3 or min(image.shape[:2]) < _LEAST_SIDE:
         raise DataError(f"Properties need images of {_LEAST_SIDE} x {_LEAST_SIDE} pixels or more, not {image.shape}.")
-    colours = np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+    colours = in_colour(image)
     values = colours.astype(np.float64)
     light = values @ _LUMA
+    room = max(min(light.mean(), 255 - light.mean()), _LEAST_ROOM)
     red, green, blue = values.mean(axis=(0, 1))
     chroma = values.max(axis=2) - values.min(axis=2)
     frame = _frame(light.shape)
     curvature = 4 * light[1:-1, 1:-1] - light[:-2, 1:-1] - light[2:, 1:-1] - light[1:-1, :-2] - light[1:-1, 2:]
     return {
         "brightness": float(light.mean()),
-        "contrast": float(light.std()),
-        "saturation": float(chroma.mean()),
-        "red cast": float(red - (green + blue) / 2),
-        "blue cast": float(blue - (red + green) / 2),
+        "contrast": float(light.std() / room),
+        "saturation": float(chroma.mean() / room),
+        "red cast": float((red - (green + blue) / 2) / room),
+        "blue cast": float((blue - (red + green) / 2) / room),
         # Relative to the contrast: a paler image is not a more blurred one.
         "sharpness": float(curvature.var() / max(light.var(), _FLAT)),
-        "corner brightness": float(np.mean(_in_corners(light, np.mean)) - light.mean()),
-        "border brightness": float(light[frame].mean() - light[~frame].mean()),
-        "corner detail": float(max(_in_corners(light, np.std))),
-        "corner colour": float(max(_in_corners(chroma, np.mean))),
+        "corner brightness": float((np.mean(_in_corners(light, np.mean)) - light.mean()) / room),
+        "border brightness": float((light[frame].mean() - light[~frame].mean()) / room),
+        "corner detail": float(max(_in_corners(light, np.std)) / room),
+        "corner colour": float(max(_in_corners(chroma, np.mean)) / room),
         "white share": float((light >= _WHITE).mean()),
         "black share": float((light <= _BLACK).mean()),
     }
@@ -128,8 +135,8 @@ def measure_file(path: str) -> dict[str, float]:
         "width": width,
         "height": height,
         "aspect": width / height,
-        "file size": size,
-        "bytes per pixel": size / (width * height),
+        # A file without loss is as large as its pixels make it, and they are measured already.
+        "bytes per pixel": size / (width * height) if 0 in tables else np.nan,
         "jpeg quality": _jpeg_quality(tables[0]) if 0 in tables else np.nan,
     }
 

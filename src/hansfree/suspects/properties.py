@@ -63,8 +63,15 @@ def _rank(found: Property) -> tuple[float, float]:
 def _describe(
     name: str, label: int, class_name: str, auc: float, p: float, error: tuple[float, float] | None
 ) -> Property:
-    """Weigh the difference, and more where the model errs less on images that have the class's own sign of it."""
+    """Weigh the difference, and more where the model errs less on images that have the class's own sign of it.
+
+    An artifact in few images of a class hardly makes the class differ; that the model errs less on them tells all the
+    same, if weakly: some images are harder by nature.
+    """
     differs = p <= _SIGNIFICANT
+    level: Level = "none"
+    if differs:
+        level = "clear" if max(auc, 1 - auc) >= _CLEAR else "weak"
     oddness = abs(2 * auc - 1) if differs else 0.0
     more, less = WORDS[name]
     word = more if auc >= 0.5 else less
@@ -75,7 +82,8 @@ def _describe(
         )
     if error is not None and error[1] <= _SIGNIFICANT:
         wrong_have_more = error[0] >= 0.5
-        fits = differs and wrong_have_more != (auc >= 0.5)
+        fits = not differs or wrong_have_more != (auc >= 0.5)
+        level = "weak" if level == "none" else level
         oddness += abs(2 * error[0] - 1) if fits else 0.0
         shown = word if differs else more
         verb = "less" if wrong_have_more != (shown == more) else "more"
@@ -83,9 +91,6 @@ def _describe(
         sentence += (
             f" Among them the model errs {verb} on images that are {shown}: AUC {strength:.2f} ({written_p(error[1])})."
         )
-    level: Level = "none"
-    if differs:
-        level = "clear" if max(auc, 1 - auc) >= _CLEAR else "weak"
     return Property(
         name=name,
         label=label,
@@ -100,5 +105,5 @@ def _describe(
 
 
 def written_p(p: float) -> str:
-    """Return a p-value as it is read."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+    """Return a p-value as it is read, with the word that it holds for all that was compared."""
+    return f"corrected p {'< 0.001' if p < 0.001 else f'= {p:.3f}' if p < 0.1 else f'= {p:.2f}'}"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hansfree.errors import DataError, OptionError
 from hansfree.metrics.auroc import log_odds
 from hansfree.progress import Progress, silent
-from hansfree.suspects.clusters import LEAST_IMAGES, find_clusters
+from hansfree.suspects.clusters import LEAST_IMAGES, find_clusters, oddest_first
 from hansfree.suspects.findings import Cluster, Embedding, Property, Suspects
 from hansfree.suspects.measures import Measurements
 from hansfree.suspects.properties import compare_properties
@@ -66,7 +66,7 @@ def find_suspects(
             tests=len(large),
             seed=seed,
         )
-    clusters.sort(key=lambda cluster: (-cluster.oddness, -cluster.separation / cluster.chance))
+    clusters.sort(key=oddest_first)
     properties: tuple[Property, ...] = ()
     if measured is not None:
         properties = compare_properties(

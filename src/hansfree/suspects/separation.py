@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hansfree.metrics.auroc import area_under
 from hansfree.suspects.spectral import BoolArray, FloatArray, group_points
 
 _WORLDS = 20  # without groups: enough for a mean and a spread, which the p-value is taken from
@@ -15,7 +16,9 @@ _MOST_POINTS = (
     400  # in such a world; fewer than the class has stand further apart, so that the test is on the safe side
 )
 _SHARED = 0.1  # part of a group that may belong to others already
+_MOST = 2 / 3  # of the class: more is the class itself, from which others stand apart
 _RIDGE = 1e-6
+SURE = 0.65  # AUC from which on the model is called surer of some images than of others
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,27 @@ def imagine_null(points: FloatArray, *, seed: int) -> Null:
     return Null(float(logs.mean()), float(logs.std(ddof=1)))
 
 
-def choose_groups(points: FloatArray, groups: Sequence[BoolArray]) -> list[tuple[BoolArray, float]]:
-    """Return groups that do not overlap, with their separations; the furthest apart is taken first."""
+def choose_groups(points: FloatArray, groups: Sequence[BoolArray], surety: FloatArray) -> list[BoolArray]:
+    """Return groups that do not overlap; the furthest apart is taken first.
+
+    Of the two sides of a border only one is a group: the other is the rest of the class.
+
+    Args:
+        surety: of the model's answers, by which the side is chosen.
+    """
     apart = sorted(((separation_of(points, inside), number) for number, inside in enumerate(groups)), reverse=True)
     taken = np.zeros(len(points), dtype=bool)
     chosen = []
-    for separation, number in apart:
-        inside = groups[number]
+    for _, number in apart:
+        inside = _side(groups[number], surety)
         if (inside & taken).sum() <= _SHARED * inside.sum():
-            chosen.append((inside & ~taken, separation))
+            chosen.append(inside & ~taken)
             taken |= inside
     return chosen
+
+
+def _side(inside: BoolArray, surety: FloatArray) -> BoolArray:
+    """Return the side of a border that is the group: the smaller, or the other if the model is surer of it."""
+    smaller, larger = (inside, ~inside) if 2 * inside.sum() <= len(inside) else (~inside, inside)
+    is_surer = larger.mean() <= _MOST and area_under(surety, larger)[0] >= SURE
+    return larger if is_surer else smaller

@@ -10,12 +10,24 @@ export function showState(now) {
   byId("count-proposed").textContent = now.proposed;
   byId("advice").textContent = now.advice;
   byId("undo").disabled = !now.can_undo;
+  if (now.is_judging) {
+    showJudging();
+    watchJudgement();
+    return;
+  }
   const found = now.judgement;
   byId("auc").textContent = found && found.auc !== null ? found.auc.toFixed(2) : "–";
   const doctor = byId("doctor");
   doctor.textContent = found ? found.verdict : "";
   doctor.dataset.level = found ? found.level : "unknown";
-  if (now.is_judging) watchJudgement();
+}
+
+// What the doctor said last is of other marks: it stays to be read, and says so.
+export function showJudging() {
+  const last = held.state?.judgement;
+  byId("auc").textContent = "…";
+  byId("doctor").dataset.level = "judging";
+  byId("doctor").textContent = last ? `judging … Before: ${last.verdict}` : "judging …";
 }
 
 let watching = 0;

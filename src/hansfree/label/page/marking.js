@@ -1,7 +1,7 @@
 // What a person does: mark, undo, go on, take a suspected cluster, finish.
 
 import { focusTile, moveTo, redrawTiles } from "./grid.js";
-import { say, showError, showSaved, showState } from "./header.js";
+import { say, showError, showJudging, showSaved, showState } from "./header.js";
 import { ask, byId, held } from "./held.js";
 import { loadRanking, setFilter, setView, useScreen } from "./views.js";
 
@@ -12,6 +12,7 @@ const refresh = () => loadRanking(() => pending > 0);
 
 function send(path, body) {
   showSaved("saving", "Saving …");
+  showJudging();
   pending += 1;
   const answer = sending.then(() => ask(path, body));
   sending = answer.then(
@@ -25,6 +26,7 @@ function send(path, body) {
       pending -= 1;
       showError(error);
       showSaved("failed", "Not saved.");
+      await ask("api/state").then(showState).catch(showError);
       await refresh().catch(showError); // show what the program really holds
       redrawTiles();
     },
@@ -89,8 +91,10 @@ export async function takeSuspect(suspect) {
 
 export async function finish() {
   await sending;
+  say("Waiting for the doctor.");
   const done = await ask("api/finish", {});
   showError(null);
-  byId("finished-sentence").textContent = done.sentence;
+  showState(await ask("api/state")); // what the doctor says is of these marks now
+  for (const [part, text] of Object.entries(done)) byId(`finished-${part}`).textContent = text;
   byId("finished").showModal();
 }
