@@ -94,7 +94,7 @@ def test_help_names_every_command() -> None:
         (("layers", "vgg61"), "Did you mean 'vgg16'?"),
         (("demo", "--size", "8"), "at least 32"),
         (("demo", "--seed", "-1"), "0 or more"),
-        (("report", "nowhere"), "nowhere is not a finished run"),
+        (("report", "nowhere"), "There is no run folder nowhere."),
     ],
 )
 def test_what_is_refused_is_one_sentence(
@@ -139,13 +139,15 @@ def test_ctrl_c_says_how_to_go_on(call: Call, monkeypatch: pytest.MonkeyPatch, t
 def test_another_demo_gets_another_folder(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = []
 
-    def remember(_: object, folder: Path, **__: object) -> tuple[list[object], Path]:
+    def remember(_: object, folder: Path, **__: object) -> tuple[list[object], tuple[str, ...], Path]:
         folders.append(str(folder))
-        return [], folder / "report.html"
+        return [], ("Partly corrected.",), folder / "report.html"
 
     monkeypatch.setattr("hansfree.demo.Demo.run", remember)
     for words in ([], ["--quick"], ["--artifact", "lsb", "--seed", "1"], ["--out", "mine"]):
-        assert call("demo", *words)[0] == 0
+        code, out, _ = call("demo", *words)
+        assert code == 0
+        assert "\nPartly corrected.\nreport: " in out, "the verdict of the report"
     assert folders == ["hansfree-demo", "hansfree-demo-quick", "hansfree-demo-artifact-lsb-seed-1", "mine"]
 
 

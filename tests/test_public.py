@@ -84,3 +84,18 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     loaded, printed = loaded_after(program)
     assert "Usage: hansfree" in printed
     assert loaded == []
+
+
+def test_init_asks_before_it_loads_anything_heavy() -> None:
+    program = (
+        "sys.argv = ['hansfree', 'init', '/nowhere/my.yaml', '--model', 'demo']\nfrom hansfree.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert end.code == 2, end.code"
+    )
+    loaded, _ = loaded_after(program)  # it ends with the question for --root, as nobody can be asked
+    assert set(loaded) <= {"numpy"}
+
+
+def test_a_run_file_is_read_without_torchvision() -> None:
+    loaded, _ = loaded_after("import hansfree.runfile")  # zennit brings it along, and makes every command wait for it
+    assert "zennit" not in loaded
+    assert "torchvision" not in loaded

@@ -33,6 +33,20 @@ def test_a_stage_is_done_once(tmp_path: Path) -> None:
     assert [json.loads(line)["stage"] for line in lines] == ["train demo"]
 
 
+def test_a_folder_that_cannot_be_written_is_told_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"run cannot be written: .*file allows no new file\. Choose another folder\."):
+        check_run_folder(tmp_path / "file" / "run")
+    asked: list[Path] = []
+    monkeypatch.setattr("os.access", lambda path, _: asked.append(path))  # for root, everything can be written
+    with pytest.raises(RunError, match=r"cannot be written"):
+        check_run_folder(tmp_path / "new" / "run")
+    assert asked == [tmp_path]
+    assert not (tmp_path / "new").exists()
+
+
 def test_an_interrupted_stage_is_done_again(tmp_path: Path) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -153,7 +167,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     file.write_text("a file")
     with pytest.raises(RunError, match="is a file, not a folder"), open_run(file, CONFIG):
         pass
-    with pytest.raises(RunError, match=r"cannot be written \(Not a directory\)"), open_run(file / "deeper", CONFIG):
+    with pytest.raises(RunError, match=r"cannot be written: .*run allows no"), open_run(file / "deeper", CONFIG):
         pass
     assert file.read_text() == "a file"
 

@@ -68,5 +68,6 @@ def train(pixels: np.ndarray, labels: np.ndarray) -> torch.nn.Module:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # more add numbers in another order: the model would not be the one of the page
     target = Path(sys.argv[1])
     torch.save(train(*write_images(target)).state_dict(), target / "model.pt")

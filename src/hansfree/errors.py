@@ -74,6 +74,11 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def not_installed(package: str | None, *, extra: str) -> OptionError:
+    """Return what to raise where a package is missing that only one extra of hansfree needs."""
+    return OptionError(f"{package} is not installed. In your copy of the repository: pip install -e '.[{extra}]'.")
+
+
 def check_choice(option: str, given: object, choices: Any) -> None:
     """Raise an `OptionError` unless ``given`` is one of the words of ``choices``, a ``Literal``."""
     words = get_args(choices)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from hansfree.errors import RunError
+from hansfree.errors import RunError, nearest
 
 _UMASK = os.umask(0o022)  # it can only be read by setting it
 os.umask(_UMASK)
@@ -111,6 +111,18 @@ def hash_file(path: Path) -> str:
         while block := file.read(2**22):
             digest.update(block)
     return digest.hexdigest()
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse to write over a file, unless ``force`` says so."""
+    if path.exists() and not force:
+        raise RunError(f"{path} is there already. Choose another name, or give --force to write it anew.")
+
+
+def neighbour(path: Path) -> str:
+    """Return ``" Did you mean 'x'?"`` for what lies beside a missing path under a similar name, or an empty string."""
+    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    return nearest(path.name, beside)
 
 
 def tell_path(path: Path) -> str:

@@ -14,6 +14,11 @@ from hansfree.errors import RunError
 from hansfree.files import write_text
 from hansfree.metrics import Score, Unknown
 
+ORIGINAL = "original"
+"""What results call the model as it came."""
+CLEAN_TRAINED = "clean-trained"
+"""What results call the reference that never saw the artifact, where there is one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -115,6 +116,9 @@ def check_run_folder(path: Path, known: Mapping[str, Any] | None = None) -> None
     """
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a folder for a run.")
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise RunError(f"{path} cannot be written: {there} allows no new file. Choose another folder.")
     kept = path / "config.yaml"
     if kept.exists():
         before = _read_config(kept)

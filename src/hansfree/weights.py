@@ -138,7 +138,8 @@ def fill_with_weights(model: nn.Module, weights: Mapping[str, Tensor], *, source
 def count_classes_of(weights: Mapping[str, Tensor], model: nn.Module) -> int | None:
     """Return for how many classes the weights were trained, where nothing but that keeps them from fitting."""
     own, given = model.state_dict(), _aligned(weights, model)
-    lengths = {len(tensor) for name, tensor in given.items() if name in own and _has_other_length(tensor, own[name])}
+    wrong = [name for name, tensor in given.items() if name in own and tensor.shape != own[name].shape]
+    lengths = {len(given[name]) if _has_other_length(given[name], own[name]) else None for name in wrong}
     return lengths.pop() if len(lengths) == 1 else None
 
 

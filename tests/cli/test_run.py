@@ -98,19 +98,36 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
 
 def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
     questions = asked(
-        {"Its trained weights": "one.safetensors", "Folder": ".", "CSV": "", "File that": "", "Artifact": "lsb"}
+        {
+            "Its trained weights": "one.safetensors",
+            "Folder of the images": ".",
+            "CSV": "",
+            "File that": "",
+            "Artifact": "lsb",
+            "Names of the classes": "dark, bright",
+            "Folder of the run": "",
+        }
     )
     code, out, _ = call("init", "--model", "net.py:binary")
     assert code == 0
-    assert [question.split()[0] for question in questions] == ["Its", "Folder", "CSV", "File", "Artifact"]
+    assert [question.split()[0] for question in questions] == [
+        "Its",
+        "Folder",
+        "CSV",
+        "File",
+        "Artifact",
+        "Names",
+        "Folder",
+    ]
     assert "output is set to binary" in out
     run = read_run_file(Path("hansfree.yaml"))
     assert (run.model.output, run.model.weights) == ("binary", str(user / "one.safetensors"))
     assert (run.artifact.insert, run.data.table) == ("lsb", None)
+    assert (run.data.classes, run.out) == (("dark", "bright"), user / "hansfree-run")
 
     questions.clear()
     words = ("--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv")
-    assert call("init", "other.yaml", *words)[0] == 0
+    assert call("init", "other.yaml", *words, "--classes", "dark,bright", "--out", "mine")[0] == 0
     assert questions == []
 
 

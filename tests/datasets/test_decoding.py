@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hansfree.datasets.decoding import decode, find_fault
+from hansfree.datasets.decoding import decode, find_fault, in_colour
 from hansfree.datasets.image_files import ImageFiles, check_images, read_table
 from hansfree.errors import DataError, HansfreeError, OptionError
 
@@ -63,6 +63,13 @@ def test_three_channels_become_one_by_brightness_and_grey_stays_exact(tmp_path: 
     assert np.unique(pixels_of(tmp_path / "red.png", 1)).tolist() == [76]
     Image.fromarray(ramp()).save(tmp_path / "g.png")
     assert np.array_equal(pixels_of(tmp_path / "g.png", 1)[..., 0], ramp())
+
+
+def test_grey_is_shown_in_three_equal_channels() -> None:
+    grey = np.arange(6, dtype=np.uint8).reshape(2, 3, 1)
+    assert in_colour(grey).shape == (2, 3, 3)
+    assert (in_colour(grey) == grey).all()
+    assert in_colour(colour := np.zeros((2, 3, 3), dtype=np.uint8)) is colour
 
 
 def test_of_several_pages_the_first_counts(tmp_path: Path) -> None:

@@ -231,7 +231,10 @@ def test_a_table_is_read_by_its_header(tmp_path):
     [
         (None, "is missing"),
         (b"", "has no column 'image'. It has: nothing"),
+        (b"images;age,3\na,3\n", "has no column 'image'"),
         (b"images,age\na,3\n", "has no column 'image'. Did you mean 'images'. It has: images, age"),
+        (b"image;age\na;3\n", "has semicolons between its columns, and a CSV table needs commas"),
+        (b"image\tage\na\t3\n", "has tabs between its columns"),
         (b"image,age\n", "has a header but no rows"),
         (b"image,age\na,3\nb\n", "has 1 values in row 3, its header has 2"),
         (b"image,age\na,\xff\xfe\n", "cannot be read as a CSV table"),

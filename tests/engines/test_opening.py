@@ -24,7 +24,8 @@ def test_without_ray_the_flag_gives_a_sentence(
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 1
-    assert capsys.readouterr().err == "Error: ray is not installed: pip install 'hansfree[ray]'.\n"
+    told = capsys.readouterr().err
+    assert told == "Error: ray is not installed. In your copy of the repository: pip install -e '.[ray]'.\n"
 
 
 def test_the_local_engine_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:

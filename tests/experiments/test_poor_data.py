@@ -192,7 +192,7 @@ def test_a_model_too_broken_for_lrp_has_no_heatmap(experiment: Experiment, monke
     def refuse(*_: object, **__: object) -> None:
         raise SplitError("The canonical form does not give the model's logits.")
 
-    monkeypatch.setattr("hansfree.heatmaps.lrp.canonical_form", refuse)
+    monkeypatch.setattr("hansfree.heatmaps.canonical.canonical_form", refuse)
     assert np.isnan(experiment.material.heatmaps(experiment.setting.model, np.arange(2))).all()
 
 

@@ -12,6 +12,7 @@ from hansfree.artifacts import Timestamp
 from hansfree.datasets import SyntheticLesions
 from hansfree.experiments import Setting
 from hansfree.experiments.provenance import hash_contents
+from hansfree.fingerprints import hash_weights
 from hansfree.models import build_model
 from hansfree.studies.inserted import insert_bias
 from hansfree.training import FineTuning
@@ -33,10 +34,11 @@ def test_hashes_tell_images_model_and_weights_apart(tmp_path: Path) -> None:
     assert found == hash_contents(setting(), tmp_path, ["rr-clarc", "rrr"])
     assert found["weights, rr-clarc"] == hashlib.sha256(b"x" * 5_000_000).hexdigest()
     assert "weights, rrr" not in found, "it has no model"
+    assert found["original weights"] == hash_weights(setting().model.state_dict()), "as an export names them"
     other = hash_contents(setting(seed=1), tmp_path, [])
     assert other["images, train"] != found["images, train"]
     assert other["images, test clean"] == found["images, test clean"]
     changed = setting()
     with torch.no_grad():
         next(changed.model.parameters()).add_(1)
-    assert hash_contents(replace(changed), tmp_path, [])["model"] != found["model"]
+    assert hash_contents(replace(changed), tmp_path, [])["original weights"] != found["original weights"]

@@ -102,5 +102,5 @@ def test_wrong_options_are_refused_first(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(OptionError, match="at least 2 example images"):
         export_onnx(Branched(), tmp_path / "m.onnx", images(1))
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(OptionError, match=r"pip install 'hansfree\[onnx\]'"):
+    with pytest.raises(OptionError, match=r"pip install -e '\.\[onnx\]'"):
         export_onnx(Branched(), tmp_path / "m.onnx", images())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -159,12 +160,27 @@ def test_what_is_there_stays_unless_forced(make_run: MakeRun) -> None:
     assert files(card.parent) == {"model.safetensors", "MODEL_CARD.md"}
 
 
+def test_lost_weights_are_told_with_the_way_to_have_them_again(make_run: MakeRun) -> None:
+    run = make_run()
+    weights, stage = run / "corrected" / "p-clarc.safetensors", run / "stages" / "p-clarc.json"
+    stage.parent.mkdir(exist_ok=True)
+    stage.write_text("{}")
+    remedy = rf"p-clarc\.safetensors is missing or damaged\. Delete {re.escape(str(stage))}, and let the command"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(RunError, match=remedy):
+        export_run(run, "p-clarc")
+    weights.unlink()
+    with pytest.raises(RunError, match=remedy) as told:
+        export_run(run, "p-clarc")
+    assert "Did you mean" not in str(told.value)
+
+
 def test_what_cannot_be_exported_is_a_sentence(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run()
     with pytest.raises(OptionError, match=r"no weights corrected by 'p-clrc'\. Did you mean 'p-clarc'\?"):
         export_run(run, "p-clrc")
-    with pytest.raises(RunError, match="not a finished run"):
-        export_run(tmp_path / "nothing")
+    with pytest.raises(RunError, match=r"There is no run folder .*rnu\. Did you mean 'run'\?"):
+        export_run(tmp_path / "rnu")
     for content in (b"[1, 2", b"\xff\xfe"):
         (run / "config.yaml").write_bytes(content)
         with pytest.raises(RunError, match=r"config\.yaml is damaged"):

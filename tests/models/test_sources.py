@@ -179,9 +179,9 @@ def test_bare_names() -> None:
 def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(OptionError, match=r"timm is not installed: pip install 'hansfree\[timm\]'"):
+    with pytest.raises(OptionError, match=r"timm is not installed\. .* pip install -e '\.\[timm\]'"):
         load_model("timm:resnet10t")
-    with pytest.raises(OptionError, match=r"transformers is not installed: pip install 'hansfree\[transformers\]'"):
+    with pytest.raises(OptionError, match=r"transformers is not installed\. .* pip install -e '\.\[transformers\]'"):
         load_model("hf:somebody/model")
     with pytest.raises(OptionError, match="no model 'resnet10t'"):
         load_model("resnet10t")
@@ -251,7 +251,7 @@ def _other_classes(source: str, folder: Path) -> Path:
         (lambda s: {n: t for n, t in s.items() if n != "classifier.bias"}, None, "it lacks classifier.bias"),
         (lambda s: {n: t for n, t in s.items() if "classifier" not in n}, None, "it lacks classifier.weight"),
         (lambda s: {**s, "classifier.scale": torch.ones(1)}, None, "no classifier.scale. Did you mean 'classifier"),
-        (lambda s: s, 4, r"classifier.weight has the shape \(6, 512\) instead of \(4, 512\)"),
+        (lambda s: s, 4, r"The model of .* gives 6 answers, not 4: give a class for each"),
         (lambda s: {**s, "features.0.weight": torch.zeros(32, 3, 5, 5)}, None, r"\(32, 3, 5, 5\) instead of"),
         (
             lambda s: {**s, "features.4.weight": torch.full((64,), torch.nan)},

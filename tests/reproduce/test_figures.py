@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hansfree.errors import OptionError
-from hansfree.report.reading import HeatmapSet
+from hansfree.report.heatmap_set import HeatmapSet
 from hansfree.report.style import Drawing
 from hansfree.reproduce.figures import (
     StrengthMaps,

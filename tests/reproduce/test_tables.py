@@ -101,7 +101,7 @@ def test_a_head_at_chance_level_wins_nothing() -> None:
         *scored("a-clarc", flip_rate=0.2, balanced_accuracy_clean=0.8),
     ]
     lines = cells(write_details({VGG: rows}, facts={VGG: Facts(chance_level=0.25)}), "method")
-    assert lines["P-ClArC (answers at chance level)"] == ["25.0 ± 1.0", "0.0 ± 1.0"]
+    assert lines["P-ClArC (answers no better than chance)"] == ["25.0 ± 1.0", "0.0 ± 1.0"]
     assert lines["A-ClArC"][1].startswith("**20.0")
 
 

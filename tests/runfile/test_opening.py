@@ -58,12 +58,12 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
         ({"device": "cud"}, OptionError, "There is no device 'cud'. Did you mean 'cuda'?"),
         ({"correction": {"strengths": {"vanilla": [1]}}}, OptionError, "vanilla has no strength to choose."),
         ({"correction": {"strengths": {"rrr": [1]}}}, OptionError, "rrr is not among correction.methods."),
-        ({"data": {"classes": ["dark", "bright", "dim"]}}, OptionError, "does not fit: 6.weight has the shape (2, 8)"),
+        ({"data": {"classes": ["dark", "bright", "dim"]}}, OptionError, "safetensors' gives 2 answers, not 3: give"),
         ({"data": {"classes": ["dark", "brihgt"]}}, DataError, "Did you mean 'brihgt'?"),
         ({"artifact": {"biased_class": "drak"}}, HansfreeError, "Did you mean 'dark'?"),
         ({"artifact": {"column": "ruler"}}, DataError, "labels.csv has no column 'ruler'"),
         ({"model": {"layer": "22"}}, LayerNotFoundError, "Sequential has no layer '22'. Did you mean '2'?"),
-        ({"model": {"output": "binary"}}, OptionError, "does not fit"),
+        ({"model": {"output": "binary"}}, OptionError, "gives 2 answers, not 1"),
         ({"model": {"output": "label", "label": "drak"}}, OptionError, "'drak' is not in data.classes. Did you"),
         ({"data": {"mean": [0.5], "std": [0.5]}}, OptionError, "data.std have 1 and 1 numbers; 3 channels need 3"),
         ({"data": {"size": 2}}, OptionError, "cannot take images of 3 x 2 x 2 numbers"),
@@ -88,7 +88,7 @@ def test_a_label_needs_the_names_of_all(user: Path) -> None:
 def test_a_model_of_more_classes_than_the_data_have(user: Path) -> None:
     torch.manual_seed(0)
     save_file(build(5).state_dict(), user / "five.safetensors")
-    with pytest.raises(DataError, match=r"tells 5 classes apart, the data have 2: bright, dark\. Give data\.classes"):
+    with pytest.raises(DataError, match=r"gives 5 answers, the data have 2 classes: bright, dark\. Give data\.classes"):
         opened(user, model={"weights": "five.safetensors"}, data={"classes": None})
 
 

@@ -86,6 +86,11 @@ def test_the_recommended_model_is_the_best_on_validation_images(natural: Path) -
     assert [path.name for path in (natural / "run" / "exported").iterdir()] == [best]
     assert told["rulings"][best]["ruling"] == "partly corrected", "the most that can be said without insertion"
     card = (natural / "run" / "exported" / best / "MODEL_CARD.md").read_text()
+    assert f"| original weights | {told['meta']['hashes']['original weights']} " in card, "as the report names them"
+    with np.load(natural / "run" / "heatmaps.npz") as shown:
+        names = [told["meta"]["image_names"][str(id_)] for id_ in shown["ids"]]
+    assert names
+    assert all("test-" in name for name in names), "files of the user"
     assert "**Verdict on the test images: partly corrected.**" in card
 
 
@@ -150,7 +155,8 @@ def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Pa
     assert "cannot be known" in page
     assert "artifact artifact" not in page
     assert finished.recommended == told["meta"]["recommended"]
-    assert "derivative along the CAV on validation images, the less the better" in " ".join(finished.sentences)
+    words = " ".join(finished.sentences)
+    assert "effect of the artifact on the log-odds to first order, on validation images, the less the better" in words
 
 
 def test_no_artifact_in_the_test_images_at_all(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_an_image_twice_is_refused(bare: Path) -> None:
 def test_classes_that_do_not_fit_the_model_are_refused(bare: Path) -> None:
     rows = read_table(bare / "labels.csv")
     write_table(bare / "labels.csv", [(rows[0][0], "green", "train"), *rows[1:]], HEADER)
-    with pytest.raises(DataError, match="The model tells 2 classes apart, the data have 3"):
+    with pytest.raises(DataError, match="The model gives 2 answers, the data have 3 classes"):
         opened(bare, data={"classes": None})
 
 

@@ -16,7 +16,7 @@ def export(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     method: Annotated[str | None, typer.Argument(help="Which correction. [default: what the run recommends]")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the files. [default: RUN/exported/METHOD]")] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too; needs hansfree[onnx].")] = False,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too; needs the extra onnx.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace what an earlier export wrote.")] = False,
 ) -> None:
     """Write a corrected model as safetensors with the original keys, checked, with a model card."""

@@ -51,16 +51,23 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write a commented run file; what the flags leave open is asked."""
-    from hansfree.models import load_model
-    from hansfree.runfile import Answers, check_writable, look_at, write_run_file
+    from hansfree.files import refuse_existing
 
-    check_writable(file, force=force)  # before the questions
+    refuse_existing(file, force=force)  # before the questions
     source = model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)", flag="--model")
     weights = weights or _ask("Its trained weights (empty: as the source makes it)", default="") or None
     if output == "label":
         label = label or _ask("Which label is to be corrected", flag="--label")
     root = root or Path(_ask("Folder of the images", flag="--root"))
     table, artifacts, insert, patch = _ask_artifact(table, artifacts, insert, patch)
+    classes = classes or _ask(
+        "Names of the classes in the order of the model's outputs, with commas (empty: the alphabet's)", default=""
+    )
+    out = out or _path(_ask("Folder of the run (empty: hansfree-run beside the file)", default=""))
+
+    from hansfree.models import load_model  # after the questions: it takes seconds
+    from hansfree.runfile import Answers, look_at, write_run_file
+
     answers = Answers(
         source=source,
         weights=weights,

@@ -38,6 +38,11 @@ def decode(path: str | Path, *, size: int, resize: Resize, channels: Channels) -
     return np.array(picture if channels == 3 else picture.convert("L")).reshape(size, size, channels)
 
 
+def in_colour(image: np.ndarray) -> np.ndarray:
+    """Return an image (height, width, 1 or 3) with three channels: what shows or measures colours need not ask."""
+    return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+
+
 def find_fault(path: str | Path) -> str | None:
     """Return what is wrong with a file, as the end of a sentence that starts with its path, or None.
 

@@ -18,6 +18,8 @@ from hansfree.progress import Progress, silent
 
 __all__ = ["Channels", "ImageFiles", "Resize", "check_images", "find_folder", "read_table", "unlisted_files"]
 
+_SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that spreadsheets write in place of commas, by country
+
 
 class ImageFiles:
     """Image files as a source: uint8, ``size`` x ``size``; everything that Pillow reads.
@@ -89,12 +91,13 @@ class ImageFiles:
 
 
 def check_images(
-    paths: Sequence[str | Path], *, skip_bad: bool, progress: Progress = silent
+    paths: Sequence[str | Path], *, skip_bad: bool, option: str = "--skip-bad", progress: Progress = silent
 ) -> tuple[np.ndarray, list[str]]:
     """Return the indices of the readable files, and a sentence per file that is missing, empty, damaged or no image.
 
     Args:
         skip_bad: go on without bad files; otherwise the first is an error.
+        option: what a user writes to have that.
     """
     good: list[int] = []
     skipped: list[str] = []
@@ -105,9 +108,7 @@ def check_images(
         elif skip_bad:
             skipped.append(f"{path} {fault}.")
         else:
-            raise DataError(
-                f"{path} {fault}: restore the file, or leave out such images with --skip-bad (skip_bad in a run file)."
-            )
+            raise DataError(f"{path} {fault}: restore the file, or leave out such images with {option}.")
     if skipped and not good:
         raise DataError(f"None of the {len(paths)} images can be used: {skipped[0]}")
     return np.array(good, dtype=np.int64), skipped
@@ -126,6 +127,7 @@ def read_table(path: Path, columns: Collection[str]) -> list[dict[str, str]]:
         raise DataError(f"{path} has the column {twice[0]!r} twice.")
     for column in columns:
         if column not in header:
+            _refuse_separator(path, header)
             raise DataError(
                 f"{path} has no column {column!r}.{nearest(column, header)} It has: {', '.join(header) or 'nothing'}."
             )
@@ -139,6 +141,16 @@ def read_table(path: Path, columns: Collection[str]) -> list[dict[str, str]]:
     if not rows:
         raise DataError(f"{path} has a header but no rows.")
     return rows
+
+
+def _refuse_separator(path: Path, header: Sequence[str]) -> None:
+    """Refuse a table whose header is one cell because another character than a comma stands between its columns."""
+    for separator, name in _SEPARATORS.items():
+        if len(header) == 1 and separator in header[0]:
+            raise DataError(
+                f"{path} has {name} between its columns, and a CSV table needs commas: save it with commas, which a "
+                "spreadsheet offers as it exports."
+            )
 
 
 def find_folder(root: Path, name: str) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hansfree.errors import OptionError, RunError
+from hansfree.errors import OptionError, RunError, not_installed
 
 _SECONDS = 10  # to wait for a head node to answer; Ray itself goes on for minutes
 
@@ -42,7 +42,7 @@ def _import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ModuleNotFoundError as error:
-        raise OptionError(f"{error.name} is not installed: pip install 'hansfree[ray]'.") from error
+        raise not_installed(error.name, extra="ray") from error
 
 
 def _check_address(address: str) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from hansfree.engines.pool import Job, Pool
-from hansfree.engines.worker import ORIGINAL, Task
+from hansfree.engines.worker import Task
 from hansfree.experiments import Experiment
 from hansfree.progress import Progress
+from hansfree.results import ORIGINAL
 from hansfree.runfile import Opened
 from hansfree.runfile.crew import Crew
 from hansfree.runfile.running import kept_weights

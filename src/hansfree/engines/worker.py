@@ -18,12 +18,10 @@ from hansfree.errors import HansfreeError, RunError
 from hansfree.experiments import Experiment, Setting
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.fingerprints import fingerprint_model
+from hansfree.results import ORIGINAL
 from hansfree.runfile import Opened, RunFile
 from hansfree.runfile.loading import load_run_model
 from hansfree.runs import Run, join_run
-
-ORIGINAL = "original"
-"""The stage of the model as it came, beside those that are called like their method."""
 
 
 def installed() -> dict[str, str]:

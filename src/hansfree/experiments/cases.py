@@ -8,10 +8,11 @@ import numpy as np
 from PIL import Image
 
 from hansfree.datasets import ExampleSet
+from hansfree.datasets.decoding import in_colour
 from hansfree.metrics import Condition, Evidence
+from hansfree.results import ORIGINAL
 from hansfree.studies import BiasedData
 
-_ORIGINAL = "original"
 _MOST = 200  # images of the sample: more points hide each other
 EXTREMES = 6  # images that a method helped most, and as many that it harmed most
 _SIDE = 64  # pixels; the report holds several hundred of them
@@ -43,11 +44,11 @@ def collect_cases(
     """
     known = {name: arrays for name, arrays in kept.items() if _is_known(arrays)}
     n = len(data.test_biased)
-    if not n or _ORIGINAL not in known:
+    if not n or ORIGINAL not in known:
         return {}
     sample = np.random.default_rng(seed).choice(n, min(n, _MOST), replace=False)
-    before = known[_ORIGINAL]["true_class_biased"]
-    changes = {name: arrays["true_class_biased"] - before for name, arrays in known.items() if name != _ORIGINAL}
+    before = known[ORIGINAL]["true_class_biased"]
+    changes = {name: arrays["true_class_biased"] - before for name, arrays in known.items() if name != ORIGINAL}
     extremes = [np.argsort(change, kind="stable")[each] for change in changes.values() for each in _ends(n)]
     rows = np.unique(np.concatenate([sample, *extremes]))
     cases = {
@@ -83,6 +84,6 @@ def _pictures(images: ExampleSet, rows: np.ndarray) -> np.ndarray:
 
 
 def _shrunk(image: np.ndarray) -> np.ndarray:
-    picture = Image.fromarray(image.repeat(3, axis=2) if image.shape[2] == 1 else image)
+    picture = Image.fromarray(in_colour(image))
     picture.thumbnail((_SIDE, _SIDE))  # never larger than it is
     return np.asarray(picture)

@@ -20,7 +20,7 @@ from hansfree.heatmaps import Explanation
 from hansfree.metrics import Evidence, Score, compute_scores
 from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
-from hansfree.results import Row, row_of_quality, rows_of
+from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, row_of_quality, rows_of
 from hansfree.runs import Run
 from hansfree.selection import Choice, StrengthPath, Validation, walk_path
 from hansfree.weights import write_weights
@@ -56,7 +56,7 @@ class Experiment:
     def original_rows(self) -> list[Row]:
         """Return the scores of the model as it came, and of its clean-trained reference."""
         self.cav_rows()
-        return [Row(**row) for row in self.run.stage("original", self._original)]
+        return [Row(**row) for row in self.run.stage(ORIGINAL, self._original)]
 
     def variant_rows(self, variant: Variant) -> list[Row]:
         """Return the scores of a correction."""
@@ -106,8 +106,8 @@ class Experiment:
         setting, material = self.setting, self.material
         about = {"split": "test", "chosen": 1, **self._about}
         evidence = material.judge(material.cut.head_parameters(), None, explained=setting.model)
-        self.kept.keep("original", evidence, setting.model)
-        rows = rows_of(compute_scores(evidence), method="original", **about)
+        self.kept.keep(ORIGINAL, evidence, setting.model)
+        rows = rows_of(compute_scores(evidence), method=ORIGINAL, **about)
         if (model := setting.reference()) is not None:
             clean = predict_logits(model, setting.data.test_clean)
             biased = setting.data.test_biased
@@ -118,8 +118,8 @@ class Experiment:
                 logits_biased=predict_logits(model, biased) if len(biased) else clean[:0],
                 labels_biased=None if setting.data.is_inserted else biased.labels,
             )
-            self.kept.keep("clean-trained", reference)
-            rows += rows_of(compute_scores(reference), method="clean-trained", **about)
+            self.kept.keep(CLEAN_TRAINED, reference)
+            rows += rows_of(compute_scores(reference), method=CLEAN_TRAINED, **about)
         return [asdict(row) for row in rows]
 
     def _corrected(self, variant: Variant) -> dict[str, Any]:

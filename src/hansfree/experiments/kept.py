@@ -18,11 +18,11 @@ from hansfree.metrics import (
     Evidence,
     Interval,
     compare_answers,
+    compare_pulls,
     predict_classes,
     score_intervals,
 )
-
-_ORIGINAL, _CLEAN_TRAINED = "original", "clean-trained"
+from hansfree.results import CLEAN_TRAINED, ORIGINAL
 
 
 class Kept:
@@ -61,8 +61,10 @@ class Kept:
 
     def paired(self, methods: Sequence[str] | None = None) -> list[Difference]:
         """Return by how much the methods and the references differ from each other on the same images."""
-        answers = {name: self._answers(name) for name in self._compared(methods)}
-        return compare_answers(answers, *self._test_labels, seed=self.setting.tuning.seed)
+        data, names = self.setting.data, self._compared(methods)
+        answers, seed = {name: self._answers(name) for name in names}, self.setting.tuning.seed
+        found = compare_answers(answers, *self._test_labels, biased_class=data.biased_class, seed=seed)
+        return [*found, *compare_pulls({name: self._pull(name) for name in names if data.is_inserted})]
 
     def intervals(self, methods: Sequence[str] | None = None) -> dict[str, dict[str, Interval]]:
         """Return the 95 % intervals of accuracies and flip rate, by method; of the references too."""
@@ -81,7 +83,8 @@ class Kept:
         if not len(rows):
             return {}
         images, masks = zip(*(test.pixels(int(row)) for row in rows))
-        arrays = {"images": np.stack(images), "masks": np.stack(masks), "labels": test.labels[rows]}
+        arrays = {"images": np.stack(images), "masks": np.stack(masks)}
+        arrays |= {"labels": test.labels[rows], "ids": test.ids[rows]}
         arrays["direction"] = self.material.shown_direction()
         return arrays | {f"relevance/{name}": self.load(name)["relevance"] for name in self._finished(methods)}
 
@@ -94,6 +97,11 @@ class Kept:
         arrays = self.load(name)
         return {"clean": arrays["predicted_clean"], "biased": arrays["predicted_biased"]}
 
+    def _pull(self, name: str) -> np.ndarray:
+        """Return per image what inserting the artifact does to the biased class's probability."""
+        arrays = self.load(name)
+        return np.asarray(arrays["biased_class_biased"] - arrays["biased_class_clean"])
+
     @property
     def _test_labels(self) -> tuple[np.ndarray, np.ndarray | None]:
         """The labels of the test images, and of those with the artifact where they are others."""
@@ -102,12 +110,12 @@ class Kept:
 
     def _finished(self, methods: Sequence[str] | None) -> list[str]:
         """Return the model as it came and those of the methods (all by default) that have a head to show."""
-        wanted = (_ORIGINAL, *(Correction.members() if methods is None else methods))
+        wanted = (ORIGINAL, *(Correction.members() if methods is None else methods))
         return [name for name in wanted if self._path(name).exists()]
 
     def _compared(self, methods: Sequence[str] | None) -> list[str]:
         """Return them with the clean-trained reference, where there is one."""
-        return [*self._finished(methods), *([_CLEAN_TRAINED] if self._path(_CLEAN_TRAINED).exists() else ())]
+        return [*self._finished(methods), *([CLEAN_TRAINED] if self._path(CLEAN_TRAINED).exists() else ())]
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.npz"

@@ -14,7 +14,7 @@ from hansfree.activations import Activations, CachePass, Features, collect, comp
 from hansfree.cavs import CAV, load_cavs
 from hansfree.corrections import Projection
 from hansfree.datasets import ExampleSet, Masked
-from hansfree.errors import SplitError
+from hansfree.errors import RunError, SplitError
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features, probed_images
 from hansfree.experiments.setting import Setting
 from hansfree.files import written_atomically
@@ -84,7 +84,11 @@ class Material:
     @cached_property
     def cavs(self) -> dict[str, CAV]:
         """All CAVs of the run."""
-        return load_cavs(self.folder / "cavs.safetensors")
+        try:
+            return load_cavs(self.folder / "cavs.safetensors")
+        except RunError as error:
+            stage = self.folder / "stages" / "cavs.json"
+            raise RunError(f"{error} Delete {stage}, and type the same command again: it makes both anew.") from error
 
     @property
     def cav(self) -> CAV:

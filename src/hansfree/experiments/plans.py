@@ -87,4 +87,4 @@ def check_device(name: str) -> None:
     if kind not in kinds:
         raise OptionError(f"There is no device {name!r}.{nearest(kind, kinds)} Known: {', '.join(kinds)}.")
     if not kinds[kind]:
-        raise OptionError(f"This machine, or this PyTorch, has no {kind!r} device. Leave out --device to use the CPU.")
+        raise OptionError(f"This machine, or this PyTorch, has no {kind!r} device. Take the device 'cpu'.")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree.errors import OptionError, SplitError
+from hansfree.errors import OptionError, SplitError, not_installed
 from hansfree.files import written_atomically
 
 _TOLERANCE = 1e-3  # of the largest logit: another library adds in another order
@@ -58,7 +58,7 @@ def check_onnx() -> None:
         import onnxruntime  # type: ignore[import-untyped]  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise OptionError(f"ONNX needs {error.name}: pip install 'hansfree[onnx]'.") from error
+        raise not_installed(error.name, extra="onnx") from error
 
 
 def _write(model: nn.Module, path: Path, images: Tensor) -> None:

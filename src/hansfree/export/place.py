@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hansfree.activations import Pooling
 from hansfree.errors import OptionError
-from hansfree.fingerprints import fingerprint
 from hansfree.splitting.inserted import PROJECTION, AppliedAfter, EditedForward
 from hansfree.splitting.orders import Order
 
@@ -50,15 +47,6 @@ def find_place(model: nn.Module) -> Place:
             if pooling is not None and isinstance(hook, AppliedAfter):
                 return Place(str(path), pooling, hook.order)
     raise OptionError(f"{type(model).__name__} has no inserted projection.")
-
-
-def hash_weights(state: Mapping[str, Tensor]) -> str:
-    """Return a hash of the names and the numbers of weights."""
-    parts: list[str | np.ndarray] = []
-    for name, tensor in sorted(state.items()):
-        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)  # bytes: numpy has no bfloat16
-        parts += [f"{name} {tensor.dtype} {tuple(tensor.shape)}", raw.numpy()]
-    return fingerprint(*parts)
 
 
 def _edited_layer(model: nn.Module, forward: EditedForward) -> str:

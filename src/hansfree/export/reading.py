@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from hansfree.activations import Pooling
@@ -53,10 +54,24 @@ class FinishedRun:
                 f"Do not use the models of {self.path}: the run recommends none, and its report says why. To export "
                 f"one all the same, name it: {', '.join(known) or 'there is none'}."
             )
+        if wanted not in known and (self.path / "stages" / f"{wanted}.json").is_file():
+            raise self.lost(wanted)
         if wanted not in known:
             found = f" There are: {', '.join(known)}." if known else ""
             raise OptionError(f"{self.path} has no weights corrected by {wanted!r}.{nearest(wanted, known)}{found}")
         return wanted
+
+    def lost(self, method: str) -> RunError:
+        """Return what to raise where a method was run and its weights are gone, or cannot be read."""
+        stage = self.path / "stages" / f"{method}.json"
+        return RunError(
+            f"{self.weights_of(method)} is missing or damaged. Delete {stage}, and let the command that made the run "
+            "go on: it makes both anew."
+        )
+
+    def weights_of(self, method: str) -> Path:
+        """Return where the run keeps the weights of a method."""
+        return self.path / "corrected" / f"{method}.safetensors"
 
     @property
     def pooling(self) -> Pooling:
@@ -121,7 +136,12 @@ def adapt_as_evaluated(run: FinishedRun, model: nn.Module, example: Tensor) -> n
 
 def open_corrected(run: FinishedRun, method: str, original: nn.Module, example: Tensor) -> nn.Module:
     """Return the model that was evaluated as this method."""
-    path = run.path / "corrected" / f"{method}.safetensors"
+    path = run.weights_of(method)
+    try:
+        with safe_open(path, framework="pt"):
+            pass  # its header tells a file that was cut off
+    except (OSError, SafetensorError) as error:
+        raise run.lost(method) from error
     layer = run.results.meta.get("layer")
     order = None if layer is None else layer_order(original, layer, example)
     return load_corrected(original, path, layer=layer, pooling=run.pooling, order=order)
@@ -163,7 +183,7 @@ def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example
     got = run_quietly(corrected, example[: len(shown.images)]).numpy()
     if expected.shape != got.shape or not np.allclose(got, expected, rtol=0, atol=_TOLERANCE * np.abs(expected).max()):
         raise RunError(
-            f"{run.path / 'corrected' / method}.safetensors does not give the logits that the run evaluated. The run "
+            f"{run.weights_of(method)} does not give the logits that the run evaluated. The run "
             "folder was changed, or comes from another version of hansfree: run it again."
         )
     return True

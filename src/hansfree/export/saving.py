@@ -18,8 +18,9 @@ from hansfree.corrections import Projection
 from hansfree.errors import OptionError, SplitError, check_choice, nearest
 from hansfree.export.folding import Folding, fold_projection
 from hansfree.export.loader import write_loader
-from hansfree.export.place import Place, find_place, hash_weights
+from hansfree.export.place import Place, find_place
 from hansfree.files import written_atomically
+from hansfree.fingerprints import hash_weights
 from hansfree.splitting import insert_after
 from hansfree.splitting.inserted import PROJECTION
 from hansfree.splitting.orders import Order

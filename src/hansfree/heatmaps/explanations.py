@@ -8,11 +8,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from zennit.composites import EpsilonPlusFlat
-from zennit.rules import Pass
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
-from hansfree.heatmaps.canonical import canonical_form
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +41,8 @@ def usable_form(
     model: nn.Module, images: Tensor, *, layer: str | None = None, pass_through: tuple[type[nn.Module], ...] = ()
 ) -> nn.Module | None:
     """Return the form of the model on which LRP conserves relevance, or None, with a word in the log."""
+    from hansfree.heatmaps.canonical import canonical_form  # here: zennit brings torchvision along, which takes 3 s
+
     with torch.inference_mode(False), torch.enable_grad():
         probe = images[:1].clone().to(next(model.parameters(), images))
         try:
@@ -74,6 +73,9 @@ def propagate(
     The composite is the paper's: epsilon rule for dense layers, z+ for convolutions, flat for the first layer. The
     relevance that enters at the top is the explained score itself, so that the heatmap adds up to it.
     """
+    from zennit.composites import EpsilonPlusFlat  # here, for the same reason
+    from zennit.rules import Pass
+
     composite = EpsilonPlusFlat(layer_map=[(pass_through, Pass())] if pass_through else [])
 
     def start(output: Tensor, rows: slice) -> Tensor:

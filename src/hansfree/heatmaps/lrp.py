@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.errors import DataError, OptionError, check_choice
-from hansfree.heatmaps.canonical import canonical_form
 from hansfree.heatmaps.explanations import Explanation, gradient_times_input, propagate, usable_form
 from hansfree.splitting.graph import eval_copy
 
@@ -63,6 +62,8 @@ def compute_heatmaps(
         if explanation is None:
             form = usable_form(model, images, pass_through=pass_through)
         elif explanation == "lrp":
+            from hansfree.heatmaps.canonical import canonical_form  # here, as zennit takes 3 s to import
+
             form = canonical_form(model, probe, pass_through=pass_through)
         if form is not None:
             return propagate(form, images, weigh, batch_size=batch_size, pass_through=pass_through)

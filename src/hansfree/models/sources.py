@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from hansfree.errors import OptionError, nearest
+from hansfree.errors import OptionError, nearest, not_installed
 from hansfree.models.architectures import ARCHITECTURES, DemoNet
 from hansfree.models.factories import Factory
 from hansfree.models.failures import sentence_of
@@ -53,8 +53,13 @@ def load_model(source: str, *, weights: str | Path | None = None, classes: int |
         build = _builder(found, source, weights)
         model = build(classes)
     if tensors is not None:
-        inferred = count_classes_of(tensors, model) if classes is None else None
+        inferred = count_classes_of(tensors, model)
         if inferred is not None:
+            if classes is not None:
+                raise OptionError(
+                    f"The model of {str(weights)!r} gives {inferred} answers, not {classes}: give a class for each "
+                    "answer, in the model's order (two for a model of one logit)."
+                )
             with seeded(0):
                 model = build(inferred)
         fill_with_weights(model, tensors, source=f"{str(weights)!r}")
@@ -195,7 +200,7 @@ def _imported(library: str) -> Any:
     try:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:
-        raise OptionError(f"{error.name} is not installed: pip install 'hansfree[{library}]'.") from error
+        raise not_installed(error.name, extra=library) from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from hansfree.report.numbers import MISSING, write_stderr, write_value
 from hansfree.report.reading import REFERENCES, Results, Variant
 from hansfree.report.style import STYLES
 from hansfree.reproduce.keys import Facts
-from hansfree.results import Row
+from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row
 
 K = TypeVar("K", bound=Hashable)
 Scores = Mapping[str, Mapping[str, "Average"]]  # method -> metric -> its mean
@@ -65,8 +65,8 @@ def unseeded(row: Row) -> Variant:
 
 def paper_place(method: str) -> int:
     """Return where a method stands in the paper's tables: the original first, what is new before the reference."""
-    order = ("original", *PAPER_METHODS)
-    return order.index(method) if method in order else len(order) + (method == "clean-trained")
+    order = (ORIGINAL, *PAPER_METHODS)
+    return order.index(method) if method in order else len(order) + (method == CLEAN_TRAINED)
 
 
 def final_rows(rows: Iterable[Row]) -> list[Row]:

@@ -16,7 +16,7 @@ from hansfree.experiments.setting import check_selectable
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import chance_level, majority_rate
 from hansfree.registry import Registered
-from hansfree.report.reading import HeatmapSet
+from hansfree.report.heatmap_set import HeatmapSet
 from hansfree.report.style import Drawing
 from hansfree.reproduce.keys import Facts, Pairs, SubjectKey, count_epochs
 from hansfree.results import Row

@@ -24,7 +24,7 @@ from hansfree.reproduce.base import (
 )
 from hansfree.reproduce.tables import write_groups
 from hansfree.reproduce.tables.markdown import paragraphs
-from hansfree.results import Row
+from hansfree.results import ORIGINAL, Row
 
 GROUP_ACCURACY = "accuracy_clean"
 
@@ -54,7 +54,7 @@ class Natural(Reproduction, name="natural"):
                     if inside.sum() < MIN_GROUP:
                         unknown.append(f"{group}: {inside.sum()} images, cannot be known")
                         continue
-                    found += [_row(rows, experiment, name, inside, group) for name in ("original", *methods)]
+                    found += [_row(rows, experiment, name, inside, group) for name in (ORIGINAL, *methods)]
         reasons = reasons_of(experiment, methods)
         taken = {row.method for row in rows if row.chosen and row.split == "test"}
         key = key_of(subject)

@@ -5,7 +5,7 @@ from hansfree.runfile.opening import Opened, open_run_file
 from hansfree.runfile.reading import read_run_file
 from hansfree.runfile.running import Finished, carry_out
 from hansfree.runfile.schema import RunFile
-from hansfree.runfile.template import Answers, check_writable, look_at, write_run_file
+from hansfree.runfile.template import Answers, look_at, write_run_file
 
 __all__ = [
     "DEFAULTS",
@@ -14,7 +14,6 @@ __all__ = [
     "Opened",
     "RunFile",
     "carry_out",
-    "check_writable",
     "look_at",
     "open_run_file",
     "read_run_file",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hansfree.datasets.base import ExampleSet
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree.experiments.plans import check_device
+from hansfree.files import neighbour
 from hansfree.models import Preprocessing, Recommendation, adapt, load_model, preprocessing_of, recommend_layer
 from hansfree.runfile.schema import AUTO, RunFile
 from hansfree.splitting import split
@@ -58,8 +59,8 @@ def first_logits(model: nn.Module, images: ExampleSet) -> Tensor:
         raise OptionError("The model's answers for the first images are not finite numbers: its weights are damaged.")
     if logits.shape[1] != len(images.class_names):
         raise DataError(
-            f"The model tells {logits.shape[1]} classes apart, the data have {len(images.class_names)}: "
-            f"{', '.join(images.class_names)}. Give data.classes: all names, in the order of the model's outputs."
+            f"The model gives {logits.shape[1]} answers, the data have {len(images.class_names)} classes: "
+            f"{', '.join(images.class_names)}. Give data.classes: a name for each answer, in the model's order."
         )
     return logits
 
@@ -91,19 +92,14 @@ def filled_in(run: RunFile, told: Preprocessing | None) -> Preprocessing:
 def _check_files(run: RunFile) -> None:
     """Refuse paths that lead nowhere, with what lies beside them under a similar name."""
     if not run.data.root.is_dir():
-        raise DataError(f"data.root: there is no folder {run.data.root}.{_neighbour(run.data.root)}")
+        raise DataError(f"data.root: there is no folder {run.data.root}.{neighbour(run.data.root)}")
     for key, path in (("data.table", run.data.table), ("data.artifacts", run.data.artifacts)):
         if path is not None and not path.is_file():
-            raise DataError(f"{key}: there is no file {path}.{_neighbour(path)}")
+            raise DataError(f"{key}: there is no file {path}.{neighbour(path)}")
     weights = None if run.model.weights in (None, PRETRAINED) else Path(str(run.model.weights))
     for key, path in (("model.weights", weights), ("artifact.file", run.artifact.file)):
         if path is not None and not path.is_file():
-            raise OptionError(f"{key}: there is no file {path}.{_neighbour(path)}")
-
-
-def _neighbour(path: Path) -> str:
-    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    return nearest(path.name, beside)
+            raise OptionError(f"{key}: there is no file {path}.{neighbour(path)}")
 
 
 def _count_outputs(run: RunFile) -> int | None:

@@ -21,12 +21,13 @@ SectionT = TypeVar("SectionT", bound=Section)
 def read_run_file(path: Path) -> RunFile:
     """Return what a run file says; its relative paths start at its own folder."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        text = path.read_text(encoding="utf-8")
+        content = yaml.load(text, _Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
         raise OptionError(f"{path} {reason}.") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13 is a ValueError of its own
-        raise OptionError(f"{path} is not valid YAML: {_in_one_line(error)}.") from error
+        raise OptionError(f"{path} is not valid YAML: {_told(error, text)}") from error
     if not isinstance(content, dict):
         raise OptionError(f"{path} holds no run: keys and values are expected. `hansfree init` writes a first one.")
     try:
@@ -48,8 +49,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).replace('in "<unicode string>", ', "")
+def _told(error: Exception, text: str) -> str:
+    """Say what is wrong and where, with the line itself, as an editor would show it."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
+        return " ".join(str(error).split()).replace('in "<unicode string>", ', "at ") + "."
+    found = ", ".join(filter(None, (error.context, error.problem)))
+    line = (text.splitlines() or [""])[min(mark.line, len(text.splitlines()) - 1)]
+    return f"line {mark.line + 1}, column {mark.column + 1}: {found}.\n    {line}\n    {' ' * mark.column}^"
 
 
 def _sentence(fault: Mapping[str, Any]) -> str:

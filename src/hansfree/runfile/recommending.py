@@ -12,8 +12,8 @@ from hansfree.experiments import Experiment
 from hansfree.metrics import chance_level
 from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.outcome import gather_results
-from hansfree.report.reading import Results
-from hansfree.report.usable import objection_to
+from hansfree.report.reading import Results, takes_out_direction
+from hansfree.report.usable import CLEAN, objection_to
 from hansfree.studies.counting import count_images
 
 _TO_DO = (
@@ -38,8 +38,11 @@ def recommend(experiment: Experiment, methods: Sequence[str]) -> Advice:
     wanted = [method for method in methods if method != Vanilla.name]
     if not wanted:
         return Advice(None, ("Only plain fine-tuning was run, which corrects nothing: no model is recommended.",))
-    results = gather_results(experiment, wanted, meta=_meta(experiment))
+    results = gather_results(experiment, methods, meta=_meta(experiment))  # Vanilla is what the others have to beat
     scores = {method: score for method in wanted if (score := _score(results, method)) is not None}
+    apart = _left_out(experiment, [method for method in wanted if results.selection[method]["admissible"]])
+    if not scores and apart:
+        return Advice(None, (f"No model is recommended: none can be chosen by the {_measure(experiment)}.", apart))
     if not scores:
         reasons = "; ".join(f"{method}: {results.selection[method]['reason']}" for method in wanted)
         return Advice(None, (f"Do not use any of the corrected models: none is admissible ({reasons}).",))
@@ -48,20 +51,44 @@ def recommend(experiment: Experiment, methods: Sequence[str]) -> Advice:
         return Advice(None, (f"Do not use {best}, though it is the best on validation images: {objection}.",))
     others = [f"{method} {_in_words(experiment, scores[method])}" for method in scores if method != best]
     beside = f"; {', '.join(others)}" if others else ""
+    if list(scores.values()).count(scores[best]) > 1:
+        beside += f"; of equals, {RRClArC.name} or else the first is taken"
     told = f"{best}, by the {_measure(experiment)} ({_in_words(experiment, scores[best])}{beside})"
-    original, ruling = _original(experiment), results.rulings[best].ruling
-    verdict = f"Verdict on the test images: {ruling}."
+    original, judgement = _original(experiment), results.rulings[best]
+    ruling, verdict = judgement.ruling, f"Verdict on the test images: {judgement.ruling}."
     variant = results.variant(best)
     # A user who sees accuracy fall in the table would doubt the advice, or the table.
     one_sided = describe_one_sided(results, variant) if variant else ""
     if scores[best] <= original:
         doubt = f"By that it is no better than the model as it came ({_in_words(experiment, original)})."
     elif ruling == "not corrected":
-        doubt = "On test images it is not clearly better than the model as it came."
+        doubt = judgement.why or "On test images it is not clearly better than the model as it came."
     else:
-        return Advice(best, tuple(filter(None, (f"Recommended: {told}.", verdict, one_sided))))
+        found = f"Recommended: {told}."
+        return Advice(best, tuple(filter(None, (found, apart, _cost(experiment, results, best), verdict, one_sided))))
     found = f"No model is recommended. The best is {told}."
-    return Advice(None, tuple(filter(None, (found, doubt, verdict, one_sided, _TO_DO))))
+    return Advice(None, tuple(filter(None, (found, apart, doubt, verdict, one_sided, _TO_DO))))
+
+
+def _left_out(experiment: Experiment, methods: Sequence[str]) -> str:
+    """Say whom the derivative cannot compare; nothing where accuracy does, or nobody is left out."""
+    apart = [method for method in methods if takes_out_direction(method)]
+    if not experiment.setting.rule.needs_derivative or not apart:
+        return ""
+    return (
+        f"Not compared by that: {', '.join(apart)}. It takes the direction out of the activations, so what its head "
+        "would do along it says nothing about the artifact."
+    )
+
+
+def _cost(experiment: Experiment, results: Results, method: str) -> str:
+    """Say what a model that was chosen by the derivative costs: nothing else would show it here."""
+    variant = results.variant(method)
+    after = results.validated_value(variant, CLEAN) if variant else None
+    if not experiment.setting.rule.needs_derivative or after is None:
+        return ""
+    before = experiment.material.original_validation.clean.value
+    return f"Balanced accuracy on clean validation images: {100 * after:.1f} %, before {100 * before:.1f} %."
 
 
 def _score(results: Results, method: str) -> float | None:
@@ -97,7 +124,7 @@ def _objection(results: Results, method: str) -> str:
 
 def _measure(experiment: Experiment) -> str:
     if experiment.setting.rule.needs_derivative:
-        return "size of the derivative along the CAV on validation images, the less the better"
+        return "effect of the artifact on the log-odds to first order, on validation images, the less the better"
     return "balanced accuracy on validation images with the artifact"
 
 

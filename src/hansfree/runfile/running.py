@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 from torch import nn
 
-from hansfree.doctor import Diagnosis, examine_cav
+from hansfree.doctor import Diagnosis, choose_basis, examine_cav
 from hansfree.experiments import Experiment
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
@@ -21,11 +21,12 @@ from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.report.outcome import write_outcome
-from hansfree.results import Row
+from hansfree.results import ORIGINAL, Row
 from hansfree.runfile.crew import Engine, alone
 from hansfree.runfile.identity import known_config
 from hansfree.runfile.opening import Opened
-from hansfree.runfile.recommending import recommend
+from hansfree.runfile.ordering import doubt_order
+from hansfree.runfile.recommending import Advice, recommend
 from hansfree.runs import Run, open_run
 from hansfree.studies import SETS, OwnImages
 from hansfree.weights import write_weights
@@ -58,20 +59,30 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
             setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
             experiment = Experiment(setting, folder, progress=progress)
             experiment.cav_rows()
-            diagnosis = _diagnose(experiment, folder, _image_names(opened.images), progress)
+            diagnosis = _diagnose(experiment, folder, opened.images, progress)
             crew.correct(run.correction.methods)
         experiment.rows(run.correction.methods)
-        best = recommend(experiment, run.correction.methods)
+        best = _advise(experiment, run.correction.methods)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
+        about["image_names"] = _shown_names(experiment, _image_names(opened.images))
         rows = write_outcome(experiment, about, methods=run.correction.methods)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
     return Finished(rows, (diagnosis.verdict, *best.sentences, *exported), best.method, report)
 
 
+def _advise(experiment: Experiment, methods: Sequence[str]) -> Advice:
+    """Choose a corrected model, unless the one that came is none to correct."""
+    images, answers = experiment.setting.data.test_clean, experiment.kept.load(ORIGINAL)["predicted_clean"]
+    doubt = doubt_order(answers, images.labels, images.class_names)
+    return Advice(None, (f"No model is recommended. {doubt}",)) if doubt else recommend(experiment, methods)
+
+
 def _config(opened: Opened) -> dict[str, Any]:
     """Return everything that the results depend on: the run file, and which images it leads to."""
     images = [getattr(opened.setting.data, part).fingerprint for part in SETS]
+    if opened.images.is_marked is not None:
+        images.append(fingerprint(opened.images.is_marked))  # which of the bits the doctor goes by
     config = known_config(opened.run)
     config["model"]["layer"] = opened.setting.layer  # where it was found, which another version might do elsewhere
     return {**config, "images": fingerprint(*images)}
@@ -97,15 +108,27 @@ def _image_names(images: OwnImages) -> dict[int, str]:
     return dict(zip(images.source.ids.tolist(), map(Path.as_posix, names)))
 
 
-def _diagnose(experiment: Experiment, folder: Run, names: Mapping[int, str], progress: Progress) -> Diagnosis:
-    """Ask the doctor about the direction that the corrections use; it names images as their owner does."""
+def _shown_names(experiment: Experiment, names: Mapping[int, str]) -> dict[str, str]:
+    """Return what the images whose heatmaps are shown are called, by their id."""
+    ids = experiment.setting.data.test_biased.ids[experiment.material.shown_rows]
+    return {str(id_): names[id_] for id_ in ids.tolist()}
+
+
+def _diagnose(experiment: Experiment, folder: Run, images: OwnImages, progress: Progress) -> Diagnosis:
+    """Ask the doctor about the direction that the corrections use; it names images as their owner does.
+
+    Bits that the labelling page proposed are no truth to examine it by.
+    """
     setting, train = experiment.setting, experiment.material.activations["train"]
+    names, is_marked = _image_names(images), images.is_marked
 
     def work() -> str:
         inside = experiment.material.cav_images
         bits = np.asarray(train.has_artifact)
         others = train.pooled[(train.labels != setting.data.biased_class) & ~bits]
-        return examine_cav(
+        basis = choose_basis(bits[inside], None if is_marked is None else is_marked[train.ids[inside]])
+        inside = inside[basis.rows]
+        found = examine_cav(
             train.pooled[inside],
             bits[inside],
             cav=setting.cav,
@@ -113,7 +136,8 @@ def _diagnose(experiment: Experiment, folder: Run, names: Mapping[int, str], pro
             ids=[names[id_] for id_ in train.ids[inside].tolist()],
             seed=setting.tuning.seed,
             progress=progress,
-        ).to_json()
+        )
+        return basis.tell(found).to_json()
 
     text = folder.stage("doctor", work)
     write_text(folder.path / "doctor.json", text)

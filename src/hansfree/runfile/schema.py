@@ -11,6 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
+from hansfree.errors import nearest
+from hansfree.studies.inserted import fits_pictures
 from hansfree.studies.own import SHARES
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -59,6 +61,15 @@ def _member(family: Any) -> AfterValidator:
         return name
 
     return AfterValidator(check)
+
+
+def _insertable(name: str) -> str:
+    known = [name for name, kind in Artifact.members().items() if fits_pictures(kind)]
+    if name not in known:
+        raise ValueError(
+            f"no artifact {name!r} can be put on a finished picture.{nearest(name, known)} Known: {', '.join(known)}"
+        )
+    return name
 
 
 def _as_list(value: Any) -> Any:
@@ -123,7 +134,7 @@ class ArtifactSection(Section):
     name: Name | None = None  # what results and report call it
     column: Name = COLUMN
     biased_class: Name | None = None
-    insert: Annotated[str, _member(Artifact)] | None = None
+    insert: Annotated[str, AfterValidator(_insertable)] | None = None
     file: Path | None = None
     place: Place = "random"
     scale: Annotated[float, Field(gt=0, le=1)] = 0.25

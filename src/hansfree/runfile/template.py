@@ -13,8 +13,8 @@ import torch
 import yaml
 from torch import nn
 
-from hansfree.errors import OptionError, RunError
-from hansfree.files import write_text
+from hansfree.errors import OptionError
+from hansfree.files import refuse_existing, write_text
 from hansfree.models import Preprocessing, find_logits, preprocessing_of
 from hansfree.runfile.loading import DEFAULTS
 from hansfree.runfile.reading import move_source
@@ -74,15 +74,9 @@ def look_at(model: nn.Module, answers: Answers) -> Looked:
     return Looked(replace(answers, output=answers.output or "classes"), seen, (doubt,))
 
 
-def check_writable(path: Path, *, force: bool) -> None:
-    """Refuse to write over a file, unless ``force`` says so."""
-    if path.exists() and not force:
-        raise RunError(f"{path} is there already. Choose another name, or give --force to write it anew.")
-
-
 def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *, force: bool = False) -> None:
     """Write a commented run file; one that is there already stays, unless ``force`` says otherwise."""
-    check_writable(path, force=force)
+    refuse_existing(path, force=force)
     templates = open_templates("runfile", is_html=False)
     text = templates.get_template("run.yaml.jinja").render(
         {name: _quoted(value) for name, value in asdict(_beside(path, answers)).items()},

@@ -18,6 +18,7 @@ from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
 from hansfree.runfile.loading import first_logits, load_run_model, model_facts
 from hansfree.runfile.schema import RunFile
+from hansfree.studies import OwnImages
 from hansfree.studies.classes import number_labels
 from hansfree.studies.columns import PARTS, find_image, read_groups, read_rows, read_split
 from hansfree.studies.folders import read_folders
@@ -56,7 +57,7 @@ def open_unlabelled(run: RunFile, *, progress: Progress = silent) -> Unlabelled:
     loaded = load_run_model(run)
     remarks: list[str] = []
     rows, paths, class_names, labels = _read_list(run, remarks)
-    good, skipped = check_images(paths, skip_bad=run.data.skip_bad, progress=progress)
+    good, skipped = check_images(paths, skip_bad=run.data.skip_bad, option=OwnImages.skip_option, progress=progress)
     images = _flagged(loaded.preprocessing, [paths[row] for row in good], labels[good], class_names, good, len(paths))
     logits = first_logits(loaded.model, images)
     kept = [rows[row] for row in good]

@@ -68,7 +68,7 @@ def ambiguous_sentence(kind: str, layer: str, calls: tuple[str, ...]) -> str:
 
 def missing_sentence(kind: str, layer: str, known: list[str]) -> str:
     """Say that there is no such layer, and which one comes nearest."""
-    return f"{kind} has no layer {layer!r}.{nearest(layer, known)} `hansfree layers` lists all {len(known)}."
+    return f"{kind} has no layer {layer!r}.{nearest(layer, known)} `hansfree layers SOURCE --all` lists them."
 
 
 def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from hansfree.report.style import INK, Drawing
+from hansfree.report.style import BLUE, INK, ORANGE, Drawing
 from hansfree.reproduce.averages import cav_scores
 from hansfree.reproduce.figures.panels import add_legend, name_ticks, panel_grid, panel_titles
 from hansfree.reproduce.keys import Subjects
 
 # label, colour, hatch (told apart in grey too), place beside the CAV's name
 _BARS = {
-    "alignment_sample": ("s, per image", "#0072B2", "", -0.2),
-    "alignment_mean": ("s\N{COMBINING MACRON}, of the mean", "#E69F00", "///", 0.2),
+    "alignment_sample": ("s, per image", BLUE, "", -0.2),
+    "alignment_mean": ("s\N{COMBINING MACRON}, of the mean", ORANGE, "///", 0.2),
 }
 
 

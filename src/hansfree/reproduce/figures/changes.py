@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hansfree.report.style import INK, Drawing
+from hansfree.report.style import INK, SKY, VERMILION, Drawing
 from hansfree.reproduce.changes import GROUPS, change_titles, changes_of
 from hansfree.reproduce.figures.panels import add_legend, panel_grid, panel_titles
 from hansfree.reproduce.keys import Facts, FactsBySubject, Subjects
 
-_COLOURS = dict(zip(GROUPS, (("#D55E00", ""), ("#56B4E9", "///"), ("#999999", "..."))))
+_COLOURS = dict(zip(GROUPS, ((VERMILION, ""), (SKY, "///"), ("#999999", "..."))))
 _WIDTH = 0.26
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hansfree.report.reading import HeatmapSet, method_title
+from hansfree.report.heatmap_set import HeatmapSet
+from hansfree.report.reading import method_title
 from hansfree.report.style import ALARM, STYLES, Drawing
 from hansfree.reproduce.figures.panels import image_grid, name_row, panel_titles, show_image
 from hansfree.reproduce.keys import SubjectKey

@@ -13,12 +13,12 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from hansfree.report.style import INK, WIDTH, new_figure, quieten
+from hansfree.datasets.decoding import in_colour
+from hansfree.report.style import GREEN, INK, WIDTH, new_figure, quieten
 from hansfree.reproduce.keys import SubjectKey
 from hansfree.results import Row
 
 ACCURACIES = ("accuracy", "balanced_accuracy")  # the first that the rows have; the paper plots the plain one
-_OUTLINE = "#009E73"
 _MOST_COLUMNS = 3
 _SINGLE = 5.0  # inches: the width of a panel that stands alone
 _MARGIN = 0.35  # inches: for the names of rows and columns of images
@@ -77,20 +77,15 @@ def words(metric: str) -> str:
     return metric.replace("_", " ").capitalize()
 
 
-def as_picture(image: np.ndarray) -> np.ndarray:
-    """Return an image (height, width, 1 or 3) as matplotlib shows it: grey ones as three equal channels."""
-    return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
-
-
 def show_image(axes: Axes, image: np.ndarray | None, *, title: str = "", mask: np.ndarray | None = None) -> None:
     """Show pixels without ticks; the mask's outline is drawn unless it is empty or fills the image."""
     if image is not None:
-        axes.imshow(as_picture(image), interpolation="nearest")
+        axes.imshow(in_colour(image), interpolation="nearest")
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("#BBBBBB")
     axes.set_title(title, fontsize=9, color=INK)
     if mask is not None and mask.any() and not mask.all():
-        axes.contour(mask.astype(float), levels=[0.5], colors=[_OUTLINE], linewidths=1.0)
+        axes.contour(mask.astype(float), levels=[0.5], colors=[GREEN], linewidths=1.0)
 
 
 def image_grid(rows: int, columns: int, *, side: float | None = None, room: float = 0.0) -> tuple[Figure, np.ndarray]:

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 
 from hansfree.report.reading import FIRST
-from hansfree.report.style import INK, WIDTH, Drawing, new_figure, quieten
+from hansfree.report.style import INK, KINDS, WIDTH, Drawing, new_figure, quieten
 from hansfree.reproduce.averages import average, final_rows
 from hansfree.reproduce.figures.panels import accuracy_name, add_legend, panel_titles, show_fine_percent, words
 from hansfree.reproduce.keys import Subjects
 from hansfree.results import Row
 
 # Okabe and Ito's colours with markers of their own
-_STYLES = (("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
 _SAME = "expected"  # all but the mean of "random": drawn over it, dashed
 _SETS = {"biased": "with the artifact", "clean": "without"}
 Lines = dict[tuple[str, str, str], dict[float, float]]  # (target, norm, set) -> strength -> accuracy
@@ -28,7 +27,7 @@ def draw_targets(subjects: Subjects, *, method: str = FIRST) -> Drawing | None:
         return None
     targets = list(dict.fromkeys(target for found in lines.values() for target, _, _ in found))
     norms = list(dict.fromkeys(norm for found in lines.values() for _, norm, _ in found))
-    styles = {target: _STYLES[place % len(_STYLES)] for place, target in enumerate(targets)}
+    styles = {target: KINDS[place % len(KINDS)] for place, target in enumerate(targets)}
     width = 5.0 if len(norms) == 1 else WIDTH
     figure = new_figure(width=width, height=4.2 * len(lines) + 0.6)
     grid = figure.subplots(2 * len(lines), len(norms), sharex=True, sharey="row", squeeze=False)

@@ -28,7 +28,7 @@ DETAILS = (
     "artifact_relevance",
 )
 _TABLE1 = {"accuracy_clean": "clean", "accuracy_biased": "biased", "tcav_positions": "TCAV, positions"}
-_NOTES = {"failed": "failed", "chance": "answers at chance level"}
+_NOTES = {"failed": "failed", "chance": "answers no better than chance"}
 _OUT = "\N{DAGGER}"  # beside the scores of a model that does not compete
 _LEGEND = (
     "**Bold**: nearest to the ideal (accuracy 100, TCAV 50, all others 0) of the methods that compete; *italic*: "
@@ -79,8 +79,8 @@ def write_table1(subjects: Subjects, *, facts: FactsBySubject | None = None) -> 
     error = "of the test images and of the seeds together" if _is_repeated(subjects) else "of the test images"
     return paragraphs(
         markdown_table(heads, body),
-        f"All in %, ± the standard error {error}. {_LEGEND} {_OUT}: failed or answers at chance level; {_NO_STRENGTH}: "
-        "none was fit to be taken.",
+        f"All in %, ± the standard error {error}. {_LEGEND} {_OUT}: failed or answers no better than chance; "
+        f"{_NO_STRENGTH}: none was fit to be taken.",
         _TCAVS,
     )
 

@@ -1,0 +1,64 @@
+"""Whether the classes stand in the order of the model's outputs: the model knows numbers, not names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hansfree.metrics import chance_level
+
+_CLEARLY = 0.2  # of balanced accuracy: more than a bias between two classes makes
+
+
+def doubt_order(answers: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> str:
+    """Say that the classes are likely in the wrong order, and which order the answers fit; empty where all is well.
+
+    A model is doubted that is no better than chance on clean images, or that another order would suit far better.
+
+    Args:
+        answers: the number of the largest output, per clean image.
+        labels: the number of the image's class, as the names are ordered now.
+    """
+    numbers = np.arange(len(class_names))
+    # Found on every other image and tried on the rest, as among many orders one always fits by luck.
+    order = _best_order(_answered(answers[::2], labels[::2], len(numbers)))
+    unseen = _answered(answers[1::2], labels[1::2], len(numbers))
+    now, chance = _accuracy(_answered(answers, labels, len(numbers)), numbers), chance_level(labels)
+    best = _accuracy(unseen, order)
+    is_far = best - _accuracy(unseen, numbers) >= _CLEARLY
+    if now > chance and not is_far:
+        return ""
+    told = (
+        f"The model as it came has a balanced accuracy of {100 * now:.1f} % on clean test images, where chance has "
+        f"{100 * chance:.1f} %."
+    )
+    if is_far:
+        names = ", ".join(class_names[number] for number in order)
+        return (
+            f"{told} Most likely data.classes is not in the order of the model's outputs: [{names}] would give "
+            f"{100 * best:.1f} %."
+        )
+    return f"{told} Look whether it is the trained model, and gets its images as in training (data.size, mean, std)."
+
+
+def _answered(answers: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return for each class (row) which part of its images gets each answer (column)."""
+    counts = np.bincount(classes * labels + answers, minlength=classes**2).reshape(classes, classes)
+    rates: np.ndarray = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    return rates
+
+
+def _best_order(rates: np.ndarray) -> np.ndarray:
+    """Return the class of each output that makes the most answers right."""
+    from scipy.optimize import linear_sum_assignment  # here, as it is asked for once in a run
+
+    outputs, order = linear_sum_assignment(rates.T, maximize=True)
+    found: np.ndarray = order[np.argsort(outputs)]
+    return found
+
+
+def _accuracy(rates: np.ndarray, order: np.ndarray) -> float:
+    """Return the balanced accuracy where output ``j`` means the class ``order[j]``."""
+    present = np.count_nonzero(rates.any(axis=1))
+    return float(rates[order, np.arange(len(order))].sum() / max(1, present))

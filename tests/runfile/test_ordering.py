@@ -1,0 +1,61 @@
+"""Classes in the wrong order are told as such, with the order that fits; a weak or biased model is left in peace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hansfree.runfile.ordering import doubt_order
+
+NAMES = ("a", "b", "c", "d")
+
+
+def answered(order: tuple[int, ...], *, right: float, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Return answers and labels of a model whose output ``j`` means the class ``order[j]``."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) // 3 % len(order)
+    meant = np.where(rng.random(n) < right, labels, rng.integers(len(order), size=n))
+    return np.argsort(order)[meant], labels
+
+
+def test_another_order_that_fits_is_named() -> None:
+    told = doubt_order(*answered((2, 0, 3, 1), right=0.9), NAMES)
+    assert told.startswith("The model as it came has a balanced accuracy of ")
+    assert "where chance has 25.0 %. Most likely data.classes is not in the order of the model's outputs" in told
+    assert "[c, a, d, b] would give 89.6 %." in told
+
+
+def test_two_that_changed_places_are_seen_above_chance() -> None:
+    told = doubt_order(*answered((0, 2, 1, 3), right=0.9), NAMES)
+    assert "[a, c, b, d] would give" in told
+
+
+@pytest.mark.parametrize("right", [1.0, 0.8, 0.3])
+def test_the_right_order_is_not_doubted(right: float) -> None:
+    assert doubt_order(*answered((0, 1, 2, 3), right=right), NAMES) == ""
+
+
+def test_one_that_the_shortcut_leads_astray_is_not_doubted() -> None:
+    """Half of the images of one class are answered as the biased one: no order mends that."""
+    answers, labels = answered((0, 1, 2, 3), right=0.8)
+    answers[(labels == 1) & (np.arange(len(labels)) % 2 == 0)] = 0
+    assert doubt_order(answers, labels, NAMES) == ""
+
+
+def test_one_that_guesses_has_no_order_that_fits() -> None:
+    """With few images of many classes some order always fits; on images that it was not made for it does not."""
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(20), 4)
+    names = [str(number) for number in range(20)]
+    always_first = np.zeros_like(labels)
+    for answers in (always_first, rng.permutation((labels + 1) % 20)):
+        told = doubt_order(answers, labels, names)
+        if told:
+            assert "data.classes" not in told
+    assert "Look whether it is the trained model" in doubt_order(always_first, labels, names)
+
+
+def test_a_class_without_images_does_not_count() -> None:
+    answers, labels = answered((0, 1, 2, 3), right=1.0)
+    keep = labels != 3
+    assert doubt_order(answers[keep], labels[keep], NAMES) == ""
