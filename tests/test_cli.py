@@ -348,7 +348,7 @@ def test_results_are_sane(finished: tuple[Path, object], table: list[dict[str, s
     assert {row["method"] for row in table} == {
         "original",
         "clean-trained",
-        *Correction.members(),
+        *Correction.defaults(),
         *(f"cav:{name}" for name in CAV.members()),
     }
     assert {row["metric"] for row in table} == {*Metric.members(), *qualities}
@@ -375,7 +375,8 @@ def test_scores_stand_once_and_one_strength_is_chosen(table: list[dict[str, str]
         tuple(row[name] for name in ("method", "strength", "epoch", "split", "group", "metric")) for row in table
     )
     assert max(keys.values()) == 1
-    for name, member in Correction.members().items():
+    for name in Correction.defaults():
+        member = Correction.named(name)
         tried = {row["strength"] for row in table if row["method"] == name}
         chosen = {row["strength"] for row in table if row["method"] == name and row["chosen"] == "1"}
         assert len(tried) == (len(member.grid) if member.has_strength else 1)
@@ -394,7 +395,7 @@ def test_the_terminal_ends_with_table_and_report(
     *lines, last = done.stdout.splitlines()
     assert last == f"report: {folder / 'report.html'}"
     assert max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines[-7:]] == ["original", "clean-trained", *Correction.members()]
+    assert [line.split()[0] for line in lines[-7:]] == ["original", "clean-trained", *Correction.defaults()]
     score = next(row for row in table if (row["method"], row["metric"]) == ("original", "accuracy_clean"))
     assert f"{100 * float(score['value']):.1f}±{100 * float(score['stderr']):.1f}" in lines[-7]
     bars = re.findall(r"(\d+)/(\d+)", done.stderr)
@@ -434,12 +435,12 @@ def test_a_killed_run_goes_on_to_the_same_results(finished: tuple[Path, object],
     with (tmp_path / "output").open("w") as output:
         process = subprocess.Popen([SCRIPT, *SMALLEST, "--out", folder], env=ENVIRONMENT, stdout=output, stderr=output)
         try:
-            _wait_for(lambda: any((stages / f"{name}.json").exists() for name in Correction.members()), process)
+            _wait_for(lambda: any((stages / f"{name}.json").exists() for name in Correction.defaults()), process)
             time.sleep(0.3)  # into the correction that follows
         finally:
             process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert not all((stages / f"{name}.json").exists() for name in Correction.members())
+    assert not all((stages / f"{name}.json").exists() for name in Correction.defaults())
     assert not (folder / "results.csv").exists()
 
     done = hansfree(*SMALLEST, "--out", folder)

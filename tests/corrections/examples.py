@@ -26,9 +26,22 @@ CHANNELS = 6  # of every model's layer
 
 
 class TinyImages(Dataset[Example]):
-    """Noise, a class told by the colour, and a patch in the corner of no image, of all, or of most of class 0."""
+    """Noise, a class told by the colour, and a patch in the corner of no image, of all, or of most of class 0.
 
-    def __init__(self, count: int = 12, *, artifact: Literal["none", "all", "leaks"] = "leaks", seed: int = 0) -> None:
+    ``"pairs"``: those of ``"leaks"``, and the same images once more, all with the patch.
+    """
+
+    def __init__(
+        self, count: int = 12, *, artifact: Literal["none", "all", "leaks", "pairs"] = "leaks", seed: int = 0
+    ) -> None:
+        if artifact == "pairs":
+            both = [TinyImages(count, artifact=kind, seed=seed) for kind in ("leaks", "all")]
+            for name in ("labels", "ids", "has_artifact"):
+                setattr(self, name, np.concatenate([getattr(part, name) for part in both]))
+            self.images, self.masks = (
+                torch.cat([getattr(part, name) for part in both]) for name in ("images", "masks")
+            )
+            return
         rng = np.random.default_rng(seed)
         self.labels = rng.permutation(np.arange(count) % CLASSES)
         self.ids = 100 + np.arange(count)

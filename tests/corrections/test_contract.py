@@ -33,8 +33,8 @@ def make(name: str, cav: CAV, images: TinyImages, tuning: FineTuning = TUNING) -
     return MEMBERS[name].for_run(cav=cav, images=images, tuning=tuning)
 
 
-def setting(where: str = "convolution") -> tuple[nn.Module, TinyImages, Activations, CAV]:
-    case, data = CASES[where], TinyImages()
+def setting(where: str = "convolution", *, name: str = "vanilla") -> tuple[nn.Module, TinyImages, Activations, CAV]:
+    case, data = CASES[where], TinyImages(artifact="pairs" if MEMBERS[name].uses_pairs else "leaks")
     model = case.model()
     activations = collect(case, model, data)
     assert activations.traced == (where != "hooks")
@@ -44,7 +44,7 @@ def setting(where: str = "convolution") -> tuple[nn.Module, TinyImages, Activati
 @EVERYWHERE
 @EVERY
 def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(name: str, where: str) -> None:
-    model, data, activations, cav = setting(where)
+    model, data, activations, cav = setting(where, name=name)
     method = make(name, cav, data)
     before, cached = snapshot(model), activations.pooled.copy()
     fixed = method.correct(model, activations)
@@ -68,7 +68,7 @@ def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(na
 @EVERYWHERE
 @EVERY
 def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, where: str) -> None:
-    model, data, activations, cav = setting(where)
+    model, data, activations, cav = setting(where, name=name)
     method = make(name, cav, data)
     cut = cut_again(model, activations)
     (trained,) = method.train(cut, activations, [method.strength])
@@ -85,7 +85,7 @@ def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, w
 
 @EVERY
 def test_correct_is_train_and_install(name: str) -> None:
-    model, data, activations, cav = setting()
+    model, data, activations, cav = setting(name=name)
     method = make(name, cav, data)
     cut = cut_again(model, activations)
     (trained,) = method.train(cut, activations, [method.strength])
@@ -97,7 +97,7 @@ def test_correct_is_train_and_install(name: str) -> None:
 @EVERYWHERE
 @EVERY
 def test_weights_survive_a_file_and_a_fresh_model(name: str, where: str, tmp_path: Path) -> None:
-    model, data, activations, cav = setting(where)
+    model, data, activations, cav = setting(where, name=name)
     method = make(name, cav, data)
     fixed = method.correct(model, activations)
     save_file(fixed.state_dict(), tmp_path / "fixed.safetensors")
@@ -116,7 +116,7 @@ def test_weights_survive_a_file_and_a_fresh_model(name: str, where: str, tmp_pat
 
 @EVERY
 def test_a_model_in_training_mode_with_frozen_parts_stays_so(name: str) -> None:
-    model, data, activations, cav = setting()
+    model, data, activations, cav = setting(name=name)
     model.train()
     model.features.requires_grad_(False)
     before = snapshot(model)
@@ -131,7 +131,7 @@ def test_a_model_in_training_mode_with_frozen_parts_stays_so(name: str) -> None:
 
 @EVERY
 def test_the_given_model_is_untouched_when_training_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, data, activations, cav = setting()
+    model, data, activations, cav = setting(name=name)
     method = make(name, cav, data)
     before, state = snapshot(model), torch.random.get_rng_state()
     steps = 0
@@ -157,7 +157,7 @@ def test_the_given_model_is_untouched_when_training_fails(name: str, monkeypatch
 
 @EVERY
 def test_the_global_random_state_is_neither_used_nor_changed(name: str) -> None:
-    model, data, activations, cav = setting()
+    model, data, activations, cav = setting(name=name)
     method = make(name, cav, data)
     results = []
     for seed in (1, 2):
@@ -173,10 +173,10 @@ def test_the_global_random_state_is_neither_used_nor_changed(name: str) -> None:
 
 @EVERY
 def test_activations_of_another_model_are_refused(name: str) -> None:
-    model, data, _, _ = setting()
+    model, data, _, _ = setting(name=name)
     with torch.no_grad():
         model.features.weight += 0.1
-    foreign, cav = setting()[2:]
+    foreign, cav = setting(name=name)[2:]
     with pytest.raises(CacheError, match="not taken from this model"):
         make(name, cav, data).correct(model, foreign)
 
@@ -184,7 +184,7 @@ def test_activations_of_another_model_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, member in MEMBERS.items() if issubclass(member, CAVCorrection)])
 @pytest.mark.parametrize("kind", ["other channels", "not fitted"])
 def test_a_wrong_cav_is_refused_before_training(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, data, activations, _ = setting()
+    model, data, activations, _ = setting(name=name)
     cav = SignalCAV()
     if kind == "other channels":
         cav.fit(np.random.default_rng(0).normal(size=(8, 5)), np.arange(8) % 2)
@@ -196,7 +196,7 @@ def test_a_wrong_cav_is_refused_before_training(name: str, kind: str, monkeypatc
 @EVERY
 @pytest.mark.parametrize("label", [-1, 3])
 def test_labels_that_the_model_does_not_have_are_refused(name: str, label: int) -> None:
-    model, data, _, cav = setting()
+    model, data, _, cav = setting(name=name)
     data.labels[4] = label
     activations = collect_activations(model, "features", data)
     with pytest.raises(DataError, match="label"):
@@ -205,7 +205,7 @@ def test_labels_that_the_model_does_not_have_are_refused(name: str, label: int) 
 
 @EVERY
 def test_describe_names_the_method(name: str) -> None:
-    _, data, _, cav = setting()
+    _, data, _, cav = setting(name=name)
     method = make(name, cav, data)
     assert method.describe()["method"] == name
     assert method.has_strength == bool(method.grid)
@@ -229,7 +229,7 @@ def test_the_papers_grids_are_those_of_its_appendix() -> None:
 
 @EVERY
 def test_for_the_paper_only_the_units_differ(name: str) -> None:
-    _, data, _, cav = setting()
+    _, data, _, cav = setting(name=name)
     own = make(name, cav, data)
     papers = MEMBERS[name].for_paper(cav=cav, images=data, tuning=TUNING)
     assert type(papers) is type(own)
@@ -237,6 +237,10 @@ def test_for_the_paper_only_the_units_differ(name: str) -> None:
     ours, theirs = vars(own), vars(papers)
     changed = {option: value for option, value in theirs.items() if value is not ours[option] and value != ours[option]}
     assert changed == ({"scale": "paper"} if name == "rr-clarc" else {})
+
+
+def test_the_papers_five_run_where_none_is_named() -> None:
+    assert Correction.defaults() == ["vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"]
 
 
 def test_only_rrr_is_told_where_the_artifact_is() -> None:
@@ -247,7 +251,7 @@ def test_only_rrr_is_told_where_the_artifact_is() -> None:
 @EVERY
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_training_on_a_gpu_gives_the_same(name: str) -> None:
-    model, data, activations, cav = setting()
+    model, data, activations, cav = setting(name=name)
     tuning = FineTuning(learning_rate=0.05, epochs=2, batch_size=5, device="cuda")
     fixed = make(name, cav, data, tuning).correct(model, activations).state_dict()
     expected = make(name, cav, data).correct(model, activations).state_dict()

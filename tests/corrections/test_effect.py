@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from hansfree.activations import Activations
 from hansfree.cavs import CAV, SignalCAV
-from hansfree.corrections import RRR, AClArC, PClArC, RRClArC, Vanilla
+from hansfree.corrections import DFR, RRR, AClArC, Augmented, Correction, PClArC, RRClArC, Vanilla
 from hansfree.evaluation import evaluate
 from hansfree.training import FineTuning
 from tests.corrections.examples import Case, TinyImages, collect
@@ -111,6 +111,30 @@ def test_the_other_clarcs_help_too(world: World, method: type[PClArC]) -> None:
     before = world.scores(world.model)
     after = world.scores(method(world.cav, tuning=TUNING).correct(world.model, world.train))
     assert after["flip_rate"] < 0.8 * before["flip_rate"]
+
+
+@pytest.mark.parametrize("name", ["p-clarc-one-sided", "r-clarc", "leace"])
+def test_the_rivals_that_edit_activations_help_too(world: World, name: str) -> None:
+    before = world.scores(world.model)
+    method = Correction.named(name).for_run(cav=world.cav, images=world.data, tuning=TUNING)
+    after = world.scores(method.correct(world.model, world.train))
+    assert after["flip_rate"] < 0.8 * before["flip_rate"]
+    if name != "leace":  # which changes all images
+        assert after["accuracy_clean"] > before["accuracy_clean"] - 0.1
+
+
+@pytest.mark.parametrize("method", [DFR(strength=1e-3), Augmented(tuning=TUNING)])
+def test_with_pairs_the_artifact_loses_its_class(world: World, method: Correction) -> None:
+    before = world.scores(world.model)
+    pairs = collect(CASE, world.model, TinyImages(500, artifact="pairs"))
+    after = world.scores(method.correct(world.model, pairs))
+    assert after["flip_rate"] < 0.6 * before["flip_rate"]
+    assert after["accuracy_biased"] > before["accuracy_biased"] + 0.15
+
+
+def test_dfr_cannot_help_where_only_one_class_has_the_artifact(world: World) -> None:
+    after = world.scores(DFR(strength=1e-3).correct(world.model, world.train))
+    assert after["flip_rate"] > 0.75 * world.scores(world.model)["flip_rate"]
 
 
 def test_rrr_lowers_the_gradient_on_the_mask(world: World) -> None:

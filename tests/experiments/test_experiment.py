@@ -88,7 +88,7 @@ def test_the_pairs_are_those_of_the_table(done: tuple[list[Row], Experiment]) ->
 def test_the_intervals_hold_the_scores_of_the_table(done: tuple[list[Row], Experiment]) -> None:
     rows, experiment = done
     found = experiment.kept.intervals()
-    assert list(found) == ["original", *Correction.members()], "this setting has no clean-trained reference"
+    assert list(found) == ["original", *Correction.defaults()], "this setting has no clean-trained reference"
     for method, intervals in found.items():
         assert len(intervals) == 5
         for metric, (low, high) in intervals.items():
@@ -121,6 +121,7 @@ def test_divergence_is_a_result(setting: Setting, tmp_path: Path) -> None:
         "strength": None,
         "reason": "no strength is admissible: diverged",
         "objection": "",
+        "remark": "",
         "diverged": [1e30],
         "admissible": False,
     }

@@ -50,7 +50,7 @@ def test_what_needs_pairs_of_images_is_left_out_and_nothing_else(rows: list[Row]
     assert {row.metric for row in rows if row.method.startswith("cav:")} == {"cav_auc"}
     assert {row.method for row in rows} == {
         "original",
-        *Correction.members(),
+        *Correction.defaults(),
         *(f"cav:{name}" for name in CAV.members()),
     }
 

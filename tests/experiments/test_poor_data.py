@@ -77,7 +77,7 @@ def rows(experiment: Experiment) -> list[Row]:
 
 
 def test_every_method_is_run_and_nothing_is_said_of_too_few_images(rows: list[Row], experiment: Experiment) -> None:
-    assert {row.method for row in rows} == {"original", *Correction.members()}
+    assert {row.method for row in rows} == {"original", *Correction.defaults()}
     assert not [row for row in rows if row.metric.endswith("_biased") or row.metric == "cav_auc"]
     assert not rows_like(rows, metric="artifact_relevance")
     assert all(row.n >= MIN_GROUP for row in rows), "no score of a small group"

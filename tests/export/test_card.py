@@ -41,6 +41,15 @@ def test_it_says_what_was_corrected(make_run: MakeRun) -> None:
     assert "Do not use" not in card
 
 
+def test_it_passes_on_what_the_method_remarked(make_run: MakeRun) -> None:
+    run = make_run()
+    assert "| remark |" not in card_of(run)
+    summary = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    summary["selection"]["p-clarc"]["remark"] = "The gate fires."
+    (run / "results.json").write_text(json.dumps(summary), encoding="utf-8")
+    assert dict(table(card_of(run, "p-clarc"), "What was done"))["remark"] == "The gate fires."
+
+
 def test_it_gives_the_scores_before_and_after_with_errors(make_run: MakeRun) -> None:
     rows = {row[0]: row[1:] for row in table(card_of(make_run()), "Scores before and after")}
     assert rows["Flip rate"] == ["0", "0.56 ± 0.02", "0.06 ± 0.02", "400"]  # neither the repeat nor another strength

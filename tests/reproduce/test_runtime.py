@@ -28,7 +28,7 @@ def test_every_method_takes_ten_turns_after_one_that_does_not_count(
     monkeypatch.setattr(Correction, "train", counted)
     with opened(tmp_path, Single(), left_out=("rrr",)) as subject:
         finding = Reproduction.named("runtime")().examine(subject)
-    timed = {name: 11 for name in Correction.members() if name != "rrr"}
+    timed = {name: 11 for name in Correction.defaults() if name != "rrr"}
     assert calls == timed
     assert epochs == {1}
     assert Counter(row.method for row in finding.rows) == dict.fromkeys(timed, 10)

@@ -83,3 +83,16 @@ def test_what_it_does_not_have_is_refused() -> None:
         Synthetic(artifact="plster")
     with pytest.raises(OptionError, match="leave out --root"):
         Synthetic("somewhere")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("artifact", Synthetic.artifacts)
+def test_pairs_are_training_images_without_any_artifact(artifact: str) -> None:
+    data = Small(artifact=artifact, size=32).data("demo")
+    assert data.train_biased is not None
+    rows = np.flatnonzero(np.isin(data.train.ids, data.train_biased.ids))
+    assert 0 < len(rows) == len(data.train_biased) < (~data.train.has_artifact).sum()
+    for place in (0, len(rows) - 1):
+        image, mask = data.train_biased.pixels(place)
+        before, _ = data.train.pixels(int(rows[place]))
+        np.testing.assert_array_equal(before[~mask], image[~mask])
+        assert not np.array_equal(before, image)

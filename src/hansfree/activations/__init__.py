@@ -1,6 +1,6 @@
 """The cache: a layer's output for every image, and what the head needs of it."""
 
-from hansfree.activations.cache import Activations, collect, collect_activations, cut_again
+from hansfree.activations.cache import Activations, collect, collect_activations, cut_again, join
 from hansfree.activations.features import Features, Live, compute_features
 from hansfree.activations.passes import CachePass, Precision, plan_pass
 from hansfree.activations.positions import Pooling
@@ -16,5 +16,6 @@ __all__ = [
     "collect_activations",
     "compute_features",
     "cut_again",
+    "join",
     "plan_pass",
 ]

@@ -50,6 +50,11 @@ class Features:
         )
         return values, tuple(tangent.movedim(1, 0) for tangent in tangents)
 
+    def part(self, rows: np.ndarray) -> Features:
+        """Return some of the images, in this order; one may come more than once."""
+        values, tangents = (tuple(array[rows] for array in arrays) for arrays in (self.values, self.tangents))
+        return Features(values, tangents, self.labels[rows], self.n_positions)
+
 
 def compute_features(
     cut: Split,

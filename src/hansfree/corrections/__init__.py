@@ -1,12 +1,31 @@
 """Ways to unlearn a bias, one class each."""
 
-# ruff: noqa: I001 (imported in the paper's order, which is the order of tables)
+# ruff: noqa: I001 (imported in the paper's order, which is the order of tables; then rivals that it does not have)
 
 from hansfree.corrections.base import CAVCorrection, Correction
 from hansfree.corrections.vanilla import Vanilla
 from hansfree.corrections.rrr import RRR
 from hansfree.corrections.clarc import AClArC, PClArC
 from hansfree.corrections.rr_clarc import RRClArC
+from hansfree.corrections.one_sided import OneSidedPClArC
+from hansfree.corrections.r_clarc import RClArC
+from hansfree.corrections.leace import LEACE
+from hansfree.corrections.dfr import DFR
+from hansfree.corrections.augmented import Augmented
 from hansfree.corrections.projection import Projection
 
-__all__ = ["RRR", "AClArC", "CAVCorrection", "Correction", "PClArC", "Projection", "RRClArC", "Vanilla"]
+__all__ = [
+    "DFR",
+    "LEACE",
+    "RRR",
+    "AClArC",
+    "Augmented",
+    "CAVCorrection",
+    "Correction",
+    "OneSidedPClArC",
+    "PClArC",
+    "Projection",
+    "RClArC",
+    "RRClArC",
+    "Vanilla",
+]

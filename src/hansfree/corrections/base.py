@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from typing_extensions import Self
 
-from hansfree.activations import Activations, compute_features, cut_again
+from hansfree.activations import Activations, Features, compute_features, cut_again
 from hansfree.cavs import CAV
 from hansfree.errors import DataError, DivergedError, OptionError
 from hansfree.progress import Progress, silent
@@ -35,6 +35,8 @@ class Correction(Registered, ABC):
     grid: ClassVar[tuple[float, ...]] = ()  # the strengths that a run tries
     paper_grid: ClassVar[tuple[float, ...]] = ()  # the paper's, for the units of :meth:`for_paper`
     uses_masks: ClassVar[bool] = False  # it is told where the artifact is
+    uses_pairs: ClassVar[bool] = False  # it learns from images without the artifact and the same ones with it put in
+    is_default: ClassVar[bool] = True  # it runs where no method is named: the paper's do, later rivals do not
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(name=name, **kwargs)
@@ -46,6 +48,11 @@ class Correction(Registered, ABC):
             raise OptionError(f"strength is {strength}; it must be a number of at least 0.")
         self.strength = strength
         self.tuning = tuning or FineTuning()
+
+    @classmethod
+    def defaults(cls) -> list[str]:
+        """Return the names of the members that run where none is named, in their order."""
+        return [name for name, member in cls.members().items() if member.is_default]
 
     @classmethod
     def for_run(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
@@ -82,6 +89,16 @@ class Correction(Registered, ABC):
         """Return what the corrected model does to the layer's output for good."""
         return None
 
+    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
+        """Return a sentence that belongs beside the results, empty where there is nothing to add.
+
+        Args:
+            activations: What it was trained on.
+            clean: Held-out images without the artifact.
+            biased: Held-out images with it, where there are any.
+        """
+        return ""
+
     def check(self, cut: Split, activations: Activations) -> None:
         """Raise before any work starts when these activations cannot serve."""
         if len(activations) == 0 or int(activations.labels.min()) < 0:
@@ -111,14 +128,18 @@ class Correction(Registered, ABC):
     ) -> Iterator[TrainedHead]:
         """Fine-tune one head per strength on the same cache (:func:`hansfree.training.train_heads`)."""
         self.check(cut, activations)
-        features = compute_features(
+        features = self.features(cut, activations)
+        return train_heads(cut, features, self, strengths, self.tuning, watch=watch, progress=progress, label=self.name)
+
+    def features(self, cut: Split, activations: Activations) -> Features:
+        """Return what the head is trained on."""
+        return compute_features(
             cut,
             activations,
             directions=self.directions(activations),
             edit=self.training_edit(activations),
             at_layer=self.at_layer,
         )
-        return train_heads(cut, features, self, strengths, self.tuning, watch=watch, progress=progress, label=self.name)
 
     def install(self, model: nn.Module, cut: Split, activations: Activations, state: dict[str, Tensor]) -> nn.Module:
         """Return a copy of the model with a trained head and, for P-ClArC, the inserted module."""

@@ -41,6 +41,7 @@ class Shortcuts(ExampleSet):
         self.speaks_of, self.transform = speaks_of, transform
         self.ids, self.labels, self.class_names = source.ids, source.labels, source.class_names
         self.has_artifact = self._parts[speaks_of].has_artifact
+        self.has_any = np.any([part.has_artifact for part in self._parts.values()], axis=0)  # of all the artifacts
 
     @property
     def fingerprint(self) -> str:

@@ -39,9 +39,9 @@ class Experiment:
         self.kept = Kept(self.material, run.path / "stages")
 
     def rows(self, methods: Sequence[str] | None = None) -> list[Row]:
-        """Do all stages that are not done yet, and return all rows; ``methods`` are all corrections by default."""
+        """Do all stages that are not done yet, and return all rows; ``methods`` are the paper's by default."""
         rows = self.cav_rows() + self.original_rows()
-        for name in Correction.members() if methods is None else methods:
+        for name in Correction.defaults() if methods is None else methods:
             rows += self.variant_rows(self.plain(name))
         return rows
 
@@ -129,8 +129,8 @@ class Experiment:
     def _correct(self, variant: Variant) -> dict[str, Any]:
         """Train one method along its strengths, choose on validation images, score all on test images."""
         setting, material = self.setting, self.material
-        train, cut = material.activations["train"], material.cut
-        method = self._method(variant, setting.tuning.seed)
+        method, cut = self._method(variant, setting.tuning.seed), material.cut
+        train = material.train_for(method)
         edit = method.inference_edit(train)
         pairs, strengths = material.pairs(edit), self._strengths(variant, method)
         path = walk_path(
@@ -157,10 +157,10 @@ class Experiment:
 
     def _repeated(self, variant: Variant, strength: float) -> Iterator[Row]:
         """Correct with the chosen strength once more for every further seed, and score on the test images."""
-        train, cut = self.material.activations["train"], self.material.cut
-        first = self.setting.tuning.seed
+        cut, first = self.material.cut, self.setting.tuning.seed
         for seed in range(first + 1, first + self.setting.repeats):
             method = self._method(variant, seed)
+            train = self.material.train_for(method)
             (head,) = method.train(cut, train, [strength], progress=self.progress)
             scores = compute_scores(self.material.judge(head.state, method.inference_edit(train)))
             about = {**self._about, **method.describe(), "seed": seed, "chosen": 1, "split": "test"}
@@ -194,6 +194,7 @@ class Experiment:
             "strength": path.best.strength if path.best and method.has_strength else None,
             "reason": path.choice.reason,
             "objection": "" if path.choice.index is None else self._objection(path.histories[path.choice.index][-1]),
+            "remark": self.material.remark_on(method),
             "diverged": [
                 strength if method.has_strength else None
                 for strength, history in zip(path.strengths, path.histories)

@@ -109,8 +109,8 @@ class Kept:
         return data.test_clean.labels, None if data.is_inserted else data.test_biased.labels
 
     def _finished(self, methods: Sequence[str] | None) -> list[str]:
-        """Return the model as it came and those of the methods (all by default) that have a head to show."""
-        wanted = (ORIGINAL, *(Correction.members() if methods is None else methods))
+        """Return the model as it came and those of the methods (the paper's by default) that have a head to show."""
+        wanted = (ORIGINAL, *(Correction.defaults() if methods is None else methods))
         return [name for name in wanted if self._path(name).exists()]
 
     def _compared(self, methods: Sequence[str] | None) -> list[str]:

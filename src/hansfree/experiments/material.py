@@ -10,11 +10,20 @@ import numpy as np
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hansfree.activations import Activations, CachePass, Features, collect, compute_features, cut_again, plan_pass
+from hansfree.activations import (
+    Activations,
+    CachePass,
+    Features,
+    collect,
+    compute_features,
+    cut_again,
+    join,
+    plan_pass,
+)
 from hansfree.cavs import CAV, load_cavs
-from hansfree.corrections import Projection
+from hansfree.corrections import Correction, Projection
 from hansfree.datasets import ExampleSet, Masked
-from hansfree.errors import RunError, SplitError
+from hansfree.errors import DataError, RunError, SplitError
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features, probed_images
 from hansfree.experiments.setting import Setting
 from hansfree.files import written_atomically
@@ -54,6 +63,24 @@ class Material:
     def activations(self) -> dict[str, Activations]:
         """The layer's output for all five sets, on disk; a set without images has none."""
         return {name: collect(self.plan(name), progress=self.progress) for name in self.filled_sets}
+
+    def train_for(self, method: Correction) -> Activations:
+        """Return what a method learns from: the training images, and where it wants pairs those with the artifact."""
+        return self._paired_train if method.uses_pairs else self.activations["train"]
+
+    @cached_property
+    def _paired_train(self) -> Activations:
+        if self.data.train_biased is None:
+            raise DataError(
+                "A method that learns from pairs needs training images with the artifact put in, and this artifact "
+                "cannot be put in. Leave the method out."
+            )
+        return join(self.activations["train"], collect(self.plan("train_biased"), progress=self.progress))
+
+    def remark_on(self, method: Correction) -> str:
+        """Return what a method has to say beside its results."""
+        held_out = self.activations
+        return method.remark(self.train_for(method), clean=held_out["test_clean"], biased=held_out.get("test_biased"))
 
     @property
     def filled_sets(self) -> list[str]:

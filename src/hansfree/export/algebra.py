@@ -1,6 +1,7 @@
 """The linear algebra of a fold: which weights do what a linear layer and a projection do together.
 
-With ``M = I - D^T D`` and ``v = D^T t`` (directions D, target t) the projection turns one position into ``Ma + v``.
+With ``M = I - D^T R`` and ``v = D^T t`` (directions D, readout R, mostly D itself, target t) the projection turns one
+position into ``Ma + v``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def through_layer(linear: nn.Linear, norm: Any, projection: Projection) -> tuple
     Args:
         norm: A batch norm in eval mode in float64, or None.
     """
-    D, t = projection.directions, projection.target
+    D, R, t = _parts(projection)
     scale, offset = torch.ones_like(D[0]), torch.zeros_like(D[0])
     if norm is not None:
         # What it does is affine, so two values tell all of it, whatever parameters and statistics it has.
@@ -35,26 +36,31 @@ def through_layer(linear: nn.Linear, norm: Any, projection: Projection) -> tuple
         if bool((scale == 0).any()):
             raise NotFoldedError("its batch norm silences channels")
     weight = scale[:, None] * linear.weight
-    weight = (weight - D.T @ (D @ weight)) / scale[:, None]
+    weight = (weight - D.T @ (R @ weight)) / scale[:, None]
     bias: Tensor | None = linear.bias
     if bias is not None:
         constant = scale * bias + offset
-        return weight, (constant + (t - D @ constant) @ D - offset) / scale, None
+        return weight, (constant + (t - R @ constant) @ D - offset) / scale, None
     if norm is not None and norm.bias is not None:
-        return weight, None, norm.bias + (t - D @ offset) @ D
+        return weight, None, norm.bias + (t - R @ offset) @ D
     raise NotFoldedError("the layer has no bias to take up the target")
 
 
 def through_next(linear: nn.Linear, projection: Projection, *, channels_last: bool) -> tuple[Tensor, Tensor]:
     """Return the weight and bias of a linear layer that reads (channels, positions), shifted by their mean score."""
-    D, t = projection.directions, projection.target
+    D, R, t = _parts(projection)
     outputs, channels = len(linear.weight), D.shape[1]
     layout = (outputs, -1, channels) if channels_last else (outputs, channels, -1)
     axis = 1 if channels_last else 2
     weight = linear.weight.reshape(layout)
     along = weight.sum(axis) @ D.T  # (outputs, k): what a shift along each direction does
-    folded = weight - (along @ D).unsqueeze(axis) / weight.shape[axis]
+    folded = weight - (along @ R).unsqueeze(axis) / weight.shape[axis]
     return folded.reshape(outputs, -1), linear.bias + along @ t
+
+
+def _parts(projection: Projection) -> tuple[Tensor, Tensor, Tensor]:
+    D = projection.directions
+    return D, D if projection.readout is None else projection.readout, projection.target
 
 
 def replaced(module: Any, **parameters: Tensor | None) -> Any:

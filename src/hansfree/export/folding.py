@@ -86,6 +86,8 @@ class _Folder:
     def __init__(self, model: nn.Module, inserted: nn.Module, example: Tensor) -> None:
         if type(inserted) is not Projection:
             raise NotFoldedError("it does more than to shift along the channels")
+        if inserted.gate is not None:
+            raise NotFoldedError("it acts only on some images, which no weights can tell apart")
         try:
             self.traced = trace(model)
         except SplitError as error:

@@ -117,8 +117,9 @@ def load_corrected(
         if place is None:
             raise OptionError(f"{str(path)!r} holds a projection and does not say where: give `layer` and `pooling`.")
         check_choice("pooling", place.pooling, Pooling)
-        directions, target = (state[f"{PROJECTION}.{name}"].float().numpy() for name in ("directions", "target"))
-        projection = Projection(directions, target, pooling=place.pooling)
+        prefix = f"{PROJECTION}."
+        parts = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+        projection = Projection(**parts, pooling=place.pooling)
         like = next(loaded.parameters())
         loaded = insert_after(loaded, place.layer, projection.to(like.device, like.dtype), order=place.order)
     fill_with_weights(loaded, state, source=repr(str(path)))

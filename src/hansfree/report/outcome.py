@@ -35,10 +35,10 @@ def write_outcome(
 
     Args:
         about: What only the caller knows: title, model, command.
-        methods: All corrections by default.
+        methods: The paper's by default.
     """
     folder, kept = experiment.run.path, experiment.kept
-    names = list(Correction.members()) if methods is None else list(methods)
+    names = Correction.defaults() if methods is None else list(methods)
     rows = experiment.rows(names)
     for file, arrays in (("heatmaps.npz", kept.shown(names)), ("cases.npz", kept.cases(names))):
         if arrays:

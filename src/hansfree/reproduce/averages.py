@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from hansfree.corrections import Correction
 from hansfree.metrics import STDERRS
 from hansfree.report.numbers import MISSING, write_stderr, write_value
-from hansfree.report.reading import REFERENCES, Results, Variant
-from hansfree.report.style import STYLES
+from hansfree.report.reading import Results, Variant
 from hansfree.reproduce.keys import Facts
 from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row
 
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 Scores = Mapping[str, Mapping[str, "Average"]]  # method -> metric -> its mean
 
 SIGNIFICANT = STDERRS  # half of a 95 % interval
-PAPER_METHODS = tuple(method for method in STYLES if method not in REFERENCES)  # in the order of its Table 1
+PAPER_METHODS = tuple(Correction.defaults())  # in the order of its Table 1
 
 
 @dataclass(frozen=True)

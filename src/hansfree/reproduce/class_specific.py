@@ -59,7 +59,7 @@ class ClassSpecific(Reproduction, name="q3"):
         groups = _groups(data, selected, seed=subject.plan.seed)
         left_out = [name for name in subject.plan.left_out if name != Vanilla.name]  # with it all others are compared
         variants = [
-            *(experiment.plain(name) for name in Correction.members() if name not in left_out),
+            *(experiment.plain(name) for name in Correction.defaults() if name not in left_out),
             *_for_one_class(experiment, data.biased_class, without=left_out),
         ]
         rows: list[Row] = []

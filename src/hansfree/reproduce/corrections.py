@@ -37,7 +37,7 @@ class Table1(Reproduction, name="table1"):
     def examine(self, subject: Subject) -> Finding:
         """Correct by every method along its strengths."""
         experiment = subject.experiment
-        methods = [name for name in Correction.members() if name not in subject.plan.left_out]
+        methods = [name for name in Correction.defaults() if name not in subject.plan.left_out]
         rows = experiment.rows(methods)
         paired: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
         for each in experiment.kept.paired(methods):

@@ -41,7 +41,7 @@ class Natural(Reproduction, name="natural"):
             raise DataError(f"{subject.study.title} does not say which test images carry an artifact by nature.")
         experiment, data = subject.experiment, subject.data
         rows = experiment.original_rows()
-        methods = [name for name in Correction.members() if name not in subject.plan.left_out]
+        methods = [name for name in Correction.defaults() if name not in subject.plan.left_out]
         for name in methods:
             rows += experiment.variant_rows(experiment.plain(name))
         labels, names = data.test_clean.labels, data.test_clean.class_names

@@ -32,7 +32,7 @@ class Runtime(Reproduction, name="runtime"):
 
     def examine(self, subject: Subject) -> Finding:
         """Time one epoch of each method, ten times; one before them warms up and does not count."""
-        methods = [name for name in Correction.members() if name not in subject.plan.left_out]
+        methods = [name for name in Correction.defaults() if name not in subject.plan.left_out]
         found = subject.run.stage(f"runtime {' '.join(methods)}", lambda: self._measure(subject, methods))
         name = subject.experiment.setting.name
         rows = [

@@ -8,6 +8,7 @@ import numpy as np
 
 from hansfree.artifacts import Artifact
 from hansfree.datasets.base import IMAGENET, ImageSource, Normalize
+from hansfree.datasets.part import Part
 from hansfree.datasets.stamped import Stamped
 from hansfree.errors import DataError, OptionError
 from hansfree.studies.study import BiasedData
@@ -67,6 +68,7 @@ def insert_bias(
         test_clean=all_or_none(test, 0),
         test_biased=all_or_none(test, 1),
         clean_train=all_or_none(train, 0),
+        train_biased=Part(all_or_none(train, 1), np.flatnonzero(~poisoned.has_artifact)),
         biased_class=biased_class,
         artifact=artifact.name,
         is_localized=artifact.localized,

@@ -39,6 +39,7 @@ class BiasedData:
     test_biased: ExampleSet
     base_train: ExampleSet | None = None  # what the biased model learns from, where corrections see only a part of it
     clean_train: ExampleSet | None = None  # the same without the artifact, where that can be known
+    train_biased: ExampleSet | None = None  # training images without the artifact, with it put in, where it can be
     biased_class: int
     artifact: str  # its name, for titles and tables
     is_localized: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hansfree.artifacts import LSB, Artifact
 from hansfree.datasets.lesions import SyntheticLesions
 from hansfree.datasets.part import Part
@@ -56,6 +58,7 @@ class Synthetic(Study, name="synthetic"):
             test_clean=stamped("test", 0.0),
             test_biased=stamped("test", 1.0),
             clean_train=stamped("base", 0.0),
+            train_biased=Part(stamped("base", 1.0), np.flatnonzero(~poisoned.has_any[: self.n_train])),
             biased_class=biased_class,
             artifact=self.artifact,
             is_localized=artifact.localized,

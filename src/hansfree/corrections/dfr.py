@@ -1,0 +1,180 @@
+"""DFR, deep feature reweighting: the last layer anew, on balanced groups (Kirichenko et al., 2023)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hansfree.activations import Activations, Features
+from hansfree.corrections.base import Correction, count_classes
+from hansfree.errors import DataError, SplitError
+from hansfree.progress import Progress, silent
+from hansfree.splitting import HeadParts, Split
+from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead
+
+log = logging.getLogger(__name__)
+
+_STEPS = 500  # of a solver that needs some dozens
+
+
+class DFR(Correction, name="dfr"):
+    """Retrain the last linear layer from nothing, with every group (a class without or with the artifact) equal.
+
+    A logistic regression, solved to its end as its authors do it, so that epochs, rate and seed of the fine-tuning say
+    nothing; the strength multiplies the squared weights (of inputs of mean 0 and deviation 1). Groups without training
+    images cannot be balanced: where only one class carries the artifact, it stays a sign of that class.
+    """
+
+    title = "DFR"
+    is_default = False
+    has_strength = True
+    grid = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    paper_grid = grid  # its strength has one unit only
+
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits of the last layer; the solver adds the penalty."""
+        return head(*batch.values), None
+
+    def check(self, cut: Split, activations: Activations) -> None:
+        """Refuse data without artifact bits or without images of a class, and a last layer that is not linear."""
+        super().check(cut, activations)
+        if activations.has_artifact is None:
+            raise DataError(
+                "DFR balances classes without and with the artifact: it needs to know which images have it."
+            )
+        missing = set(range(count_classes(cut, activations))) - set(np.unique(activations.labels).tolist())
+        if missing:
+            raise DataError(f"DFR trains the last layer anew, but there is no image of class {min(missing)}.")
+        if type(cut.head.get_submodule(_last(cut))) is not nn.Linear:
+            raise SplitError(f"DFR retrains a linear layer, but the last one of the model is {_last(cut)!r}.")
+        if told := describe_empty(activations):
+            log.warning("%s", told)
+
+    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
+        """Tell which groups are empty."""
+        return describe_empty(activations)
+
+    def train(
+        self,
+        cut: Split,
+        activations: Activations,
+        strengths: Sequence[float],
+        *,
+        watch: Watch | None = None,
+        progress: Progress = silent,
+    ) -> Iterator[TrainedHead]:
+        """Solve for one last layer per strength."""
+        self.check(cut, activations)
+        features = self.features(cut, activations)
+        inputs = _inputs_of_last(cut, features, self.tuning.device).double()
+        steps = progress(strengths, total=len(strengths), label=self.name)
+        return self._solved(cut, activations, inputs, steps, watch)
+
+    def _solved(
+        self, cut: Split, activations: Activations, inputs: Tensor, strengths: Iterator[float], watch: Watch | None
+    ) -> Iterator[TrainedHead]:
+        path, weights = _last(cut), torch.from_numpy(group_weights(activations)).to(inputs.device)
+        center, spread = _standard(inputs, weights, has_bias=cut.head.get_submodule(path).bias is not None)
+        batch = HeadBatch(
+            values=((inputs - center) / spread,),
+            tangents=(),
+            labels=torch.from_numpy(np.array(activations.labels)).to(inputs.device),
+            rows=np.arange(len(inputs)),
+            noise=torch.Generator(),
+            trunk=cut.trunk,
+            phi=cut.phi,
+        )
+        for strength in strengths:
+            heads = Heads(cut, 1, self.tuning.device)
+            found = self._fit(cut.head.get_submodule(path), batch, weights, strength)
+            found["weight"] = found["weight"] / spread
+            if "bias" in found:
+                found["bias"] = found["bias"] - found["weight"] @ center
+            with torch.no_grad():
+                for name, value in found.items():
+                    heads.parameters[f"{path}.{name}"][0] = value
+            history = () if watch is None else (watch(heads)[0],)
+            yield TrainedHead(strength, heads.state(0), heads.are_finite()[0], history)
+
+    def _fit(self, linear: nn.Module, batch: HeadBatch, weights: Tensor, strength: float) -> dict[str, Tensor]:
+        tensors = {
+            name: torch.zeros_like(parameter, dtype=torch.float64, device=weights.device).requires_grad_()
+            for name, parameter in linear.named_parameters()
+        }
+        head = WeightedHead(HeadParts(linear, None, linear), tensors)
+        solver = torch.optim.LBFGS(
+            list(tensors.values()),
+            max_iter=_STEPS,
+            tolerance_grad=1e-8,
+            tolerance_change=1e-12,
+            line_search_fn="strong_wolfe",
+        )
+
+        def loss() -> Tensor:
+            solver.zero_grad()
+            logits, _ = self.forward(head, batch)
+            wrong = nn.functional.cross_entropy(logits, batch.labels, reduction="none") @ weights
+            total: Tensor = wrong + strength * tensors["weight"].square().sum()
+            total.backward()  # type: ignore[no-untyped-call]
+            return total
+
+        solver.step(loss)  # type: ignore[no-untyped-call]
+        return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def group_weights(activations: Activations) -> np.ndarray:
+    """Return what each image counts, so that all groups that have images count the same and all together 1."""
+    groups = 2 * np.asarray(activations.labels) + np.asarray(activations.has_artifact, dtype=np.int64)
+    _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    weights: np.ndarray = 1 / (len(counts) * counts[place])
+    return weights
+
+
+def describe_empty(activations: Activations) -> str:
+    """Say which classes have no training images without or with the artifact; empty where none is missing."""
+    labels, bits = np.asarray(activations.labels), np.asarray(activations.has_artifact, dtype=bool)
+    known = np.unique(labels)
+    sentences = [
+        f"{word} training image of {_classes(empty)} has the artifact."
+        for word, there in (("Every", ~bits), ("No", bits))
+        if len(empty := np.setdiff1d(known, labels[there]))
+    ]
+    return " ".join([*sentences, "DFR balances the groups that are there."]) if sentences else ""
+
+
+def _classes(labels: np.ndarray) -> str:
+    names = ", ".join(map(str, labels.tolist()))
+    return f"class {names}" if len(labels) == 1 else f"the classes {names}"
+
+
+def _last(cut: Split) -> str:
+    return cut.trainable[-1].rpartition(".")[0]
+
+
+def _inputs_of_last(cut: Split, features: Features, device: str) -> Tensor:
+    """Return what the last layer reads, for every image; one whose outputs are not the logits is an error."""
+    kept: list[Tensor] = []
+    linear = cut.head.get_submodule(_last(cut))
+    handle = linear.register_forward_pre_hook(lambda _module, given: kept.append(given[0].detach().clone()))
+    try:
+        logits = Heads(cut, 1, device).logits(features)[0]
+    finally:
+        handle.remove()
+    inputs = torch.cat(kept) if kept else torch.zeros(0)
+    found = linear(inputs.to(next(linear.parameters()).device)).detach().cpu() if inputs.ndim == 2 else torch.zeros(0)
+    if found.shape != logits.shape or not torch.allclose(found, logits, rtol=1e-3, atol=1e-4):
+        raise SplitError(
+            f"DFR retrains the layer that gives the logits, but those of {_last(cut)!r} are changed later."
+        )
+    return inputs
+
+
+def _standard(inputs: Tensor, weights: Tensor, *, has_bias: bool) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of the inputs over balanced groups; without a bias nothing can take up a mean."""
+    center = weights @ inputs if has_bias else torch.zeros_like(inputs[0])
+    spread = (weights @ (inputs - center).square()).sqrt()
+    return center, torch.where(spread > 0, spread, torch.ones_like(spread))
