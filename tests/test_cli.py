@@ -349,7 +349,7 @@ def test_results_are_sane(finished: tuple[Path, object], table: list[dict[str, s
         "original",
         "clean-trained",
         *Correction.defaults(),
-        *(f"cav:{name}" for name in CAV.members()),
+        *(f"cav:{name}" for name in CAV.from_marks()),
     }
     assert {row["metric"] for row in table} == {*Metric.members(), *qualities}
     assert {(row["experiment"], row["seed"]) for row in table} == {("demo-timestamp", "0")}

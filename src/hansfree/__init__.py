@@ -13,7 +13,8 @@ from typing import Any
 _HOMES = {
     "activations": ("Activations", "collect_activations"),
     "artifacts": ("LSB", "Artifact", "Brightness", "Patch", "Plaster", "Timestamp"),
-    "cavs": ("CAV", "LassoCAV", "LogisticCAV", "RidgeCAV", "SVMCAV", "SignalCAV", "load_cavs", "save_cavs"),
+    "auto_pairs": ("make_auto_pairs", "measure_auto_pairs"),
+    "cavs": ("CAV", "LassoCAV", "LogisticCAV", "PairCAV", "RidgeCAV", "SVMCAV", "SignalCAV", "load_cavs", "save_cavs"),
     "corrections": (
         "DFR",
         "LEACE",
@@ -25,6 +26,7 @@ _HOMES = {
         "PClArC",
         "RClArC",
         "RRClArC",
+        "RRClArCStep",
         "Vanilla",
     ),
     "datasets": (
@@ -44,6 +46,7 @@ _HOMES = {
     "heatmaps": ("artifact_relevance", "compute_cav_heatmaps", "compute_heatmaps", "masks_from_heatmaps"),
     "metrics": ("Evidence", "Metric", "Score"),
     "models": ("adapt", "build_model", "load_model", "plain", "plain_state", "preprocessing_of", "recommend_layer"),
+    "monitor": ("Monitor",),
     "reproduce": ("Reproduction",),  # its function `reproduce` has the room's own name, and would hide it
     "splitting": ("Split", "list_layers", "split"),
     "studies": ("BiasedData", "OwnImages", "Study"),

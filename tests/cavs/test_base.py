@@ -29,7 +29,7 @@ class Given(CAV):
 
 
 def test_members_are_found_by_the_names_of_the_paper():
-    assert set(CAV.members()) == {"signal", "svm", "ridge", "lasso", "logistic"}
+    assert set(CAV.from_marks()) == {"signal", "svm", "ridge", "lasso", "logistic"}
     with pytest.raises(UnknownNameError, match="Did you mean 'ridge'"):
         CAV.named("rigde")
 

@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hansfree.activations import join
 from hansfree.corrections import Augmented
-from hansfree.corrections.augmented import find_pairs
-from hansfree.errors import CacheError, DataError
+from hansfree.errors import DataError
 from hansfree.training import FineTuning
 from tests.corrections.examples import CASES, TinyImages, collect
 
@@ -38,27 +36,12 @@ def test_one_step_is_a_step_on_the_pairs_by_hand() -> None:
     assert told == f"It was trained on {kept.sum()} images, each without and with the artifact."
 
 
-def test_joined_activations_are_those_of_both_sets() -> None:
-    model = CASE.model()
-    parts = [collect(CASE, model, TinyImages(9, artifact=kind)) for kind in ("leaks", "all")]
-    joined, expected = join(*parts), collect(CASE, model, TinyImages(9, artifact="pairs"))
-    for name in ("labels", "ids", "has_artifact"):
-        np.testing.assert_array_equal(getattr(joined, name), getattr(expected, name))
-    np.testing.assert_allclose(joined.pooled, expected.pooled, rtol=1e-5)
-    streams = [torch.cat([batch[0] for batch in found.stream()]) for found in (joined, expected)]
-    torch.testing.assert_close(*streams)
-    with pytest.raises(CacheError, match="same layer"):
-        join(parts[0], replace(parts[1], layer="conv"))
-
-
 def test_images_without_a_twin_are_refused() -> None:
     model = CASE.model()
     activations = collect(CASE, model, TinyImages(9))
-    for foreign in (activations, replace(activations, has_artifact=None)):
-        with pytest.raises(DataError, match="Augmentation needs"):
+    for foreign, sentence in (
+        (activations, "every image twice"),
+        (replace(activations, has_artifact=None), "which images carry"),
+    ):
+        with pytest.raises(DataError, match=sentence):
             Augmented().correct(model, foreign)
-    paired = collect(CASE, model, TinyImages(9, artifact="pairs"))
-    labels = paired.labels.copy()
-    labels[find_pairs(paired)[0, 0]] += 1
-    with pytest.raises(DataError, match="one label without"):
-        find_pairs(replace(paired, labels=labels))

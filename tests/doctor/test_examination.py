@@ -168,7 +168,7 @@ def test_the_overlap_is_not_drawn_to_the_opposite_by_shared_noise() -> None:
 
 def test_all_solvers_are_compared(clear: Diagnosis) -> None:
     cosines = np.array(clear.agreement.cosines)
-    assert clear.agreement.names == tuple(CAV.members())
+    assert clear.agreement.names == tuple(CAV.from_marks())
     np.testing.assert_allclose(cosines, cosines.T)
     np.testing.assert_allclose(np.diagonal(cosines), 1.0)
 

@@ -51,7 +51,7 @@ def test_what_needs_pairs_of_images_is_left_out_and_nothing_else(rows: list[Row]
     assert {row.method for row in rows} == {
         "original",
         *Correction.defaults(),
-        *(f"cav:{name}" for name in CAV.members()),
+        *(f"cav:{name}" for name in CAV.from_marks()),
     }
 
 

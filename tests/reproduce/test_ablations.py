@@ -20,8 +20,8 @@ from tests.reproduce.conftest import Examine
 def test_every_cav_has_the_same_strengths(examine: Examine) -> None:
     finding = examine("ablation-cav", Single())
     rows = rows_like(finding.rows, method="rr-clarc")
-    assert {row.cav for row in rows} == set(CAV.members())
-    assert {(row.cav, row.strength) for row in rows} == {(name, s) for name in CAV.members() for s in (0.1, 10.0)}
+    assert {row.cav for row in rows} == set(CAV.from_marks())
+    assert {(row.cav, row.strength) for row in rows} == {(name, s) for name in CAV.from_marks() for s in (0.1, 10.0)}
     assert rows_like(finding.rows, method="vanilla", split="test")
 
 

@@ -35,7 +35,7 @@ def test_s_of_every_sample_is_the_cosine_with_its_own_change(work: Path) -> None
     assert mean.value == pytest.approx(np.mean(cosines), abs=1e-4)
     said = [float(number) for number in re.findall(r"-?\d\.\d\d", finding.notes["extremes"].alt)]
     assert said == pytest.approx([*sorted(cosines)[:-7:-1], *sorted(cosines)[:6]], abs=0.0051)
-    assert {row.cav for row in finding.rows} == set(CAV.members())
+    assert {row.cav for row in finding.rows} == set(CAV.from_marks())
     maps = {name for name in finding.arrays if name.startswith("relevance/")}
     assert maps == {"relevance/signal", "relevance/ridge", "relevance/svm"}
     assert all(finding.arrays[name].shape == finding.arrays["masks"].shape for name in maps)

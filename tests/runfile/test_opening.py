@@ -57,6 +57,8 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
         ({"model": {"source": "net.py:biuld"}}, OptionError, "Did you mean 'build'?"),
         ({"device": "cud"}, OptionError, "There is no device 'cud'. Did you mean 'cuda'?"),
         ({"correction": {"strengths": {"vanilla": [1]}}}, OptionError, "vanilla has no strength to choose."),
+        ({"correction": {"methods": ["rr-clarc", "augmented"]}}, OptionError, "into images: say what to insert"),
+        ({"correction": {"cav": "pair"}}, OptionError, "into images: say what to insert"),
         ({"correction": {"strengths": {"rrr": [1]}}}, OptionError, "rrr is not among correction.methods."),
         ({"data": {"classes": ["dark", "bright", "dim"]}}, OptionError, "safetensors' gives 2 answers, not 3: give"),
         ({"data": {"classes": ["dark", "brihgt"]}}, DataError, "Did you mean 'brihgt'?"),

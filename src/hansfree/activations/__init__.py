@@ -1,7 +1,8 @@
 """The cache: a layer's output for every image, and what the head needs of it."""
 
-from hansfree.activations.cache import Activations, collect, collect_activations, cut_again, join
+from hansfree.activations.cache import Activations, collect, collect_activations, cut_again
 from hansfree.activations.features import Features, Live, compute_features
+from hansfree.activations.pairs import find_pairs, join
 from hansfree.activations.passes import CachePass, Precision, plan_pass
 from hansfree.activations.positions import Pooling
 
@@ -16,6 +17,7 @@ __all__ = [
     "collect_activations",
     "compute_features",
     "cut_again",
+    "find_pairs",
     "join",
     "plan_pass",
 ]

@@ -8,7 +8,7 @@ layer and preprocessing: another checkpoint can never meet the wrong cache.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,22 +121,6 @@ def collect(plan: CachePass, *, progress: Progress = silent) -> Activations:
         shards=shards,
         folder=plan.home,
         order=plan.cut.order,
-    )
-
-
-def join(first: Activations, second: Activations) -> Activations:
-    """Return the images of both, taken at one layer of one model; what follows from them is kept in memory."""
-    if (first.layer, first.trunk, first.pooling) != (second.layer, second.trunk, second.pooling):
-        raise CacheError("Only activations of the same layer of the same model can be joined.")
-    bits = (first.has_artifact, second.has_artifact)
-    return replace(
-        first,
-        pooled=np.concatenate([first.pooled, second.pooled]),
-        labels=np.concatenate([first.labels, second.labels]),
-        ids=np.concatenate([first.ids, second.ids]),
-        has_artifact=None if bits[0] is None or bits[1] is None else np.concatenate([bits[0], bits[1]]),
-        shards=first.shards + second.shards,
-        folder=None,
     )
 
 

@@ -31,7 +31,7 @@ class Features:
     """The head's inputs for every image; arrays in memory, or memory-mapped where the activations lie on disk.
 
     ``values`` has one array ``(n, ...)`` per live tensor, ``tangents`` one ``(n, k, ...)`` for k directions (empty
-    when none were asked for).
+    when none were asked for): derivatives, or the changes that whole steps make.
     """
 
     values: tuple[np.ndarray, ...]
@@ -63,6 +63,7 @@ def compute_features(
     directions: np.ndarray | None = None,
     edit: nn.Module | None = None,
     at_layer: bool = False,
+    whole_steps: bool = False,
 ) -> Features:
     """Stream the cache through phi.
 
@@ -70,6 +71,7 @@ def compute_features(
         directions: ``(k, channels)``; their tangents are taken with h added at every position.
         edit: Applied to the layer's output first (the shift of P-ClArC and A-ClArC).
         at_layer: Stop at the layer, without phi.
+        whole_steps: In place of the tangents keep by how much phi changes when each direction is added as it is.
     """
     phi = Unchanged() if at_layer else cut.phi
 
@@ -77,10 +79,12 @@ def compute_features(
         for layer, *others in activations.stream():
             with torch.no_grad(), exact_forward_mode():  # not around the yield: it would hold for the caller too
                 live = (layer if edit is None else edit(layer), *others)
-                found = (*phi(*live), *_tangents(phi, live, directions))
+                values = tuple(phi(*live))
+                take = _steps if whole_steps else _tangents
+                found = (*values, *(() if directions is None else take(phi, live, directions)))
             yield found
 
-    arrays = _keep(stream, activations, _name(phi, directions, edit))
+    arrays = _keep(stream, activations, _name(phi, directions, edit) + ("-steps" if whole_steps else ""))
     count = len(arrays) if directions is None else len(arrays) // 2
     positions = count_positions((1, *activations.shape))
     return Features(arrays[:count], arrays[count:], np.asarray(activations.labels), positions)
@@ -93,14 +97,21 @@ def spread(direction: Tensor, live: Live) -> Live:
     return (tangent, *(torch.zeros_like(other) for other in others))
 
 
-def _tangents(phi: nn.Module, live: Live, directions: np.ndarray | None) -> Live:
-    if directions is None:
-        return ()
+def _tangents(phi: nn.Module, live: Live, directions: np.ndarray) -> Live:
     each = [
         torch.func.jvp(lambda *inputs: phi(*inputs), live, spread(torch.tensor(direction), live))[1]
         for direction in directions
     ]
     return tuple(torch.stack(tangents, dim=1) for tangents in zip(*each))
+
+
+def _steps(phi: nn.Module, live: Live, directions: np.ndarray) -> Live:
+    values = phi(*live)
+    each = []
+    for direction in directions:
+        moved = phi(*(part + step for part, step in zip(live, spread(torch.tensor(direction), live))))
+        each.append([after - before for after, before in zip(moved, values)])
+    return tuple(torch.stack(changes, dim=1) for changes in zip(*each))
 
 
 def _keep(stream: Callable[[], Iterator[Live]], activations: Activations, name: str) -> tuple[np.ndarray, ...]:

@@ -13,6 +13,7 @@ from hansfree.cavs.svm import SVMCAV
 from hansfree.cavs.ridge import RidgeCAV
 from hansfree.cavs.lasso import LassoCAV
 from hansfree.cavs.logistic import LogisticCAV
+from hansfree.cavs.pair import PairCAV
 from hansfree.cavs.alignment import CAVQuality, alignment_mean, alignment_sample, cav_auc
 from hansfree.cavs.storage import load_cavs, save_cavs
 
@@ -22,6 +23,7 @@ __all__ = [
     "CAVQuality",
     "LassoCAV",
     "LogisticCAV",
+    "PairCAV",
     "RidgeCAV",
     "SignalCAV",
     "alignment_mean",

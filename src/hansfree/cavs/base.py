@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,8 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         classes_, n_features_in_: as in scikit-learn.
     """
 
+    needs_pairs: ClassVar[bool] = False  # it is learned from the same images without and with the artifact
+
     directions_: FloatArray
     clean_score_: FloatArray
     artifact_score_: FloatArray
@@ -43,6 +45,11 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     class_mean_: FloatArray
     classes_: NDArray[Any]
     n_features_in_: int
+
+    @classmethod
+    def from_marks(cls) -> dict[str, type[Self]]:
+        """Return the members that marked images are enough for, in order."""
+        return {name: member for name, member in cls.members().items() if not member.needs_pairs}
 
     @abstractmethod
     def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
@@ -64,6 +71,10 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
             )
         self._settle(self._direction(features - means.center, labels == means.classes[1]), means)
         return self
+
+    def fit_pairs(self, clean: ArrayLike, biased: ArrayLike) -> Self:
+        """Fit on the same images without and with the artifact, (pairs, channels) each, in the same order."""
+        return self.fit(*samples_of_pairs(clean, biased))
 
     def score_along(self, X: ArrayLike) -> FloatArray:
         """Return the coordinates of the samples along the directions, (samples, k)."""
@@ -93,10 +104,17 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         first: FloatArray = self.directions_[0]
         return first
 
+    @property
+    def size_(self) -> FloatArray:
+        """How far the artifact moves an image along each direction, (k,): the unit of a penalty's derivative."""
+        self._check_fitted()
+        return self.scale_
+
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all that was learned and is a number, by attribute name; ``to_header`` has the rest."""
         self._check_fitted()
-        return {name: np.array(value) for name, value in self._learned().items() if _is_numeric(value)}
+        # In C's order: safetensors writes the memory as it lies, and would mix up rows and columns.
+        return {name: np.array(value, order="C") for name, value in self._learned().items() if _is_numeric(value)}
 
     def to_header(self) -> str:
         """Return the method's name, its options and what was learned but is not a number (string labels), as JSON."""
@@ -123,11 +141,12 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """Turn what ``_direction`` found into the fitted attributes."""
         self._remember(means)
         directions = _orthonormal(np.atleast_2d(raw))
-        towards_artifact = directions @ means.difference >= 0
+        # One that is orthogonal to the difference keeps its sign: rounding must not decide.
+        towards_artifact = directions @ means.difference >= -1e-12 * np.linalg.norm(means.difference)
         self.directions_ = np.where(towards_artifact[:, None], directions, -directions)
         self.clean_score_, self.artifact_score_ = means.mean @ self.directions_.T
         # From the difference of the means, not of the scores: no cancellation where the features lie far from zero.
-        self.scale_ = self.directions_ @ means.difference
+        self.scale_ = np.maximum(self.directions_ @ means.difference, 0.0)
         midpoint = (self.clean_score_ + self.artifact_score_) / 2
         self.intercept_ = -float(midpoint @ self._combination())
 
@@ -170,6 +189,17 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def samples_of_pairs(clean: ArrayLike, biased: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return pairs as single samples, the clean ones first, and their artifact bits."""
+    without, within = np.asarray(clean), np.asarray(biased)
+    if without.ndim != 2 or without.shape != within.shape:
+        raise DataError(
+            f"Pairs are the same images twice, (pairs, channels) each, but the shapes are {without.shape} without "
+            f"and {within.shape} with the artifact."
+        )
+    return np.concatenate([without, within]), np.arange(2 * len(without)) >= len(without)
 
 
 def _orthonormal(raw: FloatArray) -> FloatArray:

@@ -34,18 +34,7 @@ def save_cavs(path: str | Path, cavs: Mapping[str, CAV]) -> None:
 def load_cavs(path: str | Path) -> dict[str, CAV]:
     """Read what ``save_cavs`` wrote, in the same order."""
     path = Path(path)
-    if not path.is_file():
-        raise RunError(f"There is no file {str(path)!r} to read CAVs from.")
-    try:
-        with safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-    except SafetensorError as error:
-        raise RunError(f"{str(path)!r} is not a readable safetensors file ({error}).") from error
-    if metadata.get("format") != FORMAT:
-        raise RunError(
-            f"{str(path)!r} holds no CAVs in the format {FORMAT!r}; its format is {metadata.get('format')!r}."
-        )
+    tensors, metadata = read_tensors(path, FORMAT, what="CAVs")
     try:
         headers: dict[str, str] = json.loads(metadata["cavs"])
         return {key: CAV.from_tensors(_of(key, tensors), header) for key, header in headers.items()}
@@ -53,6 +42,27 @@ def load_cavs(path: str | Path) -> dict[str, CAV]:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{str(path)!r} is damaged, or of another version of hansfree ({error!r}).") from error
+
+
+def read_tensors(path: Path, format: str, *, what: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the tensors and the metadata of a file of our own; any other file is an error.
+
+    Args:
+        what: the file should hold, for the sentences.
+    """
+    if not path.is_file():
+        raise RunError(f"There is no file {str(path)!r} to read {what} from.")
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+    except SafetensorError as error:
+        raise RunError(f"{str(path)!r} is not a readable safetensors file ({error}).") from error
+    if metadata.get("format") != format:
+        raise RunError(
+            f"{str(path)!r} holds no {what} in the format {format!r}; its format is {metadata.get('format')!r}."
+        )
+    return tensors, metadata
 
 
 def _of(key: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

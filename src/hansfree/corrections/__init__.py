@@ -7,6 +7,7 @@ from hansfree.corrections.vanilla import Vanilla
 from hansfree.corrections.rrr import RRR
 from hansfree.corrections.clarc import AClArC, PClArC
 from hansfree.corrections.rr_clarc import RRClArC
+from hansfree.corrections.rr_clarc_step import RRClArCStep
 from hansfree.corrections.one_sided import OneSidedPClArC
 from hansfree.corrections.r_clarc import RClArC
 from hansfree.corrections.leace import LEACE
@@ -27,5 +28,6 @@ __all__ = [
     "Projection",
     "RClArC",
     "RRClArC",
+    "RRClArCStep",
     "Vanilla",
 ]

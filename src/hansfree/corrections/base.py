@@ -77,6 +77,11 @@ class Correction(Registered, ABC):
         """Say whether training starts at the layer itself instead of at the first trainable parameter."""
         return False
 
+    @property
+    def takes_steps(self) -> bool:
+        """Say whether :meth:`forward` needs the changes that whole steps along the directions make, not tangents."""
+        return False
+
     def directions(self, activations: Activations) -> np.ndarray | None:
         """Return the directions whose tangents :meth:`forward` needs, ``(k, channels)``."""
         return None
@@ -139,6 +144,7 @@ class Correction(Registered, ABC):
             directions=self.directions(activations),
             edit=self.training_edit(activations),
             at_layer=self.at_layer,
+            whole_steps=self.takes_steps,
         )
 
     def install(self, model: nn.Module, cut: Split, activations: Activations, state: dict[str, Tensor]) -> nn.Module:

@@ -44,6 +44,8 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         scale: ``"artifact"`` measures ``u`` in units of the artifact's own size, so that a strength means the same at
             every layer; ``"paper"`` takes a unit direction and averages over positions, for the paper's lambdas.
 
+    Several directions add up, each in its own size.
+
     Example:
         >>> from hansfree.cavs import SignalCAV
         >>> RRClArC(SignalCAV(), target=[0, 2]).target
@@ -102,7 +104,7 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
     def directions(self, activations: Activations) -> np.ndarray:
         """Return the CAV's directions in the unit of the derivative."""
         if self.scale == "artifact":
-            return self.cav.directions_ * self.cav.scale_[:, None]
+            return self.cav.directions_ * self.cav.size_[:, None]
         return self.cav.directions_ / count_positions((1, *activations.shape))
 
     def check(self, cut: Split, activations: Activations) -> None:
@@ -111,7 +113,7 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         classes = count_classes(cut, activations)
         if not all(0 <= c < classes for c in self._classes):
             raise OptionError(f"target is {self.target!r}, but the model has the classes 0 to {classes - 1}.")
-        if self.scale == "artifact" and not np.all(self.cav.scale_ > 0):
+        if self.scale == "artifact" and not np.all(self.cav.size_ > 0):
             raise DataError("The CAV has no size: artifact and clean images score alike along it. Fit it again.")
 
     def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
@@ -130,9 +132,15 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         if self.positions == "each":
             layer, *others = tangents
             tangents = (layer * random_signs(values[0], batch.noise), *others)
-        derivatives, logits = _derivatives(measured, values, tangents)
-        size = derivatives.square() if self.norm == "squared" else derivatives.abs()
+        responses, logits = self._respond(measured, values, tangents)
+        size = responses.square() if self.norm == "squared" else responses.abs()
         return logits, size.sum((0, 2))
+
+    def _respond(
+        self, measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live
+    ) -> tuple[Tensor, Tensor]:
+        """Return what the outputs do along each direction, ``(k, n, outputs)``, and the logits."""
+        return _derivatives(measured, values, tangents)
 
     def _outputs(self, logits: Tensor, noise: torch.Generator) -> Tensor:
         """Return the outputs whose derivatives count, ``(n, outputs)``: the paper's ``m . f``, or several such."""

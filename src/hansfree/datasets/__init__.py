@@ -6,6 +6,7 @@ from hansfree.datasets.lesions import SyntheticLesions
 from hansfree.datasets.masked import Masked
 from hansfree.datasets.memory import InMemory
 from hansfree.datasets.part import Part
+from hansfree.datasets.pasted import Pasted
 from hansfree.datasets.printed import PrintedSkin
 from hansfree.datasets.shortcuts import Shortcuts
 from hansfree.datasets.stamped import Stamped
@@ -20,6 +21,7 @@ __all__ = [
     "Masked",
     "Normalize",
     "Part",
+    "Pasted",
     "PrintedSkin",
     "Shortcuts",
     "Stamped",

@@ -64,7 +64,7 @@ def examine_cav(
     features = features - center
     fitted = new_cav(cav, bits, seed=int(seed)).fit(features, bits)
 
-    steps = count_batches(effort_for(fitted), int(bits.sum())) + len(CAV.members())
+    steps = count_batches(effort_for(fitted), int(bits.sum())) + len(CAV.from_marks())
     bar = OneBar(progress, total=steps, label="CAV doctor")
     repeats = Repeats(fitted, features, bits, seed=int(seed), progress=bar)
     halves, directions = repeats.halves()

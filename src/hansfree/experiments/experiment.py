@@ -79,9 +79,10 @@ class Experiment:
         if train.has_artifact is None:
             raise DataError("The training data do not say which images carry the artifact.")
         X, has_artifact = train.pooled[material.cav_images], train.has_artifact[material.cav_images]
-        members = self.progress(CAV.members().items(), total=len(CAV.members()), label="CAVs")
+        members = self.progress(CAV.from_marks().items(), total=len(CAV.from_marks()), label="CAVs")
         cavs = {name: member().fit(X, has_artifact) for name, member in members}
         save_cavs(self.run.path / "cavs.safetensors", cavs)
+        cavs.setdefault(self.setting.cav, material.cav)
         if not material.is_biased_known:
             return []
         clean, biased = material.activations["test_clean"].pooled, material.activations["test_biased"].pooled
@@ -167,7 +168,7 @@ class Experiment:
             yield from rows_of(scores, strength=strength if method.has_strength else None, **about)
 
     def _method(self, variant: Variant, seed: int) -> Correction:
-        cav = self.material.cavs[variant.cav or self.setting.cav]
+        cav = self.material.cav_named(variant.cav or self.setting.cav)
         images = self.material.masked_train if variant.uses_masks else self.setting.data.train
         return variant.make(cav=cav, images=images, tuning=replace(self.setting.tuning, seed=seed))
 

@@ -17,15 +17,16 @@ from hansfree.activations import (
     collect,
     compute_features,
     cut_again,
+    find_pairs,
     join,
     plan_pass,
 )
-from hansfree.cavs import CAV, load_cavs
+from hansfree.cavs import CAV, load_cavs, save_cavs
 from hansfree.corrections import Correction, Projection
 from hansfree.datasets import ExampleSet, Masked
 from hansfree.errors import DataError, RunError, SplitError
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features, probed_images
-from hansfree.experiments.setting import Setting
+from hansfree.experiments.setting import NO_PAIRS, Setting
 from hansfree.files import written_atomically
 from hansfree.heatmaps import (
     Explanation,
@@ -33,7 +34,7 @@ from hansfree.heatmaps import (
     compute_cav_heatmaps,
     compute_heatmaps,
     explanation_of,
-    masks_from_heatmaps,
+    localise_artifact,
 )
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
@@ -66,15 +67,13 @@ class Material:
 
     def train_for(self, method: Correction) -> Activations:
         """Return what a method learns from: the training images, and where it wants pairs those with the artifact."""
-        return self._paired_train if method.uses_pairs else self.activations["train"]
+        return self.paired_train if method.uses_pairs else self.activations["train"]
 
     @cached_property
-    def _paired_train(self) -> Activations:
+    def paired_train(self) -> Activations:
+        """The training images, and those without the artifact once more with it put in."""
         if self.data.train_biased is None:
-            raise DataError(
-                "A method that learns from pairs needs training images with the artifact put in, and this artifact "
-                "cannot be put in. Leave the method out."
-            )
+            raise DataError(NO_PAIRS)
         return join(self.activations["train"], collect(self.plan("train_biased"), progress=self.progress))
 
     def remark_on(self, method: Correction) -> str:
@@ -120,7 +119,18 @@ class Material:
     @property
     def cav(self) -> CAV:
         """The CAV that the corrections use, and along which all models are judged."""
-        return self.cavs[self.setting.cav]
+        return self.cav_named(self.setting.cav)
+
+    def cav_named(self, name: str) -> CAV:
+        """Return a CAV of the run; one that needs pairs is fitted when it is first asked for."""
+        if name not in self.cavs:
+            kept = self.folder / f"cav-{name}.safetensors"
+            if not kept.exists():
+                clean, biased = find_pairs(self.paired_train).T
+                pooled = self.paired_train.pooled
+                save_cavs(kept, {name: CAV.named(name)().fit_pairs(pooled[clean], pooled[biased])})
+            self.cavs.update(load_cavs(kept))
+        return self.cavs[name]
 
     @property
     def cav_images(self) -> np.ndarray:
@@ -288,8 +298,4 @@ class Material:
     def _localised(self, images: ExampleSet, rows: np.ndarray) -> np.ndarray:
         """Return masks of where the CAV finds the artifact, for lack of true ones."""
         model, layer = on_device(self.setting.model, self.device), self.setting.layer
-        parts = [
-            masks_from_heatmaps(compute_cav_heatmaps(model, layer, self.cav, images.batch(some).image))
-            for some in np.array_split(rows, max(1, len(rows) // 64))
-        ]
-        return np.concatenate([np.asarray(part) for part in parts])
+        return localise_artifact(model, layer, self.cav, images, rows)

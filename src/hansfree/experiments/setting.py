@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import nn
 
+from hansfree.cavs import CAV
 from hansfree.corrections import Correction
 from hansfree.errors import OptionError
 from hansfree.experiments.plans import Grid
@@ -18,7 +19,12 @@ from hansfree.splitting import Train
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning
 
-__all__ = ["Setting", "Variant", "check_selectable"]
+NO_PAIRS = (
+    "Pairs are the same training images without and with the artifact, but the artifact of these data cannot be put "
+    "into images: say what to insert, or leave out the method or the CAV that learns from pairs."
+)
+
+__all__ = ["NO_PAIRS", "Setting", "Variant", "check_selectable"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,6 +49,8 @@ class Setting:
         """Refuse data of which no strength could be chosen."""
         if self.repeats < 1:
             raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
+        if CAV.named(self.cav).needs_pairs and self.data.train_biased is None:
+            raise OptionError(NO_PAIRS)
         check_selectable(self.data)
         if not (self.rule.needs_derivative or has_counter_examples(self.data)):
             # the dataclass is frozen; this is its constructor's last step

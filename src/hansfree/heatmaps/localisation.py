@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from hansfree.activations.positions import at_every_position, channel_axis
 from hansfree.cavs import CAV
+from hansfree.datasets.base import ExampleSet
 from hansfree.errors import DataError
 from hansfree.heatmaps.explanations import gradient_times_input, propagate, usable_form
 from hansfree.heatmaps.lrp import check_images
+from hansfree.heatmaps.masks import masks_from_heatmaps
 from hansfree.splitting import layer_order, split
 from hansfree.splitting.orders import inverse
 
@@ -64,6 +66,15 @@ def compute_cav_heatmaps(
         if form is not None:
             return propagate(form, images, weigh, batch_size=batch_size)
         return gradient_times_input(lambda x: trunk(x)[0], images, weigh, like=like, batch_size=batch_size)
+
+
+def localise_artifact(model: nn.Module, layer: str, cav: CAV, images: ExampleSet, rows: np.ndarray) -> np.ndarray:
+    """Return masks of where the CAV finds the artifact in some of the images: bool (rows, height, width)."""
+    parts = [
+        masks_from_heatmaps(compute_cav_heatmaps(model, layer, cav, images.batch(some).image))
+        for some in np.array_split(rows, max(1, len(rows) // 64))
+    ]
+    return np.concatenate(parts)
 
 
 def _direction(cav: CAV | np.ndarray | Tensor) -> Tensor:

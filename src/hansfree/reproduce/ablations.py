@@ -44,7 +44,7 @@ class CAVType(Reproduction, name="ablation-cav"):
     def examine(self, subject: Subject) -> Finding:
         """Correct along each CAV, each with the strength that suits it best."""
         rows = subject.experiment.variant_rows(subject.experiment.plain(Vanilla.name))
-        for name in CAV.members():
+        for name in CAV.from_marks():
             rows += subject.experiment.variant_rows(_along(subject.experiment, name))
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 

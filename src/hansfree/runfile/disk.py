@@ -13,12 +13,17 @@ from hansfree.splitting import split
 from hansfree.studies import SETS
 
 
-def tell_disk(out: Path, setting: Setting) -> str:
-    """Say how much the cache takes; refuse what cannot fit, rather than stop in the middle."""
+def tell_disk(out: Path, setting: Setting, *, with_pairs: bool = False) -> str:
+    """Say how much the cache takes; refuse what cannot fit, rather than stop in the middle.
+
+    Args:
+        with_pairs: The run needs training images with the artifact put in, too.
+    """
     example = setting.data.train.batch([0]).image
     live = split(setting.model, setting.layer, example=example).trunk(example)
     each = sum(4 * math.prod(tensor.shape[1:]) for tensor in live)
-    count = sum(len(getattr(setting.data, part)) for part in SETS)
+    sets = (*SETS, "train_biased") if with_pairs else SETS
+    count = sum(len(getattr(setting.data, part)) for part in sets)
     # The layer's output, and at most as much again for what is computed from it; a run that goes on has some of it.
     there = sum(file.stat().st_size for file in (out / "activations").rglob("*") if file.is_file())
     needed = max(0, 2 * each * count - there)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hansfree.artifacts import Artifact, Patch
+from hansfree.cavs import CAV
 from hansfree.corrections import Correction
 from hansfree.datasets import Normalize
 from hansfree.errors import OptionError
 from hansfree.experiments import Setting
+from hansfree.experiments.setting import NO_PAIRS
 from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
 from hansfree.runfile.disk import tell_disk
@@ -43,6 +45,9 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     images = _open_images(run, loaded.preprocessing, progress)
     data = replace(images.data(), artifact=_artifact_name(run, images))
     check_selectable(data, advice=advise_more(images, data))
+    needs_pairs = _needs_pairs(run)
+    if needs_pairs and data.train_biased is None:
+        raise OptionError(NO_PAIRS)
     setting = Setting(
         name=run.out.name,
         data=data,
@@ -60,7 +65,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
-        ("disk", tell_disk(run.out, setting)),
+        ("disk", tell_disk(run.out, setting, with_pairs=needs_pairs)),
         *(("note", remark) for remark in (*notes_on_scaling(images, loaded.preprocessing), *images.remarks)),
         *(("left out", sentence) for sentence in images.skipped),
     ]
@@ -73,6 +78,11 @@ def _check_strengths(run: RunFile) -> None:
             raise OptionError(f"correction.strengths: {method} has no strength to choose. Leave it out.")
         if method not in run.correction.methods:
             raise OptionError(f"correction.strengths: {method} is not among correction.methods. Add it there.")
+
+
+def _needs_pairs(run: RunFile) -> bool:
+    given = run.correction
+    return CAV.named(given.cav).needs_pairs or any(Correction.named(method).uses_pairs for method in given.methods)
 
 
 def _open_images(run: RunFile, seen: Preprocessing, progress: Progress) -> OwnImages:

@@ -11,6 +11,8 @@ import numpy as np
 import yaml
 from torch import nn
 
+from hansfree.activations import find_pairs
+from hansfree.cavs import CAV, SignalCAV
 from hansfree.doctor import Diagnosis, choose_basis, examine_cav
 from hansfree.experiments import Experiment
 from hansfree.experiments.subjects import keep_in_memory
@@ -119,11 +121,16 @@ def _diagnose(experiment: Experiment, folder: Run, images: OwnImages, progress: 
 
     Bits that the labelling page proposed are no truth to examine it by.
     """
-    setting, train = experiment.setting, experiment.material.activations["train"]
-    names, is_marked = _image_names(images), images.is_marked
+    setting, material = experiment.setting, experiment.material
+    needs_pairs = CAV.named(setting.cav).needs_pairs
+    names, is_marked = _image_names(images), None if needs_pairs else images.is_marked  # who inserts, knows
 
     def work() -> str:
-        inside = experiment.material.cav_images
+        train, inside = material.activations["train"], material.cav_images
+        if needs_pairs:
+            train = material.paired_train
+            rows = find_pairs(train).ravel()
+            inside = rows[train.labels[rows] == setting.data.biased_class]
         bits = np.asarray(train.has_artifact)
         others = train.pooled[(train.labels != setting.data.biased_class) & ~bits]
         basis = choose_basis(bits[inside], None if is_marked is None else is_marked[train.ids[inside]])
@@ -131,7 +138,7 @@ def _diagnose(experiment: Experiment, folder: Run, images: OwnImages, progress: 
         found = examine_cav(
             train.pooled[inside],
             bits[inside],
-            cav=setting.cav,
+            cav=SignalCAV.name if needs_pairs else setting.cav,  # of pairs that is the mean change
             others=others if len(others) >= _LEAST_OTHERS else None,
             ids=[names[id_] for id_ in train.ids[inside].tolist()],
             seed=setting.tuning.seed,

@@ -274,16 +274,13 @@ class OwnImages(ListedStudy):
             without = Subset(part, np.flatnonzero(~bits))
             return Stamped(without, artifact, share=float(is_biased), seed=self.seed, transform=self.transform)
 
-        without = Subset(train, np.flatnonzero(~by_row[train.ids]))
         return BiasedData(
             train=Flagged(train, by_row[train.ids], transform=self.transform),
             val_clean=held_out(val, is_biased=False),
             val_biased=held_out(val, is_biased=True),
             test_clean=held_out(test, is_biased=False),
             test_biased=held_out(test, is_biased=True),
-            train_biased=None
-            if artifact is None
-            else Stamped(without, artifact, share=1.0, seed=self.seed, transform=self.transform),
+            train_biased=None if artifact is None else held_out(train, is_biased=True),
             biased_class=self.biased_class,
             artifact=self.artifact,
             is_localized=artifact is None or artifact.localized,

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from hansfree.datasets.base import ExampleSet
 from hansfree.datasets.pairs import check_bits, check_same_images
+from hansfree.datasets.part import Part
 from hansfree.errors import OptionError, nearest
 from hansfree.progress import Progress, silent
 from hansfree.registry import Registered
@@ -51,6 +52,13 @@ class BiasedData:
         """What the biased model learns from."""
         return self.train if self.base_train is None else self.base_train
 
+    @property
+    def pairs(self) -> tuple[ExampleSet, ExampleSet] | None:
+        """Training images without the artifact and the same ones with it put in, where it can be."""
+        if self.train_biased is None:
+            return None
+        return Part(self.train, np.flatnonzero(np.isin(self.train.ids, self.train_biased.ids))), self.train_biased
+
     def __post_init__(self) -> None:
         """Refuse data that could not prove anything: the bits themselves must say clean and biased."""
         for part in ("val", "test"):
@@ -58,6 +66,9 @@ class BiasedData:
             check_bits(clean, biased)
             if self.is_inserted:
                 check_same_images(clean, biased)
+        if self.pairs is not None:
+            check_bits(*self.pairs)
+            check_same_images(*self.pairs)
 
 
 @dataclass(frozen=True, kw_only=True)

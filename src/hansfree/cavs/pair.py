@@ -1,0 +1,146 @@
+"""Pair-CAV: how activations change when the artifact is put into the same image."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh
+from typing_extensions import Self
+
+from hansfree.cavs.base import CAV, samples_of_pairs
+from hansfree.cavs.class_means import ClassMeans, FloatArray
+from hansfree.errors import DataError, OptionError
+
+MOST = 10
+"""How many directions are tried where the number is chosen by held-out pairs."""
+_RANK = 1e-12  # of the largest squared size: below, a direction is rounding noise
+
+
+class PairCAV(CAV, name="pair"):
+    """The mean change over pairs of the same image without and with the artifact, and the main ways it varies.
+
+    Whatever else tells marked images from others is the same in both halves of a pair, so it cannot get into the
+    direction. The first direction is the mean change. Further ones are the leading directions of what the changes have
+    besides it; they are taken as long as each explains at least ``least_gain`` of the squared change of held-out pairs.
+
+    ``fit`` takes samples that are not paired: the mean change does not depend on who is paired with whom, but all
+    further directions do, so it finds the first only.
+
+    Args:
+        count: Number of directions; None chooses it by held-out pairs, up to ten.
+        least_gain: Share of the squared change that a further direction has to explain.
+        folds: Parts of the cross-validation that chooses the number.
+        seed: Of the shuffle before the pairs are divided.
+
+    Attributes:
+        change_size_: (k,), root mean square of the changes along each direction; after ``fit_pairs`` only.
+        explained_: (tried,), share of the squared change of held-out pairs that 1, 2, ... directions explain; where the
+            number was chosen.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> clean = rng.normal(size=(60, 4))
+    >>> change = np.outer(rng.normal(size=60), [0.0, 0.0, 1.0, 0.0]) + [0.0, 3.0, 0.0, 0.0]
+    >>> cav = PairCAV().fit_pairs(clean, clean + change)
+    >>> abs(cav.directions_).round(0).tolist()
+    [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
+    """
+
+    needs_pairs: ClassVar[bool] = True
+
+    change_size_: FloatArray
+    explained_: FloatArray
+
+    def __init__(self, *, count: int | None = None, least_gain: float = 0.01, folds: int = 5, seed: int = 0) -> None:
+        self.count = count
+        self.least_gain = least_gain
+        self.folds = folds
+        self.seed = seed
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Find the mean change from samples that are not paired; for several directions use ``fit_pairs``."""
+        if self.count not in (None, 1):
+            raise DataError(f"{self.count} directions need pairs, not single samples: use fit_pairs.")
+        return super().fit(X, y)
+
+    def fit_pairs(self, clean: ArrayLike, biased: ArrayLike) -> Self:
+        """Find the directions of the changes: clean and biased are (pairs, channels), in the same order."""
+        super().fit(*samples_of_pairs(clean, biased))  # checks all, and finds the mean change
+        changes = np.asarray(biased, dtype=np.float64) - np.asarray(clean, dtype=np.float64)
+        if not np.any(changes):
+            raise DataError(f"The artifact changes the activations of none of these {len(changes)} images.")
+        count = self.count if self.count is not None else self._choose_count(changes)
+        directions = leading_directions(changes, count)
+        if len(directions) < count:
+            raise DataError(
+                f"The changes of {len(changes)} pairs have {len(directions)} directions, not {count}: ask for fewer."
+            )
+        self._settle(directions, ClassMeans(self.classes_, self.class_count_, self.class_mean_))
+        self.change_size_ = np.sqrt(np.square(changes @ self.directions_.T).mean(axis=0))
+        return self
+
+    @property
+    def size_(self) -> FloatArray:
+        """The root mean square of the changes along each direction; without pairs, the way between the means."""
+        self._check_fitted()
+        size: FloatArray = self.change_size_ if hasattr(self, "change_size_") else self.scale_
+        return size
+
+    def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        self._check_options()
+        for name in ("change_size_", "explained_"):  # of pairs that it was fitted on before
+            self.__dict__.pop(name, None)
+        bit = has_artifact.astype(np.float64)
+        direction: FloatArray = (bit - bit.mean()) @ X
+        return direction
+
+    def _choose_count(self, changes: FloatArray) -> int:
+        """Return the last number of directions whose last one still explains enough of held-out changes."""
+        if len(changes) < self.folds:
+            raise DataError(
+                f"The number of directions is chosen by {self.folds} folds, but there are n_samples={len(changes)} "
+                "pairs. Give more pairs, fewer folds, or the number itself."
+            )
+        fold_of = np.random.default_rng(self.seed).permutation(len(changes)) % self.folds
+        explained = np.zeros(min(MOST, changes.shape[1]))
+        for fold in range(self.folds):
+            learned, held_out = changes[fold_of != fold], changes[fold_of == fold]
+            directions = leading_directions(learned, len(explained))
+            along = np.zeros(len(explained))  # a direction that the other folds do not have explains nothing
+            along[: len(directions)] = np.square(held_out @ directions.T).sum(axis=0)
+            explained += along.cumsum()
+        self.explained_ = explained / np.square(changes).sum()
+        is_enough = np.diff(self.explained_) >= self.least_gain
+        return 1 + int(np.argmin([*is_enough, False]))
+
+    def _check_options(self) -> None:
+        for name, least in (("count", 1), ("folds", 2), ("seed", 0)):
+            value = getattr(self, name)
+            if (name, value) != ("count", None) and (not isinstance(value, (int, np.integer)) or value < least):
+                raise OptionError(f"{name} must be a whole number of at least {least}, but it is {value!r}.")
+        if not 0 < self.least_gain < 1:
+            raise OptionError(f"least_gain is a share, above 0 and below 1, not {self.least_gain!r}.")
+
+
+def leading_directions(changes: FloatArray, count: int) -> FloatArray:
+    """Return the direction of the mean change and then those of the rest, largest first: up to ``count`` rows.
+
+    Fewer, where the changes do not have as many. Not centred: how large a change is counts, not how far it varies.
+    """
+    mean = changes.mean(axis=0)
+    length = float(np.linalg.norm(mean))
+    if length == 0:
+        raise DataError(f"The changes of {len(changes)} pairs cancel each other: their mean has no direction.")
+    first: FloatArray = mean / length
+    if count == 1:
+        return first[None]
+    rest = changes - np.outer(changes @ first, first)
+    products, channels = rest.T @ rest, changes.shape[1]
+    sizes, vectors = eigh(products, subset_by_index=(max(0, channels - count + 1), channels - 1))
+    is_real = sizes > _RANK * np.square(changes).sum()
+    further = vectors[:, is_real][:, ::-1].T
+    # An eigenvector has no sign of its own, and these are orthogonal to the mean: the largest entry decides.
+    largest = np.take_along_axis(further, np.abs(further).argmax(axis=1)[:, None], axis=1)
+    return np.concatenate([first[None], further * np.sign(largest)])

@@ -1,0 +1,153 @@
+"""The penalty on a whole step, value and gradient, against two runs of the whole model in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hansfree.activations import collect_activations, compute_features, cut_again
+from hansfree.activations.features import spread
+from hansfree.corrections import RRClArC, RRClArCStep
+from hansfree.errors import OptionError
+from hansfree.training import HeadBatch
+from tests.corrections.examples import (
+    CASES,
+    Case,
+    MLPHead,
+    TinyImages,
+    batch_of,
+    collect,
+    fit_cav,
+    gradients,
+    in_double,
+    value_and_gradients,
+)
+
+DATA = TinyImages(6)
+EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-10}
+
+
+def moved_logits(model: nn.Module, case: Case, images: Tensor, step: Tensor) -> Tensor:
+    """Run the whole model with ``step`` added to the layer's output at every position."""
+
+    def add(output: Tensor) -> Tensor:
+        (everywhere,) = spread(step, (output,))
+        return output + everywhere
+
+    module = model.get_submodule(case.module)
+    if case.side == "output":
+        handle = module.register_forward_hook(lambda _module, _inputs, output: add(output))
+    else:
+        handle = module.register_forward_pre_hook(lambda _module, inputs: (add(inputs[0]),))
+    try:
+        return model(images)
+    finally:
+        handle.remove()
+
+
+def whole_steps(batch: HeadBatch, live: tuple[Tensor, ...], rows: np.ndarray) -> HeadBatch:
+    """Put in place of the tangents what phi does over the whole steps."""
+    before = batch.phi(*live)
+    each = [
+        [after - old for after, old in zip(batch.phi(*map(torch.add, live, spread(torch.from_numpy(h), live))), before)]
+        for h in rows
+    ]
+    steps = tuple(torch.stack(parts).detach() for parts in zip(*each))
+    return HeadBatch(batch.values, steps, batch.labels, batch.rows, batch.noise, batch.trunk, batch.phi)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_the_penalty_is_the_squared_difference_of_two_runs(name: str, k: int) -> None:
+    case = CASES[name]
+    activations = collect(case, case.model(), DATA)
+    cav = fit_cav(activations, k)
+    model, images = case.model().double(), DATA.images.double()
+    cut, method = in_double(case.model(), case), RRClArCStep(cav)
+    batch = whole_steps(batch_of(cut, method, activations, DATA), cut.trunk(images), method.directions(activations))
+    logits, penalty, slopes = value_and_gradients(cut, method, batch)
+    expected = torch.zeros(len(DATA), dtype=torch.float64)
+    for direction, size in zip(cav.directions_, cav.size_):
+        change = moved_logits(model, case, images, torch.from_numpy(direction * size)) - model(images)
+        expected = expected + change.square().sum(1)
+    assert (expected > 1e-6).any()
+    torch.testing.assert_close(logits, model(images).detach(), **EXACT)
+    torch.testing.assert_close(penalty, expected.detach(), **EXACT)
+    parameters = {name: model.get_parameter(name) for name in cut.trainable}
+    torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
+
+
+@pytest.mark.parametrize("name", ["convolution", "tokens", "skip connection"])
+def test_the_cache_holds_what_phi_does_over_the_whole_step(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    model = case.model()
+    for folder in (None, tmp_path):
+        key = None if folder is None else "tiny"
+        activations = collect_activations(model, case.layer, DATA, folder=folder, data_key=key)
+        cut = cut_again(model, activations)
+        rows = np.random.default_rng(1).normal(size=(2, activations.pooled.shape[1]))
+        found = compute_features(cut, activations, directions=rows, whole_steps=True)
+        tangents = compute_features(cut, activations, directions=rows)  # another name on disk
+        live = tuple(part.detach() for part in cut.trunk(DATA.images))
+        for i, row in enumerate(rows):
+            moved = cut.phi(*map(torch.add, live, spread(torch.from_numpy(row), live)))
+            for step, after, before in zip(found.tangents, moved, cut.phi(*live)):
+                np.testing.assert_allclose(step[:, i], (after - before).detach(), rtol=1e-4, atol=1e-5)
+        is_linear = name == "tokens"  # nothing bends before its first parameter
+        assert is_linear == all(np.allclose(a, b, atol=1e-5) for a, b in zip(found.tangents, tangents.tangents))
+
+
+def test_with_and_without_share_the_dropout_mask() -> None:
+    """A head that ignores the step has no penalty, however wild its dropout is."""
+    method = RRClArCStep(fit_cav(collect(CASES["mlp"], CASES["mlp"].model(), DATA)))
+    head = MLPHead(dropout=0.5).double().train().classifier
+    values = (torch.randn(50, 24, dtype=torch.float64),)
+    nothing = (torch.zeros(1, 50, 24, dtype=torch.float64),)
+
+    def measured(inputs: Tensor) -> tuple[Tensor, Tensor]:
+        logits = head(inputs)
+        return logits, logits
+
+    changes, logits = method._respond(measured, values, nothing)
+    assert torch.equal(changes, torch.zeros_like(changes))
+    assert not torch.equal(logits, head(*values)), "this head has no dropout to share"
+    assert logits.shape == (50, 3)
+
+
+def test_a_saturated_head_hides_from_the_derivative_and_not_from_the_step() -> None:
+    """Below its kink the head is flat; the artifact's whole shift carries it over."""
+    cav = fit_cav(collect(CASES["convolution"], CASES["convolution"].model(), DATA))
+    step = torch.tensor([[[3.0]]])
+
+    def bent(inputs: Tensor) -> tuple[Tensor, Tensor]:
+        logits = torch.relu(inputs - 1).repeat(1, 2)
+        return logits, logits
+
+    derivative, _ = RRClArC(cav)._respond(bent, (torch.zeros(1, 1),), (step,))
+    change, _ = RRClArCStep(cav)._respond(bent, (torch.zeros(1, 1),), (step,))
+    assert derivative.abs().max() == 0
+    assert change.flatten().tolist() == [2.0, 2.0]
+
+
+def test_options_that_cannot_be() -> None:
+    cav = fit_cav(collect(CASES["convolution"], CASES["convolution"].model(), DATA))
+    with pytest.raises(OptionError, match="draws signs anew"):
+        RRClArCStep(cav, target="random")
+    with pytest.raises(OptionError, match="norm is 'cosine'"):
+        RRClArCStep(cav, norm="cosine")  # type: ignore[arg-type]
+
+
+def test_the_step_is_trained_and_named() -> None:
+    case = CASES["convolution"]
+    model = case.model()
+    activations = collect(case, model, DATA)
+    method = RRClArCStep(fit_cav(activations), strength=0.5, target=[0, 2])
+    assert method.describe() == {"method": "rr-clarc-step", "cav": "signal", "target": "[0, 2]", "norm": "squared"}
+    assert not method.is_default
+    fixed = method.correct(model, activations)
+    assert not torch.equal(fixed.fc.weight, model.fc.weight)
