@@ -4,6 +4,7 @@ from hansfree.activations.cache import Activations, collect, collect_activations
 from hansfree.activations.features import Features, Live, compute_features
 from hansfree.activations.pairs import find_pairs, join
 from hansfree.activations.passes import CachePass, Precision, plan_pass
+from hansfree.activations.picking import pick, pool_again
 from hansfree.activations.positions import Pooling
 
 __all__ = [
@@ -19,5 +20,7 @@ __all__ = [
     "cut_again",
     "find_pairs",
     "join",
+    "pick",
     "plan_pass",
+    "pool_again",
 ]

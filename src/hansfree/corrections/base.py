@@ -82,6 +82,11 @@ class Correction(Registered, ABC):
         """Say whether :meth:`forward` needs the changes that whole steps along the directions make, not tangents."""
         return False
 
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the penalty of a linear head is a sum of squares of what it makes of the tangents."""
+        return False
+
     def directions(self, activations: Activations) -> np.ndarray | None:
         """Return the directions whose tangents :meth:`forward` needs, ``(k, channels)``."""
         return None

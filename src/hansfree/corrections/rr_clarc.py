@@ -101,6 +101,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         """Say whether training starts at the layer: where single channels or positions count, phi hides too much."""
         return self.norm == "cosine" or self.positions == "each"
 
+    @property
+    def is_quadratic(self) -> bool:
+        """Say that squared derivatives of logits are: those of a linear head do not depend on the image's value."""
+        return self.norm == "squared" and self.target not in ("logprob", "random") and not self.at_layer
+
     def directions(self, activations: Activations) -> np.ndarray:
         """Return the CAV's directions in the unit of the derivative."""
         if self.scale == "artifact":

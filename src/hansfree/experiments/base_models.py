@@ -51,7 +51,7 @@ class BaseModels:
     @property
     def recipe(self) -> Pretraining | FineTuning:
         """How the plan's part of the model is trained."""
-        return self._head_recipe() if self.plan.trained == "head" else self._whole_recipe()
+        return self.head_recipe() if self.plan.trained == "head" else self._whole_recipe()
 
     def untrained(self, data: ExampleSet) -> nn.Module:
         """Return the model as training starts from it."""
@@ -69,7 +69,7 @@ class BaseModels:
             device=plan.device,
         )
 
-    def _head_recipe(self) -> FineTuning:
+    def head_recipe(self) -> FineTuning:
         """The head alone starts from random weights and costs little: larger steps, and more of them."""
         plan = self.plan
         return FineTuning(
@@ -97,4 +97,4 @@ class BaseModels:
         activations = collect_activations(
             model, layer, data, folder=self.work / "activations", device=self.plan.device, progress=self.progress
         )
-        return Vanilla(tuning=self._head_recipe()).correct(model, activations, progress=self.progress)
+        return Vanilla(tuning=self.head_recipe()).correct(model, activations, progress=self.progress)

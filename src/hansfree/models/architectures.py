@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from hansfree.datasets.base import Example
+from hansfree.datasets.base import IMAGENET, Example, Normalize
 from hansfree.errors import OptionError, nearest
+from hansfree.models.backbones import PooledVGG, build_lite, rename_lite
 from hansfree.seeds import seeded
 from hansfree.weights import PRETRAINED, load_weights, pretrained_weights, read_weights
 
@@ -27,13 +28,18 @@ class Architecture:
     last: str  # path of the last linear layer, one row per class
     head_rate: float = 3e-3  # Adam's, where only what follows the layer is trained, from fresh weights
     has_pretrained: bool = True  # whether torchvision has weights of it
+    transform: Normalize = IMAGENET  # what its ImageNet weights were trained with
 
+
+_LITE = Normalize(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
 ARCHITECTURES = {
     "demo": Architecture("features.10", "sgd", 0.005, "classifier", has_pretrained=False),
     "vgg16": Architecture("features.28", "sgd", 0.005, "classifier.6", head_rate=1e-4),
     "resnet18": Architecture("layer4.1.add", "sgd", 0.005, "fc"),
     "efficientnet_b0": Architecture("features.8.1", "adam", 0.001, "classifier.1"),
+    "vgg16_pooled": Architecture("features.28", "sgd", 0.005, "classifier", has_pretrained=False),
+    "efficientnet_lite0": Architecture("conv_head", "adam", 0.001, "classifier", has_pretrained=False, transform=_LITE),
 }
 
 PAPER_MODELS = ("vgg16", "resnet18", "efficientnet_b0")
@@ -79,11 +85,17 @@ def build_model(name: str, *, classes: int, seed: int = 0, weights: str | Path |
     with seeded(seed):
         if name == "demo":
             model: nn.Module = DemoNet(classes)
+        elif name == "vgg16_pooled":
+            model = PooledVGG(classes)
+        elif name == "efficientnet_lite0":
+            model = build_lite(classes)
         else:
             import torchvision  # here, as it takes 1.6 s and the demo does without
 
             model = torchvision.models.get_model(name, weights=None, num_classes=classes)
     if tensors is not None:
+        if name == "efficientnet_lite0":
+            tensors = rename_lite(tensors, model)
         load_weights(model, tensors, last=known.last, source=f"{str(weights)!r}")
     return model
 

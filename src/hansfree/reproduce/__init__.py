@@ -2,7 +2,7 @@
 
 # ruff: noqa: I001 (imported in the paper's order, which is the order of lists)
 
-from hansfree.reproduce import overview, alignment, corrections, class_specific, natural, ablations, runtime
+from hansfree.reproduce import overview, alignment, corrections, class_specific, natural, ablations, runtime, tournament
 from hansfree.reproduce.base import Finding, Presentation, Reproduction
 from hansfree.reproduce.running import reproduce
 
@@ -18,4 +18,5 @@ __all__ = [
     "overview",
     "reproduce",
     "runtime",
+    "tournament",
 ]

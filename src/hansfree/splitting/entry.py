@@ -15,6 +15,11 @@ class HeadParts:
     entry: str | None
     rest: nn.Module
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether the linear layer is all there is."""
+        return self.entry is not None and all(node.op in ("placeholder", "output") for node in self.rest.graph.nodes)  # type: ignore[union-attr]
+
 
 def leading_linear(head: nn.Module) -> HeadParts:
     """Look for a linear layer that alone reads the head's only input and is called once."""

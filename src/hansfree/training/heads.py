@@ -26,7 +26,7 @@ from hansfree.splitting import HeadParts, Split, exact_forward_mode, on_device
 
 log = logging.getLogger(__name__)
 
-Optimizer = Literal["sgd", "adam"]
+Optimizer = Literal["sgd", "adam", "converged"]
 Precision = Literal["float32", "bfloat16"]
 Head = Callable[..., Tensor]  # the head's inputs -> logits
 Watch = Callable[["Heads"], Sequence[Any]]  # called after every epoch: one entry per head
@@ -36,7 +36,11 @@ _STACKED_BYTES = 64 * 2**20  # heads are trained together while their weights st
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
-    """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3)."""
+    """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3).
+
+    ``optimizer="converged"`` is another method (`hansfree.training.solving`): the minimum itself, with L2 of weight
+    ``anchor`` towards the model's own head. Rate, epochs, batches, seed and precision then say nothing.
+    """
 
     optimizer: Optimizer = "sgd"
     learning_rate: float = 1e-4
@@ -45,6 +49,7 @@ class FineTuning:
     seed: int = 0
     device: str = "cpu"
     precision: Precision = "float32"
+    anchor: float = 1e-2
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
@@ -52,6 +57,8 @@ class FineTuning:
         check_choice("precision", self.precision, Precision)
         if not self.learning_rate > 0:
             raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
+        if not self.anchor > 0:
+            raise OptionError(f"anchor is {self.anchor}; it must be above 0, or the minimum may lie at infinity.")
         if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
             raise OptionError(
                 f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}: at least 1, 1 and 0 are needed."
@@ -73,6 +80,10 @@ class HeadBatch:
 
 class Objective(Protocol):
     """What a correction asks of a head beyond the right class."""
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the penalty of a linear head is a sum of squares of what it makes of the tangents."""
 
     def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
@@ -113,24 +124,28 @@ class WeightedHead:
 class Heads:
     """Copies of one head with weights of their own, stacked along a first axis."""
 
-    def __init__(self, cut: Split, count: int, device: str) -> None:
+    def __init__(self, cut: Split, count: int, device: str, *, dtype: torch.dtype | None = None) -> None:
         self.cut, self.parts = cut, cut.head_parts()
         self.count = count
         trained = cut.head_parameters()
         self.parameters = {
-            name: parameter.detach().to(device).expand(count, *parameter.shape).clone().requires_grad_()
+            name: parameter.detach().to(device, dtype).expand(count, *parameter.shape).clone().requires_grad_()
             for name, parameter in trained.items()
         }
         # Batch norm's statistics and the like are handed over too: the module itself stays where it is.
         known = {id(parameter) for parameter in trained.values()}
         tensors = [*cut.head.named_parameters(), *cut.head.named_buffers()]
-        self._fixed = {name: tensor.detach().to(device) for name, tensor in tensors if id(tensor) not in known}
+        self.fixed = {
+            name: tensor.detach().to(device, dtype if tensor.is_floating_point() else None)
+            for name, tensor in tensors
+            if id(tensor) not in known
+        }
 
     def each(self, function: Callable[..., Any], *per_head: Tensor) -> Any:
         """Return ``function(head, *per_head)`` for every head, stacked along a first axis."""
 
         def call(parameters: dict[str, Tensor], *arguments: Tensor) -> Any:
-            tensors = {**self._fixed, **parameters}
+            tensors = {**self.fixed, **parameters}
             return function(WeightedHead(self.parts, tensors), *arguments)
 
         if self.count > 1:
@@ -186,6 +201,11 @@ def train_heads(
 
     Yields in the order of the strengths, as soon as a group is done, so that large heads need not be kept.
     """
+    if tuning.optimizer == "converged":
+        from hansfree.training.solving import solve_heads  # here, as it is built on this loop's parts
+
+        yield from solve_heads(cut, features, objective, strengths, tuning, watch=watch, progress=progress, label=label)
+        return
     size = sum(4 * parameter.numel() for parameter in cut.head_parameters().values())
     together = max(1, _STACKED_BYTES // size)
     groups = [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]

@@ -11,6 +11,7 @@ from hansfree.reproduce.figures.heatmaps import draw_localisation, draw_method_h
 from hansfree.reproduce.figures.scatter import draw_scatter
 from hansfree.reproduce.figures.targets import draw_targets
 from hansfree.reproduce.figures.times import draw_times
+from hansfree.reproduce.figures.tournament import draw_tournament
 
 __all__ = [
     "StrengthMaps",
@@ -27,4 +28,5 @@ __all__ = [
     "draw_strength_curves",
     "draw_targets",
     "draw_times",
+    "draw_tournament",
 ]

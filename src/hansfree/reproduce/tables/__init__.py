@@ -10,6 +10,7 @@ from hansfree.reproduce.tables.groups import write_groups
 from hansfree.reproduce.tables.path import write_path
 from hansfree.reproduce.tables.strengths import write_strengths
 from hansfree.reproduce.tables.times import write_times
+from hansfree.reproduce.tables.tournament import write_tournament
 from hansfree.reproduce.tables.variants import write_variants
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "write_strengths",
     "write_table1",
     "write_times",
+    "write_tournament",
     "write_variants",
 ]

@@ -1,0 +1,141 @@
+"""The tournament in tables: wins, ties and losses against the paper's method and the default, then every setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hansfree.reproduce.keys import SubjectKey
+from hansfree.reproduce.tables.markdown import markdown_table, paragraphs
+from hansfree.tournament import (
+    BIASED,
+    DEFAULT,
+    ENTRANTS,
+    MEASURES,
+    PAPER,
+    REFERENCE,
+    Answers,
+    Comparison,
+    Match,
+    Measure,
+    compare,
+)
+
+Matches = Mapping[str, Match]  # entrant -> what it did
+_TITLES = {BIASED: "Biased model", REFERENCE: "Clean-trained"}
+DASH = "\N{EN DASH}"
+_BIASED_SCORE: Measure = "balanced_accuracy_biased"
+_HEADS = {
+    "balanced_accuracy_clean": "balanced, clean",
+    "balanced_accuracy_biased": "balanced, biased",
+    "flip_rate": "flip rate",
+}
+
+
+def write_tournament(matches: Mapping[SubjectKey, Matches], *, labels: Mapping[SubjectKey, np.ndarray]) -> str:
+    """Return all tables as Markdown."""
+    answers = {key: answers_of(found) for key, found in matches.items()}
+    parts = [
+        "Every entrant has the same training images, the same validation images, the same rule and the same budget of "
+        "2 clean points. Where no strength was admissible, the model stays as it was and is scored as such.",
+        "## Wins, ties and losses",
+        _summary(answers, labels),
+        f"Balanced accuracy with the artifact, over {len(matches)} settings. *Above*, *level* and *below*: the 95 % "
+        "interval of the paired difference lies above zero, holds it, or lies below. It comes from 2,000 draws of both "
+        "test images and draws. *Over budget*: draws in which more than 2 clean points were lost on validation images "
+        "by a method that has no strength to choose, and draws in which no strength could be taken.",
+    ]
+    for key, found in matches.items():
+        parts += [f"## {key.title}", _setting(found, answers[key], labels[key])]
+    parts.append(
+        "Means over draws in %, ± the standard error over draws. *Against clean-trained*: the paired difference in "
+        "balanced accuracy with the artifact, in points, with its 95 % interval. *Validation*: what the choice of the "
+        "default rests on."
+    )
+    return paragraphs(*parts)
+
+
+def answers_of(matches: Matches) -> dict[str, Answers]:
+    """Return every entrant's answers; the biased model's own where no strength of it could be taken."""
+    return {name: match.answers(matches[BIASED]) for name, match in matches.items()}
+
+
+def title_of(name: str) -> str:
+    """Return what readers call an entrant."""
+    return _TITLES.get(name) or ENTRANTS[name].title
+
+
+def _summary(answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mapping[SubjectKey, np.ndarray]) -> str:
+    names = [name for name in ENTRANTS if all(name in found for found in answers.values())]
+    lines = []
+    for name in names:
+        cells = [title_of(name) + (" (default)" if name == DEFAULT else "")]
+        for rival in (REFERENCE, PAPER, DEFAULT):
+            if name == rival or any(rival not in found for found in answers.values()):
+                cells.append(DASH)
+                continue
+            signs = [
+                compare(found[name], found[rival], labels[key], _BIASED_SCORE).sign for key, found in answers.items()
+            ]
+            cells.append(f"{signs.count(1)} / {signs.count(0)} / {signs.count(-1)}")
+        cells += [f"{100 * _mean(answers, labels, name, measure):.1f}" for measure in MEASURES]
+        lines.append(cells)
+    heads = ["entrant", *(f"against {title_of(rival)}" for rival in (REFERENCE, PAPER, DEFAULT))]
+    return markdown_table([*heads, *_HEADS.values()], lines)
+
+
+def _mean(
+    answers: Mapping[SubjectKey, Mapping[str, Answers]],
+    labels: Mapping[SubjectKey, np.ndarray],
+    name: str,
+    measure: Measure,
+) -> float:
+    return float(np.mean([found[name].score(labels[key], measure).mean() for key, found in answers.items()]))
+
+
+def _setting(matches: Matches, answers: Mapping[str, Answers], labels: np.ndarray) -> str:
+    lines = []
+    for name, match in matches.items():
+        difference = DASH
+        if name != REFERENCE:
+            difference = _points(compare(answers[name], answers[REFERENCE], labels, _BIASED_SCORE))
+        lines.append(
+            [
+                title_of(name),
+                *(_score(answers[name].score(labels, measure)) for measure in MEASURES),
+                difference,
+                _validation(match),
+                _strengths(match),
+                _budget(match),
+            ]
+        )
+    heads = ["entrant", *_HEADS.values(), "against clean-trained", "validation", "strengths", "over budget"]
+    return markdown_table(heads, lines)
+
+
+def _score(values: np.ndarray) -> str:
+    if len(values) < 2:
+        return f"{100 * values.mean():.1f}"
+    return f"{100 * values.mean():.1f} ± {100 * values.std(ddof=1) / np.sqrt(len(values)):.1f}"
+
+
+def _points(found: Comparison) -> str:
+    return f"{100 * found.value:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+
+
+def _validation(match: Match) -> str:
+    values: Sequence[float] = [outcome.val_biased for outcome in match.played.values()]
+    return f"{100 * np.mean(values):.1f}" if values else DASH
+
+
+def _strengths(match: Match) -> str:
+    found = sorted({o.strength for o in match.played.values() if o.strength is not None})
+    if not found:
+        return DASH
+    return f"{found[0]:g}" if len(found) == 1 else f"{found[0]:g} to {found[-1]:g}"
+
+
+def _budget(match: Match) -> str:
+    over = sum(1 for outcome in match.outcomes if outcome is None or outcome.objection)
+    return f"{over} of {len(match.outcomes)}" if over else ""

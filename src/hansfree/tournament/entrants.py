@@ -1,0 +1,112 @@
+"""Who takes part: a method, the direction it is given, and how its head is refitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from hansfree.activations import Pooling
+from hansfree.cavs import CAV, PairCAV, SignalCAV
+from hansfree.corrections import CAVCorrection, Correction
+from hansfree.errors import OptionError, nearest
+from hansfree.results import CLEAN_TRAINED, ORIGINAL
+from hansfree.training import FineTuning
+
+Direction = Literal["signal", "pair", "pairs"]  # of marked images; mean change of pairs; leading changes of pairs
+Fit = Literal["recipe", "adam", "converged"]  # the paper's; larger steps of Adam; the minimum itself
+
+_ADAM_RATE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """One competitor; all have the same images, validation rule and clean budget."""
+
+    name: str
+    title: str
+    method: str  # a registered correction
+    direction: Direction = "signal"
+    fit: Fit = "recipe"
+    pooling: Pooling = "max"  # of the activations that the direction is learned from
+
+    @property
+    def kind(self) -> type[Correction]:
+        """The correction's class."""
+        return Correction.named(self.method)
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether it takes images into which the artifact was put."""
+        return self.direction != "signal" or self.kind.uses_pairs
+
+    def cav(self) -> CAV:
+        """Return the direction's estimator, not fitted."""
+        return {"signal": SignalCAV(), "pair": PairCAV(count=1), "pairs": PairCAV()}[self.direction]
+
+    def make(self, cav: CAV, tuning: FineTuning) -> Correction:
+        """Return the correction along a fitted direction."""
+        if self.fit == "adam":
+            tuning = replace(tuning, optimizer="adam", learning_rate=_ADAM_RATE)
+        if self.fit == "converged":
+            tuning = replace(tuning, optimizer="converged")
+        if issubclass(self.kind, CAVCorrection):
+            return self.kind(cav, tuning=tuning)
+        return self.kind(tuning=tuning)
+
+
+def _rr(name: str, words: str, **options: str) -> Entrant:
+    return Entrant(name=name, title=f"RR-ClArC, {words}", method="rr-clarc", **options)  # type: ignore[arg-type]
+
+
+BIASED, REFERENCE = ORIGINAL, CLEAN_TRAINED  # who does not compete, and stands in every table
+PAPER = "rr-clarc"  # the paper's own method: signal-CAV, its recipe
+DEFAULT = "rr-clarc/pairs/converged"  # hansfree's, chosen on validation images (docs/decisions/0026)
+
+RIVALS = (
+    Entrant(name="vanilla", title="Vanilla", method="vanilla"),
+    Entrant(name=PAPER, title="RR-ClArC (the paper's)", method="rr-clarc"),
+    Entrant(name="p-clarc", title="P-ClArC", method="p-clarc"),
+    Entrant(name="a-clarc", title="A-ClArC", method="a-clarc"),
+    Entrant(name="r-clarc", title="R-ClArC", method="r-clarc"),
+    Entrant(name="p-clarc-one-sided", title="P-ClArC, one-sided", method="p-clarc-one-sided"),
+    Entrant(name="leace", title="LEACE", method="leace"),
+    Entrant(name="dfr", title="DFR", method="dfr"),
+    Entrant(name="augmented", title="Augmented", method="augmented"),
+    Entrant(name="augmented/converged", title="Augmented, converged", method="augmented", fit="converged"),
+    _rr("rr-clarc/pair", "pair", direction="pair"),
+    _rr("rr-clarc/pair/converged", "pair, converged", direction="pair", fit="converged"),
+    _rr("rr-clarc/pairs/converged", "subspace of pairs, converged", direction="pairs", fit="converged"),
+    _rr(
+        "rr-clarc/pairs-mean/converged",
+        "subspace of pairs of means, converged",
+        direction="pairs",
+        pooling="mean",
+        fit="converged",
+    ),
+)
+"""Who takes part in the tournament."""
+
+REFITS = (
+    *(entrant for entrant in RIVALS if entrant.method == "rr-clarc"),
+    _rr("rr-clarc/signal/adam", "signal, Adam", fit="adam"),
+    _rr("rr-clarc/signal/converged", "signal, converged", fit="converged"),
+    _rr("rr-clarc/signal-mean", "signal of means", pooling="mean"),
+    _rr("rr-clarc/signal-mean/converged", "signal of means, converged", pooling="mean", fit="converged"),
+    _rr("rr-clarc/pair/adam", "pair, Adam", direction="pair", fit="adam"),
+    _rr("rr-clarc/pair-mean", "pair of means", direction="pair", pooling="mean"),
+    _rr("rr-clarc/pair-mean/converged", "pair of means, converged", direction="pair", pooling="mean", fit="converged"),
+    _rr("rr-clarc/pairs", "subspace of pairs", direction="pairs"),
+    Entrant(name="rr-clarc-step/pair", title="RR-ClArC (step), pair", method="rr-clarc-step", direction="pair"),
+    Entrant(name="p-clarc/pair", title="P-ClArC, pair", method="p-clarc", direction="pair"),
+    Entrant(name="p-clarc/pairs", title="P-ClArC, subspace of pairs", method="p-clarc", direction="pairs"),
+)
+"""The same method with other directions, other pooling and other ways to refit the head."""
+
+ENTRANTS = {entrant.name: entrant for entrant in (*RIVALS, *REFITS)}
+
+
+def entrant_named(name: str) -> Entrant:
+    """Return an entrant; the error names the nearest."""
+    if name not in ENTRANTS:
+        raise OptionError(f"There is no entrant {name!r}.{nearest(name, ENTRANTS)} Known: {', '.join(ENTRANTS)}.")
+    return ENTRANTS[name]

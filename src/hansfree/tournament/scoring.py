@@ -1,0 +1,115 @@
+"""Scores over draws, and differences with intervals that know of both: other images, and other draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hansfree.metrics.intervals import RESAMPLES
+
+Measure = Literal["balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate"]
+MEASURES: tuple[Measure, ...] = ("balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate")
+_TAILS = (2.5, 97.5)  # per cent that lie outside a 95 % interval on each side
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The classes that models of several draws name for the test images, ``(draws, images)``."""
+
+    clean: np.ndarray
+    biased: np.ndarray
+
+    def hits(self, labels: np.ndarray, measure: Measure) -> np.ndarray:
+        """Return what the measure is a mean of, ``(draws, images)``."""
+        if measure == "flip_rate":
+            return np.asarray(self.clean != self.biased, dtype=np.float64)
+        said = self.clean if measure == "balanced_accuracy_clean" else self.biased
+        return np.asarray(said == labels, dtype=np.float64)
+
+    def score(self, labels: np.ndarray, measure: Measure) -> np.ndarray:
+        """Return the measure in every draw."""
+        found: np.ndarray = self.hits(labels, measure) @ _weights(labels, measure)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one entrant's model does on one draw."""
+
+    strength: float | None  # None: the method has none
+    reason: str  # why this one was taken
+    objection: str  # why the rule would not take it, where the method has no other to offer
+    val_clean: float  # balanced accuracy on validation images
+    val_biased: float
+    clean: list[int]  # the answers on test images
+    biased: list[int]
+    directions: int = 0
+
+    @property
+    def answers(self) -> Answers:
+        """The answers as those of a single draw."""
+        return Answers(np.array([self.clean]), np.array([self.biased]))
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """One entrant on all draws; None where no strength could be taken."""
+
+    outcomes: tuple[Outcome | None, ...]
+
+    @property
+    def played(self) -> Mapping[int, Outcome]:
+        """The draws that it has a model for."""
+        return {number: outcome for number, outcome in enumerate(self.outcomes) if outcome is not None}
+
+    def answers(self, fallback: Match) -> Answers:
+        """Return the answers on all draws; where nothing could be taken, those of the model that is left as it was."""
+        taken = [ours or theirs for ours, theirs in zip(self.outcomes, fallback.outcomes)]
+        return Answers(
+            np.array([each.clean for each in taken if each]), np.array([each.biased for each in taken if each])
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An entrant minus a rival on the same images and draws, with a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def sign(self) -> int:
+        """1 where it is above the rival, -1 where it is below, 0 where the interval holds zero."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def compare(ours: Answers, theirs: Answers, labels: np.ndarray, measure: Measure, *, seed: int = 0) -> Comparison:
+    """Return the mean difference, and where it lies when both draws and images are drawn again.
+
+    Images are drawn within their classes, so that each class keeps its weight.
+    """
+    difference = ours.hits(labels, measure) - theirs.hits(labels, measure)
+    weights = _weights(labels, measure)
+    rng = np.random.default_rng(seed)
+    draws = rng.multinomial(len(difference), np.full(len(difference), 1 / len(difference)), size=RESAMPLES)
+    mean = draws / len(difference) @ difference  # (resamples, images)
+    found = np.zeros(RESAMPLES)
+    for label in np.unique(labels):
+        inside = np.flatnonzero(labels == label)
+        again = rng.multinomial(len(inside), np.full(len(inside), 1 / len(inside)), size=RESAMPLES)
+        found += (again * mean[:, inside]).sum(1) * weights[inside[0]]
+    low, high = np.percentile(found, _TAILS)
+    return Comparison(float((difference @ weights).mean()), float(low), float(high))
+
+
+def _weights(labels: np.ndarray, measure: Measure) -> np.ndarray:
+    """Return what an image counts: all the same, or every class the same."""
+    if measure == "flip_rate":
+        return np.full(len(labels), 1 / len(labels))
+    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    weights: np.ndarray = 1 / (len(classes) * counts[place])
+    return weights

@@ -1,0 +1,153 @@
+"""Heads at the minimum of their objective, instead of after so many epochs: another method, for small heads.
+
+The whole set is one batch, in float64, without dropout. Each strength starts from the solution of the one before, and
+stops when it has converged. L2 towards the model's own head keeps as it was what the images do not speak of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hansfree.activations import Features
+from hansfree.progress import Progress, silent
+from hansfree.splitting import Split, exact_forward_mode, on_device
+from hansfree.training.heads import FineTuning, HeadBatch, Heads, Objective, TrainedHead, Watch, WeightedHead
+
+log = logging.getLogger(__name__)
+
+_STEPS = 500  # of a solver that needs some dozens
+_FLAT = 3e-5  # the largest slope that counts as none, along axes of about the same curvature
+_SURE = 0.25  # what a probability of one half adds to the curvature of the loss
+
+Tensors = dict[str, Tensor]
+Change = Callable[[Tensors], Tensors]  # from what the solver moves to what the weights move by
+
+
+def solve_heads(
+    cut: Split,
+    features: Features,
+    objective: Objective,
+    strengths: Sequence[float],
+    tuning: FineTuning,
+    *,
+    watch: Watch | None = None,
+    progress: Progress = silent,
+    label: str = "solving",
+) -> Iterator[TrainedHead]:
+    """Solve for one head per strength, in their order; the watch sees each head once."""
+    cut.eval_mode()
+    problem = _Problem(cut, features, objective, tuning)
+    for strength in progress(strengths, total=len(strengths), label=label):
+        found = problem.solve(strength)
+        heads = Heads(cut, 1, tuning.device)
+        with torch.no_grad():
+            for name, tensor in heads.parameters.items():
+                tensor[0].copy_(found[name])
+        history = () if watch is None else (watch(heads)[0],)
+        is_finite = heads.are_finite()[0]
+        if not is_finite:
+            log.warning("%s: strength %g has no solution in finite numbers.", label, strength)
+        yield TrainedHead(strength, heads.state(0), is_finite, history)
+
+
+class _Problem:
+    """Loss, penalty and L2 of one head on one set of images."""
+
+    def __init__(self, cut: Split, features: Features, objective: Objective, tuning: FineTuning) -> None:
+        self.objective, self.anchor = objective, tuning.anchor
+        exact = Heads(cut, 1, tuning.device, dtype=torch.float64)
+        self.parts, self.fixed = exact.parts, exact.fixed
+        self.start = {name: tensor[0].detach() for name, tensor in exact.parameters.items()}
+        self.found = self.start
+        self.batch = self.penalised = _whole_set(cut, features, tuning)
+        if self.batch.tangents and objective.is_quadratic and self.parts.is_linear:
+            self.penalised = _condensed(self.batch)
+
+    def solve(self, strength: float) -> Tensors:
+        """Return the weights at the minimum, starting from those of the strength before."""
+        begin, change = self.found, self._scaled(strength) if self.parts.is_linear else dict
+        moved = {name: torch.zeros_like(tensor).requires_grad_() for name, tensor in begin.items()}
+        solver = torch.optim.LBFGS(
+            moved.values(),
+            max_iter=_STEPS,
+            history_size=20,
+            tolerance_grad=_FLAT,
+            tolerance_change=1e-9,
+            line_search_fn="strong_wolfe",
+        )
+
+        def weights() -> Tensors:
+            by = change(moved)
+            return {name: tensor + by[name] for name, tensor in begin.items()}
+
+        def total() -> Tensor:
+            solver.zero_grad()
+            value = self.value(weights(), strength)
+            value.backward()  # type: ignore[no-untyped-call]
+            return value
+
+        solver.step(total)  # type: ignore[no-untyped-call]
+        self.found = {name: tensor.detach() for name, tensor in weights().items()}
+        return self.found
+
+    def value(self, weights: Tensors, strength: float) -> Tensor:
+        """Return what is made small."""
+        head = WeightedHead(self.parts, {**self.fixed, **weights})
+        with exact_forward_mode():
+            logits, penalty = self.objective.forward(head, self.penalised)
+            if self.penalised is not self.batch:
+                logits = head(*self.batch.values)
+        far = torch.stack([(weights[name] - tensor).square().sum() for name, tensor in self.start.items()]).sum()
+        value = nn.functional.cross_entropy(logits, self.batch.labels) + self.anchor * far
+        return value if penalty is None else value + strength * penalty.sum() / len(self.batch.labels)
+
+    def _scaled(self, strength: float) -> Change:
+        """Let the solver move along axes of about the same curvature: dozens of steps instead of hundreds."""
+        (values,) = self.batch.values
+        weight, bias = f"{self.parts.entry}.weight", f"{self.parts.entry}.bias"
+        center = values.mean(0) if bias in self.start else torch.zeros_like(values[0])
+        curvature = _SURE * (values - center).T @ (values - center) / len(values)
+        curvature.diagonal().add_(2 * self.anchor)
+        for tangent in self.penalised.tangents:
+            rows = tangent.flatten(0, 1)
+            curvature += 2 * strength * rows.T @ rows / len(values)
+        sizes, vectors = torch.linalg.eigh(curvature)
+        scale = vectors * sizes.clamp(min=self.anchor).rsqrt() @ vectors.T
+
+        def change(moved: Tensors) -> Tensors:
+            by = {weight: moved[weight] @ scale}
+            return by | {bias: moved[bias] - by[weight] @ center} if bias in moved else by
+
+        return change
+
+
+def _whole_set(cut: Split, features: Features, tuning: FineTuning) -> HeadBatch:
+    values, tangents = (tuple(tensor.double() for tensor in live) for live in features.rows(slice(None), tuning.device))
+    return HeadBatch(
+        values=values,
+        tangents=tangents,
+        labels=torch.from_numpy(np.array(features.labels)).to(tuning.device),
+        rows=np.arange(len(features)),
+        noise=torch.Generator().manual_seed(tuning.seed),
+        trunk=on_device(cut.trunk, tuning.device),
+        phi=on_device(cut.phi, tuning.device),
+    )
+
+
+def _condensed(batch: HeadBatch) -> HeadBatch:
+    """Return as few rows as there are features, whose sum of squares under any linear head is that of all tangents.
+
+    With ``T`` the tangents of all images and directions, ``|W T|^2 = |W R|^2`` where ``R`` has the same products with
+    itself: a thousand rows instead of images times directions.
+    """
+    (tangent,) = batch.tangents
+    rows = tangent.flatten(0, 1)
+    sizes, vectors = torch.linalg.eigh(rows.T @ rows)
+    factor = sizes.clamp(min=0).sqrt()[:, None] * vectors.T
+    return replace(batch, values=(torch.zeros_like(factor),), tangents=(factor[None],))

@@ -1,0 +1,49 @@
+"""A table whose column says which images carry the artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hansfree.errors import OptionError
+from hansfree.studies import Study
+
+LABELS, PARTS = ("naevus", "wart"), ("train", "train", "val", "test")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    lines = ["image,label,split,ruler,ink"]
+    for row in range(32):
+        Image.new("RGB", (20, 20), (row, 90, 60)).save(tmp_path / f"{row:02}.png")
+        lines.append(f"{row:02}.png,{LABELS[row % 2]},{PARTS[row // 8]},{int(row % 3 == 0)},{int(row < 4)}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_the_column_says_who_carries_it(root: Path) -> None:
+    study = Study.named("marked")(root, artifact="ruler", size=32, biased_class="wart")
+    data = study.data("demo")
+    assert data.train.has_artifact.tolist() == [row % 3 == 0 for row in range(16)]
+    assert data.val_biased.ids.tolist() == [18, 21]
+    assert data.test_clean.ids.tolist() == [25, 26, 28, 29, 31]
+    assert not data.is_inserted
+    assert data.pairs is None
+    assert (data.biased_class, data.artifact) == (1, "ruler")
+    assert data.clean_train is not None
+    assert not data.clean_train.has_artifact.any()
+
+
+def test_another_column_of_the_same_table(root: Path) -> None:
+    study = Study.named("marked")(root, artifact="ruler", size=32, biased_class="wart").with_artifact("ink")
+    assert np.flatnonzero(study.data("demo").train.has_artifact).tolist() == [0, 1, 2, 3]
+
+
+def test_a_column_that_is_not_there(root: Path) -> None:
+    with pytest.raises(OptionError, match=r"no column 'rular' of 0 and 1. Did you mean 'ruler'\?.* Known: ruler, ink"):
+        Study.named("marked")(root, artifact="rular", size=32)
+    with pytest.raises(OptionError, match="--artifact COLUMN"):
+        Study.named("marked")(root, size=32)

@@ -1,0 +1,44 @@
+"""Who takes part."""
+
+from __future__ import annotations
+
+import pytest
+
+from hansfree.cavs import PairCAV, SignalCAV
+from hansfree.corrections import Correction
+from hansfree.errors import OptionError
+from hansfree.tournament import DEFAULT, ENTRANTS, PAPER, REFITS, RIVALS
+from hansfree.tournament.entrants import entrant_named
+from hansfree.training import FineTuning
+
+TUNING = FineTuning(seed=3)
+
+
+def test_the_papers_method_is_as_the_paper_has_it() -> None:
+    paper = ENTRANTS[PAPER]
+    method = paper.make(SignalCAV(), TUNING)
+    assert method.tuning == TUNING
+    assert (method.name, paper.direction, paper.pooling) == ("rr-clarc", "signal", "max")
+
+
+def test_all_of_the_papers_methods_and_the_named_rivals_take_part() -> None:
+    needed = {"vanilla", "rr-clarc", "p-clarc", "a-clarc", "r-clarc", "p-clarc-one-sided", "leace", "dfr", "augmented"}
+    assert needed <= {entrant.method for entrant in RIVALS}
+    assert {DEFAULT, PAPER} <= {entrant.name for entrant in RIVALS} & {entrant.name for entrant in REFITS}
+
+
+@pytest.mark.parametrize("name", ENTRANTS)
+def test_an_entrant_is_what_its_name_says(name: str) -> None:
+    entrant = ENTRANTS[name]
+    method = entrant.make(entrant.cav(), TUNING)
+    assert isinstance(method, Correction.named(entrant.method))
+    assert (method.tuning.optimizer == "converged") == ("converged" in name)
+    assert isinstance(entrant.cav(), PairCAV) == ("pair" in name)
+    assert (entrant.pooling == "mean") == ("-mean" in name)
+    assert entrant.needs_pairs == ("pair" in name or entrant.method == "augmented")
+    assert method.tuning.seed == 3
+
+
+def test_an_unknown_one_is_told_with_the_nearest() -> None:
+    with pytest.raises(OptionError, match="Did you mean 'leace'"):
+        entrant_named("leaze")

@@ -1,0 +1,129 @@
+"""Converged heads: the minimum of what the formulas say, whatever the way to it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hansfree.activations import Activations, compute_features, cut_again
+from hansfree.corrections import Correction, RRClArC, Vanilla
+from hansfree.errors import OptionError
+from hansfree.splitting import Split
+from hansfree.training import FineTuning, TrainedHead, solving
+from tests.corrections.examples import CASES, CHANNELS, CLASSES, Case, TinyImages, collect, fit_cav
+
+DATA = TinyImages(40)
+TUNING = FineTuning(optimizer="converged", anchor=0.05)
+
+
+class LinearHead(nn.Module):
+    """ResNet in small: ReLU, mean pooling and one linear layer."""
+
+    def __init__(self, bias: bool = True) -> None:
+        super().__init__()
+        self.features = nn.Conv2d(3, CHANNELS, 4, stride=4)
+        self.fc = nn.Linear(CHANNELS, CLASSES, bias=bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.fc(self.features(images).relu().mean((2, 3)))
+
+
+LINEAR = Case(LinearHead, "features", "features")
+
+
+def scene(case: Case = LINEAR) -> tuple[nn.Module, Activations, Split]:
+    model = case.model()
+    activations = collect(case, model, DATA)
+    return model, activations, cut_again(model, activations)
+
+
+def solved(method: Correction, cut: Split, activations: Activations, strengths: list[float]) -> list[TrainedHead]:
+    return list(method.train(cut, activations, strengths))
+
+
+def objective(
+    cut: Split, activations: Activations, method: RRClArC, state: dict[str, Tensor], strength: float
+) -> tuple[Tensor, list[Tensor]]:
+    """Loss, sum of squared derivatives and L2 towards the first head, straight from their formulas, in float64."""
+    features = compute_features(cut, activations, directions=method.directions(activations))
+    values, tangents = (torch.from_numpy(np.array(part[0])).double() for part in (features.values, features.tangents))
+    weight, bias = (state[f"fc.{name}"].double().requires_grad_() for name in ("weight", "bias"))
+    start = [cut.head_parameters()[f"fc.{name}"].detach().double() for name in ("weight", "bias")]
+    loss = functional.cross_entropy(values @ weight.T + bias, torch.from_numpy(np.array(features.labels)))
+    penalty = torch.einsum("nkd,cd->nkc", tangents, weight).square().sum((1, 2)).mean()
+    far = sum((new - old).square().sum() for new, old in zip((weight, bias), start))
+    return loss + strength * penalty + TUNING.anchor * far, [weight, bias]
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("strength", [0.0, 0.3, 30.0])
+def test_the_slope_of_the_objective_is_zero(directions: int, strength: float) -> None:
+    _, activations, cut = scene()
+    method = RRClArC(fit_cav(activations, directions), tuning=TUNING)
+    (head,) = solved(method, cut, activations, [strength])
+    value, weights = objective(cut, activations, method, head.state, strength)
+    value.backward()  # type: ignore[no-untyped-call]
+    assert max(float(weight.grad.abs().max()) for weight in weights if weight.grad is not None) < 3e-4
+
+
+def test_without_penalty_it_is_logistic_regression() -> None:
+    """From a head of zeros, L2 towards it is scikit-learn's ridge on the weights."""
+    case = Case(lambda: LinearHead(bias=False), "features", "features")
+    model = case.model()
+    with torch.no_grad():
+        model.fc.weight.zero_()
+    activations = collect(case, model, DATA)
+    cut = cut_again(model, activations)
+    (head,) = solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
+    values = compute_features(cut, activations).values[0].astype(np.float64)
+    theirs = LogisticRegression(C=1 / (2 * TUNING.anchor * len(values)), fit_intercept=False, tol=1e-10).fit(
+        values, activations.labels
+    )
+    np.testing.assert_allclose(head.state["fc.weight"].numpy(), theirs.coef_, atol=2e-3)
+
+
+def test_the_way_to_a_strength_does_not_matter() -> None:
+    _, activations, cut = scene()
+    method = RRClArC(fit_cav(activations), tuning=TUNING)
+    *_, along = solved(method, cut, activations, [0.01, 1.0, 5.0])
+    (alone,) = solved(method, cut, activations, [5.0])
+    torch.testing.assert_close(along.state, alone.state, atol=2e-3, rtol=0)
+
+
+def test_few_rows_stand_for_all_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, activations, cut = scene()
+    method = RRClArC(fit_cav(activations, 2), target=[0, 2], tuning=TUNING)
+    (short,) = solved(method, cut, activations, [3.0])
+    monkeypatch.setattr(solving, "_condensed", lambda batch: batch)
+    (full,) = solved(method, cut, activations, [3.0])
+    torch.testing.assert_close(short.state, full.state, atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("target", ["expected", "logprob", "all"])
+def test_heads_of_several_layers_get_better_by_their_own_objective(target: str) -> None:
+    _, activations, cut = scene(CASES["mlp"])
+    method = RRClArC(fit_cav(activations), target=target, tuning=TUNING)  # type: ignore[arg-type]
+    problem = solving._Problem(cut, method.features(cut, activations), method, TUNING)
+    before = float(problem.value(problem.start, 0.5))
+    assert float(problem.value(problem.solve(0.5), 0.5)) < before - 0.01
+
+
+def test_the_given_model_stays_and_the_penalty_works() -> None:
+    model, activations, cut = scene()
+    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    method = RRClArC(fit_cav(activations), tuning=TUNING)
+    weak, strong = solved(method, cut, activations, [0.0, 100.0])
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in kept.items())
+    features = compute_features(cut, activations, directions=method.directions(activations))
+    tangents = torch.from_numpy(np.array(features.tangents[0][:, 0]))
+    sizes = [float((tangents @ head.state["fc.weight"].T).square().mean()) for head in (weak, strong)]
+    assert sizes[1] < 0.05 * sizes[0]
+
+
+def test_an_anchor_of_nothing_is_refused() -> None:
+    with pytest.raises(OptionError, match="anchor is 0"):
+        FineTuning(optimizer="converged", anchor=0)
