@@ -19,6 +19,7 @@ from hansfree.registry import Registered
 from hansfree.report.heatmap_set import HeatmapSet
 from hansfree.report.style import Drawing
 from hansfree.reproduce.keys import Facts, Pairs, SubjectKey, count_epochs
+from hansfree.reproduce.settings import Words, setting_of
 from hansfree.results import Row
 from hansfree.studies import BiasedData, Study
 
@@ -58,6 +59,10 @@ class Reproduction(Registered, ABC):
     @abstractmethod
     def examine(self, subject: Subject) -> Finding:
         """Do the experiment on one subject; stages that are done already are not done again."""
+
+    def describe(self, subject: Subject, finding: Finding) -> Words:
+        """Say what was run on a subject."""
+        return setting_of(subject, finding.rows)
 
     @abstractmethod
     def present(self, findings: Sequence[Finding]) -> Presentation:

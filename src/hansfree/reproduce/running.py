@@ -14,7 +14,7 @@ from hansfree.files import write_text, written_atomically
 from hansfree.progress import Progress, silent
 from hansfree.reproduce.base import Finding, Presentation, Reproduction
 from hansfree.reproduce.keys import SubjectKey
-from hansfree.reproduce.settings import Words, setting_of, write_settings
+from hansfree.reproduce.settings import Words, write_settings
 from hansfree.results import write_table
 from hansfree.studies import Study
 
@@ -52,7 +52,7 @@ def reproduce(
         with open_subject(study, plan, work, progress=_labelled(progress, about)) as subject:
             finding = experiment.examine(subject)
             findings.append(finding)
-            settings[finding.key] = setting_of(subject, finding.rows)
+            settings[finding.key] = experiment.describe(subject, finding)
     shown = experiment.present(findings)
     write_table(folder / "results.csv", [row for finding in findings for row in finding.rows])
     for file, text in shown.files.items():

@@ -20,8 +20,8 @@ from hansfree.weights import PRETRAINED
 
 _MOST_LISTED = 8  # strengths; of more, the ends
 _GRIDS = {"own": "in our units", "paper": "in the paper's units"}
-_CORRECTED = {"all": "all that follows the layer", "last": "the last linear layer only"}
-_TRAINED = {"whole": "the whole model", "head": "only what follows the layer"}
+CORRECTED = {"all": "all that follows the layer", "last": "the last linear layer only"}
+TRAINED = {"whole": "the whole model", "head": "only what follows the layer"}
 
 Words = Mapping[str, str]  # what is said -> what holds of it
 
@@ -40,10 +40,12 @@ def setting_of(subject: Subject, rows: Sequence[Row]) -> dict[str, str]:
         return words
     models = BaseModels(study=study, plan=plan, work=subject.work)
     setting = subject.experiment.setting
-    words["training starts from"] = _weights(plan.weights)
+    words["training starts from"] = describe_weights(plan.weights)
     if data.base_train is not None:
         words["biased model trained on"] = f"{len(data.base_train):,} images, of which corrections see the train images"
-    words["trained on the biased images"] = f"{_TRAINED[plan.trained]}, {_recipe(models.recipe)}, on {plan.device}"
+    words["trained on the biased images"] = (
+        f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)}, on {plan.device}"
+    )
     words["layer"] = f"`{setting.layer}`"
     methods = {row.method for row in rows} & Correction.members().keys()
     if methods:
@@ -92,14 +94,16 @@ def _artifact(data: BiasedData) -> str:
     return words if data.is_inserted else f"{words}; it is in the scenes, and the biased images are not the clean ones"
 
 
-def _weights(weights: str | None) -> str:
+def describe_weights(weights: str | None) -> str:
+    """Return what training starts from."""
     if weights is None:
         return "random weights"
     return "torchvision's pretrained weights" if weights == PRETRAINED else f"`{Path(weights).name}`"
 
 
-def _recipe(recipe: Pretraining | FineTuning) -> str:
-    optimizer = {"sgd": "SGD", "adam": "Adam"}[recipe.optimizer]
+def describe_recipe(recipe: Pretraining | FineTuning) -> str:
+    """Return epochs, optimizer, rate, batches and seed."""
+    optimizer = {"sgd": "SGD", "adam": "Adam", "converged": "the converged solver"}[recipe.optimizer]
     return (
         f"{count_epochs(recipe.epochs)} of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
         f"seed {recipe.seed}"
@@ -110,10 +114,10 @@ def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
     setting, tuning = experiment.setting, experiment.setting.tuning
     seeds = range(tuning.seed, tuning.seed + setting.repeats)
     tried = {row.method: _tried(experiment, row.method, rows) for row in rows if row.strength is not None}
-    words = {"corrections fine-tune": _CORRECTED[setting.trained]}
+    words = {"corrections fine-tune": CORRECTED[setting.trained]}
     if not any(row.split for row in rows):  # nothing was judged: run times
         return words
-    words["corrections fine-tune"] += f", {_recipe(tuning)}"
+    words["corrections fine-tune"] += f", {describe_recipe(tuning)}"
     if setting.repeats > 1:
         words["seeds of the correction"] = f"{', '.join(map(str, seeds))}; the strength is chosen with the first"
     if tried:

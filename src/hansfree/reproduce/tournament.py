@@ -10,12 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hansfree.errors import OptionError
+from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
+from hansfree.models import architecture_named
 from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of
 from hansfree.reproduce.figures import draw_tournament
+from hansfree.reproduce.settings import CORRECTED, TRAINED, Words, describe_recipe, describe_weights, setting_of
 from hansfree.reproduce.tables import write_tournament
 from hansfree.results import Row
+from hansfree.selection import BalancedRule
 from hansfree.studies import BiasedData, MarkedTable, Study
 from hansfree.tournament import (
     BIASED,
@@ -33,6 +37,13 @@ from hansfree.tournament import (
     paste_artifact,
     play,
 )
+from hansfree.training import tuning_for
+
+_DRAWS = {
+    "poisoned": "other images of the biased class carry the artifact, and both heads are trained anew",
+    "natural": "four fifths of the training images, and both heads are trained anew",
+    "whole": "one biased model; the corrections have other seeds",
+}
 
 
 class Tournament(Reproduction, name="tournament"):
@@ -65,6 +76,24 @@ class Tournament(Reproduction, name="tournament"):
             notes={"matches": matches, "labels": labels},
         )
 
+    def describe(self, subject: Subject, finding: Finding) -> Words:
+        """Say what a draw is, and what its models learned from."""
+        plan, pictures = subject.plan, setting_of(subject, [])
+        models = BaseModels(study=subject.study, plan=plan, work=subject.work)
+        tuning = tuning_for(subject.study, plan.model, epochs=plan.correction_epochs, seed=plan.seed)
+        if isinstance(subject.study, MarkedTable):
+            n = len(finding.notes["labels"])
+            pictures["images"] += f"; {n} test images without it, onto each of which one from another is pasted"
+        return pictures | {
+            "training starts from": describe_weights(plan.weights),
+            "trained on the biased images": f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)}",
+            "layer": f"`{architecture_named(plan.model).layer}`",
+            "draws": f"{plan.repeats}: {_DRAWS[_kind(subject)]}",
+            "the paper's recipe": f"{CORRECTED[plan.corrected]}, {describe_recipe(tuning)} and up, one for each draw",
+            "converged": f"the minimum itself, with L2 of weight {tuning.anchor:g} towards the biased model's head",
+            "strength chosen by": str(BalancedRule()),
+        }
+
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Write wins, ties and losses, then every setting in full."""
         matches = {finding.key: finding.notes["matches"] for finding in findings}
@@ -84,6 +113,12 @@ class Refit(Tournament, name="refit"):
 def _data(subject: Subject) -> BiasedData:
     study = subject.study
     return paste_artifact(subject, study) if isinstance(study, MarkedTable) else study.data(subject.plan.model)
+
+
+def _kind(subject: Subject) -> str:
+    if subject.plan.trained == "whole":
+        return "whole"
+    return "natural" if isinstance(subject.study, MarkedTable) else "poisoned"
 
 
 def _stage(number: int, name: str) -> str:

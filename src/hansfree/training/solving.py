@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -68,10 +68,11 @@ class _Problem:
         self.batch = self.penalised = _whole_set(cut, features, tuning)
         if self.batch.tangents and objective.is_quadratic and self.parts.is_linear:
             self.penalised = _condensed(self.batch)
+        self.axes = self._axes() if self.parts.is_linear else None
 
     def solve(self, strength: float) -> Tensors:
         """Return the weights at the minimum, starting from those of the strength before."""
-        begin, change = self.found, self._scaled(strength) if self.parts.is_linear else dict
+        begin, change = self.found, dict if self.axes is None else self.axes.scaled(strength)
         moved = {name: torch.zeros_like(tensor).requires_grad_() for name, tensor in begin.items()}
         solver = torch.optim.LBFGS(
             moved.values(),
@@ -107,22 +108,44 @@ class _Problem:
         value = nn.functional.cross_entropy(logits, self.batch.labels) + self.anchor * far
         return value if penalty is None else value + strength * penalty.sum() / len(self.batch.labels)
 
-    def _scaled(self, strength: float) -> Change:
-        """Let the solver move along axes of about the same curvature: dozens of steps instead of hundreds."""
+    def _axes(self) -> _Axes:
         (values,) = self.batch.values
         weight, bias = f"{self.parts.entry}.weight", f"{self.parts.entry}.bias"
         center = values.mean(0) if bias in self.start else torch.zeros_like(values[0])
-        curvature = _SURE * (values - center).T @ (values - center) / len(values)
-        curvature.diagonal().add_(2 * self.anchor)
+        loss = _SURE * (values - center).T @ (values - center) / len(values)
+        loss.diagonal().add_(2 * self.anchor)
+        penalty = torch.zeros_like(loss)
         for tangent in self.penalised.tangents:
             rows = tangent.flatten(0, 1)
-            curvature += 2 * strength * rows.T @ rows / len(values)
-        sizes, vectors = torch.linalg.eigh(curvature)
-        scale = vectors * sizes.clamp(min=self.anchor).rsqrt() @ vectors.T
+            penalty += 2 * rows.T @ rows / len(values)
+        root = torch.linalg.cholesky(loss)
+        half = torch.linalg.solve_triangular(root, penalty, upper=False)
+        sizes, vectors = torch.linalg.eigh(torch.linalg.solve_triangular(root, half.T, upper=False))
+        directions = torch.linalg.solve_triangular(root.T, vectors, upper=True)
+        return _Axes(weight, bias, center, directions, sizes.clamp(min=0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Axes:
+    """Axes along which a linear head has about the same curvature: dozens of steps instead of hundreds.
+
+    Along each of the ``directions`` the curvature of the loss is about 1, and that of the penalty the strength times
+    one of the ``sizes``.
+    """
+
+    weight: str
+    bias: str
+    center: Tensor
+    directions: Tensor
+    sizes: Tensor
+
+    def scaled(self, strength: float) -> Change:
+        """Return what turns steps along the axes into changes of the weights."""
+        lengths = (1 + strength * self.sizes).rsqrt()
 
         def change(moved: Tensors) -> Tensors:
-            by = {weight: moved[weight] @ scale}
-            return by | {bias: moved[bias] - by[weight] @ center} if bias in moved else by
+            by = {self.weight: (moved[self.weight] * lengths) @ self.directions.T}
+            return by | {self.bias: moved[self.bias] - by[self.weight] @ self.center} if self.bias in moved else by
 
         return change
 
