@@ -35,7 +35,11 @@ class Run:
             seconds = round(time.perf_counter() - start, 2)
             self._keep(kept, {"seconds": seconds, "result": result})
             self.log(stage=name, seconds=seconds)
-        content = _read_stage(kept)
+        return self.read(name)
+
+    def read(self, name: str) -> Any:
+        """Return the kept result of a stage that is done."""
+        content = _read_stage(self._stage_path(name))
         self.seconds[name] = content["seconds"]
         return content["result"]
 

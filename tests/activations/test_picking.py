@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hansfree.activations import collect_activations, compute_features, cut_again, join, pick, pool_again
+from hansfree.errors import DataError
 from tests.corrections.examples import CASES, TinyImages
 
 CASE = CASES["mlp"]
@@ -48,3 +49,10 @@ def test_another_pooling_is_that_of_another_pass() -> None:
     found = pool_again(collect_activations(model, CASE.layer, images), "mean")
     assert found.pooling == "mean"
     np.testing.assert_array_equal(found.pooled, expected.pooled)
+
+
+@pytest.mark.parametrize("rows", [[-1, 0], [0, 6]])
+def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
+    every = collect_activations(CASE.model(), CASE.layer, TinyImages(6))
+    with pytest.raises(DataError, match="there are 6 images"):
+        pick(every, np.array(rows))

@@ -13,8 +13,7 @@ from hansfree.experiments.plans import Plan
 from hansfree.models import build_model
 from hansfree.reproduce import Finding, Reproduction
 from hansfree.reproduce.figures.tournament import pareto
-from hansfree.studies import Study
-from hansfree.tournament import BIASED, DEFAULT, REFERENCE, RIVALS
+from hansfree.tournament import BIASED, OURS, REFERENCE, RIVALS
 from hansfree.weights import write_weights
 from tests.experiments.examples import Single, opened, rows_like
 
@@ -40,6 +39,7 @@ def test_every_entrant_plays_on_every_draw(finding: Finding) -> None:
     assert list(finding.notes["matches"]) == NAMES
     assert all(len(match.outcomes) == 2 for match in finding.notes["matches"].values())
     taken = {name for name, match in finding.notes["matches"].items() if len(match.played) == 2}
+    assert {BIASED, REFERENCE, "vanilla", OURS} <= taken
     for name in taken:
         rows = rows_like(finding.rows, method=name, metric="balanced_accuracy_biased", split="test")
         assert [row.seed for row in rows] == [0, 1]
@@ -60,7 +60,7 @@ def test_the_page_has_a_line_for_everybody_and_says_who_is_above(finding: Findin
     shown = Reproduction.named("tournament")().present([finding])
     for entrant in RIVALS:
         assert shown.text.count(f"| {entrant.title} ") == 2  # in the summary, and in the setting
-    (line,) = re.findall(r"^\| .*\(default\).*$", shown.text, re.M)
+    (line,) = re.findall(r"^\| .*\(ours\).*$", shown.text, re.M)
     against_clean = line.split("|")[2].strip()
     assert sum(map(int, against_clean.split(" / "))) == 1  # one setting
     assert [drawing.name for drawing in shown.drawings if drawing] == ["tournament"]
@@ -71,13 +71,25 @@ def test_the_default_is_no_worse_than_the_model_as_it_came(finding: Finding) -> 
         rows = rows_like(finding.rows, method=name, metric="flip_rate", split="test")
         return float(np.mean([row.value for row in rows]))
 
-    assert biased(DEFAULT) <= biased(BIASED)
+    assert biased(OURS) <= biased(BIASED)
+
+
+class Listed(Single):
+    needs_root = True
+
+    def __init__(self) -> None:
+        super().__init__(Path())
 
 
 def test_a_whole_model_per_draw_is_refused() -> None:
-    study = Study.named("table")
     with pytest.raises(OptionError, match="use --train head"):
-        Reproduction.named("tournament")().check(study.__new__(study), Plan(model="resnet18"))
+        Reproduction.named("tournament")().check(Listed(), Plan(model="demo"))
+
+
+def test_options_that_would_not_count_are_refused() -> None:
+    for options in ({"left_out": ("dfr",)}, {"grid": "paper"}, {"strengths": {"rr-clarc": (1.0,)}}):
+        with pytest.raises(OptionError, match="with their own strengths"):
+            Reproduction.named("tournament")().check(Single(), Plan(model="demo", **options))
 
 
 def test_the_front_holds_whom_no_other_beats_in_both() -> None:

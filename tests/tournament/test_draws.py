@@ -97,6 +97,9 @@ def test_the_strength_is_chosen_on_validation_images(draws: list[Draw]) -> None:
 def test_a_model_that_was_trained_whole_is_the_same_in_all_draws(tmp_path: Path) -> None:
     with opened(tmp_path, Joint()) as subject:
         first, second = make_draws(subject, subject.study.data("demo"), [0, 1])
+        asked = judge_model(first, first.reference)  # another trunk, which the cache does not know
+        said = predict_logits(first.reference, first.data.test_biased)
+    assert asked.biased == said.argmax(1).tolist()
     assert first.model is second.model
     assert (first.tuning.seed, second.tuning.seed) == (0, 1)
     assert len(first.train) == 160
@@ -105,4 +108,11 @@ def test_a_model_that_was_trained_whole_is_the_same_in_all_draws(tmp_path: Path)
 def test_data_without_pairs_are_refused(subject: Subject) -> None:
     data = replace(subject.study.data("demo"), train_biased=None)
     with pytest.raises(DataError, match="same images without and with the artifact"):
+        next(make_draws(subject, data, [0]))
+
+
+def test_studies_that_relabel_images_are_refused(subject: Subject) -> None:
+    data = subject.study.data("demo")
+    data.train.is_relabelled[0] = True
+    with pytest.raises(DataError, match="relabel"):
         next(make_draws(subject, data, [0]))

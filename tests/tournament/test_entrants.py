@@ -6,9 +6,7 @@ import pytest
 
 from hansfree.cavs import PairCAV, SignalCAV
 from hansfree.corrections import Correction
-from hansfree.errors import OptionError
-from hansfree.tournament import DEFAULT, ENTRANTS, PAPER, REFITS, RIVALS
-from hansfree.tournament.entrants import entrant_named
+from hansfree.tournament import ENTRANTS, OURS, PAPER, REFITS, RIVALS
 from hansfree.training import FineTuning
 
 TUNING = FineTuning(seed=3)
@@ -24,7 +22,7 @@ def test_the_papers_method_is_as_the_paper_has_it() -> None:
 def test_all_of_the_papers_methods_and_the_named_rivals_take_part() -> None:
     needed = {"vanilla", "rr-clarc", "p-clarc", "a-clarc", "r-clarc", "p-clarc-one-sided", "leace", "dfr", "augmented"}
     assert needed <= {entrant.method for entrant in RIVALS}
-    assert {DEFAULT, PAPER} <= {entrant.name for entrant in RIVALS} & {entrant.name for entrant in REFITS}
+    assert {OURS, PAPER} <= {entrant.name for entrant in RIVALS} & {entrant.name for entrant in REFITS}
 
 
 @pytest.mark.parametrize("name", ENTRANTS)
@@ -35,10 +33,4 @@ def test_an_entrant_is_what_its_name_says(name: str) -> None:
     assert (method.tuning.optimizer == "converged") == ("converged" in name)
     assert isinstance(entrant.cav(), PairCAV) == ("pair" in name)
     assert (entrant.pooling == "mean") == ("-mean" in name)
-    assert entrant.needs_pairs == ("pair" in name or entrant.method == "augmented")
     assert method.tuning.seed == 3
-
-
-def test_an_unknown_one_is_told_with_the_nearest() -> None:
-    with pytest.raises(OptionError, match="Did you mean 'leace'"):
-        entrant_named("leaze")

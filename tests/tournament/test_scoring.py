@@ -61,9 +61,7 @@ def test_draws_that_disagree_widen_the_interval() -> None:
 
 def test_where_nothing_could_be_taken_the_model_stays_as_it_was() -> None:
     def outcome(said: int) -> Outcome:
-        return Outcome(
-            strength=1.0, reason="", objection="", val_clean=0.5, val_biased=0.5, clean=[said] * 3, biased=[said] * 3
-        )
+        return Outcome(strength=1.0, objection="", val_clean=0.5, val_biased=0.5, clean=[said] * 3, biased=[said] * 3)
 
     left, taken = Match((outcome(0), outcome(0))), Match((None, outcome(1)))
     assert taken.answers(left).clean.tolist() == [[0, 0, 0], [1, 1, 1]]

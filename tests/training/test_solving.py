@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hansfree.activations import Activations, compute_features, cut_again
-from hansfree.corrections import Correction, RRClArC, Vanilla
+from hansfree.corrections import RRR, Correction, RRClArC, Vanilla
 from hansfree.errors import OptionError
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, TrainedHead, solving
@@ -127,3 +129,30 @@ def test_the_given_model_stays_and_the_penalty_works() -> None:
 def test_an_anchor_of_nothing_is_refused() -> None:
     with pytest.raises(OptionError, match="anchor is 0"):
         FineTuning(optimizer="converged", anchor=0)
+
+
+def test_a_strength_that_runs_away_does_not_spoil_the_next() -> None:
+    _, activations, cut = scene()
+    method = RRClArC(fit_cav(activations), tuning=TUNING)
+    (alone,) = solved(method, cut, activations, [2.0])
+    *_, after = solved(method, cut, activations, [1.0, 3e305, 2.0])
+    assert after.is_finite
+    torch.testing.assert_close(after.state, alone.state, atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": "random"}, {"norm": "cosine", "target": 0}, {"positions": "each"}], ids=str
+)
+def test_a_penalty_that_has_no_minimum_at_the_heads_input_is_refused(options: dict[str, Any]) -> None:
+    _, activations, cut = scene()
+    with pytest.raises(OptionError, match="optimizer='converged' needs a penalty"):
+        solved(RRClArC(fit_cav(activations), tuning=TUNING, **options), cut, activations, [1.0])
+    with pytest.raises(OptionError, match="not RRR"):
+        solved(RRR(DATA, tuning=TUNING), cut, activations, [1.0])
+
+
+def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    _, activations, cut = scene()
+    monkeypatch.setattr(solving, "_STEPS", 1)
+    solved(RRClArC(fit_cav(activations), tuning=TUNING), cut, activations, [100.0])
+    assert "after 1 steps the slope is still" in caplog.text

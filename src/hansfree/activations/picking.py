@@ -10,11 +10,14 @@ from torch import Tensor
 
 from hansfree.activations.cache import Activations
 from hansfree.activations.positions import Pooling, pool
-from hansfree.activations.shards import live_tensors
+from hansfree.activations.shards import live_name, live_tensors
+from hansfree.errors import DataError
 
 
 def pick(activations: Activations, rows: np.ndarray) -> Activations:
     """Return some images in this order, in memory."""
+    if len(rows) and not 0 <= rows.min() <= rows.max() < len(activations):
+        raise DataError(f"Rows run from {rows.min()} to {rows.max()}, but there are {len(activations)} images.")
     live = [_rows(activations, place, rows) for place in range(len(live_tensors(activations.shards[0])))]
     facts = {name: np.asarray(getattr(activations, name))[rows] for name in ("pooled", "labels", "ids")}
     bits = activations.has_artifact
@@ -22,7 +25,7 @@ def pick(activations: Activations, rows: np.ndarray) -> Activations:
         activations,
         **facts,
         has_artifact=None if bits is None else np.asarray(bits)[rows],
-        shards=({f"live{place:03d}": tensor for place, tensor in enumerate(live)},),
+        shards=({live_name(place): tensor for place, tensor in enumerate(live)},),
         folder=None,
     )
 

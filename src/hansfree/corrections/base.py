@@ -83,6 +83,11 @@ class Correction(Registered, ABC):
         return False
 
     @property
+    def is_smooth(self) -> bool:
+        """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
+        return not self.at_layer and not self.uses_masks
+
+    @property
     def is_quadratic(self) -> bool:
         """Whether the penalty of a linear head is a sum of squares of what it makes of the tangents."""
         return False

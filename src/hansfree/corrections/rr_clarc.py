@@ -102,9 +102,14 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         return self.norm == "cosine" or self.positions == "each"
 
     @property
+    def is_smooth(self) -> bool:
+        """Say that sampled signs are not."""
+        return super().is_smooth and self.target != "random"
+
+    @property
     def is_quadratic(self) -> bool:
         """Say that squared derivatives of logits are: those of a linear head do not depend on the image's value."""
-        return self.norm == "squared" and self.target not in ("logprob", "random") and not self.at_layer
+        return self.norm == "squared" and self.target != "logprob" and self.is_smooth
 
     def directions(self, activations: Activations) -> np.ndarray:
         """Return the CAV's directions in the unit of the derivative."""

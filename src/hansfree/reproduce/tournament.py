@@ -33,6 +33,7 @@ from hansfree.tournament import (
     Match,
     Outcome,
     judge_model,
+    kind_of_draws,
     make_draws,
     paste_artifact,
     play,
@@ -53,9 +54,12 @@ class Tournament(Reproduction, name="tournament"):
     entrants: ClassVar[Sequence[Entrant]] = RIVALS
 
     def check(self, study: Study, plan: Plan) -> None:
-        """Refuse a plan in which every draw would train a whole model."""
+        """Refuse what a tournament does not take: all entrants have their own strengths and none is left out."""
+        super().check(study, plan)
+        if plan.left_out or plan.strengths or plan.grid != "own":
+            raise OptionError("In a tournament all entrants play with their own strengths: leave these options out.")
         if plan.trained == "whole" and study.needs_root:
-            raise OptionError("Each draw trains a model of its own: use --train head, which takes seconds.")
+            raise OptionError("A draw of such images trains models of its own: use --train head, which takes seconds.")
 
     def examine(self, subject: Subject) -> Finding:
         """Let all entrants play on all draws; each result is kept."""
@@ -88,7 +92,7 @@ class Tournament(Reproduction, name="tournament"):
             "training starts from": describe_weights(plan.weights),
             "trained on the biased images": f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)}",
             "layer": f"`{architecture_named(plan.model).layer}`",
-            "draws": f"{plan.repeats}: {_DRAWS[_kind(subject)]}",
+            "draws": f"{plan.repeats}: {_DRAWS[kind_of_draws(plan, subject.study.data(plan.model))]}",
             "the paper's recipe": f"{CORRECTED[plan.corrected]}, {describe_recipe(tuning)} and up, one for each draw",
             "converged": f"the minimum itself, with L2 of weight {tuning.anchor:g} towards the biased model's head",
             "strength chosen by": str(BalancedRule()),
@@ -115,12 +119,6 @@ def _data(subject: Subject) -> BiasedData:
     return paste_artifact(subject, study) if isinstance(study, MarkedTable) else study.data(subject.plan.model)
 
 
-def _kind(subject: Subject) -> str:
-    if subject.plan.trained == "whole":
-        return "whole"
-    return "natural" if isinstance(subject.study, MarkedTable) else "poisoned"
-
-
 def _stage(number: int, name: str) -> str:
     return f"draw-{number}-{name.replace('/', '-')}"
 
@@ -133,7 +131,7 @@ def _judged(name: str, draw: Draw) -> dict[str, object] | None:
 
 
 def _match(subject: Subject, name: str, numbers: range) -> Match:
-    kept = [subject.run.stage(_stage(number, name), lambda: None) for number in numbers]
+    kept = [subject.run.read(_stage(number, name)) for number in numbers]
     return Match(tuple(None if each is None else Outcome(**each) for each in kept))
 
 

@@ -1,16 +1,16 @@
 """Beyond the paper: better directions and more rivals against its methods, over several draws."""
 
 from hansfree.tournament.contest import judge_model, play
-from hansfree.tournament.draws import Draw, make_draws
-from hansfree.tournament.entrants import BIASED, DEFAULT, ENTRANTS, PAPER, REFERENCE, REFITS, RIVALS, Entrant
+from hansfree.tournament.draws import Draw, kind_of_draws, make_draws
+from hansfree.tournament.entrants import BIASED, ENTRANTS, OURS, PAPER, REFERENCE, REFITS, RIVALS, Entrant
 from hansfree.tournament.pasting import paste_artifact
 from hansfree.tournament.scoring import MEASURES, Answers, Comparison, Match, Measure, Outcome, compare
 
 __all__ = [
     "BIASED",
-    "DEFAULT",
     "ENTRANTS",
     "MEASURES",
+    "OURS",
     "PAPER",
     "REFERENCE",
     "REFITS",
@@ -24,6 +24,7 @@ __all__ = [
     "Outcome",
     "compare",
     "judge_model",
+    "kind_of_draws",
     "make_draws",
     "paste_artifact",
     "play",

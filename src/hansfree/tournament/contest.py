@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from torch import nn
 
 from hansfree.activations import Activations, compute_features, cut_again, find_pairs, join, pool_again
 from hansfree.cavs import CAV
-from hansfree.corrections import Correction
-from hansfree.evaluation import judge_head, pair_features
+from hansfree.evaluation import State, judge_head, pair_features
 from hansfree.metrics import MIN_GROUP, predict_classes
+from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
-from hansfree.selection import BalancedRule, Validation, Validator
-from hansfree.splitting import Split
+from hansfree.selection import BalancedRule, Choice, Validator, has_enough, walk_path
 from hansfree.tournament.draws import Draw
 from hansfree.tournament.entrants import Entrant
-from hansfree.tournament.scoring import Outcome
-from hansfree.training import Heads, TrainedHead
+from hansfree.tournament.scoring import Answers, Outcome
+from hansfree.training import Heads
 
 
 def play(entrant: Entrant, draw: Draw, *, progress: Progress = silent) -> Outcome | None:
@@ -30,18 +27,20 @@ def play(entrant: Entrant, draw: Draw, *, progress: Progress = silent) -> Outcom
     validator = _validator(draw, edit)
     rule, original = BalancedRule(), _validator(draw, None)(Heads(draw.cut, 1, draw.tuning.device))[0]
     strengths = method.grid if method.has_strength else (0.0,)
-    heads, seen = _trained(method, draw.cut, train, strengths, validator, progress)
-    choice = rule.choose(seen, original)
-    index = choice.index if method.has_strength else 0
-    if index is None:
+    path = walk_path(
+        method.train(draw.cut, train, strengths, watch=validator, progress=progress),
+        (lambda seen: rule.choose(seen, original)) if method.has_strength else (lambda seen: Choice(0, "the only one")),
+        lambda head: [],
+    )
+    if path.best is None or path.choice.index is None:
         return None
-    clean, biased = answers(draw, heads[index].state, edit)
+    seen = path.histories[path.choice.index][-1]
+    clean, biased = answers(draw, path.best.state, edit)
     return Outcome(
-        strength=heads[index].strength if method.has_strength else None,
-        reason=choice.reason,
-        objection=rule.objection(seen[index], original),
-        val_clean=seen[index].clean.value,
-        val_biased=_value(seen[index]),
+        strength=path.best.strength if method.has_strength else None,
+        objection=rule.objection(seen, original),
+        val_clean=seen.clean.value,
+        val_biased=float("nan") if seen.biased is None else seen.biased.value,
         clean=clean.tolist(),
         biased=biased.tolist(),
         directions=len(cav.directions_),
@@ -50,18 +49,27 @@ def play(entrant: Entrant, draw: Draw, *, progress: Progress = silent) -> Outcom
 
 def judge_model(draw: Draw, model: nn.Module) -> Outcome:
     """Ask a whole model: the biased one as it is, or the one that never saw the artifact."""
-    cut = cut_again(model, draw.test.clean)
-    pairs = pair_features(cut, draw.test.clean, draw.test.biased, biased_class=draw.biased_class)
-    evidence = judge_head(cut, cut.head_parameters(), pairs, device=draw.tuning.device)
-    seen = _validator(draw, None, cut)(Heads(cut, 1, draw.tuning.device))[0]
+    data = draw.data
+    if model is draw.model or draw.kind != "whole":
+        cut = cut_again(model, draw.test.clean)
+        heads = Heads(cut, 1, draw.tuning.device)
+        sets = (draw.val.clean, draw.val.biased, draw.test.clean, draw.test.biased)
+        logits = [heads.logits(compute_features(cut, images))[0].numpy() for images in sets]
+    else:  # a model of its own, which the cache does not know
+        logits = [
+            predict_logits(model, images)
+            for images in (data.val_clean, data.val_biased, data.test_clean, data.test_biased)
+        ]
+    val_clean, val_biased, clean, biased = (predict_classes(each.astype(np.float64)) for each in logits)
+    known = has_enough(data.val_clean.labels, MIN_GROUP)
+    labels, seen = np.asarray(data.val_clean.labels)[known], Answers(val_clean[None, known], val_biased[None, known])
     return Outcome(
         strength=None,
-        reason="",
         objection="",
-        val_clean=seen.clean.value,
-        val_biased=_value(seen),
-        clean=predict_classes(evidence.logits_clean).tolist(),
-        biased=predict_classes(evidence.logits_biased).tolist(),
+        val_clean=float(seen.score(labels, "balanced_accuracy_clean")[0]),
+        val_biased=float(seen.score(labels, "balanced_accuracy_biased")[0]),
+        clean=clean.tolist(),
+        biased=biased.tolist(),
     )
 
 
@@ -78,7 +86,7 @@ def fit_cav(entrant: Entrant, draw: Draw) -> CAV:
     return entrant.cav().fit_pairs(pooled(draw.pairs.clean), pooled(draw.pairs.biased))
 
 
-def answers(draw: Draw, state: Any, edit: nn.Module | None) -> tuple[np.ndarray, np.ndarray]:
+def answers(draw: Draw, state: State, edit: nn.Module | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes that a head names for the test images without and with the artifact."""
     pairs = pair_features(draw.cut, draw.test.clean, draw.test.biased, biased_class=draw.biased_class, edit=edit)
     evidence = judge_head(draw.cut, state, pairs, device=draw.tuning.device)
@@ -93,22 +101,9 @@ def _train_for(entrant: Entrant, draw: Draw) -> Activations:
     return train if entrant.pooling == train.pooling else pool_again(train, entrant.pooling)
 
 
-def _trained(
-    method: Correction, cut: Split, train: Activations, strengths: Any, validator: Validator, progress: Progress
-) -> tuple[list[TrainedHead], list[Validation]]:
-    heads = list(method.train(cut, train, strengths, watch=validator, progress=progress))
-    return heads, [head.history[-1] for head in heads]
-
-
-def _validator(draw: Draw, edit: nn.Module | None, cut: Split | None = None) -> Validator:
-    cut = cut or draw.cut
-    clean, biased = (compute_features(cut, images, edit=edit) for images in (draw.val.clean, draw.val.biased))
-    original = draw.cut
-    first = Heads(original, 1, draw.tuning.device).logits(compute_features(original, draw.val.clean))[0]
+def _validator(draw: Draw, edit: nn.Module | None) -> Validator:
+    clean, biased = (compute_features(draw.cut, images, edit=edit) for images in (draw.val.clean, draw.val.biased))
+    first = Heads(draw.cut, 1, draw.tuning.device).logits(compute_features(draw.cut, draw.val.clean))[0]
     return Validator(
         clean, biased, draw.biased_class, predict_classes(first.double().numpy()), inserted=True, least=MIN_GROUP
     )
-
-
-def _value(seen: Validation) -> float:
-    return float("nan") if seen.biased is None else seen.biased.value

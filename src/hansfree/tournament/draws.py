@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from torch import nn
@@ -21,11 +21,14 @@ from hansfree.corrections import Vanilla
 from hansfree.datasets import ExampleSet, Stamped
 from hansfree.errors import DataError
 from hansfree.experiments.base_models import BaseModels
+from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
 from hansfree.models import architecture_named
 from hansfree.splitting import Split
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning, tuning_for
+
+Kind = Literal["poisoned", "natural", "whole"]
 
 _SEEN = 0.8  # part of the training images that a draw sees where the artifact is in them by nature
 
@@ -43,6 +46,7 @@ class Draw:
     """A biased model with what it learned from, and the model that never saw the artifact."""
 
     number: int
+    kind: Kind
     biased_class: int
     model: nn.Module
     reference: nn.Module
@@ -52,6 +56,7 @@ class Draw:
     test: Twins
     cut: Split  # the biased model in three parts
     tuning: FineTuning
+    data: BiasedData
 
     @cached_property
     def cav_rows(self) -> np.ndarray:
@@ -59,19 +64,30 @@ class Draw:
         return np.flatnonzero(self.train.labels == self.biased_class)
 
 
+def kind_of_draws(plan: Plan, data: BiasedData) -> Kind:
+    """Return in what the draws of a subject differ."""
+    if plan.trained == "whole":
+        return "whole"
+    return "poisoned" if isinstance(data.train, Stamped) else "natural"
+
+
 def make_draws(subject: Subject, data: BiasedData, numbers: Sequence[int]) -> Iterator[Draw]:
     """Yield the draws of a subject one after the other."""
     if not data.is_inserted or data.pairs is None or data.clean_train is None:
         raise DataError("A tournament needs the same images without and with the artifact, in training too.")
+    if data.train.is_relabelled.any():
+        raise DataError("A tournament draws images anew, which studies that relabel some of them do not allow.")
     if not numbers:
         return
     plan = subject.plan
-    kind = _Given if plan.trained == "whole" else _Poisoned if isinstance(data.train, Stamped) else _Natural
-    source = kind(subject, data)
+    kinds: dict[Kind, type[_Source]] = {"whole": _Given, "poisoned": _Poisoned, "natural": _Natural}
+    kind = kind_of_draws(plan, data)
+    source = kinds[kind](subject, data)
     for number in numbers:
         material = source.drawn(number)
         yield Draw(
             number=number,
+            kind=kind,
             biased_class=data.biased_class,
             model=material.model,
             reference=material.reference,
@@ -83,6 +99,7 @@ def make_draws(subject: Subject, data: BiasedData, numbers: Sequence[int]) -> It
             tuning=tuning_for(
                 subject.study, plan.model, epochs=plan.correction_epochs, seed=plan.seed + number, device=plan.device
             ),
+            data=data,
         )
 
 

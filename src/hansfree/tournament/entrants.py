@@ -8,7 +8,6 @@ from typing import Literal
 from hansfree.activations import Pooling
 from hansfree.cavs import CAV, PairCAV, SignalCAV
 from hansfree.corrections import CAVCorrection, Correction
-from hansfree.errors import OptionError, nearest
 from hansfree.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.training import FineTuning
 
@@ -34,11 +33,6 @@ class Entrant:
         """The correction's class."""
         return Correction.named(self.method)
 
-    @property
-    def needs_pairs(self) -> bool:
-        """Whether it takes images into which the artifact was put."""
-        return self.direction != "signal" or self.kind.uses_pairs
-
     def cav(self) -> CAV:
         """Return the direction's estimator, not fitted."""
         return {"signal": SignalCAV(), "pair": PairCAV(count=1), "pairs": PairCAV()}[self.direction]
@@ -60,7 +54,7 @@ def _rr(name: str, words: str, **options: str) -> Entrant:
 
 BIASED, REFERENCE = ORIGINAL, CLEAN_TRAINED  # who does not compete, and stands in every table
 PAPER = "rr-clarc"  # the paper's own method: signal-CAV, its recipe
-DEFAULT = "rr-clarc/pairs/converged"  # hansfree's, chosen on validation images (docs/decisions/0026)
+OURS = "rr-clarc/pairs/converged"  # chosen on validation images (docs/decisions/0026)
 
 RIVALS = (
     Entrant(name="vanilla", title="Vanilla", method="vanilla"),
@@ -103,10 +97,3 @@ REFITS = (
 """The same method with other directions, other pooling and other ways to refit the head."""
 
 ENTRANTS = {entrant.name: entrant for entrant in (*RIVALS, *REFITS)}
-
-
-def entrant_named(name: str) -> Entrant:
-    """Return an entrant; the error names the nearest."""
-    if name not in ENTRANTS:
-        raise OptionError(f"There is no entrant {name!r}.{nearest(name, ENTRANTS)} Known: {', '.join(ENTRANTS)}.")
-    return ENTRANTS[name]

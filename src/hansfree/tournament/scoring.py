@@ -40,13 +40,12 @@ class Outcome:
     """What one entrant's model does on one draw."""
 
     strength: float | None  # None: the method has none
-    reason: str  # why this one was taken
     objection: str  # why the rule would not take it, where the method has no other to offer
     val_clean: float  # balanced accuracy on validation images
     val_biased: float
     clean: list[int]  # the answers on test images
     biased: list[int]
-    directions: int = 0
+    directions: int = 0  # of its CAV
 
     @property
     def answers(self) -> Answers:

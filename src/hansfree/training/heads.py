@@ -82,6 +82,10 @@ class Objective(Protocol):
     """What a correction asks of a head beyond the right class."""
 
     @property
+    def is_smooth(self) -> bool:
+        """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
+
+    @property
     def is_quadratic(self) -> bool:
         """Whether the penalty of a linear head is a sum of squares of what it makes of the tangents."""
 

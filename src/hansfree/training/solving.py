@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.activations import Features
+from hansfree.errors import OptionError
 from hansfree.progress import Progress, silent
 from hansfree.splitting import Split, exact_forward_mode, on_device
 from hansfree.training.heads import FineTuning, HeadBatch, Heads, Objective, TrainedHead, Watch, WeightedHead
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _STEPS = 500  # of a solver that needs some dozens
 _FLAT = 3e-5  # the largest slope that counts as none, along axes of about the same curvature
+_STEEP = 1e-3  # the largest slope that is left without a word
 _SURE = 0.25  # what a probability of one half adds to the curvature of the loss
 
 Tensors = dict[str, Tensor]
@@ -41,6 +43,11 @@ def solve_heads(
     label: str = "solving",
 ) -> Iterator[TrainedHead]:
     """Solve for one head per strength, in their order; the watch sees each head once."""
+    if not objective.is_smooth:
+        raise OptionError(
+            "optimizer='converged' needs a penalty that is the same whenever it is computed, at the head's input: "
+            "not RRR, target='random', norm='cosine' or positions='each'."
+        )
     cut.eval_mode()
     problem = _Problem(cut, features, objective, tuning)
     for strength in progress(strengths, total=len(strengths), label=label):
@@ -94,8 +101,13 @@ class _Problem:
             return value
 
         solver.step(total)  # type: ignore[no-untyped-call]
-        self.found = {name: tensor.detach() for name, tensor in weights().items()}
-        return self.found
+        slope = max((float(tensor.grad.abs().max()) for tensor in moved.values() if tensor.grad is not None), default=0)
+        if slope > _STEEP:
+            log.warning("Strength %g: after %d steps the slope is still %.1e.", strength, _STEPS, slope)
+        found = {name: tensor.detach() for name, tensor in weights().items()}
+        # one that ran away must not be where the next one starts
+        self.found = found if all(bool(tensor.isfinite().all()) for tensor in found.values()) else self.start
+        return found
 
     def value(self, weights: Tensors, strength: float) -> Tensor:
         """Return what is made small."""

@@ -9,14 +9,14 @@ import numpy as np
 from hansfree.report.style import FAINT, INK, Drawing, style_of
 from hansfree.reproduce.figures.panels import add_legend, panel_grid, panel_titles, show_fine_percent
 from hansfree.reproduce.keys import SubjectKey
-from hansfree.tournament import BIASED, DEFAULT, ENTRANTS, PAPER, REFERENCE, Answers, Match
+from hansfree.tournament import BIASED, ENTRANTS, OURS, PAPER, REFERENCE, Answers, Match
 
 Point = tuple[float, float]
 _NAMED = {
     BIASED: "biased model",
     REFERENCE: "clean-trained",
     PAPER: "RR-ClArC, the paper's",
-    DEFAULT: "hansfree's default",
+    OURS: "RR-ClArC, ours",
 }
 
 
@@ -35,7 +35,7 @@ def draw_tournament(
                 continue
             axes.plot(*point, "o", color="#BBBBBB", markersize=5, mew=0, label="other entrants", zorder=2)
         for name, title in _NAMED.items():
-            colour, marker = style_of(PAPER) if name == PAPER else style_of(name)
+            colour, marker = style_of(name)
             if name in points:
                 axes.plot(*points[name], marker, color=colour, markersize=9, mec="white", label=title, zorder=3)
         axes.set_title(titles[key], fontsize=9, color=INK)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from hansfree.metrics.intervals import RESAMPLES
 from hansfree.reproduce.keys import SubjectKey
 from hansfree.reproduce.tables.markdown import markdown_table, paragraphs
+from hansfree.selection import BalancedRule
 from hansfree.tournament import (
     BIASED,
-    DEFAULT,
     ENTRANTS,
     MEASURES,
+    OURS,
     PAPER,
     REFERENCE,
     Answers,
@@ -37,14 +39,14 @@ def write_tournament(matches: Mapping[SubjectKey, Matches], *, labels: Mapping[S
     """Return all tables as Markdown."""
     answers = {key: answers_of(found) for key, found in matches.items()}
     parts = [
-        "Every entrant has the same training images, the same validation images, the same rule and the same budget of "
-        "2 clean points. Where no strength was admissible, the model stays as it was and is scored as such.",
+        "Every entrant has the same training images, validation images and rule: "
+        f"{BalancedRule()}. Where no strength was admissible, the model stays as it was and is scored as such.",
         "## Wins, ties and losses",
         _summary(answers, labels),
         f"Balanced accuracy with the artifact, over {len(matches)} settings. *Above*, *level* and *below*: the 95 % "
-        "interval of the paired difference lies above zero, holds it, or lies below. It comes from 2,000 draws of both "
-        "test images and draws. *Over budget*: draws in which more than 2 clean points were lost on validation images "
-        "by a method that has no strength to choose, and draws in which no strength could be taken.",
+        "interval of the paired difference lies above zero, holds it, or lies below. It comes from "
+        f"{RESAMPLES:,} draws of both test images and draws. *Over budget*: draws in which a method without strengths "
+        "to choose from broke the rule, and those in which no strength could be taken.",
     ]
     for key, found in matches.items():
         parts += [f"## {key.title}", _setting(found, answers[key], labels[key])]
@@ -70,8 +72,8 @@ def _summary(answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mappin
     names = [name for name in ENTRANTS if all(name in found for found in answers.values())]
     lines = []
     for name in names:
-        cells = [title_of(name) + (" (default)" if name == DEFAULT else "")]
-        for rival in (REFERENCE, PAPER, DEFAULT):
+        cells = [title_of(name) + (" (ours)" if name == OURS else "")]
+        for rival in (REFERENCE, PAPER, OURS):
             if name == rival or any(rival not in found for found in answers.values()):
                 cells.append(DASH)
                 continue
@@ -81,7 +83,7 @@ def _summary(answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mappin
             cells.append(f"{signs.count(1)} / {signs.count(0)} / {signs.count(-1)}")
         cells += [f"{100 * _mean(answers, labels, name, measure):.1f}" for measure in MEASURES]
         lines.append(cells)
-    heads = ["entrant", *(f"against {title_of(rival)}" for rival in (REFERENCE, PAPER, DEFAULT))]
+    heads = ["entrant", *(f"against {title_of(rival)}" for rival in (REFERENCE, PAPER, OURS))]
     return markdown_table([*heads, *_HEADS.values()], lines)
 
 
@@ -105,12 +107,21 @@ def _setting(matches: Matches, answers: Mapping[str, Answers], labels: np.ndarra
                 title_of(name),
                 *(_score(answers[name].score(labels, measure)) for measure in MEASURES),
                 difference,
-                _validation(match),
-                _strengths(match),
+                _validation(match, matches[BIASED]),
+                _range(o.strength for o in match.played.values()),
+                _range(o.directions for o in match.played.values()) if name in ENTRANTS else DASH,
                 _budget(match),
             ]
         )
-    heads = ["entrant", *_HEADS.values(), "against clean-trained", "validation", "strengths", "over budget"]
+    heads = [
+        "entrant",
+        *_HEADS.values(),
+        "against clean-trained",
+        "validation",
+        "strengths",
+        "directions",
+        "over budget",
+    ]
     return markdown_table(heads, lines)
 
 
@@ -124,13 +135,13 @@ def _points(found: Comparison) -> str:
     return f"{100 * found.value:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
 
 
-def _validation(match: Match) -> str:
-    values: Sequence[float] = [outcome.val_biased for outcome in match.played.values()]
-    return f"{100 * np.mean(values):.1f}" if values else DASH
+def _validation(match: Match, fallback: Match) -> str:
+    taken = [ours or theirs for ours, theirs in zip(match.outcomes, fallback.outcomes)]
+    return f"{100 * np.mean([outcome.val_biased for outcome in taken if outcome]):.1f}"
 
 
-def _strengths(match: Match) -> str:
-    found = sorted({o.strength for o in match.played.values() if o.strength is not None})
+def _range(values: Iterable[float | None]) -> str:
+    found = sorted({value for value in values if value is not None})
     if not found:
         return DASH
     return f"{found[0]:g}" if len(found) == 1 else f"{found[0]:g} to {found[-1]:g}"
