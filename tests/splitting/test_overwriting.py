@@ -4,6 +4,7 @@ from torch import nn
 
 from hansfree.models import ARCHITECTURES, build_model
 from hansfree.splitting import overwriting, split
+from hansfree.splitting.overwriting import add_into
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -13,9 +14,15 @@ def in_place(trunk):
     return [name for name in called if getattr(trunk.get_submodule(name), "inplace", False)]
 
 
-@pytest.mark.parametrize(("name", "count"), [("demo", 3), ("resnet18", 9), ("efficientnet_b0", 48)])
-def test_the_numbers_stay_and_the_activations_overwrite(name, count):
-    # resnet18: the stem's and one ReLU per block follow a batch norm; those after a sum keep memory of their own
+def sums_in_place(trunk):
+    return sum(node.target is add_into for node in trunk.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("name", "activations", "sums"), [("demo", 3, 0), ("resnet18", 16, 8), ("efficientnet_b0", 48, 0)]
+)
+def test_the_numbers_stay_and_what_can_overwrites(name, activations, sums):
+    # efficientnet_b0: stochastic depth, which hands on its input, stands before every sum
     trunk = split(build_model(name, classes=2).eval(), ARCHITECTURES[name].layer).trunk
     with torch.no_grad():
         expected = trunk(IMAGES)
@@ -23,8 +30,8 @@ def test_the_numbers_stay_and_the_activations_overwrite(name, count):
         for got, wanted in zip(result(IMAGES.clone()), expected, strict=True):
             assert torch.equal(got, wanted)
         assert torch.equal(trunk(IMAGES)[0], expected[0])
-    assert len(in_place(result)) == count
-    assert in_place(trunk) == []
+    assert (len(in_place(result)), sums_in_place(result)) == (activations, sums)
+    assert (in_place(trunk), sums_in_place(trunk)) == ([], 0)
 
 
 def test_weights_are_shared():
@@ -56,6 +63,34 @@ def test_what_others_read_is_not_overwritten():
         assert torch.equal(result(images)[0], trunk(IMAGES)[0])
     assert torch.equal(images, IMAGES)
     assert in_place(result) == []
+
+
+class Sums(nn.Module):
+    """Sums of many kinds: with a number, a size, a smaller tensor, itself, and one that is read again."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+        self.last = nn.Conv2d(3, 4, 1)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, images):
+        x = self.first(images) + images.size(2)
+        small = self.second(images).mean((2, 3), keepdim=True)
+        x = self.third(x) + small + 1
+        again = self.second(x)
+        x = again + self.first(images) + again
+        return self.head(self.last(x + x).mean((2, 3)))
+
+
+def test_sums_of_every_kind_keep_their_numbers():
+    trunk = split(Sums().eval(), "last").trunk
+    result = overwriting(trunk)
+    images = IMAGES.clone()
+    with torch.no_grad():
+        assert torch.equal(result(images)[0], trunk(IMAGES)[0])
+    assert torch.equal(images, IMAGES)
+    assert sums_in_place(result) > 0
 
 
 def test_a_trunk_without_a_graph_is_returned_itself():

@@ -30,6 +30,8 @@ FOLLOWING = {
     "vgg16": Activation("features.29"),
     "resnet18": Activation("layer4.1.relu", call=1),  # the block's one ReLU serves twice; the sum comes second
     "efficientnet_b0": Activation("features.8.2"),
+    "vgg16_pooled": Activation("features.29"),
+    "efficientnet_lite0": Activation("bn2"),  # a batch norm with its activation in one module
 }
 """For each of the models, where the layer of :data:`hansfree.models.ARCHITECTURES` ends (all are pre-activation)."""
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import jvp, vjp
+from torch.func import vjp
 from torch.utils.data import Dataset, default_collate
 from typing_extensions import Self
 
-from hansfree.activations import Activations
+from hansfree.activations import Activations, Live
 from hansfree.cavs import CAV
 from hansfree.corrections.base import Correction, count_classes
 from hansfree.datasets.base import Example
 from hansfree.errors import DataError, OptionError, check_choice
-from hansfree.splitting import Split
+from hansfree.splitting import Linearised, Split
 from hansfree.training import FineTuning, Head, HeadBatch, WeightedHead
 
 Norm = Literal["squared", "cosine"]
@@ -26,8 +28,8 @@ class RRR(Correction, name="rrr"):
     """Fine-tune with a penalty on the gradient of the log-probabilities at the pixels of the artifact's mask.
 
     The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
-    pixels once, its masked part comes back up as one tangent, and only the head is differentiated twice. Images
-    without artifact have an empty mask and cost nothing.
+    pixels once, its masked part comes back up as one tangent, and only the head is differentiated twice. All strengths
+    share the trunk's forward pass. Images without artifact have an empty mask and cost nothing.
 
     Args:
         images: The images of the activations, in the same order, as :class:`~hansfree.datasets.Example` with masks.
@@ -95,26 +97,28 @@ class RRR(Correction, name="rrr"):
         examples = default_collate([self.images[int(row)] for row in batch.rows[marked]])
         device = batch.labels.device
         images, masks = examples.image.to(device), examples.mask[:, None].to(device)
-        penalty = self._penalty(head, batch, images, masks)
+        values = tuple(part[marked] for part in batch.values)
+        frozen = cache(lambda: Linearised([batch.trunk, batch.phi], images))  # runs once, and outside of vmap
+        penalty = self._penalty(head, values, frozen, masks)
         share = len(marked) / len(batch.rows)  # images without mask count as zeros in the mean
         return logits, penalty * share
 
-    def _penalty(self, head: Head, batch: HeadBatch, images: Tensor, masks: Tensor) -> Tensor:
-        def to_head(pixels: Tensor) -> tuple[Tensor, ...]:
-            return tuple(batch.phi(*batch.trunk(pixels)))
-
+    def _penalty(self, head: Head, values: Live, frozen: Callable[[], Linearised], masks: Tensor) -> Tensor:
         def log_probability(*inputs: Tensor) -> Tensor:
             each = head(*inputs).log_softmax(1)
             return each.sum(1) if self.target == "sum" else each[:, self.target]
 
-        inputs, pull_to_pixels = vjp(to_head, images)  # type: ignore[misc]
-        outputs, pull_to_head = vjp(log_probability, *inputs)  # type: ignore[misc]
+        def measure(at_head: Live) -> Live:
+            value, half_slope = self._size(frozen().pull(at_head), masks)
+            return value, *frozen().push(half_slope)
+
+        outputs, pull_to_head = vjp(log_probability, *values)  # type: ignore[misc]
         at_head = pull_to_head(torch.ones_like(outputs))
-        (gradient,) = pull_to_pixels(tuple(part.detach() for part in at_head))
-        value, half_slope = self._size(gradient, masks)
-        _, tangents = jvp(to_head, (images,), (half_slope,))  # type: ignore[misc]
+        value, *tangents = _ForEachHead.apply(measure, *(part.detach() for part in at_head))
         change = torch.stack([(part * tangent).flatten(1).sum(1) for part, tangent in zip(at_head, tangents)]).sum(0)
-        return value + 2 * (change - change.detach())  # the penalty's value, with the gradient that its slope gives
+        # The penalty's value, with the gradient that its slope gives.
+        penalty: Tensor = value + 2 * (change - change.detach())
+        return penalty
 
     def _size(self, gradient: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """Return the penalty and half of its derivative by the pixels' gradient."""
@@ -130,3 +134,24 @@ class RRR(Correction, name="rrr"):
     def _may_have_mask(self, rows: np.ndarray) -> np.ndarray:
         known = getattr(self.images, "has_artifact", None)
         return np.ones(len(rows), dtype=bool) if known is None else np.asarray(known)[rows]
+
+
+class _ForEachHead(torch.autograd.Function):
+    """Measure the gradients of stacked heads one after the other, outside of ``vmap``: they share a forward pass."""
+
+    @staticmethod
+    def forward(measure: Callable[[Live], Live], *at_head: Tensor) -> Live:
+        return measure(at_head)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: what it is given are constants."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, measure: Callable[[Live], Live], *at_head: Tensor) -> tuple[Live, int]:
+        first = [
+            part.expand(info.batch_size, *part.shape) if d is None else part.movedim(d, 0)
+            for part, d in zip(at_head, in_dims[1:])
+        ]
+        each = [measure(parts) for parts in zip(*first)]
+        return tuple(torch.stack(parts) for parts in zip(*each)), 0

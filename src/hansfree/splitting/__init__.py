@@ -6,6 +6,7 @@ from hansfree.splitting.entry import HeadParts
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
 from hansfree.splitting.layout import layer_order
+from hansfree.splitting.linearised import Linearised
 from hansfree.splitting.orders import Order
 from hansfree.splitting.overwriting import overwriting
 from hansfree.splitting.partition import Train
@@ -13,6 +14,7 @@ from hansfree.splitting.partition import Train
 __all__ = [
     "HeadParts",
     "Layer",
+    "Linearised",
     "Order",
     "Split",
     "Train",

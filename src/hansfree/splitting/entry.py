@@ -31,7 +31,9 @@ def leading_linear(head: nn.Module) -> HeadParts:
         return HeadParts(head, None, head)
     path = str(users[0].target)
     calls = sum(node.op == "call_module" and node.target == path for node in head.graph.nodes)
-    if not _is_plain_linear(head.get_submodule(path)) or calls != 1:
+    linear = head.get_submodule(path)
+    # By exact class: a parametrized layer has a class of its own.
+    if type(linear) is not nn.Linear or not is_plain(linear) or calls != 1:
         return HeadParts(head, None, head)
     graph = fx.Graph()
     graph.output(graph.graph_copy(head.graph, {}))
@@ -41,8 +43,7 @@ def leading_linear(head: nn.Module) -> HeadParts:
     return HeadParts(head, path, fx.GraphModule(head, graph))
 
 
-def _is_plain_linear(module: nn.Module) -> bool:
-    """Tell whether weight and bias say all that the module does: hooks (weight norm is one) may change either."""
+def is_plain(module: nn.Module) -> bool:
+    """Tell whether a module does what its class says: hooks (weight norm is one) may change that."""
     has_hooks = bool(module._forward_hooks or module._forward_pre_hooks)
-    # By exact class: a parametrized layer has a class of its own.
-    return type(module) is nn.Linear and not has_hooks and "forward" not in vars(module)
+    return not has_hooks and "forward" not in vars(module)

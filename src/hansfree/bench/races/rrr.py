@@ -23,7 +23,7 @@ _STEPS = 2
 
 
 class RRRRace(Race, name="rrr"):
-    """One strength: our pass and ten epochs against ten epochs of the paper's.
+    """One strength, and the strengths of a run: our pass and ten epochs against ten epochs of the paper's for each.
 
     Every image carries the artifact: the worst case for us, for images without a mask cost us nothing.
     """
@@ -39,42 +39,42 @@ class RRRRace(Race, name="rrr"):
         ours = RRR(images, tuning=tuning)
         paper = PaperRRR(subject.model, cut.trainable, strength=ours.strength, tuning=tuning)
 
-        def our_steps() -> None:
+        def our_steps(strengths: tuple[float, ...]) -> None:
             with divergence_expected():
-                list(ours.train(cut, activations, [ours.strength]))
+                list(ours.train(cut, activations, strengths))
 
         def paper_steps() -> None:
             for batch in batches:
                 paper.step(batch.image, torch.as_tensor(batch.label), batch.mask)
 
         paper.step(batches[0].image, torch.as_tensor(batches[0].label), batches[0].mask)  # to warm up
-        seconds = take_turns(
-            {
-                "pass": timed(lambda: collect_activations(subject.model, subject.layer, images, batch_size=_BATCH)),
-                "ours": timed(our_steps),
-                "paper": timed(paper_steps),
-            },
-            turns=subject.sizes.turns,
-            progress=progress,
-            label=f"rrr {subject.name}",
-        )
-        epochs = subject.tuning.epochs
-        whole = [passing + epochs * steps for passing, steps in zip(seconds["pass"], seconds["ours"])]
-        each = tuple(steps / len(images) for steps in seconds["ours"])
-        name = subject.name
+        sides = {
+            "pass": timed(lambda: collect_activations(subject.model, subject.layer, images, batch_size=_BATCH)),
+            "one": timed(lambda: our_steps((ours.strength,))),
+            "grid": timed(lambda: our_steps(RRR.grid)),
+            "paper": timed(paper_steps),
+        }
+        if subject.is_large:
+            del sides["grid"]  # its strengths are trained one after the other: so many times one
+        seconds = take_turns(sides, turns=subject.sizes.turns, progress=progress, label=f"rrr {subject.name}")
+        epochs, tried = subject.tuning.epochs, len(RRR.grid)
+        paper_seconds = [epochs * steps for steps in seconds["paper"]]
+        one = [passing + epochs * steps for passing, steps in zip(seconds["pass"], seconds["one"])]
+        grid = [
+            passing + epochs * steps
+            for passing, steps in zip(seconds["pass"], seconds.get("grid") or [tried * once for once in seconds["one"]])
+        ]
+        each = tuple(steps / len(images) for steps in seconds["one"])
+        name, half = subject.name, Target("at most", 0.5)
         return Outcome(
             (
-                ratio(
-                    f"{name}.rrr_over_paper",
-                    whole,
-                    [epochs * steps for steps in seconds["paper"]],
-                    Target("at most", 0.5),
-                ),
+                ratio(f"{name}.rrr_over_paper", one, paper_seconds, half),
+                ratio(f"{name}.rrr_grid_over_paper", grid, [tried * once for once in paper_seconds], half),
                 Measure(f"{name}.rrr_seconds_per_image", each, "seconds"),
             ),
-            {"batch": _BATCH, "images": len(images), "epochs": epochs, "epochs_timed": 1},
+            {"batch": _BATCH, "images": len(images), "epochs": epochs, "epochs_timed": 1, "strengths": tried},
             (
                 f"{name}: RRR at batch {_BATCH}, every image with a mask; both sides' {epochs} epochs are multiplied "
-                "up from one per turn.",
+                f"up from one per turn. Grid: {tried} strengths; the paper's is so many times one.",
             ),
         )
