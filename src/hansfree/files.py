@@ -138,3 +138,13 @@ def format_bytes(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.3g} GB"
+
+
+def ordered_metadata(file: bytes) -> bytes:
+    """Return a safetensors file with its metadata in order: the library writes them in another one every time."""
+    start = 8 + int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + file[start:]

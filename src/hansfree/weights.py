@@ -6,7 +6,6 @@ whole head may be missing, and what stayed fresh is logged.
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from hansfree.errors import OptionError, nearest
-from hansfree.files import written_atomically
+from hansfree.files import ordered_metadata, written_atomically
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ def write_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str
     """Write a ``.safetensors`` file, whole or not at all; the same weights and metadata give the same bytes."""
     # Copies, because safetensors refuses tensors that share memory, and tied weights have a key each.
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-    content = save(copies) if metadata is None else _ordered(save(copies, dict(metadata)))
+    content = save(copies) if metadata is None else ordered_metadata(save(copies, dict(metadata)))
     with written_atomically(path) as temporary:
         temporary.write_bytes(content)
 
@@ -155,16 +154,6 @@ def check_finite(model: nn.Module, *, source: str) -> None:
                 f"The weights of {source} are not finite: {wrong} of {tensor.numel()} numbers of {name!r} are NaN or "
                 "infinite. Use an earlier checkpoint."
             )
-
-
-def _ordered(file: bytes) -> bytes:
-    """Return a safetensors file with its metadata in order: the library writes them in another one every time."""
-    start = 8 + int.from_bytes(file[:8], "little")
-    header = json.loads(file[8:start])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8 bytes
-    return len(text).to_bytes(8, "little") + text + file[start:]
 
 
 def _aligned(weights: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import pytest
 
 from hansfree.artifacts import Artifact
 from hansfree.errors import OptionError
-from hansfree.models import ARCHITECTURES
+from hansfree.models import PAPER_MODELS
 from hansfree.studies import SETS, Study, Synthetic
 
 
@@ -18,7 +18,7 @@ class Small(Synthetic):
 def test_it_is_found_by_name_and_needs_no_files() -> None:
     assert Study.named("synthetic") is Synthetic
     assert Synthetic().size == 64
-    assert set(Synthetic.recipe.epochs) == set(Synthetic.recipe.fresh_rates) == set(ARCHITECTURES)
+    assert set(Synthetic.recipe.epochs) == set(Synthetic.recipe.fresh_rates) == {"demo", *PAPER_MODELS}
     assert set(Synthetic.artifacts) == {name for name, kind in Artifact.members().items() if not kind.needs_file}
 
 

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from hansfree.cavs.base import CAV
 from hansfree.errors import HansfreeError, RunError
-from hansfree.files import written_atomically
+from hansfree.files import ordered_metadata, written_atomically
 
 FORMAT = "hansfree.cavs.1"
 
@@ -28,7 +28,7 @@ def save_cavs(path: str | Path, cavs: Mapping[str, CAV]) -> None:
     tensors = {f"{key}.{name}": value for key, cav in cavs.items() for name, value in cav.to_tensors().items()}
     metadata = {"format": FORMAT, "cavs": json.dumps({key: cav.to_header() for key, cav in cavs.items()})}
     with written_atomically(path) as unfinished:
-        unfinished.write_bytes(save(tensors, metadata=metadata))
+        unfinished.write_bytes(ordered_metadata(save(tensors, metadata=metadata)))
 
 
 def load_cavs(path: str | Path) -> dict[str, CAV]:

@@ -39,7 +39,7 @@ def demo(
         rows, verdict, report = plan.run(folder, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
     show_methods(rows)
     for line in verdict:
-        console.print(line, soft_wrap=True, highlight=False)
+        console.print(line, highlight=False)
     console.print(f"report: {report}", soft_wrap=True)
 
 

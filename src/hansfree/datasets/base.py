@@ -127,3 +127,10 @@ class Normalize:
 
 IMAGENET = Normalize()
 """The normalisation that torchvision's pretrained models expect."""
+
+_OTHERS = {"efficientnet_lite0": Normalize(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)}
+
+
+def normalisation_for(model: str) -> Normalize:
+    """Return how a model's pretrained weights expect their images."""
+    return _OTHERS.get(model, IMAGENET)

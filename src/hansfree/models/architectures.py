@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from hansfree.datasets.base import IMAGENET, Example, Normalize
+from hansfree.datasets.base import Example
 from hansfree.errors import OptionError, nearest
 from hansfree.models.backbones import PooledVGG, build_lite, rename_lite
 from hansfree.seeds import seeded
@@ -28,10 +28,7 @@ class Architecture:
     last: str  # path of the last linear layer, one row per class
     head_rate: float = 3e-3  # Adam's, where only what follows the layer is trained, from fresh weights
     has_pretrained: bool = True  # whether torchvision has weights of it
-    transform: Normalize = IMAGENET  # what its ImageNet weights were trained with
 
-
-_LITE = Normalize(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
 ARCHITECTURES = {
     "demo": Architecture("features.10", "sgd", 0.005, "classifier", has_pretrained=False),
@@ -39,7 +36,7 @@ ARCHITECTURES = {
     "resnet18": Architecture("layer4.1.add", "sgd", 0.005, "fc"),
     "efficientnet_b0": Architecture("features.8.1", "adam", 0.001, "classifier.1"),
     "vgg16_pooled": Architecture("features.28", "sgd", 0.005, "classifier", has_pretrained=False),
-    "efficientnet_lite0": Architecture("conv_head", "adam", 0.001, "classifier", has_pretrained=False, transform=_LITE),
+    "efficientnet_lite0": Architecture("conv_head", "adam", 0.001, "classifier", has_pretrained=False),
 }
 
 PAPER_MODELS = ("vgg16", "resnet18", "efficientnet_b0")

@@ -1,4 +1,4 @@
-"""ImageNet backbones with a linear head on mean-pooled features, beside the paper's models."""
+"""Pretrained backbones with a linear head on mean-pooled features, beside the paper's models."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from hansfree.reproduce.settings import CORRECTED, TRAINED, Words, describe_reci
 from hansfree.reproduce.tables import write_tournament
 from hansfree.results import Row
 from hansfree.selection import BalancedRule
-from hansfree.studies import BiasedData, MarkedTable, Study
+from hansfree.studies import BiasedData, Study
 from hansfree.tournament import (
     BIASED,
     ENTRANTS,
@@ -85,7 +85,7 @@ class Tournament(Reproduction, name="tournament"):
         plan, pictures = subject.plan, setting_of(subject, [])
         models = BaseModels(study=subject.study, plan=plan, work=subject.work)
         tuning = tuning_for(subject.study, plan.model, epochs=plan.correction_epochs, seed=plan.seed)
-        if isinstance(subject.study, MarkedTable):
+        if subject.study.marked(plan.model) is not None:
             n = len(finding.notes["labels"])
             pictures["images"] += f"; {n} test images without it, onto each of which one from another is pasted"
         return pictures | {
@@ -115,8 +115,9 @@ class Refit(Tournament, name="refit"):
 
 
 def _data(subject: Subject) -> BiasedData:
-    study = subject.study
-    return paste_artifact(subject, study) if isinstance(study, MarkedTable) else study.data(subject.plan.model)
+    study, model = subject.study, subject.plan.model
+    parts = study.marked(model)
+    return study.data(model) if parts is None else paste_artifact(subject, parts)
 
 
 def _stage(number: int, name: str) -> str:

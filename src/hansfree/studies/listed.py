@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from hansfree.artifacts import Artifact
+from hansfree.datasets.base import normalisation_for
 from hansfree.datasets.image_files import Channels, ImageFiles, Resize, check_images
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.errors import DataError
-from hansfree.models.architectures import architecture_named
 from hansfree.studies.inserted import insert_bias
 from hansfree.studies.study import BiasedData, Study
 
@@ -114,5 +114,5 @@ class StampedStudy(ListedStudy):
             share=self.share(model),
             flip_share=self.flip_share,
             seed=self.seed,
-            transform=architecture_named(model).transform,
+            transform=normalisation_for(model),
         )

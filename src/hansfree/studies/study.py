@@ -197,6 +197,10 @@ class Study(Registered, ABC):
     def data(self, model: str) -> BiasedData:
         """Return the sets for a model; the paper's share of artifacts differs from model to model."""
 
+    def marked(self, model: str) -> tuple[ExampleSet, ExampleSet, ExampleSet] | None:
+        """Return training, validation and test images with their bits, where the artifact is in them by nature."""
+        return None
+
     def flags(self) -> dict[str, np.ndarray]:
         """Return what else is known of the test images, a bit each: artifacts that they carry by nature."""
         return {}

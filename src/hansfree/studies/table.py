@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from hansfree.artifacts import Timestamp
+from hansfree.datasets.base import normalisation_for
+from hansfree.datasets.flagged import Flagged
+from hansfree.datasets.part import Part
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree.progress import Progress, silent
 from hansfree.studies.columns import Row, find_image, read_groups, read_rows, read_split
 from hansfree.studies.inserted import check_share, stampable
 from hansfree.studies.listed import Listing, StampedStudy
-from hansfree.studies.study import Recipe
+from hansfree.studies.study import BiasedData, Recipe
 
 _OWN_COLUMNS = ("image", "label", "split", "group")
 _STRAY = 0.1  # a column with no more other values than this among its 0 and 1 is a column of flags with mistakes in it
@@ -27,10 +30,14 @@ class ImageTable(StampedStudy, name="table"):
     val or test; else 80 / 10 / 10 are drawn), ``group`` (a patient or lesion, which is never in two parts), and any
     columns of 0 and 1, which tell natural artifacts: see :meth:`flags`. Other columns are ignored.
 
+    The artifact is put in, or it is one of those columns: then nothing is put in, and held-out images with the artifact
+    are others than those without it.
+
     The images are squashed to a square, so that nothing at the edges is cut off: artifacts are often there.
 
     Args:
-        biased_class: the label that the artifact leaks into; None is the first in alphabetical order.
+        biased_class: the label that the artifact leaks into; None is the first in alphabetical order, or the one that
+            carries a natural artifact most often.
         share: part of its training images that carry the artifact, between 0 and 1.
     """
 
@@ -59,20 +66,23 @@ class ImageTable(StampedStudy, name="table"):
         """Read the table: images, labels, natural flags, and split and groups where it has them."""
         table = find_table(root)
         rows = read_rows(table, ("image", "label"), filled=("image", "label"))
+        self._bits = _read_flags(rows, table)
+        self._check_artifact(self.artifact)
         class_names = tuple(sorted({row["label"] for row in rows}))
         if len(class_names) < 2:
             raise DataError(f"{table} has a single label, {class_names[0]!r}: there is nothing to tell apart.")
-        biased = self._biased or class_names[0]
+        biased = self._biased or self._first(rows, class_names)
         if biased not in class_names:
             raise OptionError(
                 f"{table} has no label {biased!r}.{nearest(biased, class_names)} Known: {', '.join(class_names)}."
             )
         if self._biased is None:
             self.remarks.append(
-                f"No biased class was given: the artifact is put into {biased!r}, the first in the alphabet."
+                f"No biased class was given: {self.artifact} is most frequent in {biased!r}."
+                if self.artifact in self._bits
+                else f"No biased class was given: the artifact is put into {biased!r}, the first in the alphabet."
             )
         self.biased_class = class_names.index(biased)
-        self._bits = _read_flags(rows, table)
         groups = read_groups(rows, table=table, remarks=self.remarks)
         return Listing(
             place=table,
@@ -83,6 +93,38 @@ class ImageTable(StampedStudy, name="table"):
             parts=read_split(rows, groups, table=table),
         )
 
+    def data(self, model: str) -> BiasedData:
+        """Return the sets for a model."""
+        parts = self.marked(model)
+        if parts is None:
+            return super().data(model)
+        train, val, test = parts
+
+        def some(images: Flagged, *, has_artifact: bool) -> Part:
+            return Part(images, np.flatnonzero(images.has_artifact == has_artifact))
+
+        return BiasedData(
+            train=train,
+            val_clean=some(val, has_artifact=False),
+            val_biased=some(val, has_artifact=True),
+            test_clean=some(test, has_artifact=False),
+            test_biased=some(test, has_artifact=True),
+            clean_train=some(train, has_artifact=False),
+            biased_class=self.biased_class,
+            artifact=self.artifact,
+            is_localized=True,
+            is_inserted=False,
+            has_masks=False,
+        )
+
+    def marked(self, model: str) -> tuple[Flagged, Flagged, Flagged] | None:
+        """Return the three parts with the bits of the column that the artifact is, where it is one."""
+        if self.artifact not in self._bits:
+            return None
+        bits, transform = self._bits[self.artifact], normalisation_for(model)
+        train, val, test = (Flagged(part, bits[part.ids], transform=transform) for part in self.parts)
+        return train, val, test
+
     def share(self, model: str) -> float:
         """Return the given share, the same for all models."""
         return self._share
@@ -90,6 +132,27 @@ class ImageTable(StampedStudy, name="table"):
     def flags(self) -> dict[str, np.ndarray]:
         """Return the table's columns of 0 and 1 for the test images, in their order: natural groups to score by."""
         return {name: bits[self.parts[2].ids] for name, bits in self._bits.items()}
+
+    def _known(self, artifact: str | None) -> str:
+        """Take any name: which columns there are is known once the table is read."""
+        name = artifact or self.artifacts[0]
+        if hasattr(self, "_bits"):
+            self._check_artifact(name)
+        return name
+
+    def _check_artifact(self, name: str) -> None:
+        known = (*self.artifacts, *self._bits)
+        if name not in known:
+            raise OptionError(
+                f"{self.title} has no artifact {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
+            )
+
+    def _first(self, rows: Sequence[Row], class_names: Sequence[str]) -> str:
+        """Return the class that carries a natural artifact most often, or the first in the alphabet."""
+        if self.artifact not in self._bits:
+            return class_names[0]
+        labels = np.array([row["label"] for row in rows])
+        return max(class_names, key=lambda name: float(self._bits[self.artifact][labels == name].mean()))
 
 
 def find_table(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,15 +14,18 @@ from hansfree.datasets import ExampleSet
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.subjects import Subject
 from hansfree.models import architecture_named
-from hansfree.studies import BiasedData, MarkedTable
+from hansfree.studies import BiasedData
 
 
-def paste_artifact(subject: Subject, study: MarkedTable) -> BiasedData:
+def paste_artifact(subject: Subject, parts: Sequence[ExampleSet]) -> BiasedData:
     """Return the same training images with held-out pairs: images without the artifact, and with another's pasted on.
 
     What is pasted onto validation images was cut out of validation images, and so on: no artifact is seen twice.
+
+    Args:
+        parts: training, validation and test images with their bits.
     """
-    data = study.data(subject.plan.model)
+    data = subject.study.data(subject.plan.model)
     layer = architecture_named(subject.plan.model).layer
     models = BaseModels(study=subject.study, plan=subject.plan, work=subject.work, progress=subject.progress)
     model = models.untrained(data.train)  # its trunk is that of all draws
@@ -34,7 +38,7 @@ def paste_artifact(subject: Subject, study: MarkedTable) -> BiasedData:
     def pairs(images: ExampleSet) -> tuple[ExampleSet, ExampleSet]:
         return make_auto_pairs(model, layer, cav, images, seed=subject.study.seed)
 
-    train_pairs, val, test = (pairs(images) for images in study.marked(subject.plan.model))
+    train_pairs, val, test = (pairs(images) for images in parts)
     return replace(
         data,
         val_clean=val[0],

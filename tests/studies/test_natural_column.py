@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_column_says_who_carries_it(root: Path) -> None:
-    study = Study.named("marked")(root, artifact="ruler", size=32, biased_class="wart")
+    study = Study.named("table")(root, artifact="ruler", size=32, biased_class="wart")
     data = study.data("demo")
     assert data.train.has_artifact.tolist() == [row % 3 == 0 for row in range(16)]
     assert data.val_biased.ids.tolist() == [18, 21]
@@ -38,12 +38,19 @@ def test_the_column_says_who_carries_it(root: Path) -> None:
 
 
 def test_another_column_of_the_same_table(root: Path) -> None:
-    study = Study.named("marked")(root, artifact="ruler", size=32, biased_class="wart").with_artifact("ink")
+    study = Study.named("table")(root, artifact="ruler", size=32, biased_class="wart").with_artifact("ink")
     assert np.flatnonzero(study.data("demo").train.has_artifact).tolist() == [0, 1, 2, 3]
 
 
+def test_without_a_class_it_is_the_one_that_carries_it_most_often(root: Path) -> None:
+    study = Study.named("table")(root, artifact="ink", size=32)
+    assert study.remarks[0] == "No biased class was given: ink is most frequent in 'naevus'."  # 2 of 16 each: the first
+    assert study.marked("demo") is not None
+    assert study.with_artifact("timestamp").marked("demo") is None
+
+
 def test_a_column_that_is_not_there(root: Path) -> None:
-    with pytest.raises(OptionError, match=r"no column 'rular' of 0 and 1. Did you mean 'ruler'\?.* Known: ruler, ink"):
-        Study.named("marked")(root, artifact="rular", size=32)
-    with pytest.raises(OptionError, match="--artifact COLUMN"):
-        Study.named("marked")(root, size=32)
+    with pytest.raises(
+        OptionError, match=r"no artifact 'rular'. Did you mean 'ruler'\?.* Known: timestamp, .*ruler, ink"
+    ):
+        Study.named("table")(root, artifact="rular", size=32)
