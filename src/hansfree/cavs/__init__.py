@@ -14,6 +14,7 @@ from hansfree.cavs.ridge import RidgeCAV
 from hansfree.cavs.lasso import LassoCAV
 from hansfree.cavs.logistic import LogisticCAV
 from hansfree.cavs.pair import PairCAV
+from hansfree.cavs.joint import JointCAV, class_direction, join_cavs
 from hansfree.cavs.alignment import CAVQuality, alignment_mean, alignment_sample, cav_auc
 from hansfree.cavs.storage import load_cavs, save_cavs
 
@@ -21,6 +22,7 @@ __all__ = [
     "CAV",
     "SVMCAV",
     "CAVQuality",
+    "JointCAV",
     "LassoCAV",
     "LogisticCAV",
     "PairCAV",
@@ -29,6 +31,8 @@ __all__ = [
     "alignment_mean",
     "alignment_sample",
     "cav_auc",
+    "class_direction",
+    "join_cavs",
     "load_cavs",
     "save_cavs",
 ]

@@ -35,6 +35,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     """
 
     needs_pairs: ClassVar[bool] = False  # it is learned from the same images without and with the artifact
+    made: ClassVar[dict[str, type[CAV]]] = {}  # by name, those that are made of others: nobody can choose to fit them
 
     directions_: FloatArray
     clean_score_: FloatArray
@@ -130,7 +131,8 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     def from_tensors(tensors: Mapping[str, NDArray[Any]], header: str) -> CAV:
         """Rebuild a fitted CAV from what ``to_tensors`` and ``to_header`` returned; no pickle is involved."""
         described = json.loads(header)
-        cav: CAV = CAV.named(described["name"])(**described["options"])
+        method = described["name"]
+        cav: CAV = (CAV.made.get(method) or CAV.named(method))(**described["options"])
         for name, words in described["words"].items():
             setattr(cav, name, np.array(words["values"], dtype=words["dtype"]))
         for name, value in tensors.items():

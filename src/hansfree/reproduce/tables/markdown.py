@@ -1,16 +1,12 @@
-"""A table as Markdown."""
+"""What pages in Markdown are put together from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from hansfree.report.markdown import markdown_table
+
+__all__ = ["NOT_RUN", "markdown_table", "paragraphs"]
 
 NOT_RUN = "not run"
-
-
-def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return the table, numbers flush right; the first column holds words."""
-    ruler = ["---", *["---:"] * (len(heads) - 1)]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in (heads, ruler, *lines))
 
 
 def paragraphs(*parts: str) -> str:

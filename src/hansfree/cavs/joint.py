@@ -1,0 +1,154 @@
+"""Several biases as one CAV, without the directions that are to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hansfree.cavs.base import CAV
+from hansfree.cavs.class_means import ClassMeans, FloatArray
+from hansfree.errors import DataError
+
+LEAST_ANGLE = 10.0
+"""Degrees between a CAV and what is protected; below, less than a fifth of it would be left to remove."""
+_RANK = 1e-6  # of the largest size: below, a direction is rounding noise
+
+
+class JointCAV(CAV):
+    """The biases of several CAVs together, as `join_cavs` makes it; it is not fitted itself.
+
+    Its directions and sizes are such that the penalty of RR-ClArC along it is the sum of the penalties along the CAVs
+    it is made of. So a direction of its own belongs to no single artifact. Its class means are those without any of
+    the artifacts and with all of them at once.
+
+    Attributes:
+        joint_size_: (k,), size of the artifacts' changes along each direction, largest first.
+        angles_: in degrees, of each CAV with what is protected: 90 where they share nothing.
+    """
+
+    name: ClassVar[str] = "joint"  # not registered: nobody can choose it, as there is nothing to fit
+
+    joint_size_: FloatArray
+    angles_: FloatArray
+
+    @property
+    def size_(self) -> FloatArray:
+        """The size of the artifacts' changes along each direction, as the CAVs have it that it is made of."""
+        self._check_fitted()
+        return self.joint_size_
+
+    def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        raise DataError("A joint CAV is not fitted: fit one CAV for each artifact, and join them by join_cavs.")
+
+
+CAV.made[JointCAV.name] = JointCAV
+
+
+def join_cavs(cavs: Sequence[CAV], *, protect: Sequence[CAV | ArrayLike] = ()) -> JointCAV:
+    """Join the CAVs of several artifacts, so that one correction unlearns all of them.
+
+    Args:
+        cavs: fitted at the same layer, one for each artifact; a single one where something is to be protected.
+        protect: what the correction must not touch: CAVs of benign concepts, or directions of any length, (channels,)
+            or (k, channels), as those of `class_direction`. What an artifact shares with them stays in the model.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> has = np.arange(100) % 2 == 0
+    >>> shifts = np.array([[0.0, 50.0, 0.0], [0.0, 0.0, 30.0]])
+    >>> from hansfree.cavs import SignalCAV
+    >>> cavs = [SignalCAV().fit(rng.normal(size=(100, 3)) + np.outer(has, shift), has) for shift in shifts]
+    >>> join_cavs(cavs).size_.round(-1).tolist()
+    [50.0, 30.0]
+    >>> join_cavs(cavs, protect=[np.array([1.0, 0.0, 0.0])]).angles_.round(-1).tolist()
+    [90.0, 90.0]
+    """
+    if not cavs:
+        raise DataError("There is no CAV to join.")
+    changes = [cav.size_[:, None] * cav.directions_ for cav in cavs]  # refuses a CAV that is not fitted
+    channels = changes[0].shape[1]
+    for cav, change in zip(cavs, changes):
+        if change.shape[1] != channels:
+            raise DataError(
+                f"Only CAVs of the same layer can be joined, but one has {channels} channels and another "
+                f"{change.shape[1]}."
+            )
+        if not np.any(change):
+            raise DataError(f"The {cav.name} CAV has no size: artifact and clean images score alike along it.")
+    kept = _protected(protect, channels)
+    rest = [change - change @ kept.T @ kept for change in changes]
+    joint = JointCAV()
+    joint.angles_ = np.array([_angle(before, after) for before, after in zip(changes, rest)])
+    for place, (cav, angle) in enumerate(zip(cavs, joint.angles_), start=1):
+        if angle < LEAST_ANGLE:
+            raise DataError(
+                f"CAV {place} of {len(cavs)} ({cav.name}) lies at {angle:.1f} degrees to what is protected; at least "
+                f"{LEAST_ANGLE:g} are needed. The artifact and what you want to keep look alike at this layer: protect "
+                "less, or take another layer."
+            )
+    # Singular vectors, not Gram and Schmidt's: no order of the artifacts, and the sum of squares stays what it is.
+    _, sizes, directions = np.linalg.svd(np.concatenate(rest), full_matrices=False)
+    joint.joint_size_ = sizes[sizes > _RANK * sizes[0]]
+    joint.n_features_in_ = channels
+    joint._settle(directions[: len(joint.joint_size_)], _without_and_with_all(cavs))
+    return joint
+
+
+def class_direction(X: ArrayLike, labels: ArrayLike, label: int, *, has_artifact: ArrayLike) -> FloatArray:
+    """Return the unit vector that leads from the mean of all other classes to that of a class: its own direction.
+
+    Args:
+        X: pooled activations, (samples, channels).
+        has_artifact: which samples carry any artifact; they are left out, or the direction would point to it as well.
+    """
+    features, classes = np.asarray(X, dtype=np.float64), np.asarray(labels)
+    is_clean = ~np.asarray(has_artifact, dtype=bool)
+    inside, outside = features[is_clean & (classes == label)], features[is_clean & (classes != label)]
+    if not len(inside) or not len(outside):
+        raise DataError(
+            f"The direction of class {label} needs images without an artifact of this class and of others; there are "
+            f"{len(inside)} and {len(outside)}."
+        )
+    difference = inside.mean(axis=0) - outside.mean(axis=0)
+    length = float(np.linalg.norm(difference))
+    if not (np.isfinite(length) and length > 0):
+        raise DataError(f"Class {label} has no direction: its mean activation is that of the others, or not finite.")
+    direction: FloatArray = difference / length
+    return direction
+
+
+def _protected(protect: Sequence[CAV | ArrayLike], channels: int) -> FloatArray:
+    """Return an orthonormal basis of all that is protected, (k, channels)."""
+    rows = []
+    for each in protect:
+        given = np.atleast_2d(each.directions_ if isinstance(each, CAV) else np.asarray(each, dtype=np.float64))
+        if given.ndim != 2 or given.shape[1] != channels:
+            raise DataError(
+                f"A protected direction has the shape {given.shape}, but the CAVs have {channels} channels."
+            )
+        lengths = np.linalg.norm(given, axis=1, keepdims=True)
+        if not (np.all(np.isfinite(lengths)) and np.all(lengths > 0)):
+            raise DataError("A protected direction has no length, or is not finite.")
+        rows.append(given / lengths)
+    if not rows:
+        return np.zeros((0, channels))
+    _, sizes, directions = np.linalg.svd(np.concatenate(rows), full_matrices=False)
+    basis: FloatArray = directions[sizes > _RANK * sizes[0]]
+    return basis
+
+
+def _angle(before: FloatArray, after: FloatArray) -> float:
+    """Return the angle between changes and what was taken out of them; of several, by how much of all is left."""
+    left = float(np.linalg.norm(after) / np.linalg.norm(before))
+    return float(np.degrees(np.arcsin(min(left, 1.0))))
+
+
+def _without_and_with_all(cavs: Sequence[CAV]) -> ClassMeans:
+    """Return the mean of the clean samples, every artifact's own counting alike, and where all shifts lead from it."""
+    clean = np.mean([cav.class_mean_[0] for cav in cavs], axis=0)
+    shift = np.sum([cav.class_mean_[1] - cav.class_mean_[0] for cav in cavs], axis=0)
+    count = np.sum([cav.class_count_ for cav in cavs], axis=0)
+    return ClassMeans(np.array([False, True]), count, np.stack([clean, clean + shift]))
