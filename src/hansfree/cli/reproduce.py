@@ -190,7 +190,8 @@ def _list_experiments() -> None:
         datasets.add_column(column)
     for name, study in Study.members().items():
         marked = f"{name} *" if study.is_default else name
-        datasets.add_row(marked, study.title, "needed" if study.needs_root else "none", ", ".join(study.artifacts))
+        artifacts = ", ".join(filter(None, (*study.artifacts, study.further_artifacts)))
+        datasets.add_row(marked, study.title, "needed" if study.needs_root else "none", artifacts)
     for listed in (experiments, datasets):
         console.print(listed)
         console.print()

@@ -130,6 +130,7 @@ class Study(Registered, ABC):
     kind = "dataset"
     title: ClassVar[str]
     artifacts: ClassVar[tuple[str, ...]]
+    further_artifacts: ClassVar[str] = ""  # in words, what else the files may have
     default_size: ClassVar[int] = 224
     needs_root: ClassVar[bool] = True
     is_default: ClassVar[bool] = False  # taken where no dataset is named

@@ -43,6 +43,7 @@ class ImageTable(StampedStudy, name="table"):
 
     title = "Image table"
     artifacts = stampable(Timestamp.name)
+    further_artifacts = "a column of 0 and 1"
     options = ("biased_class", "share")
     recipe = Recipe(epochs={})  # nobody has published one
 
