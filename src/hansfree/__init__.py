@@ -57,6 +57,7 @@ _HOMES = {
     "evaluation": ("evaluate",),
     "export": ("export_model", "export_onnx", "load_corrected"),
     "heatmaps": ("artifact_relevance", "compute_cav_heatmaps", "compute_heatmaps", "masks_from_heatmaps"),
+    "layer_choice": ("LayerChoice", "choose_layer"),
     "metrics": ("Evidence", "Metric", "Score"),
     "models": ("adapt", "build_model", "load_model", "plain", "plain_state", "preprocessing_of", "recommend_layer"),
     "monitor": ("Monitor",),

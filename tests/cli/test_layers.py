@@ -11,6 +11,7 @@ import torch
 
 from hansfree import cli
 from tests.models.zoo import hugging_face_folder
+from tests.runfile.examples import make_user, write_run
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -121,3 +122,20 @@ def test_what_is_refused_is_one_sentence(call: Call, words: tuple[str, ...], sen
     assert (code, out) == (1, "")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_the_layer_of_a_run_file_is_chosen_by_its_images(call: Call, tmp_path: Path) -> None:
+    user = make_user(tmp_path / "user")
+    file = write_run(user / "mine.yaml")
+    code, out, err = call("layers", file, "--choose", "--tries", "1")
+    assert code == 0, err
+    rows = {row[0]: row for row in rows_of(out.partition("AUC: how")[0])[1:]}
+    assert set(rows) == {"0", "2"}
+    (chosen,) = (row for row in rows.values() if row[1] == "*")
+    assert chosen[-2] == "→"
+    assert f"To take it: write `layer: {chosen[0]}` below `model:` in {file}." in out
+    assert f"{chosen[0]} is " in out
+    assert not (user / "run").exists(), "nothing is written"
+    code, out, _ = call("layers", file, "--choose", "--tries", "0")
+    assert code == 0
+    assert "None was tried." in out

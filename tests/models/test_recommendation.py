@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.errors import SplitError
-from hansfree.models import ARCHITECTURES, adapt, load_model, recommend_layer
+from hansfree.models import ARCHITECTURES, adapt, feature_layers, load_model, recommend_layer
 from hansfree.splitting import split
 from tests.models.zoo import ZOO, SmallNet, hugging_face_folder, make, pictures
 
@@ -41,6 +41,13 @@ def test_every_kind_of_model(name: str) -> None:
     assert found.layer == layer
     assert split(adapted, layer, example=images).parameters_after > 0
     assert found.reason.endswith("parameters follow.")
+    assert layer in [feature.name for feature in feature_layers(adapted, images)]
+
+
+def test_features_are_each_output_once_without_what_only_passes_them_on() -> None:
+    block = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3))
+    model = nn.Sequential(block, nn.Dropout(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5), nn.Linear(5, 2))
+    assert [layer.name for layer in feature_layers(model.eval(), pictures())] == ["0.1", "0.4", "4"]
 
 
 def test_a_model_that_joins_two_heads() -> None:

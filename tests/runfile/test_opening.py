@@ -20,6 +20,7 @@ from hansfree.models import Preprocessing
 from hansfree.runfile import Opened, open_run_file, read_run_file
 from hansfree.runfile.identity import known_config
 from hansfree.runfile.loading import filled_in
+from hansfree.selection import BalancedRule, KneeRule
 from tests.runfile.examples import CLASSES, SIZE, build, read_table, write_run, write_table
 
 Usage = namedtuple("Usage", "total used free")
@@ -42,7 +43,7 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
     )
     assert "note" not in facts or "pixels" not in facts["note"]
     assert "for 264 images" in facts["disk"]
-    assert found.setting.rule.budget == 0.02
+    assert found.setting.rule == BalancedRule(0.02)
     assert found.setting.data.train.class_names == CLASSES
 
 
@@ -157,6 +158,7 @@ def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature
         ),
         ({"correction": {"strengths": {}}}, "(correction.strengths was {'rr-clarc': [0.1, 1.0]}, is now {})"),
         ({"data": {"shares": [0.6, 0.2, 0.2]}}, "(data.shares was [0.8, 0.1, 0.1], is now [0.6, 0.2, 0.2])"),
+        ({"correction": {"rule": "knee"}}, "(correction.rule was None, is now 'knee')"),
     ],
 )
 def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
@@ -171,6 +173,10 @@ def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
         with pytest.raises(RunError, match="holds another run") as told:
             opened(user, **changed)
     assert sentence in str(told.value)
+
+
+def test_the_knee_is_taken_where_the_file_asks_for_it(user: Path) -> None:
+    assert opened(user, correction={"rule": "knee", "budget": 0.05}).setting.rule == KneeRule(0.05)
 
 
 def _too_few(user: Path, header: tuple[str, ...] = ("image", "label", "artifact")) -> None:

@@ -27,7 +27,7 @@ ORIGINAL = judged(0.90, 0.40, derivative=2.0)
 validations = st.builds(
     judged,
     st.sampled_from([0.85, 0.88, 0.9, 0.95]),
-    st.sampled_from([0.3, 0.5, 0.7]),
+    st.sampled_from([0.3, 0.5, 0.69, 0.695, 0.7, 0.704, 0.708]),  # a standard error is 0.01
     finite=st.booleans(),
     lost=st.sampled_from([(), (), (1,)]),
     derivative=st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 2.0, 5.0]),

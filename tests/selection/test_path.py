@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.metrics import Score
-from hansfree.selection import BalancedRule, Choice, DerivativeRule, SelectionRule, Validation, walk_path
+from hansfree.selection import BalancedRule, Choice, DerivativeRule, KneeRule, SelectionRule, Validation, walk_path
 from hansfree.training import TrainedHead
 from tests.selection.examples import ORIGINAL, judged, validations
 
@@ -20,7 +20,7 @@ def trained(strength: float, *history: Validation) -> TrainedHead:
     return TrainedHead(strength, {"w": torch.full((2,), strength)}, history[-1].is_finite, history)
 
 
-@pytest.mark.parametrize("rule", [BalancedRule(), DerivativeRule()])
+@pytest.mark.parametrize("rule", [BalancedRule(), DerivativeRule(), KneeRule()])
 @given(finals=st.lists(validations, min_size=1, max_size=8))
 def test_walking_the_path_chooses_what_choosing_at_the_end_does(rule: SelectionRule, finals: list[Validation]) -> None:
     heads = (trained(float(i), judged(0.99, 0.99), final) for i, final in enumerate(finals))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hansfree.errors import DataError, UndefinedMetricError
-from hansfree.selection import BalancedRule, DerivativeRule, Validation, check_selectable, choose_rule
+from hansfree.selection import BalancedRule, DerivativeRule, KneeRule, Validation, check_selectable, choose_rule
 from tests.selection.examples import ORIGINAL, held_out, judged
 
 RULE = BalancedRule()
@@ -49,6 +49,31 @@ def test_no_admissible_head_is_said_with_all_reasons() -> None:
 @pytest.mark.parametrize("budget", [0.02, 0.125])
 def test_the_rule_says_its_budget(budget: float) -> None:
     assert f"{100 * budget:g} points" in str(BalancedRule(budget=budget))
+
+
+# The knee: the weakest that is as good as the best, as far as one standard error (0.01 here) can tell
+
+KNEE = KneeRule()
+
+
+def test_the_knee_is_the_weakest_within_one_standard_error_of_the_best() -> None:
+    candidates = [judged(0.9, 0.4), judged(0.9, 0.6899), judged(0.9, 0.69), judged(0.9, 0.695), judged(0.9, 0.7)]
+    choice = KNEE.choose(candidates, ORIGINAL)
+    assert choice.index == 2
+    assert RULE.choose(candidates, ORIGINAL).index == 4
+    assert "69.0 %, the best has 70.0 %" in choice.reason
+    assert "within one standard error" in str(KNEE)
+
+
+def test_a_rejected_head_sets_no_knee_and_is_none() -> None:
+    candidates = [judged(0.8, 0.7), judged(0.9, 0.55), judged(0.9, 0.6), judged(0.9, 0.99, lost=(1,))]
+    assert KNEE.choose(candidates, ORIGINAL).index == 2
+
+
+def test_a_head_is_kept_for_as_long_as_a_better_one_may_make_it_the_knee() -> None:
+    candidates = [judged(0.9, 0.69), judged(0.9, 0.685), judged(0.9, 0.7), judged(0.9, 0.709)]
+    assert [KNEE.choose(candidates[:n], ORIGINAL).index for n in (1, 2, 3, 4)] == [0, 0, 0, 2]
+    assert KNEE.choose(candidates[:3], ORIGINAL).open == (2,)
 
 
 # By the derivative, where accuracy cannot be known

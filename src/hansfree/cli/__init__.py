@@ -12,12 +12,36 @@ from typing import Annotated
 
 import typer
 
-from hansfree.cli import bench, demo, export, label, layers, reproduce, run, suspects, train  # they join the app
+from hansfree.cli import (  # they join the app
+    bench,
+    demo,
+    export,
+    label,
+    layers,
+    monitor,
+    reproduce,
+    run,
+    suspects,
+    train,
+)
 from hansfree.cli.app import app
 from hansfree.cli.failing import failure_of
 from hansfree.cli.terminal import console, errors
 
-__all__ = ["app", "bench", "demo", "export", "label", "layers", "main", "reproduce", "run", "suspects", "train"]
+__all__ = [
+    "app",
+    "bench",
+    "demo",
+    "export",
+    "label",
+    "layers",
+    "main",
+    "monitor",
+    "reproduce",
+    "run",
+    "suspects",
+    "train",
+]
 
 
 def _tell_version(is_wanted: bool) -> None:

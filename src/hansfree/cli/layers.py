@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hansfree.cli.app import app
-from hansfree.cli.terminal import console
+from hansfree.cli.terminal import console, progress_bars
 
 if TYPE_CHECKING:
     from rich.table import Table
     from torch import nn
 
+    from hansfree.layer_choice import LayerChoice, Trial
     from hansfree.splitting import Layer
 
 _SHOWN = 15  # of the last usable layers: what lies further from the classifier is rarely asked for
@@ -28,7 +29,7 @@ def layers(
         typer.Argument(
             metavar="SOURCE",
             help="package.module:function, path/to/file.py:function, torchvision:NAME, timm:NAME, hf:FOLDER, or a bare "
-            "name such as resnet18.",
+            "name such as resnet18. With --choose, a run file.",
         ),
     ],
     weights: Annotated[
@@ -43,8 +44,17 @@ def layers(
     ] = None,
     channels: Annotated[int | None, typer.Option(min=1, help="Channels of an image. [default: the model's]")] = None,
     every: Annotated[bool, typer.Option("--all", help="Show every layer, and why some cannot be used.")] = False,
+    choose: Annotated[
+        bool,
+        typer.Option("--choose", help="SOURCE is a run file: score all layers on its images, and correct at the best."),
+    ] = False,
+    tries: Annotated[int, typer.Option(min=0, help="With --choose: at how many of the best layers.")] = 3,
 ) -> None:
     """List the layers of a model: names, output shapes, what they cost, and which one to take."""
+    if choose:
+        _choose(Path(model), tries)
+        return
+
     import torch
 
     from hansfree.models import adapt, find_logits, load_model, preprocessing_of, recommend_layer
@@ -68,6 +78,55 @@ def layers(
     if len(shown) < len(found):
         console.print(f"Layers not shown: {len(found) - len(shown)} (--all shows them).", highlight=False)
     console.print(f"Recommended: {recommended.layer}. {recommended.reason}", highlight=False, markup=False)
+
+
+def _choose(file: Path, tries: int) -> None:
+    """Print what speaks for every layer of a run file's model, and which one to take."""
+    from hansfree.runfile import open_run_file, read_run_file
+    from hansfree.runfile.choosing import choose_run_layer
+
+    with progress_bars() as progress:
+        choice = choose_run_layer(open_run_file(read_run_file(file), progress=progress), tries=tries, progress=progress)
+    console.print(_scores(choice))
+    console.print(
+        "AUC: how well held-out images with the artifact are told apart; degrees: how well the direction is known; "
+        "moves: log-odds by the artifact's shift, in their spread; class: cosine with the class's direction; biased: "
+        "balanced accuracy on validation images with the artifact, before and after a correction there.",
+        highlight=False,
+    )
+    for sentence in (*choice.remarks, *map(choice.explain, choice.trials), choice.reason):
+        console.print(sentence, soft_wrap=True, highlight=False)
+    console.print(f"To take it: write `layer: {choice.layer}` below `model:` in {file}.", soft_wrap=True)
+
+
+def _scores(choice: LayerChoice) -> Table:
+    """Return the scores of all layers as a table, the best first."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("layer", no_wrap=True)
+    table.add_column("level")
+    for head in ("AUC", "degrees", "moves", "class", "after", "biased"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for score in choice.scores:
+        table.add_row(
+            f"{score.layer} *" if score.layer == choice.layer else score.layer,
+            score.level,
+            f"{score.auc:.2f}",
+            f"{score.error:.0f}",
+            f"{score.reaction:.2f}",
+            "-" if score.overlap is None else f"{score.overlap:.2f}",
+            _rounded(score.parameters_after),
+            _change(choice.trials.get(score.layer)),
+        )
+    return table
+
+
+def _change(trial: Trial | None) -> str:
+    """Return the accuracy with the artifact before and after a trial, where both are known."""
+    if trial is None or trial.before is None or trial.biased is None:
+        return "-"
+    return f"{100 * trial.before.value:.1f} → {100 * trial.biased.value:.1f}"
 
 
 def _table(shown: list[Layer], recommended: str) -> Table:

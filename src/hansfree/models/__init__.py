@@ -12,7 +12,7 @@ from hansfree.models.architectures import (
     predict_logits,
 )
 from hansfree.models.preprocessing import Preprocessing, preprocessing_of
-from hansfree.models.recommendation import Recommendation, recommend_layer
+from hansfree.models.recommendation import Recommendation, feature_layers, recommend_layer
 from hansfree.models.sources import load_model
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "architecture_named",
     "build_model",
     "check_start",
+    "feature_layers",
     "find_logits",
     "load_model",
     "plain",

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from hansfree.errors import SplitError
 from hansfree.splitting import Layer, list_layers
@@ -44,6 +45,31 @@ def recommend_layer(model: nn.Module, example: Tensor) -> Recommendation:
     return _in_graph(traced, layers) or _last_feature(traced, layers)
 
 
+def feature_layers(model: nn.Module, example: Tensor) -> list[Layer]:
+    """Return the usable layers that hold features of their own: each output once, by its most telling name.
+
+    Activations, pooling, dropout and norms of single positions are left out: they show what the layer before them does,
+    behind a non-linearity that hides the sign. So is what only a batch norm reads: behind it, it is the same in scale.
+    """
+    layers = {layer.name: layer for layer in list_layers(model, example) if layer.usable}
+    outputs: dict[Any, list[str]] = {}  # the names of each output
+    kept: set[Any]
+    try:
+        traced = trace(model, share=True)
+    except SplitError:
+        calls = _Calls(model, example)
+        modules = calls.modules
+        for name in layers:
+            outputs.setdefault(calls.makers_of(calls.outputs[name])[0], []).append(name)
+        kept = {inner for inner in outputs if not _is_simple(modules[inner])}
+    else:
+        modules = dict(traced.root.named_modules())
+        for name in layers:
+            outputs.setdefault(traced.layers[name], []).append(name)
+        kept = {node for node in outputs if not _is_passed(traced, node) and not _is_normed(traced, node)}
+    return [layers[_most_telling(names, modules)] for output, names in outputs.items() if output in kept]
+
+
 def _in_graph(traced: Traced, layers: dict[str, Layer]) -> Recommendation | None:
     names: dict[fx.Node, list[str]] = {}
     for name in layers:
@@ -74,6 +100,11 @@ def _is_passed(traced: Traced, node: fx.Node) -> bool:
     """Tell whether a node is no feature of its own: one input, nothing learned but the final norm's scale."""
     module = traced.module_of(node)
     return len(node.all_input_nodes) == 1 and (module is None or _is_simple(module))
+
+
+def _is_normed(traced: Traced, node: fx.Node) -> bool:
+    """Tell whether only a batch norm reads a node."""
+    return all(isinstance(traced.module_of(user), _BatchNorm) for user in node.users)
 
 
 def _is_simple(module: nn.Module) -> bool:

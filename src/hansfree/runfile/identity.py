@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
-from hansfree.runfile.schema import AUTO, DataSection, RunFile
+from hansfree.runfile.schema import AUTO, CorrectionSection, DataSection, RunFile
 
 # What may change in a run that was begun: where it works, what things are called, and which stages it has. Where
 # files lie is left out: images are known by name, size and time of change, weights by their numbers.
@@ -32,4 +32,6 @@ def known_config(run: RunFile) -> dict[str, Any]:
     settings["model"]["source"] = ":".join(Path(place).name if os.path.isabs(place) else place for place in places)
     if run.model.layer == AUTO:
         del settings["model"]["layer"]
+    if run.correction.rule == CorrectionSection().rule:
+        del settings["correction"]["rule"]  # runs that were begun before the key was there go on
     return {"hansfree": version("hansfree"), **settings}

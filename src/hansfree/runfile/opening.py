@@ -16,12 +16,14 @@ from hansfree.progress import Progress, silent
 from hansfree.runfile.disk import tell_disk
 from hansfree.runfile.identity import known_config
 from hansfree.runfile.loading import first_logits, load_run_model, model_facts
-from hansfree.runfile.schema import COLUMN, RunFile
+from hansfree.runfile.schema import COLUMN, Rule, RunFile
 from hansfree.runfile.telling import advise_more, describe_images, notes_on_scaling
 from hansfree.runs import check_run_folder
-from hansfree.selection import BalancedRule, check_selectable
+from hansfree.selection import BalancedRule, KneeRule, check_selectable
 from hansfree.studies import OwnImages
 from hansfree.training import FineTuning
+
+_RULES: dict[Rule, type[BalancedRule]] = {"best": BalancedRule, "knee": KneeRule}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,7 +58,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         tuning=_tuning(run),
         cav=run.correction.cav,
         strengths=run.correction.strengths,
-        rule=BalancedRule(run.correction.budget),
+        rule=_RULES[run.correction.rule](run.correction.budget),
         repeats=run.correction.repeats,
         trained="last" if run.model.output == "label" else run.correction.train,
         workers=run.workers,

@@ -53,7 +53,7 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         engine: Who helps with the pass and with the corrections.
     """
     run = opened.run
-    with open_run(run.out, _config(opened)) as folder:
+    with open_run(run.out, run_config(opened)) as folder:
         _keep_weights(folder, opened.setting.model)
         write_text(run.out / "run.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
         with engine(opened, folder, progress) as crew:
@@ -80,7 +80,7 @@ def _advise(experiment: Experiment, methods: Sequence[str]) -> Advice:
     return Advice(None, (f"No model is recommended. {doubt}",)) if doubt else recommend(experiment, methods)
 
 
-def _config(opened: Opened) -> dict[str, Any]:
+def run_config(opened: Opened) -> dict[str, Any]:
     """Return everything that the results depend on: the run file, and which images it leads to."""
     images = [getattr(opened.setting.data, part).fingerprint for part in SETS]
     if opened.images.is_marked is not None:

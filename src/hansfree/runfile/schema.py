@@ -82,6 +82,9 @@ Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Strengths = Annotated[tuple[Strength, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
 
+Rule = Literal["best", "knee"]
+
+
 class Section(BaseModel):
     """A part of the run file; a key that it does not know is an error."""
 
@@ -160,6 +163,7 @@ class CorrectionSection(Section):
     batch_size: PositiveInt = 32
     strengths: dict[Method, Strengths] = {}
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
+    rule: Rule = "best"
     repeats: PositiveInt = 1
 
 

@@ -2,7 +2,15 @@
 
 from hansfree.selection.claims import Claim, claims
 from hansfree.selection.path import StrengthPath, walk_path
-from hansfree.selection.rules import BalancedRule, Choice, DerivativeRule, SelectionRule, check_selectable, choose_rule
+from hansfree.selection.rules import (
+    BalancedRule,
+    Choice,
+    DerivativeRule,
+    KneeRule,
+    SelectionRule,
+    check_selectable,
+    choose_rule,
+)
 from hansfree.selection.validator import Validation, Validator, has_enough
 
 __all__ = [
@@ -10,6 +18,7 @@ __all__ = [
     "Choice",
     "Claim",
     "DerivativeRule",
+    "KneeRule",
     "SelectionRule",
     "StrengthPath",
     "Validation",

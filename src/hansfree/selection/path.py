@@ -27,17 +27,17 @@ def walk_path(
     choose: Callable[[Sequence[Validation]], Choice],
     score: Callable[[TrainedHead], list[Score]],
 ) -> StrengthPath:
-    """Choose among heads as they come from training, without keeping more than one of them in memory."""
+    """Choose among heads as they come from training; only those that may still be taken are kept in memory."""
     strengths: list[float] = []
     histories: list[tuple[Validation, ...]] = []
     scores: list[list[Score]] = []
-    best: TrainedHead | None = None
+    kept: dict[int | None, TrainedHead] = {}
     choice = Choice(None, "no head was trained")
     for head in heads:
         strengths.append(head.strength)
         histories.append(head.history)
         scores.append(score(head))
         choice = choose([history[-1] for history in histories])
-        if choice.index == len(strengths) - 1:
-            best = head
-    return StrengthPath(tuple(strengths), tuple(histories), tuple(scores), choice, best)
+        kept[len(strengths) - 1] = head
+        kept = {i: one for i, one in kept.items() if i == choice.index or i in choice.open}
+    return StrengthPath(tuple(strengths), tuple(histories), tuple(scores), choice, kept.get(choice.index))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +27,7 @@ class Choice:
 
     index: int | None
     reason: str
+    open: tuple[int, ...] = ()  # others that would be taken if a better head came after these
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class SelectionRule(ABC):
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Choice:
         """Return one of the admissible candidates, of which there is at least one.
 
-        Of the first few candidates it must take the same as of all, as long as that is among them: heads are judged as
-        they come from training, and only one is kept.
+        Of the first few candidates it must take the same as of all, as long as that is among them, or name it in
+        ``open``: heads are judged as they come from training, and no other is kept.
         """
 
     def __str__(self) -> str:
@@ -70,7 +71,7 @@ class SelectionRule(ABC):
         if not admissible:
             return Choice(None, f"no strength is admissible: {'; '.join(sorted(set(objections)))}")
         choice = self.pick(candidates, admissible, original)
-        return Choice(choice.index, f"{choice.reason} ({len(candidates) - len(admissible)} rejected)")
+        return replace(choice, reason=f"{choice.reason} ({len(candidates) - len(admissible)} rejected)")
 
     def objection(self, candidate: Validation, original: Validation) -> str:
         """Say why a head must not be taken; empty when it may."""
@@ -97,6 +98,38 @@ class BalancedRule(SelectionRule):
         several = len(admissible) > 1
         return Choice(
             best, f"best of {len(admissible)} admissible strengths" if several else "the only admissible strength"
+        )
+
+
+@dataclass(frozen=True)
+class KneeRule(BalancedRule):
+    """The weakest strength whose accuracy on biased images is within one standard error of the best.
+
+    Beyond the knee of the path more strength buys nothing that these images could show, and changes the model more.
+    """
+
+    @property
+    def aim(self) -> str:
+        """The least change for the same accuracy."""
+        return (
+            "weakest strength whose balanced accuracy on biased validation images is within one standard error of the "
+            "best"
+        )
+
+    def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Choice:
+        """Return the first that is near enough to the best on biased images."""
+        values = {i: _accuracy(candidates[i]) for i in admissible}
+        best = max(admissible, key=values.__getitem__)
+        score = candidates[best].biased
+        enough = values[best] - (0.0 if score is None else score.stderr)
+        taken = next(i for i in admissible if values[i] >= enough)
+        # A better head to come raises what is enough; the next to reach it has to beat all before it.
+        records = [i for i in admissible if all(values[i] > values[j] for j in admissible if j < i)]
+        told = f"{100 * values[taken]:.1f} %, the best has {100 * values[best]:.1f} %"
+        return Choice(
+            taken,
+            f"weakest of {len(admissible)} admissible strengths within one standard error of the best ({told})",
+            tuple(i for i in records if i > taken),
         )
 
 

@@ -5,7 +5,7 @@ from hansfree.splitting.devices import on_device
 from hansfree.splitting.entry import HeadParts
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
-from hansfree.splitting.layout import layer_order
+from hansfree.splitting.layout import layer_order, layer_orders
 from hansfree.splitting.linearised import Linearised
 from hansfree.splitting.orders import Order
 from hansfree.splitting.overwriting import overwriting
@@ -21,6 +21,7 @@ __all__ = [
     "exact_forward_mode",
     "insert_after",
     "layer_order",
+    "layer_orders",
     "list_layers",
     "on_device",
     "overwriting",

@@ -8,6 +8,7 @@ picture's height without a word.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,12 +37,21 @@ def layer_order(model: nn.Module, layer: str, example: Tensor) -> Order | None:
 
     Where nothing says where the channels are, they are taken to stand right.
     """
+    return layer_orders(model, [layer], example)[layer]
+
+
+def layer_orders(model: nn.Module, layers: Sequence[str], example: Tensor) -> dict[str, Order | None]:
+    """Return the same for many layers; of a model that can be traced, by one run."""
     try:
         traced = trace(model, share=True)
     except SplitError:
-        return _order(*_axis_of_last_inside(eval_copy(model, share=True), layer, example))
+        own = eval_copy(model, share=True)
+        return {layer: _order(*_axis_of_last_inside(own, layer, example)) for layer in layers}
+    nodes = {layer: traced.find(layer) for layer in layers}
     recorder = _AxisRecorder(traced.root, traced.graph)
-    return _order(*recorder.of(traced.find(layer), example))
+    with torch.no_grad():
+        recorder.run(example.clone())
+    return {layer: _order(*recorder.seen(node)) for layer, node in nodes.items()}
 
 
 def trunk_order(trunk: nn.Module, layer: str, example: Tensor) -> Order | None:
@@ -69,10 +79,14 @@ class _AxisRecorder(fx.Interpreter):
         self.shapes: dict[fx.Node, torch.Size] = {}
 
     def of(self, wanted: fx.Node, example: Tensor) -> tuple[int | None, int]:
-        """Return the axis of a node's channels, None where nothing says it, and how many axes there are."""
+        """Run the graph, and return what `seen` says of a node."""
         with torch.no_grad():
             self.run(example.clone())
-        return self.axes.get(wanted), len(self.shapes.get(wanted, ()))
+        return self.seen(wanted)
+
+    def seen(self, node: fx.Node) -> tuple[int | None, int]:
+        """Return the axis of a node's channels, None where nothing says it, and how many axes there are."""
+        return self.axes.get(node), len(self.shapes.get(node, ()))
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)

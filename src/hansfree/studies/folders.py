@@ -49,7 +49,7 @@ def read_folders(root: Path) -> Folders:
         names.update(classes)
         before = len(paths)
         for name in classes:
-            found = _pictures(place / name)
+            found = list_pictures(place / name)
             paths += found
             labels += [name] * len(found)
         if len(paths) == before:
@@ -114,7 +114,7 @@ def _subfolders(folder: Path) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _pictures(folder: Path) -> list[str]:
+def list_pictures(folder: Path) -> list[str]:
     """Return the image files below a folder, sorted; macOS leaves hidden ``._a.png`` that are none."""
     found: list[str] = []
     for place, inner, names in os.walk(folder):
