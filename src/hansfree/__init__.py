@@ -56,6 +56,15 @@ _HOMES = {
     "errors": ("HansfreeError",),
     "evaluation": ("evaluate",),
     "export": ("export_model", "export_onnx", "load_corrected"),
+    "forgetting": (
+        "Forgetting",
+        "Probe",
+        "Relearning",
+        "RelearningCurve",
+        "probe_artifact",
+        "relearn",
+        "reset_head",
+    ),
     "heatmaps": ("artifact_relevance", "compute_cav_heatmaps", "compute_heatmaps", "masks_from_heatmaps"),
     "layer_choice": ("LayerChoice", "choose_layer"),
     "metrics": ("Evidence", "Metric", "Score"),
@@ -63,6 +72,7 @@ _HOMES = {
     "monitor": ("Monitor",),
     "reproduce": ("Reproduction",),  # its function `reproduce` has the room's own name, and would hide it
     "side_effects": ("SideEffects", "measure_side_effects"),
+    "second_stage": ("correct_all_layers",),
     "splitting": ("Split", "list_layers", "split"),
     "studies": ("BiasedData", "OwnImages", "Study"),
     "training": ("FineTuning",),

@@ -1,0 +1,152 @@
+"""Probes are what scikit-learn says, count an image once, and see an artifact that a correction left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from hansfree.corrections import PClArC
+from hansfree.errors import DataError, OptionError, UndefinedMetricError
+from hansfree.forgetting import Forgetting, Probe, probe_artifact
+from hansfree.forgetting.probing import Sides, held_out_auc, logit_changes
+from hansfree.metrics import Score
+from tests.corrections.examples import CASES, TinyImages, collect, snapshot
+from tests.forgetting.examples import TUNING, world
+
+
+def pairs(rng: np.random.Generator, n: int, shift: float) -> Sides:
+    clean = rng.normal(size=(n, 3)) * np.array([1.0, 20.0, 0.1])
+    return clean, clean + np.array([shift, 0.0, 0.0]) + 0.5 * rng.normal(size=(n, 3))
+
+
+def test_the_auc_is_the_mean_over_folds_of_fresh_classifiers() -> None:
+    clean, biased = pairs(np.random.default_rng(0), 50, 1.0)
+    fold_of = np.random.default_rng(1).permutation(50) % 4
+    expected = 0.0
+    for fold in range(4):
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        learned = np.concatenate([clean[fold_of != fold], biased[fold_of != fold]])
+        model.fit(learned, np.arange(len(learned)) >= len(learned) // 2)
+        held = np.concatenate([clean[fold_of == fold], biased[fold_of == fold]])
+        bits = np.arange(len(held)) >= len(held) // 2
+        expected += roc_auc_score(bits, model.decision_function(held)) * len(held) / 100
+    found = held_out_auc((clean, biased), fold_of, "logits")
+    assert found.value == pytest.approx(expected, abs=1e-9)
+    assert (found.metric, found.group, found.n) == ("probe_auc", "logits", 50)
+
+
+@pytest.mark.parametrize("shift", [0.5, 1.5])
+def test_the_standard_error_is_the_spread_over_other_images(shift: float) -> None:
+    rng, fold_of = np.random.default_rng(2), np.arange(80) % 4
+    found = [held_out_auc(pairs(rng, 80, shift), fold_of, "layer") for _ in range(60)]
+    spread = np.std([score.value for score in found], ddof=1)
+    assert np.mean([score.stderr for score in found]) == pytest.approx(spread, rel=0.3)
+
+
+def test_where_nothing_is_the_probe_is_a_coin() -> None:
+    rng = np.random.default_rng(3)
+    found = held_out_auc((rng.normal(size=(300, 5)), rng.normal(size=(300, 5))), np.arange(300) % 5, "layer")
+    assert abs(found.value - 0.5) < 3 * found.stderr
+
+
+def test_a_change_of_logits_is_measured_by_their_spread() -> None:
+    rng = np.random.default_rng(4)
+    clean, moved = rng.normal(size=(2, 20, 3))
+    found = logit_changes(clean, clean + moved)
+    deviations = [row - row.mean() for row in clean]
+    spread = np.sqrt(np.mean([np.sum((row - np.mean(deviations, axis=0)) ** 2) for row in deviations]))
+    expected = [np.sqrt(np.sum((row - row.mean()) ** 2)) / spread for row in moved]
+    np.testing.assert_allclose(found, expected)
+    common = rng.normal(size=(20, 1))
+    np.testing.assert_allclose(logit_changes(0.1 * clean, 0.1 * (clean + moved) + common), found)
+    with pytest.raises(UndefinedMetricError, match="no unit"):
+        logit_changes(np.ones((5, 3)), np.ones((5, 3)))
+
+
+def probe_of(changes: np.ndarray) -> Probe:
+    return Probe(*(Score("probe_auc", 0.5, 0.1, len(changes)) for _ in range(3)), changes=changes, trunk="a")
+
+
+def test_what_remains_is_paired_by_image() -> None:
+    changes = np.random.default_rng(5).uniform(1, 2, size=40)
+    half = Forgetting(probe_of(changes), probe_of(changes / 2)).remaining
+    assert half.value == pytest.approx(0.5)
+    assert half.stderr == pytest.approx(0.0, abs=1e-12)
+    other = Forgetting(probe_of(changes), probe_of(changes[::-1])).remaining
+    left_out = [np.delete(changes[::-1], i).mean() / np.delete(changes, i).mean() for i in range(40)]
+    jackknife = np.sqrt(39 / 40 * np.sum((left_out - np.mean(left_out)) ** 2))
+    assert other.stderr == pytest.approx(jackknife, rel=0.02)
+    with pytest.raises(DataError, match="40 and 39 images"):
+        Forgetting(probe_of(changes), probe_of(changes[1:]))
+    with pytest.raises(UndefinedMetricError, match="no share"):
+        _ = Forgetting(probe_of(np.zeros(4)), probe_of(np.zeros(4))).remaining
+
+
+def test_a_corrected_head_forgets_and_the_layer_does_not() -> None:
+    w = world()
+    facts = snapshot(w.fixed)
+    before, after = (probe_artifact(model, clean=w.clean, biased=w.biased) for model in (w.model, w.fixed))
+    assert snapshot(w.fixed) == facts
+    assert before.logits.value > 0.85
+    assert after.logits.value < 0.7
+    assert before.layer == after.layer
+    assert after.layer.value > 0.9
+    found = Forgetting(before, after)
+    assert 0.3 < found.remaining.value < 0.8
+    assert "still hold the artifact" in found.describe()
+    assert f"{100 * found.remaining.value:.0f} ±" in found.describe()
+    moved = replace(after, trunk="another", layer=Score("probe_auc", 0.61, 0.02, 300, "layer"))
+    assert "0.61 ± 0.02 after" in Forgetting(before, moved).describe()
+    assert "still hold" not in Forgetting(before, moved).describe()
+
+
+def test_hidden_features_are_what_the_last_layer_reads() -> None:
+    w = world()
+    kept = []
+    handle = w.fixed.get_submodule("7").register_forward_pre_hook(lambda _, args: kept.append(args[0]))
+    with torch.no_grad():
+        for kind in ("none", "all"):
+            w.fixed(TinyImages(300, artifact=kind, seed=1).images)  # type: ignore[arg-type]
+    handle.remove()
+    clean, biased = (tensor.double().numpy() for tensor in kept)
+    fold_of = np.random.default_rng(0).permutation(300) % 5
+    found = probe_artifact(w.fixed, clean=w.clean, biased=w.biased).hidden
+    assert found is not None
+    assert found.value == pytest.approx(held_out_auc((clean, biased), fold_of, "hidden").value, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_of_model_can_be_probed(name: str) -> None:
+    case = CASES[name]
+    model = case.model()
+    clean, biased = (collect(case, model, TinyImages(40, artifact=kind)) for kind in ("none", "all"))
+    found = probe_artifact(model, clean=clean, biased=biased)
+    assert (found.hidden is None) == (name == "hooks")
+    assert 0 <= found.logits.value <= 1
+    assert found.change.value > 0
+    if found.hidden is None:
+        assert "hidden" not in Forgetting(found, found).describe()
+
+
+def test_a_projection_counts_as_part_of_the_model() -> None:
+    w = world()
+    projected = PClArC(w.cav, tuning=TUNING).correct(w.model, w.train)
+    found = probe_artifact(projected, clean=w.clean, biased=w.biased)
+    assert found.change.value < 0.8 * probe_artifact(w.model, clean=w.clean, biased=w.biased).change.value
+
+
+def test_what_cannot_be_probed_is_refused() -> None:
+    w = world()
+    with pytest.raises(OptionError, match="for 300 images 2 to 150"):
+        probe_artifact(w.model, clean=w.clean, biased=w.biased, folds=151)
+    with pytest.raises(DataError, match="clean images carry the artifact"):
+        probe_artifact(w.model, clean=w.biased, biased=w.biased)
+    with pytest.raises(DataError, match="same images"):
+        probe_artifact(w.model, clean=w.clean, biased=replace(w.biased, ids=w.biased.ids[::-1]))
