@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from hansfree.doctor import examine_cav
+from hansfree.doctor import Diagnosis, examine_cav
 from hansfree.label.judging import Background, Judgement, judge_marks
 from hansfree.label.marks import NO, UNKNOWN, YES
 from hansfree.label.ranking import Ranking
@@ -15,12 +15,14 @@ from hansfree.label.ranking import Ranking
 NAMES = ("benign", "malignant")
 
 
-def judged(marks: np.ndarray, *, biased_class: int | None = None) -> tuple[Judgement, np.ndarray, np.ndarray]:
+def judged(
+    marks: np.ndarray, *, biased_class: int | None = None, cav: str = "signal"
+) -> tuple[Judgement, np.ndarray, np.ndarray]:
     """Two hundred images of two classes by turns; the artifact shifts the first channel."""
     labels = np.arange(200) % 2
     X = np.random.default_rng(0).normal(size=(200, 6))
     X[marks == YES, 0] += 4
-    found = judge_marks(Ranking(X), X, labels, marks, cav="signal", class_names=NAMES, biased_class=biased_class)
+    found = judge_marks(Ranking(X), X, labels, marks, cav=cav, class_names=NAMES, biased_class=biased_class)
     return found, X, labels
 
 
@@ -41,6 +43,19 @@ def test_the_doctor_sees_the_marked_images_of_the_biased_class() -> None:
     assert found.marks == 40
     assert found.auc is not None
     assert found.auc > 0.9
+
+
+def test_marks_are_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def examined(*samples: np.ndarray, cav: str, others: np.ndarray) -> Diagnosis:
+        asked.append(cav)
+        return examine_cav(*samples, cav=cav, others=others)
+
+    monkeypatch.setattr("hansfree.label.judging.examine_cav", examined)
+    for cav in ("pair", "signal"):
+        judged(some_marks(), cav=cav)
+    assert asked == ["signal", "signal"]
 
 
 def test_a_class_with_too_few_marks_gives_way_to_all() -> None:

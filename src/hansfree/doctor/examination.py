@@ -28,6 +28,8 @@ def examine_cav(
     has_artifact: ArrayLike,
     *,
     cav: str = "signal",
+    paired: bool = False,
+    in_class: ArrayLike | None = None,
     others: ArrayLike | None = None,
     ids: Sequence[int | str] | None = None,
     seed: int = 0,
@@ -42,7 +44,10 @@ def examine_cav(
         X: Pooled activations (samples, channels) of the images that the CAV is fitted on: those of the biased class,
             with and without the artifact.
         has_artifact: One bit per sample.
-        cav: Name of the CAV.
+        cav: Name of the CAV. Of several directions the first is examined.
+        paired: The samples are pairs, first all clean ones and then the same images with the artifact, and only whole
+            pairs are redrawn: what both halves share is no noise.
+        in_class: Which samples are of the biased class, one bit each; None: all of them.
         others: Pooled activations of clean images of the other classes, to see whether the direction is the class's.
         ids: What to call the samples where they are listed; their row by default.
         seed: Of all draws.
@@ -59,6 +64,11 @@ def examine_cav(
         raise OptionError(f"seed must be a whole number of at least 0, but it is {seed!r}.")
     features, bits = _checked(X, has_artifact)
     names = _checked_ids(ids, len(features))
+    if paired and not np.array_equal(bits, np.arange(len(bits)) >= len(bits) / 2):
+        raise DataError("Pairs are all clean samples and then, in the same order, the same ones with the artifact.")
+    inside = np.ones(len(bits), dtype=bool) if in_class is None else _checked_bits(in_class, len(bits), what="class")
+    if min(np.sum(inside & bits), np.sum(inside & ~bits)) < LEAST:  # nothing can be said of the class
+        inside, others = np.ones(len(bits), dtype=bool), None
     center = features.mean(axis=0)
     foreign = None if others is None else _checked_others(others, features.shape[1]) - center
     features = features - center
@@ -66,7 +76,7 @@ def examine_cav(
 
     steps = count_batches(effort_for(fitted), int(bits.sum())) + len(CAV.from_marks())
     bar = OneBar(progress, total=steps, label="CAV doctor")
-    repeats = Repeats(fitted, features, bits, seed=int(seed), progress=bar)
+    repeats = Repeats(fitted, features, bits, paired=paired, seed=int(seed), progress=bar)
     halves, directions = repeats.halves()
     held_out = repeats.held_out()
     measured = Measured(
@@ -77,9 +87,10 @@ def examine_cav(
         bootstrap_angles=repeats.bootstrap_angles(),
         held_out=held_out,
         null=repeats.null(),
-        agreement=compare_solvers(features, bits, fitted, seed=int(seed), progress=bar),
-        overlap=None if foreign is None else overlap_with_class(features, bits, foreign, halves, directions),
-        suspects=_suspects(names, bits, held_out),
+        agreement=compare_solvers(features[inside], bits[inside], fitted, seed=int(seed), progress=bar),
+        overlap=None if foreign is None else overlap_with_class(features, ~bits & inside, foreign, halves, directions),
+        suspects=() if paired else _suspects(names, bits, held_out),
+        is_paired=paired,
     )
     findings = describe(measured)
     level, verdict = judge(measured, findings)
@@ -116,15 +127,7 @@ def _suspects(names: Sequence[int | str], bits: Bits, held_out: HeldOut) -> tupl
 
 def _checked(X: ArrayLike, has_artifact: ArrayLike) -> tuple[FloatArray, Bits]:
     features = _numbers(X, "The doctor")
-    marks = np.asarray(has_artifact)
-    if marks.shape != (len(features),):
-        raise DataError(
-            f"The doctor needs one artifact bit per sample, but there are {len(features)} samples and bits of shape "
-            f"{marks.shape}."
-        )
-    bits = marks.astype(bool)
-    if marks.dtype.kind not in "biuf" or not np.array_equal(bits, marks):
-        raise DataError(f"Artifact bits are 0 or 1, but among these are {np.unique(marks)[:5].tolist()}.")
+    bits = _checked_bits(has_artifact, len(features), what="artifact")
     for what, n in (("with", int(bits.sum())), ("without", int((~bits).sum()))):
         if n < LEAST:
             raise DataError(
@@ -136,6 +139,18 @@ def _checked(X: ArrayLike, has_artifact: ArrayLike) -> tuple[FloatArray, Bits]:
             "examine. Are these the activations of a layer that has died?"
         )
     return features, bits
+
+
+def _checked_bits(given: ArrayLike, n: int, *, what: str) -> Bits:
+    values = np.asarray(given)
+    if values.shape != (n,):
+        raise DataError(
+            f"The doctor needs one {what} bit per sample, but there are {n} samples and bits of shape {values.shape}."
+        )
+    bits = values.astype(bool)
+    if values.dtype.kind not in "biuf" or not np.array_equal(bits, values):
+        raise DataError(f"{what.capitalize()} bits are 0 or 1, but among these are {np.unique(values)[:5].tolist()}.")
+    return bits
 
 
 def _checked_others(others: ArrayLike, channels: int) -> FloatArray:

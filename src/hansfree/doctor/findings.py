@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hansfree.cavs import SignalCAV
+from hansfree.cavs import PairCAV, SignalCAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.doctor.angles import TARGET, angle_to_truth, images_for, of_both_halves, to_degrees
 from hansfree.doctor.diagnosis import Agreement, Finding, Suspect
@@ -33,6 +33,7 @@ class Measured:
     agreement: Agreement
     overlap: FloatArray | None  # per halving; None without images of other classes
     suspects: tuple[Suspect, ...]
+    is_paired: bool = False  # the same images without and with the artifact
 
     @property
     def p_value(self) -> float:
@@ -93,7 +94,7 @@ def describe(measured: Measured) -> tuple[Finding, ...]:
 def _expected_error(measured: Measured) -> Finding:
     value, (low, high) = measured.expected_error, measured.error_interval
     # Only a pattern becomes the artifact's own shift with endless images; a filter becomes what separates best.
-    is_pattern = measured.cav == SignalCAV.name
+    is_pattern = measured.cav in (SignalCAV.name, PairCAV.name)
     share = f"{100 * np.sin(np.radians(value)):.0f} % of the artifact's mean shift would stay after it is removed"
     remains = f"; {share}" if is_pattern else ""
     return Finding(
@@ -210,6 +211,10 @@ def _overlap(measured: Measured) -> Finding:
 
 
 def _mislabelled(measured: Measured) -> Finding:
+    if measured.is_paired:
+        return Finding(
+            name="mislabelled", value=0.0, level="good", sentence="The artifact was put in, so that every bit is right."
+        )
     if not measured.held_out.tells_suspects:
         return Finding(
             name="mislabelled",

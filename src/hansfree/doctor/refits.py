@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from hansfree.cavs import CAV, SignalCAV
+from hansfree.cavs import CAV, PairCAV, SignalCAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.cavs.penalised import PENALTIES, PenalisedCAV
 
@@ -21,14 +21,20 @@ A direction that a repeat cannot define is all zero: it agrees with nothing.
 """
 
 
+def is_mean_difference(cav: CAV) -> bool:
+    """Tell whether a CAV's first direction is the way between two means: a pattern, and quick to fit."""
+    return isinstance(cav, (SignalCAV, PairCAV))
+
+
 def make_refit(cav: CAV, X: FloatArray) -> Refit:
     """Return what fits ``cav`` again; ``X`` must be centred.
 
-    A signal-CAV is a difference of two means, so that many are one matrix product. A penalised CAV keeps the penalty
-    that it chose on all samples: choosing it again each time would take minutes, and on a bootstrap sample it would be
-    wrong, because copies of one image on both sides of the cross-validation favour the weakest penalty.
+    A signal-CAV, like the mean change of pairs, is a difference of two means, so that many are one matrix product. A
+    penalised CAV keeps the penalty that it chose on all samples: choosing it again each time would take minutes, and on
+    a bootstrap sample it would be wrong, because copies of one image on both sides of the cross-validation favour the
+    weakest penalty.
     """
-    if isinstance(cav, SignalCAV):
+    if is_mean_difference(cav):
         return lambda bits, counts: _unit(_contrasts(bits, counts) @ X)
 
     def fit_each(bits: Bits, counts: Counts) -> FloatArray:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hansfree.cavs import CAV, SignalCAV
+from hansfree.cavs import CAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.doctor.angles import angle_to_truth, to_degrees
 from hansfree.doctor.diagnosis import CurvePoint
-from hansfree.doctor.draws import assign_folds, bootstrap_draw, disjoint_draws
+from hansfree.doctor.draws import assign_folds, bootstrap_draw, disjoint_draws, shuffle_bits
 from hansfree.doctor.held_out import HeldOut, auc, fold_auc, held_out_scores, in_deviations
-from hansfree.doctor.refits import Bits, Counts, Refit, make_refit
+from hansfree.doctor.refits import Bits, Counts, Refit, is_mean_difference, make_refit
 from hansfree.progress import Progress
 
 _BATCH = 10  # repeats in one matrix product: enough to be quick, few enough for the memory of large sets
@@ -46,7 +46,7 @@ class Null:
 
 def effort_for(cav: CAV) -> Effort:
     """Return how often the tests of a CAV are repeated: as often as its fit is quick."""
-    return QUICK if isinstance(cav, SignalCAV) else SPARING
+    return QUICK if is_mean_difference(cav) else SPARING
 
 
 def count_batches(effort: Effort, n_artifact: int) -> int:
@@ -62,10 +62,17 @@ def _curve_sizes(n_artifact: int) -> list[int]:
 
 
 class Repeats:
-    """A fitted CAV's samples, and the tests that fit it again; each test draws from a generator of its own."""
+    """A fitted CAV's samples, and the tests that fit it again; each test draws from a generator of its own.
 
-    def __init__(self, cav: CAV, X: FloatArray, has_artifact: Bits, *, seed: int, progress: Progress) -> None:
+    Args:
+        paired: The samples are pairs, the clean ones first (`hansfree.doctor.draws`), and are drawn as such.
+    """
+
+    def __init__(
+        self, cav: CAV, X: FloatArray, has_artifact: Bits, *, paired: bool = False, seed: int, progress: Progress
+    ) -> None:
         self.X, self.has_artifact, self.seed, self.progress = X, has_artifact, seed, progress
+        self.paired = paired
         self.direction = cav.direction_
         self.effort = effort_for(cav)
         self.refit: Refit = make_refit(cav, X)
@@ -76,7 +83,7 @@ class Repeats:
         """Return the angle between the direction and that of each redrawn set, in degrees."""
         cosines = []
         for size, rng in self._batches(self.effort.bootstraps, 1, "bootstrap"):
-            draws = np.stack([bootstrap_draw(self.has_artifact, rng) for _ in range(size)])
+            draws = np.stack([bootstrap_draw(self.has_artifact, rng, paired=self.paired) for _ in range(size)])
             cosines.append(self.refit(self._bits(size), draws) @ self.direction)
         return to_degrees(np.concatenate(cosines))
 
@@ -86,7 +93,7 @@ class Repeats:
 
     def held_out(self) -> HeldOut:
         """Return every sample's score along the direction of the folds that it is not in."""
-        fold_of = assign_folds(self.has_artifact, self.folds, self._rng(3))
+        fold_of = assign_folds(self.has_artifact, self.folds, self._rng(3), paired=self.paired)
         (scores,) = held_out_scores(self.refit, self.X, self._bits(1), fold_of[None])
         value, stderr = fold_auc(scores, self.has_artifact, fold_of)
         standard, separation = in_deviations(scores, self.has_artifact)
@@ -96,11 +103,12 @@ class Repeats:
         """Return what the same tests say of bits that mean nothing."""
         aucs, cosines = [], []
         for size, rng in self._batches(self.effort.permutations, 4, "shuffled bits"):
-            bits = np.stack([rng.permutation(self.has_artifact) for _ in range(size)])
-            fold_of = np.stack([assign_folds(some, self.folds, rng) for some in bits])
+            bits = np.stack([shuffle_bits(self.has_artifact, rng, paired=self.paired) for _ in range(size)])
+            fold_of = np.stack([assign_folds(some, self.folds, rng, paired=self.paired) for some in bits])
             scores = held_out_scores(self.refit, self.X, bits, fold_of)
             aucs += [fold_auc(*one)[0] for one in zip(scores, bits, fold_of)]
-            draws = np.concatenate([disjoint_draws(some, self.n_artifact // 2, rng) for some in bits])
+            half = self.n_artifact // 2
+            draws = np.concatenate([disjoint_draws(some, half, rng, paired=self.paired) for some in bits])
             first, second = self.refit(np.repeat(bits, 2, axis=0), draws).reshape(size, 2, -1).transpose(1, 0, 2)
             cosines += np.sum(first * second, axis=1).tolist()
         return Null(np.array(aucs), np.array(cosines))
@@ -127,7 +135,9 @@ class Repeats:
     def _disjoint(self, n_artifact: int, repeats: int, stage: int, label: str) -> tuple[Counts, FloatArray]:
         all_draws, all_directions = [], []
         for size, rng in self._batches(repeats, stage, label):
-            draws = np.concatenate([disjoint_draws(self.has_artifact, n_artifact, rng) for _ in range(size)])
+            draws = np.concatenate(
+                [disjoint_draws(self.has_artifact, n_artifact, rng, paired=self.paired) for _ in range(size)]
+            )
             all_directions.append(self.refit(self._bits(2 * size), draws))
             all_draws.append(draws)
         directions = np.concatenate(all_directions).reshape(repeats, 2, -1)

@@ -39,7 +39,7 @@ def compare_solvers(X: FloatArray, has_artifact: Bits, fitted: CAV, *, seed: int
 
 
 def overlap_with_class(
-    X: FloatArray, has_artifact: Bits, others: FloatArray, halves: Counts, directions: FloatArray
+    X: FloatArray, is_clean: Bits, others: FloatArray, halves: Counts, directions: FloatArray
 ) -> FloatArray:
     """Return the cosine of each half's direction with the way from the other classes to the biased one, (repeats,).
 
@@ -48,13 +48,15 @@ def overlap_with_class(
 
     Args:
         X: Centred activations.
-        has_artifact: One bit per sample.
+        is_clean: Which samples are images of the biased class without the artifact.
         others: Activations of clean images of the other classes, centred alike.
         halves: (repeats, 2, samples), which samples each half has.
         directions: (repeats, 2, channels), unit, of each half.
     """
-    clean = (halves * ~has_artifact).astype(np.float64)
-    class_directions = (clean / clean.sum(axis=2, keepdims=True)) @ X - others.mean(axis=0)
+    clean = (halves * is_clean).astype(np.float64)
+    n_clean = clean.sum(axis=2, keepdims=True)
+    class_directions = (clean / np.maximum(n_clean, 1)) @ X - others.mean(axis=0)
+    class_directions *= n_clean > 0  # a half without the class agrees with nothing
     lengths = np.linalg.norm(class_directions, axis=2, keepdims=True)
     class_directions /= np.where(lengths > 0, lengths, 1.0)
     cosines: FloatArray = np.mean(np.sum(directions[:, ::-1] * class_directions, axis=2), axis=1)

@@ -37,6 +37,8 @@ def _stability(measured: Measured, by_name: dict[str, Finding]) -> str:
     # Only who shows images of other classes says that these are of one.
     whose = " of the biased class" if measured.overlap is not None else ""
     images, moves = f"{measured.n_artifact} artifact images{whose}", f"{measured.half_angle:.0f} degrees between halves"
+    if measured.is_paired:
+        images = f"{measured.n_artifact} pairs of the same image without and with the artifact"
     if by_name["expected_error"].level == "good":
         return (
             f"{images} are enough: the direction moves by {moves}, which puts it within about "

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hansfree.cavs import CAV, SignalCAV
 from hansfree.doctor import Level, examine_cav
 from hansfree.doctor.examination import LEAST
 from hansfree.errors import DataError
@@ -46,6 +47,7 @@ def judge_marks(
     Only marked images count. Bits that were proposed come from the same activations, and would agree with them.
 
     Args:
+        cav: One that is learned from pairs has none here: the signal-CAV of the marks is examined in its place.
         biased_class: None takes the one of whose marked images the largest share has the artifact.
     """
     known = int((marks != UNKNOWN).sum())
@@ -78,9 +80,10 @@ def _examine(
     if min(yes[biased_class], no[biased_class]) >= LEAST:  # as in a run, which learns within the biased class
         inside, words = inside & (labels == biased_class), f"Within {class_names[biased_class]}: "
         others = pooled[(labels != biased_class) & (marks == NO)]
+    examined = SignalCAV.name if CAV.named(cav).needs_pairs else cav
     try:
         found = examine_cav(
-            pooled[inside], marks[inside] == YES, cav=cav, others=others if len(others) >= LEAST else None
+            pooled[inside], marks[inside] == YES, cav=examined, others=others if len(others) >= LEAST else None
         )
     except DataError as error:  # features that do not vary, or a solver that wants more samples
         return "unknown", str(error)

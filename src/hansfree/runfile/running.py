@@ -12,7 +12,7 @@ import yaml
 from torch import nn
 
 from hansfree.activations import find_pairs
-from hansfree.cavs import CAV, SignalCAV
+from hansfree.cavs import CAV
 from hansfree.doctor import Diagnosis, choose_basis, examine_cav
 from hansfree.experiments import Experiment
 from hansfree.experiments.subjects import keep_in_memory
@@ -129,8 +129,7 @@ def _diagnose(experiment: Experiment, folder: Run, images: OwnImages, progress: 
         train, inside = material.activations["train"], material.cav_images
         if needs_pairs:
             train = material.paired_train
-            rows = find_pairs(train).ravel()
-            inside = rows[train.labels[rows] == setting.data.biased_class]
+            inside = find_pairs(train).T.ravel()  # of all classes, as the direction itself; the clean ones first
         bits = np.asarray(train.has_artifact)
         others = train.pooled[(train.labels != setting.data.biased_class) & ~bits]
         basis = choose_basis(bits[inside], None if is_marked is None else is_marked[train.ids[inside]])
@@ -138,7 +137,9 @@ def _diagnose(experiment: Experiment, folder: Run, images: OwnImages, progress: 
         found = examine_cav(
             train.pooled[inside],
             bits[inside],
-            cav=SignalCAV.name if needs_pairs else setting.cav,  # of pairs that is the mean change
+            cav=setting.cav,
+            paired=needs_pairs,
+            in_class=train.labels[inside] == setting.data.biased_class,
             others=others if len(others) >= _LEAST_OTHERS else None,
             ids=[names[id_] for id_ in train.ids[inside].tolist()],
             seed=setting.tuning.seed,
