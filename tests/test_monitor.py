@@ -12,8 +12,9 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch.utils.data import TensorDataset
 
-from hansfree.activations import Activations
+from hansfree.activations import Activations, collect_activations
 from hansfree.cavs import CAV
 from hansfree.corrections import PClArC
 from hansfree.errors import CacheError, DataError, OptionError, RunError
@@ -127,10 +128,25 @@ def test_a_model_that_is_cut_by_hooks_needs_an_example(tmp_path: Path) -> None:
 def test_sets_that_would_tell_nothing_are_refused() -> None:
     with pytest.raises(DataError, match="150 images set the threshold and test it"):
         Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=CLEAN, false_fire_rate=0.1)
-    with pytest.raises(DataError, match="150 of 150 clean images carry"):
+    with pytest.raises(DataError, match="150 of the 150 clean images carry"):
         Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=TEST_BIASED[1], false_fire_rate=0.1)
+    rounded_otherwise = replace(CLEAN, pooled=CLEAN.pooled * np.float32(1 + 1e-6))
+    with pytest.raises(DataError, match="150 images set the threshold and test it"):
+        Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=rounded_otherwise, false_fire_rate=0.1)
+    with pytest.raises(DataError, match="150 of the 150 biased images do not carry"):
+        Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=TEST_CLEAN[1], test_biased=CLEAN, false_fire_rate=0.1)
     other = replace(TEST_CLEAN[1], pooling="mean")
     with pytest.raises(DataError, match="different layers"):
         Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=other, false_fire_rate=0.1)
     with pytest.raises(OptionError, match="false_fire_rate"):
         make(rate=1.0)
+
+
+def test_datasets_without_ids_are_other_images_all_the_same() -> None:
+    clean, test_clean, test_biased = (
+        collect_activations(MODEL, CLEAN.layer, TensorDataset(images.images, torch.from_numpy(images.labels)))
+        for images in (held_out("none", 1000)[0], TEST_CLEAN[0], TEST_BIASED[0])
+    )
+    assert np.array_equal(clean.ids, test_clean.ids)
+    monitor = Monitor.fit(MODEL, CAV_, clean=clean, test_clean=test_clean, test_biased=test_biased, false_fire_rate=0.1)
+    assert monitor.hits == make().hits

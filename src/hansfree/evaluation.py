@@ -179,9 +179,8 @@ def evaluate(
             artifact is in the scenes, and the two sets hold different images.
         cav: Adds TCAV and sensitivity along its first direction.
     """
-    if biased is not None:
-        check_bits(clean, biased)
-    elif inserted:
+    check_bits(clean, biased)
+    if biased is None and inserted:
         raise DataError("There are no biased images, so the artifact was not inserted: say inserted=False.")
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)

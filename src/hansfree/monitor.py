@@ -19,6 +19,7 @@ from hansfree.activations.passes import fingerprint_trunk
 from hansfree.activations.positions import pool
 from hansfree.cavs import CAV
 from hansfree.cavs.storage import read_tensors
+from hansfree.datasets.pairs import check_bits
 from hansfree.errors import CacheError, DataError, OptionError, RunError
 from hansfree.files import written_atomically
 from hansfree.splitting import Order, Split, split, take_out
@@ -115,8 +116,8 @@ class Monitor:
 
         Args:
             cav: fitted on training images, at the layer of the activations and with their pooling.
-            clean: held-out images without the artifact, such as the validation images; at least ``1 /
-                false_fire_rate`` of them.
+            clean: held-out images without the artifact, such as the validation images; at least
+                ``1 / false_fire_rate - 1`` of them.
             test_clean: other held-out images without it.
             test_biased: held-out images with it; None where there are none, and how many are found cannot be known.
             false_fire_rate: how often a clean image may be flagged, above 0 and below 1.
@@ -211,25 +212,30 @@ def _threshold(scores: np.ndarray, rate: float) -> float:
 
 def _check_sets(clean: Activations, test_clean: Activations, test_biased: Activations | None) -> None:
     """Refuse sets that are not of one layer, whose bits are wrong, or that overlap."""
-    for role, images in (("clean", clean), ("test_clean", test_clean), ("test_biased", test_biased)):
-        if images is None:
-            continue
-        is_biased = role == "test_biased"
+    others = [test_clean] if test_biased is None else [test_clean, test_biased]
+    for images in (clean, *others):
         if not len(images):
             raise DataError("A monitor needs images in every set; leave test_biased out where there are none.")
         if (images.layer, images.trunk, images.pooling) != (clean.layer, clean.trunk, clean.pooling):
             raise DataError("The activations come from different layers, models or poolings.")
-        if images.has_artifact is not None and np.any(images.has_artifact != is_biased):
-            wrong = int(np.sum(images.has_artifact != is_biased))
-            which = "do not carry" if is_biased else "carry"
-            raise DataError(
-                f"{wrong} of {len(images)} {'biased' if is_biased else 'clean'} images {which} the artifact."
-            )
-        if role != "clean" and (shared := len(np.intersect1d(clean.ids, images.ids))):
+    for images in (clean, test_clean):
+        check_bits(images, test_biased)
+    for images in others:
+        if shared := _count_shared(clean, images):
             raise DataError(
                 f"{shared} images set the threshold and test it: the rates would look better than they are. "
                 "Take other images."
             )
+
+
+def _count_shared(first: Activations, second: Activations) -> int:
+    """Return how many images are in both: same id, same activation.
+
+    Datasets without ids of their own are numbered from 0, so that an id alone does not tell.
+    """
+    _, rows, others = np.intersect1d(first.ids, second.ids, return_indices=True)
+    # Another batch may round otherwise.
+    return int(np.isclose(first.pooled[rows], second.pooled[others], rtol=1e-4, atol=1e-6).all(axis=1).sum())
 
 
 def _facts(known: dict[str, Any]) -> _Facts:

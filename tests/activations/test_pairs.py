@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import ConcatDataset, TensorDataset
 
-from hansfree.activations import find_pairs, join
+from hansfree.activations import collect_activations, find_pairs, join
 from hansfree.errors import CacheError, DataError
 from tests.corrections.examples import CASES, TinyImages, collect
 
@@ -40,3 +41,13 @@ def test_pairs_are_found_by_id_and_those_under_two_labels_are_refused() -> None:
     labels[rows[0, 0]] += 1
     with pytest.raises(DataError, match="one label without"):
         find_pairs(replace(paired, labels=labels))
+
+
+def test_plain_tuples_in_a_row_have_no_ids_to_be_paired_by() -> None:
+    model, parts = CASE.model(), [TinyImages(9, artifact=kind) for kind in ("none", "all")]
+    plain = [
+        TensorDataset(part.images, torch.from_numpy(part.labels), torch.from_numpy(part.has_artifact)) for part in parts
+    ]
+    activations = collect_activations(model, CASE.layer, ConcatDataset(plain))
+    with pytest.raises(DataError, match=r"the sets must yield ids \(hansfree\.Example\)"):
+        find_pairs(activations)

@@ -13,6 +13,7 @@ from torch import nn
 from hansfree.engines.worker import Task, Worker
 from hansfree.errors import HansfreeError, RunError
 from hansfree.experiments import Experiment
+from hansfree.fingerprints import fingerprint_model
 from hansfree.runfile import Opened, open_run_file, read_run_file
 from hansfree.runs import Run, invited, join_run, open_run
 from hansfree.weights import write_weights
@@ -60,10 +61,12 @@ def test_it_makes_the_shard_and_the_stages_that_the_run_itself_would(task: Task,
 def test_the_weights_come_from_the_run_folder(task: Task, opened: Opened, user: Path) -> None:
     own = Path(str(opened.run.model.weights))
     hidden = own.rename(own.with_suffix(".hidden"))
+    worker = Worker()
     try:
-        Worker().open(task, 1, "here")
+        worker.open(task, 1, "here")
     finally:
         hidden.rename(own)
+    assert fingerprint_model(worker.setting.model) == fingerprint_model(opened.setting.model)
 
 
 @pytest.mark.parametrize(

@@ -77,3 +77,17 @@ def test_the_artifact_column_keeps_its_place(tmp_path: Path) -> None:
     path = tmp_path / "artifacts.csv"
     write_marks(path, [{"artifact": "1", "image": "a"}], np.array([NO]), None, column="artifact")
     assert path.read_text() == "artifact,image,artifact_marked\n0,a,1\n"
+
+
+def test_a_table_that_a_spreadsheet_wrote_keeps_its_marks() -> None:
+    rows = [
+        {"image": "a", "artifact": "True", "artifact_marked": "TRUE"},
+        {"image": "b", "artifact": "False", "artifact_marked": "True"},
+        {"image": "c", "artifact": "True", "artifact_marked": "False"},
+        {"image": "d", "artifact": "", "artifact_marked": "False"},
+    ]
+    marks = marks_of(rows, "abcd", column="artifact", place=Path("x.csv"))
+    assert marks.tolist() == [YES, NO, UNKNOWN, UNKNOWN]
+    rows[0]["artifact_marked"] = "yes"
+    with pytest.raises(DataError, match=r"'yes' as artifact_marked of 'a'"):
+        marks_of(rows, "abcd", column="artifact", place=Path("x.csv"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hansfree.metrics.evidence import NO_PREDICTION
 from hansfree.runfile.ordering import doubt_order
 
 NAMES = ("a", "b", "c", "d")
@@ -59,3 +60,10 @@ def test_a_class_without_images_does_not_count() -> None:
     answers, labels = answered((0, 1, 2, 3), right=1.0)
     keep = labels != 3
     assert doubt_order(answers[keep], labels[keep], NAMES) == ""
+
+
+def test_images_without_an_answer_do_not_count() -> None:
+    answers, labels = answered((2, 0, 3, 1), right=0.9)
+    answers[0] = NO_PREDICTION  # would be another class's cell, or none
+    assert "[c, a, d, b] would give" in doubt_order(answers, labels, NAMES)
+    assert "has a balanced accuracy of 0.0 %" in doubt_order(np.full_like(labels, NO_PREDICTION), labels, NAMES)

@@ -39,7 +39,8 @@ def find_pairs(activations: Activations) -> np.ndarray:
     if not len(pairs):
         raise DataError(
             "Pairs are every image twice, without and with the artifact put in, under one id. Collect the activations "
-            "of both sets together (torch.utils.data.ConcatDataset)."
+            "of both sets together (torch.utils.data.ConcatDataset); the sets must yield ids (hansfree.Example), for "
+            "plain tuples are numbered in a row, each as an image of its own."
         )
     if not np.array_equal(*np.asarray(activations.labels)[pairs].T):
         raise DataError("Some images have one label without the artifact and another with it put in.")

@@ -26,7 +26,8 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     the artifact. A subclass writes ``_direction`` and is a full scikit-learn classifier.
 
     Attributes:
-        directions_: (k, channels), orthonormal rows, each oriented towards the artifact.
+        directions_: (k, channels), orthonormal rows, oriented towards the artifact; the sign of one along which it
+            moves images both ways (``scale_`` 0, such as a Pair-CAV's further ones) means nothing.
         clean_score_, artifact_score_: (k,), mean of ``score_along`` over the samples without and with the artifact.
         scale_: (k,), ``artifact_score_ - clean_score_``: the artifact's own size along each direction, never negative.
         intercept_: added to the score by ``decision_function``, so that zero is the border between the classes.
@@ -89,7 +90,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         Several directions are combined by their ``scale_``, which is the way from one class mean to the other within
         their span.
         """
-        decision: FloatArray = self.score_along(X) @ self._combination() + self.intercept_
+        decision: FloatArray = self.score_along(X) @ self.combination_ + self.intercept_
         return decision
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -110,6 +111,14 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """How far the artifact moves an image along each direction, (k,): the unit of a penalty's derivative."""
         self._check_fitted()
         return self.scale_
+
+    @property
+    def combination_(self) -> FloatArray:
+        """The weights of the directions (k,), of length 1, that lead from one class mean to the other in their span."""
+        self._check_fitted()
+        size = np.linalg.norm(self.scale_)
+        combination: FloatArray = self.scale_ / size if size > 0 else np.eye(len(self.scale_))[0]
+        return combination
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all that was learned and is a number, by attribute name; ``to_header`` has the rest."""
@@ -143,23 +152,17 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """Turn what ``_direction`` found into the fitted attributes."""
         self._remember(means)
         directions = _orthonormal(np.atleast_2d(raw))
-        # One that is orthogonal to the difference keeps its sign: rounding must not decide.
-        towards_artifact = directions @ means.difference >= -1e-12 * np.linalg.norm(means.difference)
-        self.directions_ = np.where(towards_artifact[:, None], directions, -directions)
-        self.clean_score_, self.artifact_score_ = means.mean @ self.directions_.T
         # From the difference of the means, not of the scores: no cancellation where the features lie far from zero.
-        self.scale_ = np.maximum(self.directions_ @ means.difference, 0.0)
+        along, rounding = directions @ means.difference, 1e-9 * np.linalg.norm(means.difference)
+        # One that is orthogonal to the difference keeps its sign, and has no size: rounding must not decide.
+        self.directions_ = np.where((along >= -rounding)[:, None], directions, -directions)
+        self.scale_ = np.where(np.abs(along) > rounding, np.abs(along), 0.0)
+        self.clean_score_, self.artifact_score_ = means.mean @ self.directions_.T
         midpoint = (self.clean_score_ + self.artifact_score_) / 2
-        self.intercept_ = -float(midpoint @ self._combination())
+        self.intercept_ = -float(midpoint @ self.combination_)
 
     def _remember(self, means: ClassMeans) -> None:
         self.classes_, self.class_count_, self.class_mean_ = means.classes, means.count, means.mean
-
-    def _combination(self) -> FloatArray:
-        """Return the unit vector in the span of the directions that leads from one class mean to the other."""
-        size = np.linalg.norm(self.scale_)
-        combination: FloatArray = self.scale_ / size if size > 0 else np.eye(len(self.scale_))[0]
-        return combination
 
     def _validated(self, X: ArrayLike, y: Any = "no_validation", *, reset: bool) -> tuple[FloatArray, NDArray[Any]]:
         """Check with scikit-learn's own rules, and report with our error class."""

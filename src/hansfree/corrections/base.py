@@ -158,7 +158,7 @@ class Correction(Registered, ABC):
         )
 
     def install(self, model: nn.Module, cut: Split, activations: Activations, state: dict[str, Tensor]) -> nn.Module:
-        """Return a copy of the model with a trained head and, for P-ClArC, the inserted module."""
+        """Return a copy of the model with a trained head and the module that the method inserts, if any."""
         corrected = cut.model_with(state, model)
         edit = self.inference_edit(activations)
         if edit is None:

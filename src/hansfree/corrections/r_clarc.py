@@ -44,8 +44,7 @@ class RClArC(ShiftedCorrection, name="r-clarc"):
 
     def inference_edit(self, activations: Activations) -> Projection:
         """Return the gated projection that the corrected model keeps."""
-        k, size = len(self.cav.scale_), np.linalg.norm(self.cav.scale_)
-        towards = self.cav.scale_ / size if size > 0 else np.eye(k)[0]  # as the CAV's own decision combines them
+        k, towards = len(self.cav.scale_), self.cav.combination_
         scores = self.cav.score_along(_clean(activations)) @ towards
         # One of the scores, so that no more than the stated share lies above it; that image itself must not fire by
         # a rounding, hence a little more.

@@ -25,12 +25,12 @@ class Held(Protocol):
         """The artifact bit of each, or None where nobody knows."""
 
 
-def check_bits(clean: Held, biased: Held) -> None:
+def check_bits(clean: Held, biased: Held | None) -> None:
     """Refuse sets whose own artifact bits say that they are not without and with it."""
     if clean.has_artifact is not None and np.any(clean.has_artifact):
         n = len(clean.has_artifact)
         raise DataError(f"{np.sum(clean.has_artifact)} of the {n} clean images carry the artifact.")
-    if biased.has_artifact is not None and not np.all(biased.has_artifact):
+    if biased is not None and biased.has_artifact is not None and not np.all(biased.has_artifact):
         n = len(biased.has_artifact)
         raise DataError(f"{np.sum(~biased.has_artifact)} of the {n} biased images do not carry the artifact.")
 

@@ -16,9 +16,9 @@ from hansfree.export.reading import FinishedRun
 from hansfree.export.saving import Exported
 from hansfree.files import hash_file, write_text
 from hansfree.metrics import MIN_GROUP, Metric, Unknown
-from hansfree.report.reading import ORIGINAL, Results, method_title
+from hansfree.report.reading import Results, method_title
 from hansfree.report.usable import objection_to
-from hansfree.results import Row
+from hansfree.results import ORIGINAL, Row
 from hansfree.studies import SETS
 from hansfree.templates import open_templates
 

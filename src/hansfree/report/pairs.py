@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hansfree.metrics import Difference, holm
-from hansfree.report.numbers import CONFIDENCE, MISSING, write_p, write_point_range, write_points
+from hansfree.metrics.comparison import write_p
+from hansfree.report.numbers import CONFIDENCE, MISSING, write_point_range, write_points
 from hansfree.report.reading import Results, Variant
 from hansfree.report.tables import Cell, Column, Line, Table, count_images, kind_of
 

@@ -17,10 +17,9 @@ from hansfree.files import neighbour
 from hansfree.metrics import BalancedAccuracyBiased, Difference, Interval, Metric, Unknown, class_group
 from hansfree.report.heatmap_set import HeatmapSet, read_heatmaps
 from hansfree.report.ruling import Judgement
-from hansfree.results import Row, read_rows
+from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, read_rows
 
-ORIGINAL, FIRST = "original", RRClArC.name  # the model as it came, and the method that the report is about
-CLEAN_TRAINED = "clean-trained"
+FIRST = RRClArC.name  # the method that the report is about
 REFERENCES = (ORIGINAL, CLEAN_TRAINED)  # stand in the table, and do not compete
 _MOST_SKIPPED = 10  # files named one by one
 _CLASS = re.compile(r"\bclass (\d+)\b")  # what results call a class: `hansfree.metrics.class_group`

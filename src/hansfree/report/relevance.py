@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hansfree.metrics import ArtifactRelevance
-from hansfree.report.reading import ORIGINAL, Results, method_title
+from hansfree.report.reading import Results, method_title
 from hansfree.report.tables import kind_of
+from hansfree.results import ORIGINAL
 
 
 def describe_relevance(results: Results) -> str:

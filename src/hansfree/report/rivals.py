@@ -7,9 +7,10 @@ import math
 from hansfree.corrections import Vanilla
 from hansfree.report.changes import DECISIVE, FLIPS
 from hansfree.report.numbers import percent
-from hansfree.report.reading import CLEAN_TRAINED, Results, Variant
+from hansfree.report.reading import Results, Variant
 from hansfree.report.tables import marks_of
 from hansfree.report.usable import breaks_rule, kind_of
+from hansfree.results import CLEAN_TRAINED
 
 
 def describe_rivals(results: Results, shown: Variant, competing: list[Variant]) -> str:

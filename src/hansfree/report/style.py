@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from hansfree.corrections import Correction
+from hansfree.results import CLEAN_TRAINED, ORIGINAL
 
 # Okabe and Ito's palette: told apart with every common colour vision; markers or hatches say the same without colour.
 ORANGE, PURPLE, GREEN, SKY = "#E69F00", "#CC79A7", "#009E73", "#56B4E9"
@@ -21,7 +22,7 @@ KINDS = ((VERMILION, "o"), (BLUE, "s"), (GREEN, "^"), (PURPLE, "D"), (ORANGE, "v
 # colours, the pairs differ for 56 methods.
 _COLOURS = (ORANGE, PURPLE, GREEN, SKY, VERMILION, BLUE, YELLOW)
 _MARKERS = ("s", "D", "^", "v", "o", "h", "p", "*")
-_REFERENCES = {"original": ("#000000", "X"), "clean-trained": ("#777777", "P")}
+_REFERENCES = {ORIGINAL: ("#000000", "X"), CLEAN_TRAINED: ("#777777", "P")}
 OTHER_STYLE = (BLUE, "h")
 INK, FAINT, ALARM = "#333333", "#DDDDDD", "#B00020"
 WIDTH = 9.0  # inches; the page shows a figure at about 1000 px
@@ -38,7 +39,7 @@ def style_of(method: str) -> tuple[str, str]:
     return _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
 
 
-STYLES = {name: style_of(name) for name in ("original", *Correction.members(), "clean-trained")}
+STYLES = {name: style_of(name) for name in (ORIGINAL, *Correction.members(), CLEAN_TRAINED)}
 
 
 @dataclass(frozen=True)

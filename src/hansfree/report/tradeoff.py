@@ -8,10 +8,11 @@ from xml.etree.ElementTree import Element, SubElement
 from markupsafe import Markup
 
 from hansfree.report.numbers import percent
-from hansfree.report.reading import ORIGINAL, Results, Variant
+from hansfree.report.reading import Results, Variant
 from hansfree.report.strengths import Pair, paths_of
 from hansfree.report.style import style_of
 from hansfree.report.svg import Frame, add_mark, add_points, add_text, to_markup
+from hansfree.results import ORIGINAL
 
 _WIDTH, _HEIGHT, _LEGEND = 620, 520, 190  # pixels
 _MOST_LOST = 0.1  # of accuracy without the artifact: who loses more is no choice, and gets no room on the axes

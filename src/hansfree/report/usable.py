@@ -6,7 +6,8 @@ import math
 from typing import Literal
 
 from hansfree.report.numbers import percent
-from hansfree.report.reading import ORIGINAL, REFERENCES, Results, Variant, spread_of
+from hansfree.report.reading import REFERENCES, Results, Variant, spread_of
+from hansfree.results import ORIGINAL
 from hansfree.selection import BalancedRule
 
 Kind = Literal["method", "reference", "failed", "chance", "collapsed"]

@@ -9,10 +9,11 @@ from hansfree.metrics import Metric
 from hansfree.report.changes import DECISIVE, FLIPS, describe_differences, describe_move, pair_of
 from hansfree.report.numbers import percent, unit_of, write_value
 from hansfree.report.one_sided import describe_one_sided
-from hansfree.report.reading import FIRST, ORIGINAL, Results, Variant, method_title
+from hansfree.report.reading import FIRST, Results, Variant, method_title
 from hansfree.report.rivals import describe_rivals, listed
 from hansfree.report.ruling import Judgement, Ruling
 from hansfree.report.usable import CLEAN, kind_of, objection_to, why_no_model
+from hansfree.results import ORIGINAL
 
 SEEN = "tcav_sensitivity"  # what is left to judge by where that cannot be known
 

@@ -17,7 +17,7 @@ def doubt_order(answers: np.ndarray, labels: np.ndarray, class_names: Sequence[s
     A model is doubted that is no better than chance on clean images, or that another order would suit far better.
 
     Args:
-        answers: the number of the largest output, per clean image.
+        answers: the number of the largest output, per clean image; negative where there is none.
         labels: the number of the image's class, as the names are ordered now.
     """
     numbers = np.arange(len(class_names))
@@ -43,8 +43,10 @@ def doubt_order(answers: np.ndarray, labels: np.ndarray, class_names: Sequence[s
 
 
 def _answered(answers: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """Return for each class (row) which part of its images gets each answer (column)."""
-    counts = np.bincount(classes * labels + answers, minlength=classes**2).reshape(classes, classes)
+    """Return for each class (row) which part of its answered images gets each answer (column)."""
+    is_answered = answers >= 0
+    places = classes * labels[is_answered] + answers[is_answered]
+    counts = np.bincount(places, minlength=classes**2).reshape(classes, classes)
     rates: np.ndarray = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     return rates
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hansfree.metrics.comparison import write_p
 from hansfree.progress import Progress, silent
 from hansfree.suspects.findings import Level, Property
 from hansfree.suspects.measures import WORDS, Measurements
@@ -106,4 +107,5 @@ def _describe(
 
 def written_p(p: float) -> str:
     """Return a p-value as it is read, with the word that it holds for all that was compared."""
-    return f"corrected p {'< 0.001' if p < 0.001 else f'= {p:.3f}' if p < 0.1 else f'= {p:.2f}'}"
+    told = write_p(p)
+    return f"corrected p {told}" if told.startswith("<") else f"corrected p = {told}"
