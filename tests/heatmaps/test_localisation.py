@@ -13,7 +13,7 @@ from hansfree.cavs import SignalCAV
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import DataError, LayerNotFoundError, OptionError
 from hansfree.heatmaps import artifact_relevance, compute_cav_heatmaps, masks_from_heatmaps
-from hansfree.models import ARCHITECTURES, DemoNet, build_model
+from hansfree.models import ARCHITECTURES, PAPER_MODELS, DemoNet, build_model
 from hansfree.splitting import split
 from hansfree.training import Pretraining, pretrain
 from tests.heatmaps.samples import seeded, settle, small_net, without_biases
@@ -44,7 +44,7 @@ def test_behind_two_linear_layers_it_is_the_contribution_of_each_pixel() -> None
     torch.testing.assert_close(compute_cav_heatmaps(model, "1", direction, images), score, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("name", list(ARCHITECTURES))
+@pytest.mark.parametrize("name", ["demo", *PAPER_MODELS])
 def test_relevance_adds_up_to_the_score_at_the_papers_layers(name: str, caplog) -> None:
     layer = ARCHITECTURES[name].layer
     model = settle(DemoNet(3), bias=False) if name == "demo" else without_biases(name)
