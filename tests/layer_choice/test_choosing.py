@@ -97,12 +97,11 @@ def test_without_counter_examples_a_trial_tells_only_that_the_clean_accuracy_is_
     assert "cannot be known" in found.explain("apart")
 
 
-def test_a_cache_that_would_be_too_large_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = 240 + 120 + 120
-    monkeypatch.setattr("hansfree.layer_choice.choosing._LARGEST", 4 * images * 3 * 8 * 8 - 1)  # `apart` has 3 channels
+def test_a_layer_whose_trial_would_take_long_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansfree.layer_choice.choosing._LARGEST", 0.99)  # `apart` is as large as an image
     found = choose_layer(Mixing().eval(), make_data(), tuning=FineTuning(epochs=1), strengths=[1.0], confirm=1)
     assert [*found.trials] == ["mixed"]
-    assert found.remarks == ("apart was not tried: its cache would take 369 KB.",)
+    assert found.remarks == ("apart was not tried: its output is larger than an image, and a trial takes long.",)
 
 
 # The rule, on numbers
@@ -124,7 +123,8 @@ def trial(value: float | None, strength: float | None = 1.0) -> Trial:
 
 def test_the_worst_level_comes_first_and_then_the_reaction() -> None:
     layers = [score("a", auc=0.8), score("b", reaction=0.1), score("c", reaction=0.5), score("d", error=30.0)]
-    assert [one.layer for one in sorted(layers, key=lambda one: one.rank)] == ["c", "b", "a", "d"]
+    layers.append(score("e", reaction=0.09))
+    assert [one.layer for one in sorted(layers, key=lambda one: one.rank)] == ["c", "b", "a", "d", "e"]
 
 
 def test_of_those_near_the_best_the_one_that_changes_least_is_taken() -> None:

@@ -15,9 +15,10 @@ from hansfree.doctor.thresholds import level_of
 from hansfree.progress import silent
 
 RULE = (
-    "Layers are ordered by the doctor's worst level among held-out AUC, expected error and overlap with the class; "
-    "within a level by how much the output reacts."
+    "Layers are ordered by the doctor's worst level among held-out AUC, expected error and overlap with the class, poor "
+    "where the output hardly reacts; within a level by how much it reacts."
 )
+_LEAST_REACTION = 0.1  # of the log-odds' spread; below, there is next to nothing that a correction could take away
 _LEVELS: tuple[Level, ...] = ("good", "fair", "poor")
 
 
@@ -36,7 +37,9 @@ class LayerScore:
 
     @property
     def level(self) -> Level:
-        """The doctor's worst level."""
+        """The doctor's worst level; poor too where the output hardly reacts."""
+        if self.reaction < _LEAST_REACTION:
+            return "poor"
         levels = [level_of("held_out_auc", self.auc), level_of("expected_error", self.error)]
         if self.overlap is not None:
             levels.append(level_of("class_overlap", abs(self.overlap)))
