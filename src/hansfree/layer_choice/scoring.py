@@ -15,8 +15,8 @@ from hansfree.doctor.thresholds import level_of
 from hansfree.progress import silent
 
 RULE = (
-    "Layers are ordered by the doctor's worst level among held-out AUC, expected error and overlap with the class, poor "
-    "where the output hardly reacts; within a level by how much it reacts."
+    "Layers are ordered by the doctor's worst level among held-out AUC, expected error and overlap with the class, "
+    "poor where the output hardly reacts; within a level by how much it reacts."
 )
 _LEAST_REACTION = 0.1  # of the log-odds' spread; below, there is next to nothing that a correction could take away
 _LEVELS: tuple[Level, ...] = ("good", "fair", "poor")
