@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from hansfree.errors import OptionError, nearest, not_installed
-from hansfree.models.architectures import ARCHITECTURES, DemoNet
+from hansfree.models.architectures import PAPER_MODELS, DemoNet
 from hansfree.models.factories import Factory
 from hansfree.models.failures import sentence_of
 from hansfree.seeds import seeded
@@ -103,7 +103,9 @@ def _find_name(name: str) -> Source:
 def _nearest_model(name: str, known: list[str]) -> str:
     """Name the closest model, and of several as close one of the paper's: it is the likelier to be meant."""
     found = [
-        match for names in (ARCHITECTURES, known) for match in difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        match
+        for names in (("demo", *PAPER_MODELS), known)
+        for match in difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     ]
     best = max(found, key=lambda match: difflib.SequenceMatcher(None, match, name).ratio(), default="")
     return nearest(name, [best])
