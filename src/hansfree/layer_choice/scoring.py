@@ -92,7 +92,7 @@ def measure_direction(
     cosines = np.sum(directions[:, 0] * directions[:, 1], axis=1)
     overlap = None
     if others is not None:
-        overlap = float(overlap_with_class(samples - center, has_artifact, others - center, halves, directions).mean())
+        overlap = float(overlap_with_class(samples - center, ~has_artifact, others - center, halves, directions).mean())
     scores = averaged.astype(np.float64) @ cav.direction_
     size = scores[has_artifact].mean() - scores[~has_artifact].mean()
     return Direction(
