@@ -322,7 +322,8 @@ def test_what_experiments_refuse_is_one_sentence(words: tuple[str, ...], sentenc
 
 def test_the_run_folder_is_complete(finished: tuple[Path, object], table: list[dict[str, str]]) -> None:
     folder, _ = finished
-    for name in ("config.yaml", "cavs.safetensors", "results.csv", "results.json", "report.html", "log.jsonl"):
+    files = ("cavs.safetensors", "doctor.json", "results.csv", "results.json", "report.html", "log.jsonl")
+    for name in ("config.yaml", *files):
         assert (folder / name).stat().st_size > 0, name
     assert list((folder / "activations").rglob("shard-*.safetensors"))
     assert list((folder / "figures").glob("*.png"))

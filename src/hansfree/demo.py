@@ -14,6 +14,7 @@ from hansfree.artifacts import Artifact
 from hansfree.datasets import ExampleSet, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting
+from hansfree.experiments.examining import examine_direction
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
@@ -67,6 +68,7 @@ class Demo:
         with open_run(folder, {"hansfree": version("hansfree"), **asdict(self)}) as run:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
+            examine_direction(experiment, progress=progress)
             rows = write_outcome(experiment, {**self._about(), "command": command})
             report = write_report(folder)
             return rows, reach_verdict(load_results(folder)).lines, report

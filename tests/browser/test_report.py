@@ -91,12 +91,42 @@ def test_in_print_all_methods_are_there_at_once(browser: Browser) -> None:
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
+@pytest.mark.usefixtures("report")
+def test_on_a_narrow_screen_only_boxes_scroll(browser: Browser) -> None:
+    browser.resize(400, 800)
+    assert browser.script("return document.documentElement.scrollWidth") == 400
+
+
+@pytest.mark.usefixtures("report")
+def test_the_rule_is_folded_and_open_on_paper(browser: Browser) -> None:
+    rule = ".verdict .rule p"
+    assert not browser.one(rule).is_displayed()
+    browser.script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.text(rule).startswith("“corrected” is a model")
+    browser.script("dispatchEvent(new Event('afterprint'))")
+    assert not browser.one(rule).is_displayed()
+
+
+@pytest.mark.usefixtures("report")
+def test_in_print_headings_stay_with_their_tables(browser: Browser) -> None:
+    after = """return [...document.querySelectorAll("h2")].map((head) => [head, head.nextElementSibling])
+        .filter(([, text]) => text.tagName === "P" && text.nextElementSibling.matches(".scroll"))
+        .flat().map((each) => getComputedStyle(each).breakAfter)"""
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert browser.script(after) == ["avoid"] * 6, "first evidence, strengths, second evidence"
+        assert browser.one("#cases").value_of_css_property("break-inside") == "avoid"
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
 def test_without_its_script_the_page_shows_everything(browser: Browser, report: Path) -> None:
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.open(report.as_uri())
         assert set(browser.script(SHOWN)) >= METHODS
         assert not browser.one("#effect-toggle").is_displayed()
+        assert browser.one(".verdict .rule p").is_displayed()
         assert len(browser.all(".panels svg")) == len(METHODS)
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -173,3 +173,10 @@ def test_a_score_that_one_side_lacks_is_not_known() -> None:
         "0.5",
         "30",
     )
+
+
+def test_none_and_all_have_an_interval() -> None:
+    rows = [Row(experiment="x", method="m", metric="tcav", value=value, stderr=0.0, n=34) for value in (1.0, 0.0)]
+    results = Results(rows=(), meta={}, selection={}, heatmaps=None)
+    (line,) = compare_scores(rows[:1], rows[1:], results=results)
+    assert (line.before, line.after) == ("1 (0.9 to 1)", "0 (0 to 0.1)")

@@ -110,7 +110,7 @@ def test_the_page_says_the_verdict_its_rule_and_the_pairs(make_run: MakeRun) -> 
     text = text_of(write_report(folder(make_run)))
     assert "Corrected. On 310 test images the plaster artifact changes" in text.replace("\N{NO-BREAK SPACE}", " ")
     assert "Differences on the same images, in points with 95 % intervals: flips \N{MINUS SIGN}" in text
-    assert "Rule: “corrected” is a model" in text
+    assert "The rule “corrected” is a model" in text
     assert "Paired on the same images RR-ClArC minus each other model" in text
     assert "with 95 % intervals or ± one standard error" in text
 

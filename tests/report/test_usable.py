@@ -155,5 +155,5 @@ def test_the_advice_stands_under_the_verdict_and_is_red_where_no_model_is_to_be_
     meta = WORLD.meta | {"recommended": recommended, "advice": ["Take", "<this>."]}
     page = write_report(make_run(**WORLD.parts() | {"meta": meta})).read_text(encoding="utf-8")
     section = page.partition('<section class="verdict')[2].partition("</section>")[0]
-    assert section.rstrip().endswith('<p class="advice">Take &lt;this&gt;.</p>')
+    assert section.rstrip().endswith('<p class="advice"><strong>Take</strong> &lt;this&gt;.</p>')
     assert section.startswith(" failed") == (recommended is None)

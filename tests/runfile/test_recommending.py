@@ -38,7 +38,6 @@ class Finished:
     rule: str = "accuracy"
     test: dict[str, float] = field(default_factory=dict)
     biased_labels: tuple[int, ...] = (0,) * 30 + (1,) * 30  # of the test images with the artifact
-    clean: float | None = None  # on validation images, where it is told
     gain: float | None = 0.1  # in balanced accuracy on those, with an error of 0.01; None: it cannot be known
 
     @property
@@ -70,9 +69,6 @@ class Finished:
         ]
         score = {"metric": "balanced_accuracy_clean", "value": self.test.get(method, 0.9), "stderr": 0.01}
         seen_biased = {"metric": "accuracy_biased", "value": 0.575, "n": len(self.biased_labels)}
-        if self.clean is not None:
-            about = {"split": "val", "epoch": 2, "chosen": 1, "metric": "balanced_accuracy_clean"}
-            rows.append(Row(value=self.clean, **about, **common))
         return [*rows, *(Row(split="test", chosen=1, **each, **common) for each in (score, seen_biased))]
 
     def rows(self, methods: list[str]) -> list[Row]:
@@ -114,7 +110,7 @@ def test_the_best_on_validation_images(val: dict[str, float | None], rule: str, 
     found = advice(list(val), val=val, rule=rule)
     assert found.method == best
     assert found.sentences[0].startswith(f"Recommended: {best}, by the ")
-    assert found.sentences[1:] == ("Verdict on the test images: partly corrected.",)
+    assert len(found.sentences) == 1, "the verdict on test images is the report's to tell"
 
 
 def test_a_method_that_takes_the_direction_out_is_not_compared_by_the_derivative() -> None:
@@ -127,11 +123,6 @@ def test_a_method_that_takes_the_direction_out_is_not_compared_by_the_derivative
     alone = advice(["p-clarc"], val={"p-clarc": 0.0}, rule="derivative")
     assert alone.method is None
     assert alone.sentences[0].startswith("No model is recommended: none can be chosen by the effect of the artifact")
-
-
-def test_what_the_derivative_does_not_show_is_told() -> None:
-    found = advice(["rr-clarc"], val={"rr-clarc": 0.1}, rule="derivative", clean=0.85)
-    assert found.sentences[1] == "Balanced accuracy on clean validation images: 85.0 %, before 50.0 %."
 
 
 def test_how_equals_are_told_apart_is_said() -> None:
@@ -158,16 +149,12 @@ def test_one_that_is_no_better_than_the_original_is_not_recommended(rule: str, t
 def test_one_that_is_not_corrected_on_test_images_is_not_recommended(gain: float) -> None:
     found = advice(["p-clarc", "rr-clarc"], val={"p-clarc": 0.7, "rr-clarc": 0.8}, gain=gain)
     assert found.method is None
-    assert found.sentences[1:3] == (
-        "On test images it is not clearly better than the model as it came.",
-        "Verdict on the test images: not corrected.",
-    )
+    assert found.sentences[1] == "On test images it is not clearly better than the model as it came."
 
 
 def test_where_it_cannot_be_known_validation_images_decide_alone() -> None:
     found = advice(["rr-clarc"], val={"rr-clarc": 0.8}, gain=None)
     assert found.method == "rr-clarc"
-    assert found.sentences[1] == "Verdict on the test images: cannot be known."
 
 
 def test_test_images_may_refuse_and_not_choose() -> None:
@@ -177,16 +164,6 @@ def test_test_images_may_refuse_and_not_choose() -> None:
     assert found.method is None
     assert found.sentences[0].startswith(
         "Do not use rr-clarc, though it is the best on validation images: it answers no better than chance"
-    )
-
-
-def test_accuracy_on_images_of_one_class_is_explained() -> None:
-    one_sided = (0,) * 34 + (1,) * 6
-    found = advice(["rr-clarc"], val={"rr-clarc": 0.1}, rule="derivative", biased_labels=one_sided, gain=None)
-    assert found.method == "rr-clarc"
-    assert found.sentences[2].replace("\N{NO-BREAK SPACE}", " ") == (
-        "On the 40 test images with the artifact accuracy goes from 70.0 % to 57.5 %; 34 of them are of class 'a', so "
-        "part of that may be the shortcut going away: it cannot be told."
     )
 
 

@@ -16,6 +16,7 @@ from hansfree.export.reading import FinishedRun
 from hansfree.export.saving import Exported
 from hansfree.files import hash_file, write_text
 from hansfree.metrics import MIN_GROUP, Metric, Unknown
+from hansfree.report.numbers import interval_at_end
 from hansfree.report.reading import Results, method_title
 from hansfree.report.usable import objection_to
 from hansfree.results import ORIGINAL, Row
@@ -141,7 +142,9 @@ def _class_name(meta: dict[str, Any]) -> str:
 def _written(row: Row | None) -> str:
     if row is None or not math.isfinite(row.value):
         return "not known"
-    has_error = row.stderr is not None and math.isfinite(row.stderr)
+    if interval := interval_at_end(row):
+        return f"{row.value:.3g} ({interval[0]:.2g} to {interval[1]:.2g})"
+    has_error = row.stderr is not None and math.isfinite(row.stderr) and row.stderr > 0
     return f"{row.value:.3g} ± {row.stderr:.2g}" if has_error else f"{row.value:.3g}"
 
 

@@ -60,6 +60,11 @@ def describe_differences(results: Results, original: Variant, shown: Variant) ->
     return told if found else ""
 
 
+def is_clearly_better(results: Results, variant: Variant, rival: Variant) -> bool:
+    """Tell whether a model beats another as the rule has it: one of the two scores clearly better, none worse."""
+    return rule_on(Seen(over_original=_gain(results, variant, rival))) == "partly corrected"
+
+
 def _judge(results: Results, variant: Variant | None) -> Judgement:
     seen = Seen(is_usable=False) if variant is None else _gather(results, variant)
     return Judgement(rule_on(seen), describe_rule(seen, budget=budget_of(results)), explain(seen))

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hansfree.metrics import Condition
-from hansfree.report.numbers import MISSING, write_points, write_stderr, write_value
+from hansfree.report.numbers import (
+    CONFIDENCE,
+    MISSING,
+    interval_at_end,
+    write_points,
+    write_range,
+    write_stderr,
+    write_value,
+)
 from hansfree.report.reading import Results, Variant
 from hansfree.report.tables import Cell
 from hansfree.results import ORIGINAL, Row
@@ -82,7 +90,8 @@ def _table(
         changes = tuple(_change(results, f"{name}_{condition}", label, *both) for name, both in found.items())
         lines.append(ClassLine(results.class_title(label), MISSING if n is None else f"{n:,}", changes))
     return ClassTable(
-        caption=f"Test images {_ARTIFACT[condition]} the artifact; percent ± one standard error",
+        caption=f"Test images {_ARTIFACT[condition]} the artifact; percent ± one standard error, or at 0 and 100 the "
+        f"{CONFIDENCE} interval",
         before="original",
         after=shown.title(results.methods()),
         heads=tuple(_METRICS.values()),
@@ -110,4 +119,9 @@ def _change(results: Results, metric: str, label: int, before: dict[int, Row], a
 def _cell(row: Row | None) -> Cell:
     if row is None:
         return Cell()
-    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr))
+    interval = interval_at_end(row)
+    return Cell(
+        write_value(row.metric, row.value),
+        write_stderr(row.metric, row.stderr),
+        write_range(*interval) if interval else "",
+    )

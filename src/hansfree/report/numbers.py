@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
-from hansfree.metrics import LEVEL
+from hansfree.metrics import LEVEL, Interval
+from hansfree.metrics.intervals import share_interval
+from hansfree.results import Row
 
 CONFIDENCE = f"{100 * LEVEL:g} %"  # of every interval on the page
 MISSING = "\N{EN DASH}"
 _MAGNITUDES = ("tcav_sensitivity",)  # every other metric is a share of images, positions or relevance
+_COUNTED = ("accuracy_", "sensitivity_", "specificity_", "flip_rate", "tcav")  # how shares of images begin
 _THOUSAND = 1000  # the paper's tables print sensitivity in thousandths
 
 
@@ -37,10 +40,20 @@ def write_points(change: float) -> str:
 
 
 def write_stderr(metric: str, stderr: float | None) -> str:
-    """Write a standard error in the unit of its score, or nothing where there is none."""
-    if stderr is None or not math.isfinite(stderr):
+    """Write a standard error in the unit of its score, or nothing where there is none; nought would claim certainty."""
+    if stderr is None or not math.isfinite(stderr) or stderr == 0:
         return ""
     return f"{100 * stderr:.1f}" if is_share(metric) else f"{_THOUSAND * stderr:.2g}"
+
+
+def interval_at_end(row: Row) -> Interval | None:
+    """Return Wilson's interval of a share of images that is 0 or 1: there the standard error is 0, and says nothing.
+
+    Positions of one image are alike, so shares of positions count by images too. None for all other scores.
+    """
+    if row.value not in (0, 1) or not row.n or not row.metric.startswith(_COUNTED) or not is_share(row.metric):
+        return None
+    return share_interval([bool(row.value)] * row.n)
 
 
 def write_range(low: float, high: float) -> str:

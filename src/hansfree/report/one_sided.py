@@ -20,8 +20,8 @@ def describe_one_sided(results: Results, shown: Variant) -> str:
     change = describe_move(results, shown, (before, after))
     told = f"On the {n}test images with the artifact accuracy {change}; {_whose(results)}"
     if after.value < before.value and not change.startswith("stays"):
-        return f"{told}, so part of that may be the shortcut going away: it cannot be told."
-    return f"{told}, where the shortcut is right too: whether it is gone cannot be told."
+        return f"{told}, so part of that may be a shortcut going away: it cannot be told."
+    return f"{told}, where a shortcut would be right too: whether one is gone cannot be told."
 
 
 def _whose(results: Results) -> str:

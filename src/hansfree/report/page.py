@@ -24,7 +24,7 @@ from hansfree.report.strengths import draw_strengths
 from hansfree.report.style import Drawing
 from hansfree.report.svg import to_file
 from hansfree.report.tables import inner_table, insertion_table
-from hansfree.report.tradeoff import draw_tradeoff
+from hansfree.report.tradeoff import draw_tradeoff, explain_missing
 from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
 from hansfree.templates import open_templates
 
@@ -57,6 +57,7 @@ def write_report(run: Path) -> Path:
         results,
         pictures=pictures,
         tradeoff=tradeoff,
+        why_no_tradeoff=explain_missing(results),
         config=config.read_text(encoding="utf-8") if config.is_file() else "",
         **_images(results, load_cases(run / "cases.npz")),
     )

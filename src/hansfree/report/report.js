@@ -124,3 +124,14 @@ onChoice("heatmaps", (chosen) => {
 });
 
 addEventListener("scroll", placeTip, { passive: true }); // the focus scrolls a point into sight, and its tip goes along
+
+// The rule is long: folded on the screen, open on paper.
+const rule = document.querySelector(".rule");
+if (rule) {
+  let wasOpen = (rule.open = false);
+  addEventListener("beforeprint", () => {
+    wasOpen = rule.open;
+    rule.open = true;
+  });
+  addEventListener("afterprint", () => (rule.open = wasOpen));
+}

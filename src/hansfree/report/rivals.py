@@ -8,6 +8,7 @@ from hansfree.corrections import Vanilla
 from hansfree.report.changes import DECISIVE, FLIPS
 from hansfree.report.numbers import percent
 from hansfree.report.reading import Results, Variant
+from hansfree.report.subject import better_rivals
 from hansfree.report.tables import marks_of
 from hansfree.report.usable import breaks_rule, kind_of
 from hansfree.results import CLEAN_TRAINED
@@ -29,6 +30,8 @@ def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
         unclear = f", with no clear difference to {listed(near)} (within one standard error)" if near else ""
         return f"It is the best of {len(competing)} methods on images with the artifact{unclear}{broken}."
     best = next(variant for variant, mark in marks.items() if mark == "best")
+    if best in better_rivals(results, shown, competing):
+        return ""  # said in larger letters
     leader = f"{best.title(results.methods())} ({percent(results.chosen(best)[DECISIVE].value)})"
     leader += ", which breaks the selection rule" if breaks_rule(results, best) else ""
     if shown in marks:

@@ -73,7 +73,7 @@ def explain(seen: Seen) -> str:
     if not seen.is_usable:
         return ""
     if _pulls_harder(seen):
-        return "The artifact pulls images harder towards the class that it is taken as a sign of than before."
+        return "The artifact pulls images harder towards the class that it goes with than before."
     alone = Seen(flips=seen.flips, over_original=seen.over_original, flips_beyond_clean=seen.flips_beyond_clean)
     if rule_on(alone) != rule_on(seen):
         return "What is won, or part of it, is won by plain fine-tuning (Vanilla) alone."
@@ -94,7 +94,7 @@ def describe_rule(seen: Seen, *, budget: float) -> str:
     if gain.flips is None:
         harder = (
             " A model is “not corrected” where more images of other classes with the artifact are called by the class "
-            "that it is taken as a sign of."
+            "that it goes with."
             if seen.specificity_change is not None
             else ""
         )
@@ -114,7 +114,7 @@ def describe_rule(seen: Seen, *, budget: float) -> str:
         f"which has fewer such flips and a higher balanced accuracy with the artifact than {than}: with {CONFIDENCE} "
         f"intervals that leave out zero (for the flips, the exact McNemar test must agree: p below {1 - LEVEL:.2g}), "
         f"while {clean}.{as_clean} Less, but one of the two clearly better and none clearly worse, is “partly "
-        "corrected”. Where the artifact clearly moves the probability of the class that it is taken as a sign of by "
+        "corrected”. Where the artifact clearly moves the probability of the class that it goes with by "
         "more than before, or has more images of other classes called by it, a model is “not corrected”."
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from hansfree.metrics import Interval, Metric, Unknown
-from hansfree.report.numbers import MISSING, is_share, unit_of, write_range, write_stderr, write_value
+from hansfree.report.numbers import MISSING, interval_at_end, is_share, unit_of, write_range, write_stderr, write_value
 from hansfree.report.reading import Results, Variant, method_title, spread_of
 from hansfree.report.untelling import Footnote, footnote_of
 from hansfree.report.usable import Kind as Kind
@@ -114,10 +114,10 @@ def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
         for variant in results.methods()
         if kind_of(results, variant) == "method" and metric in results.chosen(variant)
     }
-    if not scores or footnote_of(results, metric):
-        return {}  # nobody to mark, or a score that tells nobody best
+    if len(scores) < 2 or footnote_of(results, metric):
+        return {}  # nobody to compare with, or a score that tells nobody best
     distances = {variant: abs(row.value - ideal) for variant, row in scores.items()}
-    if len(scores) > 1 and len(set(distances.values())) == 1:
+    if len(set(distances.values())) == 1:
         return {}  # a column in which all are equal tells them not apart
     best = min(distances, key=lambda variant: distances[variant])
     marks: dict[Variant, Mark] = {}
@@ -142,7 +142,7 @@ def _table(results: Results, metrics: list[str]) -> Table:
         kind = kind_of(results, variant)
         scores = results.chosen(variant)
         cells = tuple(
-            _cell(results, scores[name], marks[name].get(variant, ""), results.interval(variant, name))
+            _cell(results, scores[name], marks[name].get(variant, ""), interval_of(results, variant, scores[name]))
             if name in scores
             else _missing(results.why_unknown(name))
             for name in metrics
@@ -176,6 +176,11 @@ def _detail(results: Results, variant: Variant, kind: Kind) -> str:
         return f"{loss} on clean images"
     strengths = {row.strength for row in scores.values() if row.strength is not None}
     return f"strength {strengths.pop():.3g}" if len(strengths) == 1 else ""
+
+
+def interval_of(results: Results, variant: Variant, row: Row) -> Interval | None:
+    """Return what stands instead of the standard error: the interval that the run kept, or that of none or all."""
+    return results.interval(variant, row.metric) or interval_at_end(row)
 
 
 def _missing(unknown: Unknown | None) -> Cell:

@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from markupsafe import Markup
 
+from hansfree.report.changes import DECISIVE
 from hansfree.report.numbers import percent
 from hansfree.report.reading import Results, Variant
 from hansfree.report.strengths import Pair, paths_of
@@ -69,6 +70,14 @@ def draw_tradeoff(results: Results) -> Plot | None:
         add_mark(element, marker, colour, size=size, opacity=1.0 if clean.chosen else 0.6)
     _add_legend(svg, list(paths), paths)
     return Plot(svg, _caption(results, frame, len(points) - len(inside)))
+
+
+def explain_missing(results: Results) -> str:
+    """Say why accuracy with the artifact is not drawn against that without; empty where it could be."""
+    unknown = results.why_unknown(DECISIVE)
+    if unknown is None:
+        return ""
+    return f"Accuracy with the artifact is not drawn against accuracy without it: {unknown.reason}."
 
 
 def _frame(points: dict[Variant, list[Pair]]) -> Frame:

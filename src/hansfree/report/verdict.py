@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from hansfree.metrics import Metric
 from hansfree.report.changes import DECISIVE, FLIPS, describe_differences, describe_move, pair_of
+from hansfree.report.leaning import describe_class, describe_other_lean
 from hansfree.report.numbers import percent, unit_of, write_value
 from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.reading import FIRST, Results, Variant, method_title
 from hansfree.report.rivals import describe_rivals, listed
 from hansfree.report.ruling import Judgement, Ruling
+from hansfree.report.subject import describe_subject
 from hansfree.report.usable import CLEAN, kind_of, objection_to, why_no_model
-from hansfree.results import ORIGINAL
+from hansfree.results import ORIGINAL, Row
 
 SEEN = "tcav_sensitivity"  # what is left to judge by where that cannot be known
 
@@ -23,10 +25,12 @@ class Verdict:
     """What is wrong (empty if nothing), what happened, what that is called and why, and what the run advises."""
 
     failure: str
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...]  # two at most: the decisions that the artifact changes, and balanced accuracy
     title: str = ""  # whose model it is about
+    subject: str = ""  # the same in words, with the reason, and who is clearly better
     warning: str = ""  # of RR-ClArC's model, where another is shown because that must not be used
     beside: str = ""  # how the other methods did
+    differences: str = ""  # what the sentences rest on: intervals, or what is left to judge by
     ruling: Ruling = "do not use"
     rule: str = ""  # by which it is called so
     why: str = ""  # what stood in the way of a better word
@@ -44,12 +48,12 @@ class Verdict:
     @property
     def lines(self) -> tuple[str, ...]:
         """What the page says first, for a terminal."""
-        told = " ".join(filter(None, (self.headline, self.why, *self.sentences)))
-        return tuple(line for line in (self.failure, self.warning, told) if line)
+        told = " ".join(filter(None, (self.headline, *self.sentences)))
+        return tuple(line for line in (self.failure, self.warning, told, self.why, self.subject) if line)
 
 
 def describe_setting(results: Results) -> str:
-    """Say in one sentence which model was corrected, of what, where, and on how many images."""
+    """Say which model was corrected, of what, where, and on how many images."""
     meta = results.meta
     model = f"A {meta['model']} model" if meta.get("model") else "A model"
     what = f" and the {meta['artifact']} artifact" if meta.get("artifact") else " and an artifact"
@@ -62,7 +66,8 @@ def describe_setting(results: Results) -> str:
     counts = [f"{size:,} {name}" for size, name in sizes if size is not None]
     images = f"; {listed(counts)} images" if counts else ""
     size = f" of {meta['size']} px" if counts and meta.get("size") else ""
-    return f"{model}{what}{_as_sign_of(results)}{where}{images}{size}."
+    setting = f"{model}{what}{describe_class(results)}{where}{images}{size}."
+    return " ".join(filter(None, (setting, describe_other_lean(results))))
 
 
 def shown_variant(results: Results) -> Variant | None:
@@ -88,20 +93,18 @@ def reach_verdict(results: Results) -> Verdict:
         nothing = ("No method has a usable result on the test images.",)
         return Verdict(_failure(results, None), nothing, advice=advice, is_advised_against=is_against)
     competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
-    sentences = _sentences(results, shown)
-    one_sided = describe_one_sided(results, shown)
-    if one_sided and one_sided not in advice:  # once is enough, and beside the advice is the better place
-        sentences = (*sentences, one_sided)
     judgement = results.rulings.get(shown.method, Judgement("cannot be known", ""))
     return Verdict(
         failure=_failure(results, shown),
-        sentences=sentences,
+        sentences=_sentences(results, shown),
         title=shown.title(results.methods()),
+        subject=describe_subject(results, shown, competing),
         warning=_warning(results, shown),
         beside=describe_rivals(results, shown, competing),
         ruling=judgement.ruling,
         rule=judgement.rule,
-        why=judgement.why,
+        differences=_differences(results, shown),
+        why=" ".join(filter(None, (judgement.why, describe_one_sided(results, shown)))),
         advice=advice,
         is_advised_against=is_against,
     )
@@ -140,57 +143,61 @@ def _warn_of_none(results: Results) -> str:
 
 
 def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
-    original = results.variant(ORIGINAL)
-    before = results.chosen(original) if original else {}
-    after = results.chosen(shown)
-    title = shown.title(results.methods())
+    """Say what the artifact still does, then what the model is worth with and without it."""
+    before, after = _scores(results, shown)
     flips, biased, clean = (pair_of(before, after, metric) for metric in (FLIPS, DECISIVE, CLEAN))
+    title = shown.title(results.methods())
     sentences = []
-    if not flips and not biased and (seen := pair_of(before, after, SEEN)):
-        # all that is left is the derivative along the direction that the method was trained on
-        name, (old, new) = Metric.named(SEEN).label, (write_value(SEEN, row.value) for row in seen)
-        sentences.append(
-            f"On test images, the {name} (mean size of the derivative of the logit along the direction, in "
-            f"{unit_of(SEEN)}) goes from {old} to {new} after {title}."
-        )
-    pairs = ((biased, "with the artifact"), (clean, "without it" if biased else "without the artifact"))
-    parts = [describe_move(results, shown, pair, on=f" on images {name}") for pair, name in pairs if pair]
-    balanced = f"balanced accuracy {', and '.join(parts)}" if parts else ""
     if flips:
         n = f"{flips[1].n:,} " if flips[1].n else ""
-        old, new = (percent(row.value) for row in flips)
-        known = results.difference(shown, original, FLIPS) if original else None
-        same = known is not None and known.low <= 0 <= known.high
-        shares = (
-            f"{new} of the decisions after {title}, about as many as before ({old})"
-            if same
-            else (f"{new} of the decisions after {title} instead of {old} before")
-        )
-        rest = f"; {balanced}" if balanced else ""
-        sentences.append(f"On {n}test images {_artifact(results)} changes {shares}{rest}.")
-    elif balanced:
-        sentences.append(f"{balanced[0].upper()}{balanced[1:]}." if sentences else f"After {title}, {balanced}.")
-    if not sentences:
-        return (f"The original model and {title} share no score to compare.",)
-    if original is not None and (told := describe_differences(results, original, shown)):
-        sentences.append(told)
-    if not flips and not biased:
+        sentences.append(f"On {n}test images {_artifact(results)} changes {_shares(results, shown, flips)}.")
+    elif not biased and before and after:
         unknown = results.why_unknown(DECISIVE)
         why = unknown.reason if unknown else "this run has no score of it"
         sentences.append(
-            "Whether the bias is gone cannot be known: how often the model is right on images with the "
-            f"artifact would show it, but {why}."
+            f"How often the model is right on images with the artifact would show whether the bias is gone, but {why}."
         )
-    return tuple(sentences)
+    pairs = ((biased, "with the artifact"), (clean, "without it" if biased else "without the artifact"))
+    parts = [describe_move(results, shown, pair, on=f" on images {name}") for pair, name in pairs if pair]
+    if parts:
+        moved = f"balanced accuracy {', and '.join(parts)}"
+        sentences.append(f"{moved[0].upper()}{moved[1:]}." if flips else f"After {title}, {moved}.")
+    return tuple(sentences) or (f"The original model and {title} share no score to compare.",)
+
+
+def _shares(results: Results, shown: Variant, flips: tuple[Row, Row]) -> str:
+    """Give the share of decisions before and after; as many as before where the interval holds zero."""
+    old, new = (percent(row.value) for row in flips)
+    original = results.variant(ORIGINAL)
+    known = results.difference(shown, original, FLIPS) if original else None
+    now = f"{new} of the decisions after {shown.title(results.methods())}"
+    if known is not None and known.low <= 0 <= known.high:
+        return f"{now}, about as many as before ({old})"
+    return f"{now} instead of {old} before"
+
+
+def _differences(results: Results, shown: Variant) -> str:
+    """Give the differences with their intervals; where the bias cannot be seen, also what is left to judge by."""
+    before, after = _scores(results, shown)
+    original = results.variant(ORIGINAL)
+    told = [describe_differences(results, original, shown)] if original else []
+    if not any(pair_of(before, after, metric) for metric in (FLIPS, DECISIVE)) and (
+        seen := pair_of(before, after, SEEN)
+    ):
+        # the derivative along the direction that the method was trained on
+        name, (old, new) = Metric.named(SEEN).label, (write_value(SEEN, row.value) for row in seen)
+        told.append(
+            f"On test images, the {name} (mean size of the derivative of the logit along the direction, in "
+            f"{unit_of(SEEN)}) goes from {old} to {new}."
+        )
+    return " ".join(filter(None, told))
+
+
+def _scores(results: Results, shown: Variant) -> tuple[dict[str, Row], dict[str, Row]]:
+    """Return the scores of the model as it came, and of the corrected one."""
+    original = results.variant(ORIGINAL)
+    return results.chosen(original) if original else {}, results.chosen(shown)
 
 
 def _artifact(results: Results) -> str:
     return f"the {results.meta['artifact']} artifact" if results.meta.get("artifact") else "the artifact"
-
-
-def _as_sign_of(results: Results) -> str:
-    biased, names = results.meta.get("biased_class"), results.meta.get("class_names") or ()
-    if biased is None:
-        return ""
-    name = names[biased] if isinstance(biased, int) and biased < len(names) else f"class {biased}"
-    return f", taken as a sign of “{name}”"

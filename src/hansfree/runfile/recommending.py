@@ -10,11 +10,9 @@ from typing import Any
 from hansfree.corrections import RRClArC, Vanilla
 from hansfree.experiments import Experiment
 from hansfree.metrics import chance_level
-from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.outcome import gather_results
 from hansfree.report.reading import Results, takes_out_direction
-from hansfree.report.usable import CLEAN, objection_to
-from hansfree.studies.counting import count_images
+from hansfree.report.usable import objection_to
 
 _TO_DO = (
     "What may help: more images with the artifact, marked for training and held out for the test; another layer; other "
@@ -55,19 +53,14 @@ def recommend(experiment: Experiment, methods: Sequence[str]) -> Advice:
         beside += f"; of equals, {RRClArC.name} or else the first is taken"
     told = f"{best}, by the {_measure(experiment)} ({_in_words(experiment, scores[best])}{beside})"
     original, judgement = _original(experiment), results.rulings[best]
-    ruling, verdict = judgement.ruling, f"Verdict on the test images: {judgement.ruling}."
-    variant = results.variant(best)
-    # A user who sees accuracy fall in the table would doubt the advice, or the table.
-    one_sided = describe_one_sided(results, variant) if variant else ""
     if scores[best] <= original:
         doubt = f"By that it is no better than the model as it came ({_in_words(experiment, original)})."
-    elif ruling == "not corrected":
+    elif judgement.ruling == "not corrected":
         doubt = judgement.why or "On test images it is not clearly better than the model as it came."
     else:
-        found = f"Recommended: {told}."
-        return Advice(best, tuple(filter(None, (found, apart, _cost(experiment, results, best), verdict, one_sided))))
+        return Advice(best, tuple(filter(None, (f"Recommended: {told}.", apart))))
     found = f"No model is recommended. The best is {told}."
-    return Advice(None, tuple(filter(None, (found, apart, doubt, verdict, one_sided, _TO_DO))))
+    return Advice(None, tuple(filter(None, (found, apart, doubt, _TO_DO))))
 
 
 def _left_out(experiment: Experiment, methods: Sequence[str]) -> str:
@@ -79,16 +72,6 @@ def _left_out(experiment: Experiment, methods: Sequence[str]) -> str:
         f"Not compared by that: {', '.join(apart)}. It takes the direction out of the activations, so what its head "
         "would do along it says nothing about the artifact."
     )
-
-
-def _cost(experiment: Experiment, results: Results, method: str) -> str:
-    """Say what a model that was chosen by the derivative costs: nothing else would show it here."""
-    variant = results.variant(method)
-    after = results.validated_value(variant, CLEAN) if variant else None
-    if not experiment.setting.rule.needs_derivative or after is None:
-        return ""
-    before = experiment.material.original_validation.clean.value
-    return f"Balanced accuracy on clean validation images: {100 * after:.1f} %, before {100 * before:.1f} %."
 
 
 def _score(results: Results, method: str) -> float | None:
@@ -111,8 +94,6 @@ def _meta(experiment: Experiment) -> dict[str, Any]:
         "class_names": data.train.class_names,
         "chance_level": chance_level(data.test_clean.labels),
         "budget": experiment.setting.rule.budget,
-        "biased_class": data.biased_class,
-        "counts": count_images(data),
     }
 
 

@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-import numpy as np
 import yaml
 from torch import nn
 
-from hansfree.activations import find_pairs
-from hansfree.cavs import CAV
-from hansfree.doctor import Diagnosis, choose_basis, examine_cav
 from hansfree.experiments import Experiment
+from hansfree.experiments.examining import examine_direction
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
 from hansfree.files import tell_path, write_text
@@ -23,6 +20,8 @@ from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.report.outcome import write_outcome
+from hansfree.report.reading import load_results
+from hansfree.report.verdict import reach_verdict
 from hansfree.results import ORIGINAL, Row
 from hansfree.runfile.crew import Engine, alone
 from hansfree.runfile.identity import known_config
@@ -32,8 +31,6 @@ from hansfree.runfile.recommending import Advice, recommend
 from hansfree.runs import Run, open_run
 from hansfree.studies import SETS, OwnImages
 from hansfree.weights import write_weights
-
-_LEAST_OTHERS = 2  # images of other classes, for the doctor to know where those lie
 
 
 @dataclass(frozen=True)
@@ -61,16 +58,18 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
             setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
             experiment = Experiment(setting, folder, progress=progress)
             experiment.cav_rows()
-            diagnosis = _diagnose(experiment, folder, opened.images, progress)
+            names = _image_names(opened.images)
+            diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
             crew.correct(run.correction.methods)
         experiment.rows(run.correction.methods)
         best = _advise(experiment, run.correction.methods)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
-        about["image_names"] = _shown_names(experiment, _image_names(opened.images))
+        about["image_names"] = _shown_names(experiment, names)
         rows = write_outcome(experiment, about, methods=run.correction.methods)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
-    return Finished(rows, (diagnosis.verdict, *best.sentences, *exported), best.method, report)
+        verdict = reach_verdict(load_results(run.out)).lines
+    return Finished(rows, (diagnosis.verdict, *verdict, *best.sentences, *exported), best.method, report)
 
 
 def _advise(experiment: Experiment, methods: Sequence[str]) -> Advice:
@@ -114,42 +113,6 @@ def _shown_names(experiment: Experiment, names: Mapping[int, str]) -> dict[str, 
     """Return what the images whose heatmaps are shown are called, by their id."""
     ids = experiment.setting.data.test_biased.ids[experiment.material.shown_rows]
     return {str(id_): names[id_] for id_ in ids.tolist()}
-
-
-def _diagnose(experiment: Experiment, folder: Run, images: OwnImages, progress: Progress) -> Diagnosis:
-    """Ask the doctor about the direction that the corrections use; it names images as their owner does.
-
-    Bits that the labelling page proposed are no truth to examine it by.
-    """
-    setting, material = experiment.setting, experiment.material
-    needs_pairs = CAV.named(setting.cav).needs_pairs
-    names, is_marked = _image_names(images), None if needs_pairs else images.is_marked  # who inserts, knows
-
-    def work() -> str:
-        train, inside = material.activations["train"], material.cav_images
-        if needs_pairs:
-            train = material.paired_train
-            inside = find_pairs(train).T.ravel()  # of all classes, as the direction itself; the clean ones first
-        bits = np.asarray(train.has_artifact)
-        others = train.pooled[(train.labels != setting.data.biased_class) & ~bits]
-        basis = choose_basis(bits[inside], None if is_marked is None else is_marked[train.ids[inside]])
-        inside = inside[basis.rows]
-        found = examine_cav(
-            train.pooled[inside],
-            bits[inside],
-            cav=setting.cav,
-            paired=needs_pairs,
-            in_class=train.labels[inside] == setting.data.biased_class,
-            others=others if len(others) >= _LEAST_OTHERS else None,
-            ids=[names[id_] for id_ in train.ids[inside].tolist()],
-            seed=setting.tuning.seed,
-            progress=progress,
-        )
-        return basis.tell(found).to_json()
-
-    text = folder.stage("doctor", work)
-    write_text(folder.path / "doctor.json", text)
-    return Diagnosis.from_json(text)
 
 
 def _about(opened: Opened, command: str) -> dict[str, Any]:

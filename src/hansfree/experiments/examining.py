@@ -1,0 +1,63 @@
+"""Whether the direction that an experiment's corrections use can be trusted: the doctor, as a stage of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hansfree.activations import find_pairs
+from hansfree.cavs import CAV
+from hansfree.doctor import Diagnosis, choose_basis, examine_cav
+from hansfree.experiments.experiment import Experiment
+from hansfree.files import write_text
+from hansfree.progress import Progress, silent
+
+_LEAST_OTHERS = 2  # images of other classes, for the doctor to know where those lie
+
+
+def examine_direction(
+    experiment: Experiment,
+    *,
+    names: Mapping[int, str] | None = None,
+    is_marked: np.ndarray | None = None,
+    progress: Progress = silent,
+) -> Diagnosis:
+    """Ask the doctor, and keep what he says as ``doctor.json`` in the run folder, where the report looks for it.
+
+    Args:
+        names: What the owner of the images calls them, by id; their id by default.
+        is_marked: By id, which artifact bits a person gave: those that the labelling page proposed are no truth to
+            examine by. None where nobody tells them apart.
+    """
+    setting, material, folder = experiment.setting, experiment.material, experiment.run
+    needs_pairs = CAV.named(setting.cav).needs_pairs
+
+    def work() -> str:
+        train, inside = material.activations["train"], material.cav_images
+        if needs_pairs:
+            train = material.paired_train
+            inside = find_pairs(train).T.ravel()  # of all classes, as the direction itself; the clean ones first
+        bits = np.asarray(train.has_artifact)
+        others = train.pooled[(train.labels != setting.data.biased_class) & ~bits]
+        # who inserts, knows
+        marked = None if needs_pairs or is_marked is None else is_marked[train.ids[inside]]
+        basis = choose_basis(bits[inside], marked)
+        inside = inside[basis.rows]
+        ids = train.ids[inside].tolist()
+        found = examine_cav(
+            train.pooled[inside],
+            bits[inside],
+            cav=setting.cav,
+            paired=needs_pairs,
+            in_class=train.labels[inside] == setting.data.biased_class,
+            others=others if len(others) >= _LEAST_OTHERS else None,
+            ids=ids if names is None else [names[id_] for id_ in ids],
+            seed=setting.tuning.seed,
+            progress=progress,
+        )
+        return basis.tell(found).to_json()
+
+    text = folder.stage("doctor", work)
+    write_text(folder.path / "doctor.json", text)
+    return Diagnosis.from_json(text)
