@@ -71,6 +71,20 @@ def test_a_key_shows_and_hides_the_heatmap(browser: Browser) -> None:
 
 
 @pytest.mark.usefixtures("address")
+def test_the_key_keeps_the_heatmap_that_the_pointer_shows(browser: Browser) -> None:
+    mark_all(browser)
+    tile = "[data-place='0']"
+    browser.press(Keys.HOME)
+    browser.hover(f"{tile} img")
+    browser.press("h")
+    browser.wait(lambda: "/heatmaps/" in browser.script(PICTURE, f"{tile} img"), "the heatmap")
+    browser.hover("h1")
+    assert browser.one(tile).get_attribute("data-heatmap") == "shown"
+    browser.press("h")
+    browser.wait(lambda: "/thumbnails/" in browser.script(PICTURE, f"{tile} img"), "the picture as it was")
+
+
+@pytest.mark.usefixtures("address")
 def test_auc_and_the_doctors_verdict_follow_the_marks(browser: Browser, session: Session) -> None:
     assert not re.search(r"\d", browser.text("#auc"))
     mark_all(browser)
@@ -120,6 +134,8 @@ def test_a_wrong_token_is_refused(browser: Browser, address: str) -> None:
 def test_finish_says_how_to_go_on_and_help_closes_with_a_key(browser: Browser, small: World) -> None:
     browser.press("?")
     assert browser.one("#keys").is_displayed()
+    assert "Home" in browser.text("#keys")
+    assert "End" in browser.text("#keys")
     browser.press(" ", Keys.ESCAPE)  # a key inside of the help is no mark
     browser.wait(lambda: not browser.one("#keys").is_displayed(), "the end of the help")
     assert browser.text("#count-yes") == "0"

@@ -71,6 +71,29 @@ def test_arrows_move_and_space_marks_and_each_mark_is_on_disk(browser: Browser, 
 
 
 @pytest.mark.usefixtures("address")
+@pytest.mark.parametrize("key", [" ", "n"])
+def test_an_image_that_was_scrolled_away_is_not_marked_unseen(browser: Browser, small: World, key: str) -> None:
+    browser.resize(500, 500)
+    browser.press("2")
+    browser.wait(lambda: browser.all("#tab-all[aria-selected=true]"), "all images")
+    browser.script("const s = document.getElementById('scroller'); s.scrollTop = s.scrollHeight")
+    browser.wait(lambda: browser.all("[data-place='39']"), "the last row")
+    browser.press(key)
+    top, bottom = browser.script(
+        "return ['top', 'bottom'].map((e) => document.activeElement.getBoundingClientRect()[e])"
+    )
+    low, high = browser.script(
+        "const b = document.getElementById('scroller').getBoundingClientRect(); return [b.top, b.bottom]"
+    )
+    assert low - 1 <= top < bottom <= high + 1 + 8  # of the padding
+    assert marks_seen(browser) == {}
+    image = here(browser)
+    browser.press(key)
+    wait_until_saved(browser)
+    browser.wait(lambda: list(marks_on_disk(small)) == [image], "the mark of the second press")
+
+
+@pytest.mark.usefixtures("address")
 def test_a_click_marks_and_changes_its_mind(browser: Browser, small: World) -> None:
     image = seen(browser)[3]
     for answer, expected in (("yes", {image: "1"}), ("no", {image: "0"})):

@@ -1,4 +1,4 @@
-"""From suspects to marks in a real browser: one click takes a cluster, one undo gives it back."""
+"""From suspects to marks in a real browser: a cluster is seen, then taken by one click, and one undo gives it back."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ def suspected(small: World) -> World:
     return small
 
 
-def test_one_click_takes_a_cluster_as_marks_and_shows_them(browser: Browser, suspected: World) -> None:
+def test_a_cluster_is_seen_and_then_taken_as_marks(browser: Browser, suspected: World) -> None:
     with opened(suspected) as session, opened_page(browser, session):
         offered = [button.text for button in browser.all("#suspects button")]
-        assert offered == ["1 (3)", "2 (2)", "10 (1)"]
+        names = [session.material.class_names[session.material.labels[min(rows)]] for rows in LISTS.values()]
+        assert offered == [f"1: {names[0]} (3)", f"2: {names[1]} (2)", f"10: {names[2]} (1)"]
         browser.click("[data-suspect=suspect-1]")
+        assert len(browser.all("#offer-pictures img")) == 3
+        browser.click("#offer [value='']")
+        assert marks_seen(browser) == {}  # looking marks nothing
+        browser.click("[data-suspect=suspect-1]")
+        browser.click("#offer-take")
         browser.wait(lambda: marks_seen(browser) == {2: "1", 4: "1", 8: "1"}, "the marks")
         wait_until_saved(browser)
         assert sorted(seen(browser)) == [2, 4, 8]
@@ -37,6 +43,9 @@ def test_one_click_takes_a_cluster_as_marks_and_shows_them(browser: Browser, sus
         browser.wait(lambda: browser.text("#count-yes") == "0", "the undoing of the whole cluster")
         wait_until_saved(browser)
         assert marks_on_disk(suspected) == {}
+        browser.press("2")
+        browser.wait(lambda: len(seen(browser)) > 3, "all images, not only those of the cluster")
+        assert browser.one("#filter").get_attribute("value") == "all"
 
 
 @pytest.mark.usefixtures("address")

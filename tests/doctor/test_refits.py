@@ -68,6 +68,17 @@ def test_all_samples_have_half_the_squared_tangent_of_halves(cosine: float) -> N
 
 
 def test_the_need_follows_the_root() -> None:
-    assert images_for(10.0, n=50, angle=10.0) == pytest.approx(50)
-    assert images_for(1.0, n=50, angle=2.0) == pytest.approx(200, rel=0.01)
-    assert images_for(10.0, n=50, angle=90.0) is None
+    assert images_for(10.0, fewer=50, more=80, angle=10.0) == pytest.approx(50)
+    assert images_for(1.0, fewer=50, more=50, angle=2.0) == pytest.approx(200, rel=0.01)
+    assert images_for(10.0, fewer=50, more=80, angle=90.0) is None
+
+
+def test_the_rarer_kind_grows_alone_up_to_the_other() -> None:
+    need = images_for(10.0, fewer=15, more=81, angle=15.0)
+    assert need is not None
+    assert 15 < need < 81
+    ratio = np.tan(np.radians(15.0)) ** 2 / np.tan(np.radians(10.0)) ** 2
+    assert ratio * (1 / need + 1 / 81) == pytest.approx(1 / 15 + 1 / 81)
+    both = images_for(10.0, fewer=15, more=81, angle=40.0)
+    assert both is not None
+    assert both > 81

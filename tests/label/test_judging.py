@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from hansfree.doctor import Diagnosis, examine_cav
-from hansfree.label.judging import Background, Judgement, judge_marks
+from hansfree.label.judging import Background, Judgement, judge_marks, lacks_clean
 from hansfree.label.marks import NO, UNKNOWN, YES
 from hansfree.label.ranking import Ranking
 
 NAMES = ("benign", "malignant")
+FILES = [f"{row:03}.png" for row in range(200)]
 
 
 def judged(
@@ -22,7 +23,9 @@ def judged(
     labels = np.arange(200) % 2
     X = np.random.default_rng(0).normal(size=(200, 6))
     X[marks == YES, 0] += 4
-    found = judge_marks(Ranking(X), X, labels, marks, cav=cav, class_names=NAMES, biased_class=biased_class)
+    found = judge_marks(
+        Ranking(X), X, labels, marks, cav=cav, names=FILES, class_names=NAMES, biased_class=biased_class
+    )
     return found, X, labels
 
 
@@ -38,7 +41,8 @@ def test_the_doctor_sees_the_marked_images_of_the_biased_class() -> None:
     found, X, labels = judged(marks)
     inside = (labels == 1) & (marks != UNKNOWN)
     others = X[(labels == 0) & (marks == NO)]
-    wanted = examine_cav(X[inside], marks[inside] == YES, others=others)
+    unmarked = int(((labels == 1) & (marks == UNKNOWN)).sum())
+    wanted = examine_cav(X[inside], marks[inside] == YES, others=others, unmarked=unmarked)
     assert (found.level, found.verdict) == (wanted.level, f"Within malignant: {wanted.verdict}")
     assert found.marks == 40
     assert found.auc is not None
@@ -78,10 +82,30 @@ def test_too_few_marks_are_counted(yes: int, no: int, sentence: str) -> None:
     assert (found.level, found.verdict) == ("unknown", sentence)
 
 
+def test_images_that_look_mislabelled_have_the_names_of_their_files() -> None:
+    labels, marks = np.arange(200) % 2, np.full(200, UNKNOWN)
+    marks[1:120:2], marks[121:200:2] = YES, NO
+    X = np.random.default_rng(0).normal(size=(200, 6))
+    X[marks == YES, 0] += 9
+    marks[7] = NO
+    found = judge_marks(Ranking(X), X, labels, marks, cav="signal", names=FILES, class_names=NAMES, biased_class=1)
+    assert found.verdict.endswith(": 007.png. Look at it.")
+
+
+@pytest.mark.parametrize(("biased_class", "is_short"), [(None, True), (1, True), (0, False)])
+def test_a_class_with_fewer_marks_without_than_with_lacks_clean_ones(biased_class: int | None, is_short: bool) -> None:
+    found = lacks_clean(np.arange(200) % 2, some_marks(), biased_class, classes=2)
+    assert (found is not None) == is_short
+    if found is not None:
+        assert np.array_equal(found, np.arange(200) % 2 == 1)
+
+
 def test_what_cannot_be_examined_is_told_in_the_doctors_words() -> None:
     marks = some_marks()
     X = np.ones((200, 6))
-    found = judge_marks(Ranking(X), X, np.arange(200) % 2, marks, cav="signal", class_names=NAMES, biased_class=None)
+    found = judge_marks(
+        Ranking(X), X, np.arange(200) % 2, marks, cav="signal", names=FILES, class_names=NAMES, biased_class=None
+    )
     assert found.level == "unknown"
     assert "constant" in found.verdict
 

@@ -147,7 +147,9 @@ def test_a_suspected_cluster_is_taken_as_one_step(small: World) -> None:
     folder.mkdir()
     (folder / "suspect-1.json").write_text(json.dumps(["00004.png", "00002.png", "gone.png"]))
     with opened(small) as session, page(session) as client:
-        assert client.get("api/catalogue").json()["suspects"] == {"suspect-1": 2}
+        (offer,) = client.get("api/catalogue").json()["suspects"]
+        assert (offer["name"], offer["count"], offer["centre"], offer["sentence"]) == ("suspect-1", 2, [2, 4], "")
+        assert offer["title"] == session.material.class_names[session.material.labels[2]]
         assert client.post("api/suspects", json={"suspect": "../suspect-1"}).status_code == 400
         assert client.post("api/suspects", json={"suspect": "suspect-1"}).json()["yes"] == 2
         assert client.post("api/undo").json()["images"] == [2, 4]

@@ -76,6 +76,19 @@ def test_half_are_the_most_likely_and_half_the_most_uncertain() -> None:
     assert sorted(choice.image for choice in chosen[1::2]) == sorted(nearest.tolist())
 
 
+def test_where_clean_ones_are_short_a_third_are_likely_without() -> None:
+    X, truth = sample()
+    ranking, marks = Ranking(X), marks_for(truth, range(30))
+    scores, short = np.linspace(-2, 3, 400), np.arange(400) % 2 == 0
+    chosen = ranking.choose(marks, scores, count=12, short=short)
+    assert [choice.why for choice in chosen].count("likely") == 4
+    clean = [choice.image for choice in chosen if choice.why == "unlikely"]
+    assert len(clean) == 4
+    assert all(short[image] and scores[image] < 0 and image >= 30 for image in clean)
+    assert max(clean) > 60  # not only the unlikeliest
+    assert len({choice.image for choice in chosen}) == 12
+
+
 def test_what_was_passed_over_comes_last() -> None:
     X, truth = sample(20)
     ranking, marks = Ranking(X), marks_for(truth, range(4))

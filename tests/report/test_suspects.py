@@ -62,6 +62,14 @@ def test_a_class_is_drawn_with_its_clusters(suspects: Suspects, images: Flagged)
     assert {axes.get_ylabel() for axes in thumbnails} >= {"1"}
 
 
+def test_only_clusters_that_are_told_in_words_are_drawn(suspects: Suspects, images: Flagged) -> None:
+    first = suspects.clusters[0]
+    hidden = replace(first, level="none", rows=first.rows[:6])
+    drawing = draw_suspects(replace(suspects, clusters=(first, hidden)), 0, images)
+    assert "(cluster 1: 10 images)" in drawing.alt
+    assert {axes.get_ylabel() for axes in drawing.figure.axes} == {"", "1"}
+
+
 def test_a_class_that_was_not_embedded_is_refused(suspects: Suspects, images: Flagged) -> None:
     with pytest.raises(DataError, match="Class 3 has no embedding"):
         draw_suspects(replace(suspects, embeddings=suspects.embeddings[:0]), 3, images)

@@ -11,7 +11,9 @@ from hansfree.suspects.spectral import reduce_features
 FIRST, COUNT, APART = 100, 80, 20  # the class's first row among all images, its images, and those apart
 
 
-def clusters_of(*, shift: float, surety: np.ndarray | None = None, brightness: float = 0.0) -> list[Cluster]:
+def clusters_of(
+    *, shift: float, surety: np.ndarray | None = None, brightness: float = 0.0, tests: int = 3
+) -> list[Cluster]:
     rng = np.random.default_rng(0)
     features, values = rng.normal(size=(COUNT, 10)), rng.normal(size=(FIRST + COUNT, 2))
     features[:APART, :4] += shift
@@ -23,7 +25,7 @@ def clusters_of(*, shift: float, surety: np.ndarray | None = None, brightness: f
         measured=Measurements(("brightness", "contrast"), values),
         label=2,
         class_name="MEL",
-        tests=3,
+        tests=tests,
         seed=0,
     )
     return sorted(found, key=lambda cluster: -cluster.oddness)
@@ -50,6 +52,14 @@ def test_each_sign_makes_it_odder() -> None:
 
     assert oddness() < oddness(surety=surety) < oddness(surety=surety, brightness=4)
     assert oddness(surety=-surety) == oddness()  # unsure is no sign of a shortcut
+
+
+def test_a_group_that_chance_makes_one_time_in_fourteen_is_listed_as_weak() -> None:
+    alone = clusters_of(shift=6, tests=1)[0]
+    first = next(each for each in clusters_of(shift=6, tests=round(0.07 / alone.p)) if each.rows == alone.rows)
+    assert 0.05 < first.p < 0.1
+    assert first.level == "weak"
+    assert "stand perhaps a little apart from the others (corrected p = 0.0" in first.sentence
 
 
 def test_the_rest_of_the_class_is_not_offered() -> None:

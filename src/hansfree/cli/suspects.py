@@ -32,8 +32,9 @@ def suspects(
         looked = look_for_suspects(opened, by=cast(By, by), progress=progress)
     found = looked.suspects
     console.print(found.verdict, soft_wrap=True, markup=False, highlight=False)
-    odd = [(f"cluster {rank}", cluster.sentence) for rank, cluster in enumerate(found.clusters[:_SHOWN], start=1)]
-    odd += [(each.name, each.sentence) for each in found.properties[:_SHOWN]]
+    clusters = enumerate(found.clusters[:_SHOWN], start=1)
+    odd = [(f"cluster {rank}", each.sentence) for rank, each in clusters if each.level != "none"]
+    odd += [(each.name, each.sentence) for each in found.properties[:_SHOWN] if each.level != "none"]
     for name, sentence in odd:
         console.print(f"{name}: {sentence}", soft_wrap=True, markup=False, highlight=False)
     console.print(f"page: {looked.page}", soft_wrap=True, highlight=False)

@@ -38,14 +38,20 @@ def of_both_halves(between: ArrayLike) -> FloatArray:
     return doubled
 
 
-def images_for(target: float, *, n: int, angle: float) -> float | None:
-    """Return how many artifact images would bring the angle from ``angle`` at ``n`` to ``target``, None if none can.
+def images_for(target: float, *, fewer: int, more: int, angle: float) -> float | None:
+    """Return how many images of the rarer kind would bring the angle from ``angle`` to ``target``, None if none can.
+
+    ``v`` is in proportion to ``1 / fewer + 1 / more``: only the rarer kind has to grow, until it is the other's equal;
+    beyond that, both.
 
     Args:
         target: degrees.
-        n: artifact images behind ``angle``.
+        fewer: images behind ``angle``, with or without the artifact, whichever are fewer.
+        more: the others.
         angle: degrees; at 90 nothing is known that could be extrapolated.
     """
     if angle >= 89.0:
         return None
-    return float(n * np.tan(np.radians(angle)) ** 2 / np.tan(np.radians(target)) ** 2)
+    factor = np.tan(np.radians(angle)) ** 2 / np.tan(np.radians(target)) ** 2
+    together = (1 / fewer + 1 / more) / factor
+    return float(2 / together if together < 2 / more else 1 / (together - 1 / more))

@@ -32,6 +32,7 @@ def examine_cav(
     in_class: ArrayLike | None = None,
     others: ArrayLike | None = None,
     ids: Sequence[int | str] | None = None,
+    unmarked: int | None = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> Diagnosis:
@@ -50,6 +51,8 @@ def examine_cav(
         in_class: Which samples are of the biased class, one bit each; None: all of them.
         others: Pooled activations of clean images of the other classes, to see whether the direction is the class's.
         ids: What to call the samples where they are listed; their row by default.
+        unmarked: How many images could still be marked, where somebody marks: the verdict then says how many of which
+            kind to mark, and never asks for more.
         seed: Of all draws.
         progress: Shows how far the repeated fits have come.
 
@@ -93,7 +96,7 @@ def examine_cav(
         is_paired=paired,
     )
     findings = describe(measured)
-    level, verdict = judge(measured, findings)
+    level, verdict = judge(measured, findings, unmarked=unmarked)
     whole = CurvePoint(
         measured.n_artifact, measured.expected_error, measured.error_interval, measured.whole_angle, held_out.auc
     )

@@ -66,9 +66,21 @@ class Measured:
         return _middle(angle_to_truth(of_both_halves(self.half_cosines)))
 
     @property
+    def rarer(self) -> tuple[int, str]:
+        """The images whose small number the direction suffers from most: how many, and what they are called."""
+        if self.n_clean < self.n_artifact:
+            return self.n_clean, "images without the artifact"
+        return self.n_artifact, "artifact images"
+
+    @property
     def images_needed(self) -> float | None:
-        """Artifact images for an expected error of `TARGET` degrees; None where nothing can be extrapolated."""
-        return images_for(TARGET, n=self.n_artifact, angle=self.expected_error) if self.is_visible else None
+        """Images of the rarer kind for an expected error of `TARGET` degrees; None where nothing can be said."""
+        return self.images_for(self.expected_error) if self.is_visible else None
+
+    def images_for(self, angle: float) -> float | None:
+        """Return what `images_needed` would be at another expected error."""
+        fewer, more = sorted((self.n_artifact, self.n_clean))
+        return images_for(TARGET, fewer=fewer, more=more, angle=angle)
 
     @property
     def is_at_limit(self) -> bool:
@@ -166,18 +178,19 @@ def _needed(measured: Measured) -> Finding:
             sentence=f"How many artifact images {TARGET:.0f} degrees would take cannot be estimated: these show no "
             "direction to extrapolate from.",
         )
-    bounds = [images_for(TARGET, n=measured.n_artifact, angle=end) for end in measured.error_interval]
-    low, high = bounds
-    has_enough = need <= measured.n_artifact
+    low, high = (measured.images_for(end) for end in measured.error_interval)
+    count, what = measured.rarer
+    has_enough = need <= count
+    is_both = need > max(measured.n_artifact, measured.n_clean)
     return Finding(
         name="images_needed",
         value=need,
         interval=None if low is None or high is None else (low, high),
         level="good" if has_enough else level_of("expected_error", measured.expected_error),
-        sentence=f"About {'as many' if measured.is_at_limit else rounded(need)} artifact images "
-        f"{'as there are ' if measured.is_at_limit else ''}bring the expected error to {TARGET:.0f} degrees (there are "
-        f"{measured.n_artifact}). This is an estimate: it lets the angle fall as one over the root of the number, with "
-        "clean images in the same proportion.",
+        sentence=f"About {'as many' if measured.is_at_limit else rounded(need)} {what} "
+        f"{'as there are ' if measured.is_at_limit else 'and as many of the others ' if is_both else ''}bring the "
+        f"expected error to {TARGET:.0f} degrees (there are {count}). This is an estimate: it lets the angle fall as "
+        "one over the root of the number.",
     )
 
 
@@ -227,7 +240,7 @@ def _mislabelled(measured: Measured) -> Finding:
     named = ", ".join(str(suspect.id) for suspect in measured.suspects[:_MOST_NAMED])
     found = (
         f"{n} {'image looks' if n == 1 else 'images look'} mislabelled ({kinds[True]} listed with the artifact, "
-        f"{kinds[False]} without): {named}{', ...' if n > _MOST_NAMED else ''}. Look at them."
+        f"{kinds[False]} without): {named}{', ...' if n > _MOST_NAMED else ''}. Look at {'it' if n == 1 else 'them'}."
     )
     return Finding(
         name="mislabelled",

@@ -67,10 +67,10 @@ THRESHOLDS = {
         "tenth at 0.3, a third at 0.6.",
     ),
     "mislabelled": Threshold(
-        0.02,
+        0.0,
         0.1,
-        "Share of samples. Wrong bits shrink the difference of the means by about their share; at random they do not "
-        "turn it.",
+        "Share of samples: even one is worth a look. Wrong bits shrink the difference of the means by about their "
+        "share; at random they do not turn it.",
     ),
 }
 """Calibrated on Gaussian samples with a known direction: docs/decisions/0018-the-cav-doctor.md."""

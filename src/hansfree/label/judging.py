@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,6 +39,7 @@ def judge_marks(
     marks: np.ndarray,
     *,
     cav: str,
+    names: Sequence[str],
     class_names: tuple[str, ...],
     biased_class: int | None,
 ) -> Judgement:
@@ -48,46 +49,63 @@ def judge_marks(
 
     Args:
         cav: One that is learned from pairs has none here: the signal-CAV of the marks is examined in its place.
-        biased_class: None takes the one of whose marked images the largest share has the artifact.
+        names: Of the images, for those that look mislabelled.
+        biased_class: None takes the one with the most artifact marks.
     """
-    known = int((marks != UNKNOWN).sum())
-    level, verdict = _examine(pooled, labels, marks, cav=cav, class_names=class_names, biased_class=biased_class)
-    return Judgement(known, ranking.auc(marks), level, verdict)
-
-
-def _examine(
-    pooled: np.ndarray,
-    labels: np.ndarray,
-    marks: np.ndarray,
-    *,
-    cav: str,
-    class_names: tuple[str, ...],
-    biased_class: int | None,
-) -> tuple[Level, str]:
-    n = len(class_names)
-    yes, no = (np.bincount(labels[marks == value], minlength=n) for value in (YES, NO))
+    found = Judgement(int((marks != UNKNOWN).sum()), ranking.auc(marks), "unknown", "")
+    yes, no = _count(labels, marks, len(class_names))
     if biased_class is None:
-        biased_class = int(np.lexsort((yes / np.maximum(yes + no, 1), yes))[-1])
+        biased_class = _likeliest(yes, no)
     lacking = [
         f"{LEAST - count} more {what}"
         for count, what in ((int(yes.sum()), "with the artifact"), (int(no.sum()), "without it"))
         if count < LEAST
     ]
     if lacking:
-        return "unknown", f"The doctor needs {' and '.join(lacking)}."
-    inside, words = marks != UNKNOWN, "Over all classes: "
+        return replace(found, verdict=f"The doctor needs {' and '.join(lacking)}.")
+    looked_at, words = np.ones(len(marks), dtype=bool), "Over all classes: "
     others = np.empty((0, pooled.shape[1]))
     if min(yes[biased_class], no[biased_class]) >= LEAST:  # as in a run, which learns within the biased class
-        inside, words = inside & (labels == biased_class), f"Within {class_names[biased_class]}: "
+        looked_at, words = labels == biased_class, f"Within {class_names[biased_class]}: "
         others = pooled[(labels != biased_class) & (marks == NO)]
     examined = SignalCAV.name if CAV.named(cav).needs_pairs else cav
+    inside = np.flatnonzero(looked_at & (marks != UNKNOWN))
     try:
-        found = examine_cav(
-            pooled[inside], marks[inside] == YES, cav=examined, others=others if len(others) >= LEAST else None
+        diagnosis = examine_cav(
+            pooled[inside],
+            marks[inside] == YES,
+            cav=examined,
+            others=others if len(others) >= LEAST else None,
+            ids=[names[row] for row in inside.tolist()],
+            unmarked=int((looked_at & (marks == UNKNOWN)).sum()),
         )
     except DataError as error:  # features that do not vary, or a solver that wants more samples
-        return "unknown", str(error)
-    return found.level, words + found.verdict
+        return replace(found, verdict=str(error))
+    return replace(found, level=diagnosis.level, verdict=words + diagnosis.verdict)
+
+
+def lacks_clean(labels: np.ndarray, marks: np.ndarray, biased_class: int | None, *, classes: int) -> np.ndarray | None:
+    """Return which images are of the biased class, if fewer of them are marked without the artifact than with it.
+
+    The direction rests on both, and on the rarer kind most. Screens of likely images leave out the other kind. Before
+    there are enough for the doctor, to find the artifact comes first.
+    """
+    yes, no = _count(labels, marks, classes)
+    biased = _likeliest(yes, no) if biased_class is None else biased_class
+    return np.asarray(labels == biased) if no[biased] < yes[biased] >= LEAST else None
+
+
+def _count(labels: np.ndarray, marks: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many images of each class are marked with the artifact, and how many without it."""
+    return (
+        np.bincount(labels[marks == YES], minlength=classes),
+        np.bincount(labels[marks == NO], minlength=classes),
+    )
+
+
+def _likeliest(yes: np.ndarray, no: np.ndarray) -> int:
+    """Return the class with the most artifact marks; of equals the one of whose marks they are the larger share."""
+    return int(np.lexsort((yes / np.maximum(yes + no, 1), yes))[-1])
 
 
 class Background:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from hansfree.errors import DataError, RunError
+from hansfree.errors import RunError
 from hansfree.label.marks import marks_of, read_marks
+from hansfree.label.offers import Offer, read_offers
 from hansfree.label.pictures import Heatmaps, Pictures
 from hansfree.progress import Progress, silent
 from hansfree.runfile import RunFile
@@ -38,7 +38,7 @@ class Material:
     marks: np.ndarray
     pictures: Pictures
     heatmaps: Heatmaps
-    suspects: Mapping[str, Sequence[int]]  # clusters that may be taken as marks, by name
+    suspects: Mapping[str, Offer]  # clusters that may be taken as marks, by name
     facts: tuple[tuple[str, str], ...]
     cav: str
     seed: int
@@ -80,7 +80,7 @@ def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> I
             marks=_first_marks(opened, folder / "artifacts.csv"),
             pictures=pictures,
             heatmaps=Heatmaps(opened.model, opened.layer, opened.images, pictures),
-            suspects=_read_suspects(opened, folder),
+            suspects=read_offers(folder, _index_of(opened), classes=[names[label] for label in opened.images.labels]),
             facts=opened.facts,
             cav=run.correction.cav,
             seed=run.seed,
@@ -109,18 +109,6 @@ def _first_marks(opened: Unlabelled, table: Path) -> np.ndarray:
     return marks_of(opened.rows, opened.names, column=column, place=place)
 
 
-def _read_suspects(opened: Unlabelled, folder: Path) -> dict[str, list[int]]:
-    """Return the clusters that `hansfree suspects` left as lists of images."""
-    index_of = {name: index for names in (opened.paths, opened.names) for index, name in enumerate(names)}
-    found: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("suspect-*.json"), key=lambda path: (len(path.name), path.name)):  # 10 after 9
-        try:
-            listed = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path} cannot be read: {error}.") from error
-        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise DataError(f"{path} is not a list of images.")
-        known = sorted({index_of[name] for name in listed if name in index_of})
-        if known:
-            found[path.stem] = known
-    return found
+def _index_of(opened: Unlabelled) -> dict[str, int]:
+    """Return the number of each image, by its name and by its path."""
+    return {name: index for names in (opened.paths, opened.names) for index, name in enumerate(names)}

@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 from hansfree.doctor.held_out import fold_auc
 from hansfree.label.marks import NO, UNKNOWN, YES
 
-Why = Literal["spread", "likely", "uncertain"]
+Why = Literal["spread", "likely", "uncertain", "unlikely"]
 
 FIRST_MARKS = 5  # from here on there is a ranking
 _FOLDS = 5
@@ -59,7 +59,13 @@ class Ranking:
         return scores
 
     def choose(
-        self, marks: np.ndarray, scores: np.ndarray | None, *, count: int, shown: np.ndarray | None = None
+        self,
+        marks: np.ndarray,
+        scores: np.ndarray | None,
+        *,
+        count: int,
+        shown: np.ndarray | None = None,
+        short: np.ndarray | None = None,
     ) -> list[Choice]:
         """Return unmarked images to mark next: by turns the most likely and the most uncertain.
 
@@ -67,12 +73,19 @@ class Ranking:
 
         Args:
             shown: images that were passed over; they come last.
+            short: images of which more without the artifact are wanted, one bit each: a third of the choice is then
+                drawn from the unlikely ones among them. At random: the unlikeliest would not be like the others.
         """
         free = np.flatnonzero(marks == UNKNOWN)
         if shown is not None and not shown[free].all():
             free = free[~shown[free]]
         if scores is None:
             return [Choice(image, "spread") for image in self._spread(marks, free, count)]
+        unlikely = np.empty(0, dtype=np.int64)
+        if short is not None:
+            rng = np.random.default_rng((self._seed, 3, len(free)))
+            unlikely = rng.permutation(free[short[free] & (scores[free] < 0)])[: count // 3]
+            free, count = np.setdiff1d(free, unlikely), count - len(unlikely)
         likely = free[np.argsort(-scores[free], kind="stable")][: (count + 1) // 2]
         rest = np.setdiff1d(free, likely)
         uncertain = rest[np.argsort(np.abs(scores[rest]), kind="stable")][: count - len(likely)]
@@ -81,7 +94,7 @@ class Ranking:
             chosen.append(Choice(int(likely[place]), "likely"))
             if place < len(uncertain):
                 chosen.append(Choice(int(uncertain[place]), "uncertain"))
-        return chosen
+        return chosen + [Choice(int(image), "unlikely") for image in unlikely]
 
     def auc(self, marks: np.ndarray) -> float | None:
         """Return how well marked images are told apart by fits without them; None where either mark is rare."""

@@ -21,7 +21,16 @@ _MOST = 100_000  # images in one step
 
 Image = Annotated[int, InPath(ge=0)]
 Part = Literal[
-    "page.js", "grid.js", "header.js", "heatmaps.js", "held.js", "marking.js", "views.js", "page.css", "icon.svg"
+    "page.js",
+    "grid.js",
+    "header.js",
+    "heatmaps.js",
+    "held.js",
+    "marking.js",
+    "offers.js",
+    "views.js",
+    "page.css",
+    "icon.svg",
 ]
 
 
@@ -49,13 +58,23 @@ class Undone(BaseModel):
     state: State
 
 
+class Suspect(BaseModel):
+    """A cluster before it is taken."""
+
+    name: str
+    count: int
+    title: str
+    sentence: str
+    centre: list[int]
+
+
 class Catalogue(BaseModel):
     """What does not change: the images' names and classes, and the clusters that may be taken."""
 
     names: list[str]
     labels: list[int]
     class_names: list[str]
-    suspects: dict[str, int]
+    suspects: list[Suspect]
 
 
 def create_app(session: Session, *, token: str, port: int) -> Guard:
@@ -81,7 +100,16 @@ def create_app(session: Session, *, token: str, port: int) -> Guard:
             names=list(material.names),
             labels=material.labels.tolist(),
             class_names=list(material.class_names),
-            suspects={name: len(images) for name, images in material.suspects.items()},
+            suspects=[
+                Suspect(
+                    name=name,
+                    count=len(offer.images),
+                    title=offer.title,
+                    sentence=offer.sentence,
+                    centre=list(offer.centre),
+                )
+                for name, offer in material.suspects.items()
+            ],
         )
 
     @app.get("/api/state")

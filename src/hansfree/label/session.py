@@ -12,7 +12,7 @@ from hansfree.cavs import SignalCAV
 from hansfree.errors import DataError, RunError
 from hansfree.files import tell_path
 from hansfree.label.finishing import Finish, describe_finish
-from hansfree.label.judging import Background, Judgement, judge_marks
+from hansfree.label.judging import Background, Judgement, judge_marks, lacks_clean
 from hansfree.label.marks import NO, UNKNOWN, YES, Marks, write_marks
 from hansfree.label.opening import Material
 from hansfree.label.ranking import FIRST_MARKS, Choice, Ranking
@@ -142,7 +142,7 @@ class Session:
         if found is None:
             raise DataError(f"There is no suspect {suspect!r}. Known: {', '.join(self.material.suspects) or 'none'}.")
         with self._lock:
-            unknown = [image for image in found if self._marks.values[image] == UNKNOWN]
+            unknown = [image for image in found.images if self._marks.values[image] == UNKNOWN]
             return self.mark(unknown, has_artifact=True) if unknown else self.state()
 
     def thumbnail(self, image: int) -> bytes:
@@ -188,7 +188,9 @@ class Session:
         return SignalCAV().fit(self.material.pooled[rows], values[rows] == YES)
 
     def _choose(self) -> list[Choice]:
-        chosen = self._ranking.choose(self._marks.values, self._scores, count=SCREEN, shown=self._shown)
+        values, material = self._marks.values, self.material
+        short = lacks_clean(material.labels, values, material.biased_class, classes=len(material.class_names))
+        chosen = self._ranking.choose(values, self._scores, count=SCREEN, shown=self._shown, short=short)
         if self._shown[[choice.image for choice in chosen]].any():
             self._shown[:] = False  # all were passed over once: begin anew
         self._shown[[choice.image for choice in chosen]] = True
@@ -212,6 +214,7 @@ class Session:
             material.labels,
             values,
             cav=material.cav,
+            names=material.names,
             class_names=material.class_names,
             biased_class=material.biased_class,
         )

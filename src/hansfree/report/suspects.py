@@ -28,14 +28,13 @@ _THUMBNAIL = 112  # pixels
 def draw_suspects(suspects: Suspects, label: int, images: ExampleSet) -> Drawing:
     """Draw one class: where its images lie, its clusters, and the images at their centres.
 
-    Clusters have the numbers of their ranks among all, as everywhere else.
+    Clusters have the numbers of their ranks among all, as everywhere else; those that are not listed are not drawn.
     """
     embedding = next((found for found in suspects.embeddings if found.label == label), None)
     if embedding is None:
         known = ", ".join(repr(suspects.class_names[found.label]) for found in suspects.embeddings)
         raise DataError(f"Class {label} has no embedding among these suspects. They have: {known or 'none'}.")
-    ranked = [(rank, found) for rank, found in enumerate(suspects.clusters, start=1) if found.label == label]
-    shown = ranked[: len(KINDS)]
+    shown = [(rank, found) for rank, found in _listed(suspects) if found.label == label][: len(KINDS)]
     figure = new_figure(width=WIDTH, height=max(3.6, 0.95 * len(shown)))
     grid = figure.add_gridspec(max(len(shown), 1), _SHOWN_IMAGES + 1, width_ratios=[4.5] + [1] * _SHOWN_IMAGES)
     _draw_embedding(figure.add_subplot(grid[:, 0]), embedding, shown)
@@ -95,10 +94,8 @@ def write_suspects_page(suspects: Suspects, path: Path, *, images: ExampleSet, t
     """Write everything odd as one HTML file that needs nothing else; return its path."""
     if len(images) != suspects.n:
         raise DataError(f"These suspects are among {suspects.n} images, but {len(images)} were given.")
-    odd = [(rank, found) for rank, found in enumerate(suspects.clusters, start=1) if found.level != "none"]
     lines = [
-        _Line(rank, found, tuple(_thumbnail(images, row) for row in found.centre))
-        for rank, found in odd[:_SHOWN_CLUSTERS]
+        _Line(rank, found, tuple(_thumbnail(images, row) for row in found.centre)) for rank, found in _listed(suspects)
     ]
     labels = {line.cluster.label for line in lines}
     drawings = [draw_suspects(suspects, found.label, images) for found in suspects.embeddings if found.label in labels]
@@ -110,13 +107,19 @@ def write_suspects_page(suspects: Suspects, path: Path, *, images: ExampleSet, t
             suspects=suspects,
             is_loud=suspects.is_loud,
             lines=lines,
-            left_out=len(odd) - len(lines),
+            left_out=sum(found.level != "none" for found in suspects.clusters) - len(lines),
             properties=[found for found in suspects.properties if found.level != "none"][:_SHOWN_PROPERTIES],
             pictures=[(drawing, _png(drawing)) for drawing in drawings],
         )
     )
     write_text(path, text)
     return path
+
+
+def _listed(suspects: Suspects) -> list[tuple[int, Cluster]]:
+    """Return the clusters that are told in words, with their ranks."""
+    ranked = enumerate(suspects.clusters[:_SHOWN_CLUSTERS], start=1)
+    return [(rank, found) for rank, found in ranked if found.level != "none"]
 
 
 def _png(drawing: Drawing) -> str:

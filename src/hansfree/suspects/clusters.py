@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from hansfree.metrics.auroc import area_under
-from hansfree.suspects.findings import Cluster, Level
+from hansfree.suspects.findings import LEVELS, Cluster, Level
 from hansfree.suspects.measures import WORDS, Measurements
 from hansfree.suspects.properties import written_p
 from hansfree.suspects.ranks import compare_groups, rank_columns
@@ -17,6 +17,7 @@ from hansfree.suspects.spectral import BoolArray, FloatArray, IntArray, group_po
 
 LEAST_IMAGES = 30  # of a class: fewer have no groups that could be told from chance
 _SIGNIFICANT = 0.05
+_LISTED = 0.1  # a cluster of rulers, 40 of 43, had 0.07: a person who looks at the images loses little by one too many
 _FAR = 2.5  # times the separation of chance: natural groups of the embedded lesions reached 2.2
 _DISTINCT = 3.5  # standard errors: about 1 in 200 for the largest of a dozen properties
 _MOST_CENTRAL = 6
@@ -47,7 +48,7 @@ def find_clusters(
         p = min(1.0, tests * null.p_value(separation))
         sure, _ = area_under(surety, inside)
         name, auc = _distinct(measured, rows, inside)
-        apart = max(0.0, 1 - null.limit / separation) if p <= _SIGNIFICANT else 0.0
+        apart = max(0.0, 1 - null.limit / separation) if p <= _LISTED else 0.0
         # Far and compact are both in the separation; no more than half of the class, surely answered, and with a
         # property of its own:
         signs = [min(1.0, 2 - 2 * float(inside.mean())), max(0.0, 2 * sure - 1)]
@@ -97,15 +98,15 @@ def _is_same(one: Cluster, other: Cluster) -> bool:
     return one.distinct == other.distinct and (one.distinct_auc > 0.5) == (other.distinct_auc > 0.5)
 
 
-def oddest_first(cluster: Cluster) -> tuple[float, float]:
+def oddest_first(cluster: Cluster) -> tuple[int, float, float]:
     """Return what clusters are sorted by."""
-    return -cluster.oddness, -cluster.separation / cluster.chance
+    return LEVELS.index(cluster.level), -cluster.oddness, -cluster.separation / cluster.chance
 
 
 def _level(ratio: float, p: float) -> Level:
-    if p > _SIGNIFICANT:
+    if p > _LISTED:
         return "none"
-    return "clear" if ratio >= _FAR else "weak"
+    return "clear" if ratio >= _FAR and p <= _SIGNIFICANT else "weak"
 
 
 def _distinct(measured: Measurements | None, rows: IntArray, inside: BoolArray) -> tuple[str | None, float | None]:
@@ -129,7 +130,8 @@ def _sentence(cluster: Cluster, class_name: str, count: int) -> str:
     many = f"{cluster.size} of the {count} images of class {class_name!r}"
     if cluster.level == "none":
         return f"{many} lie together, no further from the others than chance puts them ({written_p(cluster.p)})."
-    parts = [f"{many} stand a little apart from the others ({written_p(cluster.p)})."]
+    how = "a little" if cluster.p <= _SIGNIFICANT else "perhaps a little"
+    parts = [f"{many} stand {how} apart from the others ({written_p(cluster.p)})."]
     if cluster.level == "clear":
         ratio = cluster.separation / cluster.chance
         parts = [

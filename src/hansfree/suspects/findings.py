@@ -10,6 +10,7 @@ from hansfree.errors import DataError
 
 Level = Literal["clear", "weak", "none"]
 FORMAT = "hansfree.suspects.1"
+LEVELS: tuple[Level, ...] = ("clear", "weak", "none")  # what is clear comes first, however odd the rest
 
 
 @dataclass(frozen=True, kw_only=True)

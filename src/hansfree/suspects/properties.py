@@ -8,7 +8,7 @@ import numpy as np
 
 from hansfree.metrics.comparison import write_p
 from hansfree.progress import Progress, silent
-from hansfree.suspects.findings import Level, Property
+from hansfree.suspects.findings import LEVELS, Level, Property
 from hansfree.suspects.measures import WORDS, Measurements
 from hansfree.suspects.ranks import LEAST, Family, compare_together, rank_columns
 from hansfree.suspects.spectral import BoolArray, IntArray
@@ -57,8 +57,8 @@ def compare_properties(
     return tuple(sorted(found, key=_rank))
 
 
-def _rank(found: Property) -> tuple[float, float]:
-    return -found.oddness, -abs(found.auc - 0.5)
+def _rank(found: Property) -> tuple[int, bool, float, float]:
+    return LEVELS.index(found.level), found.p > _SIGNIFICANT, -found.oddness, -abs(found.auc - 0.5)
 
 
 def _describe(
@@ -89,9 +89,9 @@ def _describe(
         shown = word if differs else more
         verb = "less" if wrong_have_more != (shown == more) else "more"
         strength = max(error[0], 1 - error[0])
-        sentence += (
-            f" Among them the model errs {verb} on images that are {shown}: AUC {strength:.2f} ({written_p(error[1])})."
-        )
+        errs = f"the model errs {verb} on images that are {shown}: AUC {strength:.2f} ({written_p(error[1])})."
+        same = f" The class itself is not told from the others by {name}."
+        sentence = f"{sentence} Among them {errs}" if differs else f"In class {class_name!r} {errs}{same}"
     return Property(
         name=name,
         label=label,

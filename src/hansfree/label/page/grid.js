@@ -7,7 +7,7 @@ const ANSWERS = 31; // pixels of the two buttons below a picture
 const FRAME = 6; // of a tile's border, both sides
 const AHEAD = 3; // rows drawn beyond what is seen
 const WIDTHS = { screen: 190, all: 136 }; // of a tile with its gap, at least; a screen of 12 is two rows of 6 in most windows
-const REASONS = { likely: "likely", uncertain: "uncertain", spread: "" };
+const REASONS = { likely: "likely", uncertain: "uncertain", unlikely: "likely without", spread: "" };
 
 const grid = byId("grid");
 const scroller = byId("scroller");
@@ -120,6 +120,17 @@ export function moveTo(place) {
   draw();
   redrawTiles();
   focusTile();
+}
+
+const middle = (place) => (Math.floor(place / columns) + 0.5) * rowHeight;
+
+export function isHereSeen() {
+  const height = middle(held.cursor) - scroller.scrollTop;
+  return height >= 0 && height <= scroller.clientHeight;
+}
+
+export function firstSeen() {
+  return Math.ceil(scroller.scrollTop / rowHeight - 0.5) * columns;
 }
 
 export function focusTile() {

@@ -8,6 +8,7 @@ const REST = 300; // milliseconds before a heatmap is asked for
 function show(tile) {
   const { state } = held;
   if (!state || !state.yes || !state.no) return; // a direction needs both
+  if (tile.dataset.heatmap) return; // key and pointer may both ask for it
   const heatmap = new Image();
   tile.dataset.heatmap = "wanted";
   heatmap.onload = () => {
@@ -15,6 +16,7 @@ function show(tile) {
     tile.dataset.heatmap = "shown";
     tile.querySelector("img").src = heatmap.src;
   };
+  heatmap.onerror = () => hide(tile);
   // A document keeps its pictures by their address, whatever the headers say: after a mark it has to be another one.
   heatmap.src = `heatmaps/${tile.dataset.image}.jpg?version=${state.version}`;
 }
@@ -22,12 +24,19 @@ function show(tile) {
 function hide(tile) {
   if (!tile.dataset.heatmap) return;
   delete tile.dataset.heatmap;
+  delete tile.dataset.kept;
   tile.querySelector("img").src = `thumbnails/${tile.dataset.image}.jpg`;
 }
 
 export function toggleHeatmap() {
   const tile = tileHere();
-  if (tile) (tile.dataset.heatmap ? hide : show)(tile);
+  if (!tile) return;
+  if (tile.dataset.kept) {
+    hide(tile);
+    return;
+  }
+  show(tile);
+  if (tile.dataset.heatmap) tile.dataset.kept = "true"; // what the pointer showed stays when it leaves
 }
 
 let resting = 0;
@@ -41,5 +50,5 @@ byId("grid").addEventListener("pointerout", (event) => {
   const tile = event.target.closest(".tile");
   if (!tile || tile.contains(event.relatedTarget)) return;
   clearTimeout(resting);
-  hide(tile);
+  if (!tile.dataset.kept) hide(tile);
 });

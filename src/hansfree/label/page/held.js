@@ -1,7 +1,7 @@
 // What the page holds: what the program told last, and what is shown of it. All other modules read and change it here.
 
 export const held = {
-  catalogue: { names: [], labels: [], class_names: [], suspects: {} },
+  catalogue: { names: [], labels: [], class_names: [], suspects: [] },
   state: null, // counts and judgement
   marks: [], // -1 unknown, 0 without, 1 with, by image
   scores: null,

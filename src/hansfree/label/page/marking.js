@@ -1,6 +1,6 @@
 // What a person does: mark, undo, go on, take a suspected cluster, finish.
 
-import { focusTile, moveTo, redrawTiles } from "./grid.js";
+import { firstSeen, focusTile, isHereSeen, moveTo, redrawTiles } from "./grid.js";
 import { say, showError, showJudging, showSaved, showState } from "./header.js";
 import { ask, byId, held } from "./held.js";
 import { loadRanking, setFilter, setView, useScreen } from "./views.js";
@@ -43,8 +43,14 @@ export function mark(images, hasArtifact) {
   return send("api/marks", { images, has_artifact: hasArtifact }).then(showState, () => {});
 }
 
+// Nobody marks what is not seen: after scrolling, the first press only brings the cursor to where a person looks.
 export function markHere(hasArtifact) {
   if (!held.shown.length) return;
+  if (!isHereSeen()) {
+    moveTo(firstSeen());
+    say("Moved to the first image that is seen. Press again to mark it.");
+    return;
+  }
   mark([held.shown[held.cursor]], hasArtifact);
   moveTo(held.cursor + 1);
 }
@@ -77,7 +83,8 @@ export async function restWithout() {
 export async function showAll() {
   await sending;
   await refresh();
-  setView("all");
+  if (byId("filter").value === "all") setView("all");
+  else setFilter("all"); // what was chosen for the images of a cluster is forgotten by then
 }
 
 // The cluster's images are marked unseen: show them at once, so that a wrong one is found, or all are undone.

@@ -4,7 +4,8 @@ import { focusTile, moveTo, redrawTiles, steps } from "./grid.js";
 import { showError, showSaved, showState } from "./header.js";
 import { toggleHeatmap } from "./heatmaps.js";
 import { ask, byId, held } from "./held.js";
-import { finish, mark, markHere, nextScreen, restWithout, showAll, takeSuspect, undo } from "./marking.js";
+import { finish, mark, markHere, nextScreen, restWithout, showAll, undo } from "./marking.js";
+import { offerSuspects } from "./offers.js";
 import { loadRanking, setFilter, setView, useScreen } from "./views.js";
 
 const showScreen = () => setView("screen");
@@ -59,19 +60,6 @@ byId("grid").addEventListener("click", (event) => {
   const answer = event.target.closest("button")?.dataset.answer;
   if (answer) mark([Number(tile.dataset.image)], answer === "yes");
 });
-
-function offerSuspects() {
-  const found = Object.entries(held.catalogue.suspects);
-  byId("suspects").hidden = !found.length;
-  for (const [name, count] of found) {
-    const button = document.createElement("button");
-    button.dataset.suspect = name;
-    button.textContent = `${name.replace("suspect-", "")} (${count})`;
-    button.title = `Mark what is not marked yet of ${name} as with the artifact; undo takes it back`;
-    button.addEventListener("click", () => run(() => takeSuspect(name)));
-    byId("suspects").append(button);
-  }
-}
 
 async function start() {
   held.catalogue = await ask("api/catalogue");
