@@ -12,12 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansfree.cavs import CAV, SignalCAV
-from hansfree.doctor import Agreement, Diagnosis, Suspect, examine_cav
+from hansfree.doctor import Diagnosis, examine_cav
 from hansfree.doctor.bar import OneBar
-from hansfree.doctor.findings import Measured, describe
-from hansfree.doctor.held_out import HeldOut
-from hansfree.doctor.repeats import Null, Repeats
-from hansfree.doctor.verdict import judge
+from hansfree.doctor.repeats import Repeats
 from hansfree.errors import DataError, OptionError, UnknownNameError
 from hansfree.progress import silent
 from tests.doctor.samples import gaussian, size_for
@@ -69,60 +66,6 @@ def test_the_need_is_met_by_that_many_images() -> None:
     n = round(need)
     X, bits, _ = gaussian(n, n, 200, size=size_for(20.0, 40, 40, 200), seed=1)
     assert examine_cav(X, bits).finding("expected_error").value == pytest.approx(10.0, abs=1.0)
-
-
-@pytest.mark.parametrize(("error", "is_at_limit"), [(9.9, False), (10.3, True), (10.6, False)])
-def test_an_error_at_the_limit_asks_for_no_more_images(error: float, is_at_limit: bool) -> None:
-    measured = of_error(error, n_artifact=105, n_clean=45)
-    assert measured.expected_error == pytest.approx(error)
-    _, words = judge(measured, describe(measured))
-    assert ("105 artifact images of the biased class are just about enough" in words) == is_at_limit
-    assert ("would bring" in words) == (error > 10.5)
-
-
-@pytest.mark.parametrize(
-    ("error", "n_artifact", "n_clean", "unmarked", "start", "asked"),
-    [
-        (16.0, 81, 15, 300, "15 images without the artifact of", "Mark about 42 more without it: that would bring"),
-        (16.0, 15, 81, 300, "15 artifact images of", "Mark about 42 more with it: that would bring"),
-        (16.0, 81, 15, 40, "15 images without", "Mark more without it, but the 40 images that are not marked yet may"),
-        (16.0, 81, 15, None, "15 images without", "About 57 would bring its error to 10 degrees."),
-        (40.0, 81, 15, 2000, "15 images without", "Mark about 560 more without it and 490 with it: that would bring"),
-    ],
-)
-def test_the_kind_that_is_short_is_asked_for_and_never_more_than_there_are(
-    error: float, n_artifact: int, n_clean: int, unmarked: int | None, start: str, asked: str
-) -> None:
-    measured = of_error(error, n_artifact=n_artifact, n_clean=n_clean)
-    _, words = judge(measured, describe(measured), unmarked=unmarked)
-    assert words.startswith(start)
-    assert asked in words
-
-
-def test_one_image_that_looks_mislabelled_is_named_and_not_called_good() -> None:
-    suspects = (Suspect("img_18.png", True, -2.0, 99.0),)
-    found = describe(replace(of_error(5.0, n_artifact=105, n_clean=45), suspects=suspects))
-    (finding,) = (each for each in found if each.name == "mislabelled")
-    assert finding.level == "fair"
-    assert finding.sentence.endswith(": img_18.png. Look at it.")
-
-
-def of_error(error: float, *, n_artifact: int, n_clean: int) -> Measured:
-    """Return what was measured of a visible artifact whose direction is off by so many degrees."""
-    between = np.cos(np.radians(error)) ** 2 / (2 - np.cos(np.radians(error)) ** 2)  # of halves
-    held_out = HeldOut(np.zeros(2), 0.95, 0.01, 3.0)
-    return Measured(
-        cav="signal",
-        n_artifact=n_artifact,
-        n_clean=n_clean,
-        half_cosines=np.full(8, between),
-        bootstrap_angles=np.full(8, error),
-        held_out=held_out,
-        null=Null(np.full(99, 0.5), np.zeros(99)),
-        agreement=Agreement(("signal",), ((1.0,),)),
-        overlap=np.zeros(8),
-        suspects=(),
-    )
 
 
 def test_too_few_images_are_told_in_plain_words() -> None:
