@@ -69,7 +69,8 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines
-    return Finished(rows, (diagnosis.verdict, *verdict, *best.sentences, *exported), best.method, report)
+    said = dict.fromkeys((diagnosis.verdict, *verdict, *best.sentences, *exported))  # verdict and advice share reasons
+    return Finished(rows, tuple(said), best.method, report)
 
 
 def _advise(experiment: Experiment, methods: Sequence[str]) -> Advice:
