@@ -28,6 +28,8 @@ from hansfree.corrections import Correction
 from hansfree.experiments import base_models
 from hansfree.metrics import Metric
 from hansfree.models import build_model
+from hansfree.report.reading import load_results
+from hansfree.report.verdict import reach_verdict
 from hansfree.reproduce import Reproduction
 from hansfree.studies import Study, Synthetic
 
@@ -389,12 +391,15 @@ def test_the_poisoned_model_uses_the_artifact(table: list[dict[str, str]]) -> No
     assert scores["accuracy_clean"] - scores["accuracy_biased"] > 0.2
 
 
-def test_the_terminal_ends_with_table_and_report(
+def test_the_terminal_ends_with_table_verdict_and_report(
     finished: tuple[Path, subprocess.CompletedProcess[str]], table: list[dict[str, str]]
 ) -> None:
     folder, done = finished
+    verdict = reach_verdict(load_results(folder)).lines
     *lines, last = done.stdout.splitlines()
     assert last == f"report: {folder / 'report.html'}"
+    assert lines[-len(verdict) :] == list(verdict)
+    lines = lines[: -len(verdict)]
     assert max(map(len, lines)) <= 80
     first = next(place for place, line in enumerate(lines) if line.startswith("original"))
     names = [line.split()[0] for line in lines[first : first + 7]]
