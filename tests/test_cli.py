@@ -398,15 +398,13 @@ def test_the_terminal_ends_with_table_verdict_and_report(
     verdict = reach_verdict(load_results(folder)).lines
     *lines, last = done.stdout.splitlines()
     assert last == f"report: {folder / 'report.html'}"
-    assert lines[-len(verdict) :] == list(verdict)
-    lines = lines[: -len(verdict)]
     assert max(map(len, lines)) <= 80
     first = next(place for place, line in enumerate(lines) if line.startswith("original"))
     names = [line.split()[0] for line in lines[first : first + 7]]
     assert names == ["original", "clean-trained", *Correction.defaults()]
     score = next(row for row in table if (row["method"], row["metric"]) == ("original", "accuracy_clean"))
     assert f"{100 * float(score['value']):.1f}±{100 * float(score['stderr']):.1f}" in lines[first]
-    assert "of the decisions" in " ".join(lines[first + 7 :])  # the verdict
+    assert " ".join(lines[first + 7 :]).split() == " ".join(verdict).split()
     bars = re.findall(r"(\d+)/(\d+)", done.stderr)
     assert bars
     assert all(at == total for at, total in bars)
