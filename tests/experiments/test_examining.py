@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
 from hansfree.experiments import Experiment
-from hansfree.progress import silent
-from hansfree.runfile.running import _diagnose
+from hansfree.experiments.examining import examine_direction
 from hansfree.runs import open_run
 from tests.experiments.test_pair_directions import make_setting
 
 
 def test_the_doctor_examines_the_pairs_of_all_classes_as_the_corrections_use_them(tmp_path: Path) -> None:
     setting = make_setting("pair")
-    ids = setting.data.train.ids
-    source = SimpleNamespace(ids=ids, paths=[f"{id_}.png" for id_ in ids.tolist()])
-    images: Any = SimpleNamespace(source=source, root=None, is_marked=np.zeros(len(ids), dtype=bool))
+    nobody = np.zeros(int(setting.data.train.ids.max()) + 1, dtype=bool)  # what was inserted needs no marks
     with open_run(tmp_path / "run", {"cav": "pair"}) as run:
         experiment = Experiment(setting, run)
         experiment.cav_rows()
-        found = _diagnose(experiment, run, images, silent)
+        found = examine_direction(experiment, is_marked=nobody)
         used = experiment.material.cav
     n = int((~setting.data.train.has_artifact).sum())
     assert (found.cav, found.n_artifact, found.n_clean) == ("pair", n, n)
