@@ -143,7 +143,7 @@ def test_a_rule_that_fails_is_no_reason_to_stop(
     def fail(*_: object, **__: object) -> None:
         raise KeyError("a hook of zennit")
 
-    monkeypatch.setattr("hansfree.heatmaps.explanations.EpsilonPlusFlat", fail)
+    monkeypatch.setattr("zennit.composites.EpsilonPlusFlat", fail)
     assert compute_heatmaps(settle(small_net(), bias=True), IMAGES, 1).shape == (3, 32, 32)
     assert "LRP fails on Sequential" in caplog.text
 

@@ -53,8 +53,10 @@ def _stability(measured: Measured, by_name: dict[str, Finding], unmarked: int | 
             f"{images} are just about enough: the direction moves by {moves} and is off by about {TARGET:.0f}, which "
             "is the limit of what is called good."
         )
-    count, what = measured.rarer
-    images, more = f"{count} {what}{whose}", _ask(measured, unmarked)
+    more = _ask(measured, unmarked)
+    if not measured.is_paired:
+        count, what = measured.rarer
+        images = f"{count} {what}{whose}"
     if by_name["expected_error"].level == "fair":
         return (
             f"{images} are few, use it with care: the direction moves by {moves} and is off by about "
@@ -69,7 +71,7 @@ def _ask(measured: Measured, unmarked: int | None) -> str:
     if need is None:
         return ""
     fewer, more = sorted((measured.n_artifact, measured.n_clean))
-    is_both = need > more
+    is_both = need > more and not measured.is_paired
     aim = f"would bring its error to {TARGET:.0f} degrees."
     if unmarked is None:
         return f" About {rounded(need)}{' and as many of the others' if is_both else ''} {aim}"
