@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,9 +53,9 @@ def test_the_doctor_sees_the_marked_images_of_the_biased_class() -> None:
 def test_marks_are_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def examined(*samples: np.ndarray, cav: str, others: np.ndarray) -> Diagnosis:
+    def examined(*samples: np.ndarray, cav: str, **options: Any) -> Diagnosis:
         asked.append(cav)
-        return examine_cav(*samples, cav=cav, others=others)
+        return examine_cav(*samples, cav=cav, **options)
 
     monkeypatch.setattr("hansfree.label.judging.examine_cav", examined)
     for cav in ("pair", "signal"):
