@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,16 @@ PICTURES = {
     "ablation-strength": {"strength"},
     "ablation-epochs": {"epochs"},
     "ablation-target": {"targets"},
+    "tournament": {"tournament"},
+    "refit": {"tournament"},
 }
 
 
 def run(name: str, work: Path, out: Path) -> Path:
-    return reproduce(name, [(Single(artifact="lsb"), Plan(**PLAN))], out=out, work=work, command=COMMAND)
+    plan = Plan(**PLAN)
+    if name in ("tournament", "refit"):  # where all play with their own strengths
+        plan = replace(plan, strengths={})
+    return reproduce(name, [(Single(artifact="lsb"), plan)], out=out, work=work, command=COMMAND)
 
 
 @pytest.mark.parametrize("name", list(Reproduction.members()))

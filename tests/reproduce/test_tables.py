@@ -179,7 +179,7 @@ def test_table1_has_models_down_and_biases_across() -> None:
     # the error is that of the images (1.0) and of the mean over two seeds (0.5, 1.0, 1.0) together
     found = by_line["vgg16", "RR-ClArC"]
     assert found == ["*89.5 ± 1.1*", "**80.0 ± 1.4**", "**53.0 ± 1.4**", "not run", MISSING, MISSING]
-    assert by_line["vgg16", "Vanilla"][3:] == ["**90.0 ± 1.0**", "**50.0 ± 1.0**", MISSING]
+    assert by_line["vgg16", "Vanilla"][3:] == ["90.0 ± 1.0", "50.0 ± 1.0", MISSING]  # alone, it is nobody's better
     assert by_line["resnet18", "Vanilla"][:3] == ["**90.0 ± 1.0**", "50.0 ± 1.0", "90.0 ± 1.0"]
     assert by_line["resnet18", "Vanilla"][3:] == [MISSING] * 3
     assert by_line["vgg16", "Clean-trained"][3:] == [MISSING] * 3
@@ -191,7 +191,7 @@ def test_table1_has_one_line_per_method_also_where_it_collapsed_in_one_bias() ->
     facts = {key: Facts(chance_level=0.25) for key in (VGG, BRIGHT)}
     lines = cells(write_table1({VGG: good, BRIGHT: bad}, facts=facts), "method")
     assert [lines["P-ClArC"][0], lines["P-ClArC"][3]] == ["70.0 ± 1.0", "90.0 ± 1.0\N{DAGGER}"]
-    assert [lines["Vanilla"][0], lines["Vanilla"][3]] == ["**80.0 ± 1.0**", "**50.0 ± 1.0**"]
+    assert [lines["Vanilla"][0], lines["Vanilla"][3]] == ["**80.0 ± 1.0**", "50.0 ± 1.0"]
     assert sum("P-ClArC" in title for title in lines) == 1
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from hansfree.errors import OptionError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
-from hansfree.experiments.subjects import Subject
+from hansfree.experiments.subjects import Subject, subject_name
 from hansfree.models import architecture_named
 from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of
 from hansfree.reproduce.figures import draw_tournament
@@ -72,11 +72,11 @@ class Tournament(Reproduction, name="tournament"):
                 subject.run.stage(_stage(draw.number, name), partial(_judged, name, draw))
         matches = {name: _match(subject, name, numbers) for name in names}
         labels = np.asarray(data.test_clean.labels)
-        key = key_of(subject)
+        key, title = key_of(subject), subject_name(subject.study, subject.plan)
         return Finding(
             key=key,
             facts=facts_of(subject, data=data),
-            rows=[row for name, match in matches.items() for row in _rows(key.title, name, match, labels)],
+            rows=[row for name, match in matches.items() for row in _rows(title, name, match, labels)],
             notes={"matches": matches, "labels": labels},
         )
 
@@ -93,8 +93,9 @@ class Tournament(Reproduction, name="tournament"):
             "trained on the biased images": f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)}",
             "layer": f"`{architecture_named(plan.model).layer}`",
             "draws": f"{plan.repeats}: {_DRAWS[kind_of_draws(plan, subject.study.data(plan.model))]}",
-            "the paper's recipe": f"{CORRECTED[plan.corrected]}, {describe_recipe(tuning)} and up, one for each draw",
+            "corrections fine-tune": f"{CORRECTED[plan.corrected]}, {describe_recipe(tuning)} and up",
             "converged": f"the minimum itself, with L2 of weight {tuning.anchor:g} towards the biased model's head",
+            "strengths": "each method's own grid",
             "strength chosen by": str(BalancedRule()),
         }
 
