@@ -26,12 +26,12 @@ def test_a_cluster_is_seen_and_then_taken_as_marks(browser: Browser, suspected: 
         offered = [button.text for button in browser.all("#suspects button")]
         names = [session.material.class_names[session.material.labels[min(rows)]] for rows in LISTS.values()]
         assert offered == [f"1: {names[0]} (3)", f"2: {names[1]} (2)", f"10: {names[2]} (1)"]
-        browser.click("[data-suspect=suspect-1]")
-        assert len(browser.all("#offer-pictures img")) == 3
-        browser.click("#offer [value='']")
+        browser.hover("[data-suspect=suspect-1]")
+        browser.wait(lambda: len(browser.all("#offer-pictures img")) == 3, "the preview")
+        assert browser.one("#offer").is_displayed()
         assert marks_seen(browser) == {}  # looking marks nothing
         browser.click("[data-suspect=suspect-1]")
-        browser.click("#offer-take")
+        assert not browser.one("#offer").is_displayed()
         browser.wait(lambda: marks_seen(browser) == {2: "1", 4: "1", 8: "1"}, "the marks")
         wait_until_saved(browser)
         assert sorted(seen(browser)) == [2, 4, 8]

@@ -1,4 +1,4 @@
-// Suspected clusters: what each is, seen before all of its images are marked at once.
+// Suspected clusters: pointer or focus shows what each is, one click marks all of its images.
 
 import { showError } from "./header.js";
 import { byId, held } from "./held.js";
@@ -18,25 +18,25 @@ export function offerSuspects() {
     const button = document.createElement("button");
     button.dataset.suspect = suspect.name;
     button.append(...suspect.centre.slice(0, 1).map(picture), `${number(suspect)}: ${suspect.title} (${suspect.count})`);
-    button.title = suspect.sentence;
-    button.addEventListener("click", () => preview(suspect));
+    for (const come of ["mouseenter", "focus"]) button.addEventListener(come, () => preview(suspect, button));
+    for (const go of ["mouseleave", "blur"]) button.addEventListener(go, hide);
+    button.addEventListener("click", () => {
+      hide();
+      takeSuspect(suspect.name).catch(showError);
+    });
     byId("suspects").append(button);
   }
 }
 
 const number = (suspect) => suspect.name.replace("suspect-", "");
 
-let offered = null;
-function preview(suspect) {
-  offered = suspect;
-  byId("offer-title").textContent = `Suspected cluster ${number(suspect)}: ${suspect.title}`;
+function preview(suspect, button) {
   byId("offer-sentence").textContent = suspect.sentence;
   byId("offer-pictures").replaceChildren(...suspect.centre.map(picture));
-  byId("offer-take").textContent = `Mark ${suspect.count === 1 ? "this image" : `all ${suspect.count} images`}`;
-  byId("offer").returnValue = "";
-  byId("offer").showModal();
+  byId("offer").style.top = `${button.getBoundingClientRect().bottom + 4}px`;
+  byId("offer").hidden = false;
 }
 
-byId("offer").addEventListener("close", () => {
-  if (byId("offer").returnValue === "take") takeSuspect(offered.name).catch(showError);
-});
+function hide() {
+  byId("offer").hidden = true;
+}
