@@ -32,6 +32,7 @@ from hansfree.report.reading import load_results
 from hansfree.report.verdict import reach_verdict
 from hansfree.reproduce import Reproduction
 from hansfree.studies import Study, Synthetic
+from tests.conftest import Call
 
 SCRIPT = Path(sys.executable).with_name("hansfree")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
@@ -39,26 +40,9 @@ SMALLEST = ("demo", "--quick", "--size", "32")
 COLUMNS = "experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,group,metric,value,stderr,n"
 SIGNED = {"probability_change", "alignment_sample", "alignment_mean"}  # in [-1, 1]; tcav_sensitivity has no bound
 
-Call = Callable[..., tuple[int, str, str]]
-
 
 def hansfree(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([SCRIPT, *words], env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Call the command line in this process: (exit code, stdout, stderr)."""
-
-    def inside(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hansfree", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, out, err
-
-    return inside
 
 
 @pytest.fixture(scope="module")

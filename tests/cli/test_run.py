@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -11,26 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from hansfree import cli
 from hansfree.runfile import read_run_file
+from tests.conftest import Call
 from tests.runfile.examples import CLASSES, make_user, write_run
-
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Call the command line in this process: (exit code, stdout, stderr)."""
-
-    def inside(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hansfree", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, out, err
-
-    return inside
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +12,15 @@ import pytest
 import torch
 from PIL import Image
 
-from hansfree import cli
 from hansfree.cavs import load_cavs
 from hansfree.errors import DataError, RunError
 from hansfree.monitor import Monitor
 from hansfree.runfile import carry_out, open_run_file, read_run_file
 from hansfree.runfile.monitoring import monitor_run
+from tests.conftest import Call
 from tests.runfile.examples import build, draw, make_user, write_run
 
 RATE = 0.05
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +37,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(4):
             Image.fromarray(draw(number % 2, kind == "with", rng)).save(user / "new" / f"{kind}-{number}.png")
     return user
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    def inside(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hansfree", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, out, err
-
-    return inside
 
 
 def test_the_scores_are_those_of_the_runs_direction_on_the_models_input(finished: Path) -> None:
