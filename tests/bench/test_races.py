@@ -109,10 +109,27 @@ def test_a_large_head_gets_one_batch_and_says_what_was_multiplied_up(monkeypatch
     assert len(large.images.train) == ONCE.batch
     assert not Race.named("growth")().takes(large)
     outcome = Race.named("path")().measure(large, silent)
-    assert {measure.name for measure in outcome.measures} == FOUND["path"] | {"demo.head_seconds_per_image"}
-    assert (outcome.facts["our_strengths_timed"], outcome.facts["our_epochs_timed"]) == (1, 4)
-    assert outcome.facts["paper_steps"] == 10 * 22
-    assert "multiplied up from 4 epochs of one strength" in outcome.notes[0]
+    of_large = {"demo.plain_path_over_paper", "demo.head_seconds_per_image"}
+    assert {measure.name for measure in outcome.measures} == FOUND["path"] - {"demo.one_over_paper"} | of_large
+    assert (outcome.facts["our_strengths_timed"], outcome.facts["our_epochs_timed"]) == (1, 3)
+    assert (large.times, outcome.facts["images"]) == (4, 4 * ONCE.batch)
+    assert outcome.facts["paper_steps"] == 4 * 10 * 22
+    assert "multiplied up from 3 epochs of one strength" in outcome.notes[0]
+
+
+def test_a_path_on_more_images_repeats_those_that_there_are(subject, monkeypatch):
+    monkeypatch.setattr(timing, "clock", itertools.count(1).__next__)
+    seen = []
+    monkeypatch.setattr(
+        "hansfree.bench.ours.train_heads", lambda cut, features, *rest, **more: seen.append(features) or []
+    )
+    monkeypatch.setattr("hansfree.bench.ours.BalancedRule.choose", lambda self, *given: None)
+    found = walk(subject.model, subject.layer, subject.images, subject.tuning, times=3)
+    assert found.passing == 3
+    assert len(seen[0]) == 3 * len(subject.images.train)
+    (values,), (tangents,) = seen[0].values, seen[0].tangents
+    assert len(values) == len(tangents) == len(seen[0])
+    assert len(np.unique(values, axis=0)) == len(seen[0])
 
 
 @pytest.mark.parametrize("name", ["floor", "step", "rrr", "lrp", "cache"])

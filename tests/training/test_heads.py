@@ -14,7 +14,7 @@ from torch.nn import functional
 from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
 from hansfree.errors import OptionError
-from hansfree.training import FineTuning, Head, HeadBatch, Heads, TrainedHead, heads
+from hansfree.training import FineTuning, Head, HeadBatch, Heads, TrainedHead, loop
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
 
@@ -80,16 +80,16 @@ def test_heads_that_are_too_large_are_trained_one_by_one_with_the_same_result(mo
     sizes: list[int] = []
     original = Heads.__init__
 
-    def counting(self: Heads, cut: Any, count: int, device: str) -> None:
+    def counting(self: Heads, cut: Any, count: int, device: str, **options: Any) -> None:
         sizes.append(count)
-        original(self, cut, count, device)
+        original(self, cut, count, device, **options)
 
     monkeypatch.setattr(Heads, "__init__", counting)
-    monkeypatch.setattr(heads, "_STACKED_BYTES", 1)
+    monkeypatch.setattr(loop, "_STACKED_BYTES", 1)
     one_by_one = scene.train(method, strengths)
     assert sizes == [1, 1, 1]
     one_head = 4 * sum(parameter.numel() for parameter in scene.cut.head_parameters().values())
-    monkeypatch.setattr(heads, "_STACKED_BYTES", 2 * one_head)
+    monkeypatch.setattr(loop, "_STACKED_BYTES", 2 * one_head)
     in_pairs = scene.train(method, strengths)
     assert sizes == [1, 1, 1, 2, 1]
     for first, second, third in zip(stacked, one_by_one, in_pairs):
@@ -98,7 +98,7 @@ def test_heads_that_are_too_large_are_trained_one_by_one_with_the_same_result(mo
 
 
 def test_heads_come_out_as_soon_as_they_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "_STACKED_BYTES", 1)
+    monkeypatch.setattr(loop, "_STACKED_BYTES", 1)
     scene, epochs = Scene(), []
     stream = scene.rr(FineTuning(epochs=1)).train(
         scene.cut, scene.activations, [0.0, 1.0], watch=lambda heads: epochs.append(1) or [None] * heads.count

@@ -28,7 +28,7 @@ from hansfree.activations.shards import (
 from hansfree.errors import DataError, OptionError, SplitError, check_choice
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
-from hansfree.splitting import Split, overwriting, split
+from hansfree.splitting import Split, folded, overwriting, split
 
 Precision = Literal["float32", "float16"]
 
@@ -77,7 +77,7 @@ class CachePass:
             write_shard(shard_path(home, rows), shard)
 
     def _run_trunk(self, batches: Iterable[tuple[Any, list[int]]]) -> Iterator[Shard]:
-        trunk = overwriting(self.cut.trunk.to(self.device))
+        trunk = overwriting(folded(self.cut.trunk.to(self.device)))
         for loaded, rows in batches:
             batch = unpack(loaded, rows)
             with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes

@@ -10,9 +10,10 @@ from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
+import numpy as np
 from torch import nn
 
-from hansfree.activations import Activations, collect_activations, compute_features, cut_again
+from hansfree.activations import Activations, Features, collect_activations, compute_features, cut_again
 from hansfree.bench import timing
 from hansfree.bench.subject import Images
 from hansfree.cavs import SignalCAV
@@ -20,7 +21,7 @@ from hansfree.corrections import Correction, RRClArC
 from hansfree.metrics import predict_classes
 from hansfree.selection import BalancedRule, Validation, Validator
 from hansfree.splitting import Split
-from hansfree.training import FineTuning, Heads
+from hansfree.training import FineTuning, Heads, train_heads
 
 T = TypeVar("T")
 
@@ -65,32 +66,38 @@ def walk(
     *,
     strengths: Sequence[float] = RRClArC.grid,
     epochs_timed: int | None = None,
+    times: int = 1,
+    method: type[RRClArC] = RRClArC,
 ) -> Walk:
     """Collect activations, fit the CAV, train all strengths with validation after every epoch, choose one.
 
     Args:
         epochs_timed: Train a single strength for so many epochs, and multiply up to all of them (for heads of
             which the whole path would take hours). None runs all.
+        times: The head sees every image so many times, a little different each time; the pass is multiplied up.
+        method: What trains the heads.
     """
     start = timing.clock()
     train, clean, biased = (collect_activations(model, layer, part) for part in images.loaders(tuning.batch_size))
     passed = timing.clock()
     cav = SignalCAV().fit(train.pooled, images.train.has_artifact)
     cut = cut_again(model, train)
-    validator = _validator(cut, clean, biased)
+    validator = _validator(cut, clean, biased, times)
     original = validator(Heads(cut, 1, tuning.device))[0]
     watch = _Laps(validator)
     run, tried = (tuning, strengths) if epochs_timed is None else (replace(tuning, epochs=epochs_timed), [1.0])
+    correction = method(cav, tuning=run)
+    features = _repeated(correction.features(cut, train), times)
+    prepared = timing.clock()
     with divergence_expected():
-        heads = RRClArC(cav, tuning=run).train(cut, train, tried, watch=watch)  # streams values and tangents at once
-        prepared = timing.clock()
+        heads = train_heads(cut, features, correction, tried, run, watch=watch)
         BalancedRule().choose([head.history[-1] for head in heads], original)
     training = timing.clock() - prepared
     if epochs_timed is not None:
         epoch = median(watch.laps)
         once_per_head = max(0.0, training - epochs_timed * epoch)
         training = len(strengths) * (once_per_head + tuning.epochs * epoch)
-    return Walk(Ready(train, cut, cav), passed - start, prepared - passed, training)
+    return Walk(Ready(train, cut, cav), times * (passed - start), prepared - passed, training)
 
 
 def seconds_per_step(correction: Correction, cut: Split, activations: Activations) -> float:
@@ -108,8 +115,30 @@ def seconds_per_step(correction: Correction, cut: Split, activations: Activation
     return median(end - start for start, end in pairwise(ends))
 
 
-def _validator(cut: Split, clean: Activations, biased: Activations) -> Validator:
-    without, with_artifact = compute_features(cut, clean), compute_features(cut, biased)
+class Unspanned(RRClArC):
+    """RR-ClArC as it is trained where the images are too many for a span of their own: in all of the head's inputs."""
+
+    reads_features = False
+
+
+def _repeated(features: Features, times: int) -> Features:
+    """Return each image so many times, never quite the same; as they are for once."""
+    if times == 1:
+        return features
+    generator = np.random.default_rng(0)
+
+    def repeat(array: np.ndarray) -> np.ndarray:
+        noise = generator.standard_normal((len(array) * times, *array.shape[1:]), dtype=np.float32)
+        noise *= np.float32(array.std() / 10)
+        noise += np.concatenate([array] * times)
+        return noise
+
+    values, tangents = (tuple(map(repeat, arrays)) for arrays in (features.values, features.tangents))
+    return Features(values, tangents, np.concatenate([features.labels] * times), features.n_positions)
+
+
+def _validator(cut: Split, clean: Activations, biased: Activations, times: int) -> Validator:
+    without, with_artifact = (_repeated(compute_features(cut, images), times) for images in (clean, biased))
     cut.eval_mode()
     logits = Heads(cut, 1, "cpu").logits(without)[0].double().numpy()
     return Validator(without, with_artifact, _BIASED_CLASS, predict_classes(logits))

@@ -12,12 +12,14 @@ from hansfree.models import architecture_named
 class Sizes:
     """The amounts that all races go by; the defaults are meant to end within forty minutes on two cores.
 
-    A large head (VGG-16's) gets one batch of training images: its time is counted by the step.
+    Of a model with a large head (VGG-16) one batch of training images goes through the model, and is counted several
+    times.
     """
 
     models: tuple[str, ...] = ("resnet18", "efficientnet_b0", "vgg16")
     images: int = 256  # for training; a quarter as many for validation, without and with the artifact
     batch: int = 64
+    at_large_head: int = 2_048  # training images of a large head, a multiple of the batch
     size: int = 224  # pixels
     turns: int = 3
     heatmaps: int = 32  # a quarter as many of a model with a large head
@@ -43,6 +45,7 @@ TRIAL = Sizes(
     models=("demo",),
     images=64,
     batch=16,
+    at_large_head=64,
     size=32,
     turns=2,
     heatmaps=8,

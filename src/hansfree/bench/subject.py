@@ -22,7 +22,7 @@ from hansfree.training import FineTuning
 
 CLASSES = 8
 _LARGE_HEAD = 10_000_000  # parameters; the whole path of a larger one takes hours, so its epochs are multiplied up
-_EPOCHS_TIMED = 4  # of a large head, per turn; the first only warms up
+_EPOCHS_TIMED = 3  # of a large head, per turn; the first only warms up
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,11 @@ class Subject:
     def epochs_timed(self) -> int | None:
         """How many epochs of one strength stand for our whole path; None where all of it is run."""
         return _EPOCHS_TIMED if self.is_large else None
+
+    @property
+    def times(self) -> int:
+        """How often the images count: a large head is trained on more of them than go through the model."""
+        return self.sizes.at_large_head // self.sizes.batch if self.is_large else 1
 
     @cached_property
     def images(self) -> Images:

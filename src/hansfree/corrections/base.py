@@ -83,9 +83,14 @@ class Correction(Registered, ABC):
         return False
 
     @property
+    def reads_features(self) -> bool:
+        """Whether all that it asks for follows from what the head makes of the features and of sums of them."""
+        return not self.at_layer and not self.uses_masks
+
+    @property
     def is_smooth(self) -> bool:
         """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
-        return not self.at_layer and not self.uses_masks
+        return self.reads_features
 
     @property
     def is_quadratic(self) -> bool:

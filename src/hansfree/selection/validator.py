@@ -94,17 +94,16 @@ def slope_sizes(heads: Heads, probed: Iterable[Features], label: int, *, batch_s
     Of the log-odds and not of the logit: what moves all logits alike changes no answer.
     """
     heads.cut.eval_mode()
-    device = str(next(iter(heads.parameters.values())).device)
     found = []
     for features in probed:
         for start in range(0, len(features), batch_size):
-            values, tangents = features.rows(slice(start, start + batch_size), device)
+            values, tangents = heads.rows(features, slice(start, start + batch_size))
             steps = tuple(tangent[0] for tangent in tangents)
 
             def slope(
                 head: WeightedHead, values: tuple[Tensor, ...] = values, steps: tuple[Tensor, ...] = steps
             ) -> Tensor:
-                return jvp(lambda *inputs: log_odds(head(*inputs), label), values, steps)[1]  # type: ignore[no-any-return]
+                return jvp(lambda *inputs: log_odds(heads.answer(head, *inputs), label), values, steps)[1]  # type: ignore[no-any-return]
 
             with exact_forward_mode():
                 found.append(heads.each(slope).abs().double().cpu())

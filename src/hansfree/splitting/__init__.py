@@ -3,6 +3,7 @@
 from hansfree.splitting.cut import Split, split
 from hansfree.splitting.devices import on_device
 from hansfree.splitting.entry import HeadParts
+from hansfree.splitting.folded import folded
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
 from hansfree.splitting.layout import layer_order, layer_orders
@@ -19,6 +20,7 @@ __all__ = [
     "Split",
     "Train",
     "exact_forward_mode",
+    "folded",
     "insert_after",
     "layer_order",
     "layer_orders",

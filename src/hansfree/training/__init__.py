@@ -1,8 +1,10 @@
 """Training: heads on the cache, many strengths at once; and whole models, to be corrected."""
 
-from hansfree.training.heads import FineTuning, Head, HeadBatch, Heads, TrainedHead, Watch, WeightedHead, train_heads
+from hansfree.training.heads import Head, Heads, WeightedHead
+from hansfree.training.loop import HeadBatch, TrainedHead, Watch, train_heads
 from hansfree.training.pretraining import Pretraining, pretrain
 from hansfree.training.recipes import recipe_for, tuning_for
+from hansfree.training.tuning import FineTuning
 
 __all__ = [
     "FineTuning",

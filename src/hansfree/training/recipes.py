@@ -5,8 +5,8 @@ from __future__ import annotations
 from hansfree.errors import OptionError
 from hansfree.models import architecture_named
 from hansfree.studies.study import Study
-from hansfree.training.heads import FineTuning
 from hansfree.training.pretraining import Pretraining
+from hansfree.training.tuning import FineTuning
 
 _CORRECTION_RATE = 1e-4
 

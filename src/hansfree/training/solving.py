@@ -18,7 +18,9 @@ from hansfree.activations import Features
 from hansfree.errors import OptionError
 from hansfree.progress import Progress, silent
 from hansfree.splitting import Split, exact_forward_mode, on_device
-from hansfree.training.heads import FineTuning, HeadBatch, Heads, Objective, TrainedHead, Watch, WeightedHead
+from hansfree.training.heads import Heads, WeightedHead
+from hansfree.training.loop import HeadBatch, Objective, TrainedHead, Watch
+from hansfree.training.tuning import FineTuning
 
 log = logging.getLogger(__name__)
 

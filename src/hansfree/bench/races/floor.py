@@ -33,16 +33,18 @@ class FloorRace(Race, name="floor"):
             }
             label = f"floor {subject.name}"
             seconds = take_turns(sides, turns=subject.sizes.turns, progress=progress, label=label)
+        forward, forward_jpeg = ([subject.times * t for t in seconds[f"forward{kind}"]] for kind in ("", "_jpeg"))
         name, target = subject.name, None if subject.is_large else Target("at most", 1.1)
         multiplied = (
-            f" Our path is multiplied up from {subject.epochs_timed} epochs of one strength."
+            f" Our path is multiplied up from {subject.epochs_timed} epochs of one strength, both from "
+            f"{len(subject.images)} to {subject.times * len(subject.images)} images."
             if subject.is_large
             else ""
         )
         return Outcome(
             (
-                ratio(f"{name}.path_over_forward", seconds["path"], seconds["forward"], target),
-                ratio(f"{name}.path_over_forward_jpeg", seconds["path_jpeg"], seconds["forward_jpeg"], target),
+                ratio(f"{name}.path_over_forward", seconds["path"], forward, target),
+                ratio(f"{name}.path_over_forward_jpeg", seconds["path_jpeg"], forward_jpeg, target),
                 rate(f"{name}.jpeg_images_per_second", len(files), seconds["jpeg"]),
             ),
             {"images": len(subject.images), "floor_batch": fastest, "floor_batches_tried": tried},
@@ -51,7 +53,14 @@ class FloorRace(Race, name="floor"):
 
 
 def _path(subject: Subject, images: Images) -> float:
-    return walk(subject.model, subject.layer, images, subject.tuning, epochs_timed=subject.epochs_timed).seconds
+    return walk(
+        subject.model,
+        subject.layer,
+        images,
+        subject.tuning,
+        epochs_timed=subject.epochs_timed,
+        times=subject.times,
+    ).seconds
 
 
 def _read(images: Images, batch: int) -> None:

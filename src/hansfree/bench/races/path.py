@@ -9,7 +9,7 @@ import torch
 
 from hansfree.bench import timing
 from hansfree.bench.measures import Measure, Target, ratio
-from hansfree.bench.ours import Walk, make_ready, walk
+from hansfree.bench.ours import Unspanned, Walk, make_ready, walk
 from hansfree.bench.paper import PaperTraining
 from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import Subject
@@ -23,7 +23,8 @@ _PAPER_STEPS = 2  # per turn, after one to warm up
 class PathRace(Race, name="path"):
     """Pass, CAV, path, validation and choice on our side; on the paper's its training steps alone.
 
-    Its CAV, and its validation after every epoch, are not counted: that is to its advantage.
+    Its CAV, and its validation after every epoch, are not counted: that is to its advantage. Ours trains a large head
+    in the span of its images where they are few enough, and in all of its inputs where they are not: both are timed.
     """
 
     def measure(self, subject: Subject, progress: Progress) -> Outcome:
@@ -31,49 +32,53 @@ class PathRace(Race, name="path"):
         paper, batches = _paper(subject), _endless(subject)
         strengths, epochs = RRClArC.grid, subject.tuning.epochs
         steps = len(subject.images.train) // subject.sizes.batch * epochs  # of one strength
-        walks: list[Walk] = []
+        plain: list[Walk] = []
 
         def paper_steps(n: int = _PAPER_STEPS) -> None:
             for batch in islice(batches, n):
                 paper.step(batch.image, torch.as_tensor(batch.label))
 
-        def path() -> float:
-            walks.append(_walk(subject, strengths))
-            return walks[-1].seconds
+        def plain_path() -> float:
+            plain.append(_walk(subject, strengths, method=Unspanned))
+            return plain[-1].seconds
 
         sides: dict[str, timing.Side] = {
-            "one": lambda: _walk(subject, strengths[:1]).seconds,
-            "path": path,
+            "one": lambda: _walk(subject, strengths[:1], times=subject.times).seconds,
+            "path": lambda: _walk(subject, strengths, times=subject.times).seconds,
             "paper": lambda: timing.timed(paper_steps)() / _PAPER_STEPS,
         }
         if subject.is_large:
-            del sides["one"]  # both are multiplied up from the same epochs
+            del sides["one"]  # it would be multiplied up from the same epochs
+            sides["plain"] = plain_path
         paper_steps(1)  # to warm up
         seconds = timing.take_turns(sides, turns=subject.sizes.turns, progress=progress, label=f"path {subject.name}")
         one_paper = [steps * step for step in seconds["paper"]]
-        one = seconds.get("one") or [w.passing + w.preparing + w.training / len(strengths) for w in walks]
+        all_paper = [len(strengths) * each for each in one_paper]
         name, n = subject.name, len(subject.images.train)
         measures = [
-            ratio(f"{name}.one_over_paper", one, one_paper),
-            ratio(
-                f"{name}.path_over_paper",
-                seconds["path"],
-                [len(strengths) * seconds for seconds in one_paper],
-                Target("at most", 0.08) if subject.is_large else None,
-            ),
             Measure(
                 f"{name}.paper_seconds_per_image",
                 tuple(step / subject.sizes.batch for step in seconds["paper"]),
                 "seconds",
-            ),
+            )
         ]
         if subject.is_large:
-            each = tuple(w.training / (n * epochs * len(strengths)) for w in walks)
-            measures.append(Measure(f"{name}.head_seconds_per_image", each, "seconds"))
+            each = tuple(w.training / (n * epochs * len(strengths)) for w in plain)
+            more_paper = [subject.times * each for each in all_paper]
+            measures += [
+                ratio(f"{name}.path_over_paper", seconds["path"], more_paper, Target("at most", 0.02)),
+                ratio(f"{name}.plain_path_over_paper", seconds["plain"], all_paper, Target("at most", 0.08)),
+                Measure(f"{name}.head_seconds_per_image", each, "seconds"),
+            ]
+        else:
+            measures += [
+                ratio(f"{name}.one_over_paper", seconds["one"], one_paper),
+                ratio(f"{name}.path_over_paper", seconds["path"], all_paper),
+            ]
         return Outcome(tuple(measures), _facts(subject, steps), _notes(subject, steps))
 
 
-def _walk(subject: Subject, strengths: tuple[float, ...]) -> Walk:
+def _walk(subject: Subject, strengths: tuple[float, ...], *, times: int = 1, method: type[RRClArC] = RRClArC) -> Walk:
     return walk(
         subject.model,
         subject.layer,
@@ -81,6 +86,8 @@ def _walk(subject: Subject, strengths: tuple[float, ...]) -> Walk:
         subject.tuning,
         strengths=strengths,
         epochs_timed=subject.epochs_timed,
+        times=times,
+        method=method,
     )
 
 
@@ -108,13 +115,13 @@ def _facts(subject: Subject, steps: int) -> dict[str, object]:
     return {
         "layer": subject.layer,
         "optimizer": subject.tuning.optimizer,
-        "images": len(subject.images.train),
-        "validation_images": len(subject.images) - len(subject.images.train),
+        "images": subject.times * len(subject.images.train),
+        "validation_images": subject.times * (len(subject.images) - len(subject.images.train)),
         "strengths": len(RRClArC.grid),
         "epochs": subject.tuning.epochs,
         "our_strengths_timed": 1 if timed else len(RRClArC.grid),
         "our_epochs_timed": timed or subject.tuning.epochs,
-        "paper_steps": steps * len(RRClArC.grid),
+        "paper_steps": subject.times * steps * len(RRClArC.grid),
         "paper_steps_timed": subject.sizes.turns * _PAPER_STEPS,
     }
 
@@ -122,7 +129,8 @@ def _facts(subject: Subject, steps: int) -> dict[str, object]:
 def _notes(subject: Subject, steps: int) -> tuple[str, ...]:
     facts = _facts(subject, steps)
     ours = (
-        f"ours is multiplied up from {subject.epochs_timed} epochs of one strength per turn"
+        f"ours is multiplied up from {subject.epochs_timed} epochs of one strength per turn, and its pass from "
+        f"{len(subject.images.train)} images (plain: all from {len(subject.images.train)} images)"
         if subject.is_large
         else "ours was run in full"
     )

@@ -1,0 +1,183 @@
+"""The one training loop: heads on cached features, many strengths at once.
+
+All strengths see the same batches and the same dropout masks, so they differ by their penalty alone. Small heads are
+stacked and trained in one go; large ones (VGG-16's has 119 million parameters) one after the other, in the coordinates
+of what the images span where that is smaller.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hansfree.activations import Features, Live
+from hansfree.progress import Progress, silent
+from hansfree.seeds import seeded
+from hansfree.splitting import Split, exact_forward_mode, folded, on_device
+from hansfree.training.heads import Heads, WeightedHead
+from hansfree.training.span import Span
+from hansfree.training.tuning import FineTuning
+
+log = logging.getLogger(__name__)
+
+Watch = Callable[[Heads], Sequence[Any]]  # called after every epoch: one entry per head
+
+_STACKED_BYTES = 64 * 2**20  # heads are trained together while their weights stay below this
+
+
+@dataclass(frozen=True, eq=False)
+class HeadBatch:
+    """Some images at the head's input."""
+
+    values: Live
+    tangents: Live  # (k, rows, ...) for k directions
+    labels: Tensor
+    rows: np.ndarray  # which images of the set
+    noise: torch.Generator  # for what a method samples; the same for all strengths
+    trunk: nn.Module
+    phi: nn.Module  # from the layer to the head's input
+
+
+class Objective(Protocol):
+    """What a correction asks of a head beyond the right class."""
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether all that it asks for follows from what the head makes of the features and of sums of them."""
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the penalty of a linear head is a sum of squares of what it makes of the tangents."""
+
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedHead:
+    """A head after training with one strength."""
+
+    strength: float
+    state: dict[str, Tensor]
+    is_finite: bool
+    history: tuple[Any, ...]  # what the watch said after every epoch
+
+
+def train_heads(
+    cut: Split,
+    features: Features,
+    objective: Objective,
+    strengths: Sequence[float],
+    tuning: FineTuning,
+    *,
+    watch: Watch | None = None,
+    progress: Progress = silent,
+    label: str = "training",
+) -> Iterator[TrainedHead]:
+    """Fine-tune one head per strength from the model's own head; a strength that diverges is a result like any other.
+
+    Yields in the order of the strengths, as soon as a group is done, so that large heads need not be kept.
+    """
+    if tuning.optimizer == "converged":
+        from hansfree.training.solving import solve_heads  # here, as it is built on this loop's parts
+
+        yield from solve_heads(cut, features, objective, strengths, tuning, watch=watch, progress=progress, label=label)
+        return
+    span = None
+    if objective.reads_features and tuning.optimizer == "sgd":  # Adam steps along axes, which a rotation changes
+        span = Span.where_smaller(cut, features, tuning.device)
+    size = sum(4 * parameter.numel() for parameter in cut.head_parameters().values())
+    together = max(1, _STACKED_BYTES // size)
+    groups = [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
+    steps = -(-len(features) // tuning.batch_size) * tuning.epochs
+    ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
+    for group in groups:
+        heads = Heads(cut, len(group), tuning.device, span=span)
+        history = _train_group(
+            cut, heads, features if span is None else span.features, objective, group, tuning, watch, ticks
+        )
+        finite = heads.are_finite()
+        for i, strength in enumerate(group):
+            if not finite[i]:
+                log.warning("%s: strength %g diverged.", label, strength)
+            yield TrainedHead(strength, heads.state(i), finite[i], tuple(epoch[i] for epoch in history))
+
+
+def _train_group(
+    cut: Split,
+    heads: Heads,
+    features: Features,
+    objective: Objective,
+    strengths: Sequence[float],
+    tuning: FineTuning,
+    watch: Watch | None,
+    ticks: Iterator[int],
+) -> list[Sequence[Any]]:
+    weights = torch.tensor(strengths, dtype=torch.float32, device=tuning.device)
+    optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer](
+        heads.parameters.values(), lr=tuning.learning_rate
+    )
+    trunk, phi = folded(on_device(cut.trunk, tuning.device)), on_device(cut.phi, tuning.device)
+    history: list[Sequence[Any]] = []
+    step = 0
+    for epoch in range(tuning.epochs):
+        cut.train_mode()
+        for rows in _shuffled(len(features), tuning, epoch):
+            with seeded(tuning.seed, step) as noise, exact_forward_mode(), _precision(tuning):
+                values, tangents = features.rows(rows, tuning.device)
+                labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
+                batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi)
+
+                def loss(head: WeightedHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
+                    logits, penalty = objective.forward(head, batch)
+                    wrong = nn.functional.cross_entropy(logits.float(), batch.labels)
+                    return wrong if penalty is None else wrong + strength * penalty.float().mean()
+
+                losses = heads.each(loss, weights)
+            optimizer.zero_grad()
+            losses.sum().backward()  # the heads share no weight, so each gets the gradient of its own loss
+            optimizer.step()
+            step += 1
+            next(ticks, None)
+        cut.eval_mode()
+        if watch is not None:
+            history.append(watch(heads))
+    return history
+
+
+def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarray]:
+    order = np.random.default_rng((tuning.seed, epoch)).permutation(images)
+    for start in range(0, images, tuning.batch_size):
+        yield order[start : start + tuning.batch_size]
+
+
+@contextmanager
+def _precision(tuning: FineTuning) -> Iterator[None]:
+    if tuning.precision == "float32":
+        yield
+        return
+    with torch.autocast(torch.device(tuning.device).type, dtype=torch.bfloat16), _WideBatchNorm():
+        yield
+
+
+class _WideBatchNorm(TorchFunctionMode):
+    """Let batch norm see float32: its forward-mode derivative takes no other input than its statistics' type."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is nn.functional.batch_norm:
+            args = (args[0].float(), *args[1:])
+        return func(*args, **(kwargs or {}))
