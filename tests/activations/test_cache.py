@@ -35,9 +35,9 @@ def test_values_are_the_models_own(folder: Path | None) -> None:
     activations = collect_activations(model, LAYER, data, folder=folder, batch_size=16)
     expected = hooked(model, LAYER, batches_of(data, 16))
     (got,) = live(activations, batch_size=13)
-    assert torch.equal(got, expected)
+    torch.testing.assert_close(got, expected)  # up to rounding: batch norms are folded (0030)
     assert activations.shape == expected.shape[1:]
-    assert np.array_equal(activations.pooled, expected.amax((2, 3)))
+    assert np.array_equal(activations.pooled, got.amax((2, 3)))
     mean = collect_activations(model, LAYER, data, folder=folder, batch_size=16, pooling="mean")
     assert np.array_equal(mean.pooled, expected.mean((2, 3)))
 
@@ -92,8 +92,8 @@ def test_skip_connections_are_kept(folder: Path | None) -> None:
     activations = collect_activations(model, "layer4.1.bn2", data, folder=folder, batch_size=3)
     output, skip = live(activations)
     batches = batches_of(data, 3)
-    assert torch.equal(output, hooked(model, "layer4.1.bn2", batches))
-    assert torch.equal(skip, hooked(model, "layer4.0", batches))
+    for found, layer in ((output, "layer4.1.bn2"), (skip, "layer4.0")):
+        torch.testing.assert_close(found, hooked(model, layer, batches), rtol=1e-4, atol=1e-5)
     cut = cut_again(model, activations)
     with torch.no_grad():
         assert torch.allclose(cut.head(*cut.phi(output, skip)), model.eval()(torch.cat(batches)), atol=1e-5)
