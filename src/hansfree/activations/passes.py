@@ -81,14 +81,14 @@ class CachePass:
         for loaded, rows in batches:
             batch = unpack(loaded, rows)
             with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes
-                live = trunk(batch.images.to(self.device))
+                live = [tensor.contiguous() for tensor in trunk(batch.images.to(self.device))]
                 _check_rows(self.cut, live, len(rows))
                 shard = {live_name(i): tensor.to(getattr(torch, self.precision)) for i, tensor in enumerate(live)}
                 self._check_finite(shard, rows)
                 shard |= {"pooled": pool(live[0], self.pooling).float(), "labels": batch.labels, "ids": batch.ids}
             if batch.has_artifact is not None:
                 shard["has_artifact"] = batch.has_artifact
-            yield {name: tensor.cpu().contiguous() for name, tensor in shard.items()}
+            yield {name: tensor.cpu() for name, tensor in shard.items()}
 
     def _check_finite(self, shard: Shard, rows: list[int]) -> None:
         if not all(torch.isfinite(tensor).all() for tensor in shard.values()):

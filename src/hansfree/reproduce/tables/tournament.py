@@ -42,11 +42,15 @@ def write_tournament(matches: Mapping[SubjectKey, Matches], *, labels: Mapping[S
         "Every entrant has the same training images, validation images and rule: "
         f"{BalancedRule()}. Where no strength was admissible, the model stays as it was and is scored as such.",
         "## Wins, ties and losses",
-        _summary(answers, labels),
-        f"Balanced accuracy with the artifact, over {len(matches)} settings. *Above*, *level* and *below*: the 95 % "
-        "interval of the paired difference lies above zero, holds it, or lies below. It comes from "
-        f"{RESAMPLES:,} draws of both test images and draws. *Over budget*: draws in which a method without strengths "
-        "to choose from broke the rule, and those in which no strength could be taken.",
+        f"By balanced accuracy with the artifact, over {len(matches)} settings:",
+        _summary(answers, labels, _BIASED_SCORE),
+        "By flip rate, the share of test images whose answer changes when the artifact is put in. Fewer flips win; the "
+        "rule did not choose by it, and a model that gives one answer to everything has none:",
+        _summary(answers, labels, "flip_rate"),
+        "*Won*, *level*, *lost*: the 95 % interval of the paired difference lies on the better side of zero, holds it, "
+        f"or lies on the worse. It comes from {RESAMPLES:,} draws of both test images and draws. *Over budget*: draws "
+        "in which a method without strengths to choose from broke the rule, and those in which no strength could be "
+        "taken.",
     ]
     for key, found in matches.items():
         parts += [f"## {key.title}", _setting(found, answers[key], labels[key])]
@@ -68,7 +72,10 @@ def title_of(name: str) -> str:
     return _TITLES.get(name) or ENTRANTS[name].title
 
 
-def _summary(answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mapping[SubjectKey, np.ndarray]) -> str:
+def _summary(
+    answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mapping[SubjectKey, np.ndarray], measure: Measure
+) -> str:
+    better = -1 if measure == "flip_rate" else 1
     names = [name for name in ENTRANTS if all(name in found for found in answers.values())]
     lines = []
     for name in names:
@@ -77,11 +84,9 @@ def _summary(answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mappin
             if name == rival or any(rival not in found for found in answers.values()):
                 cells.append(DASH)
                 continue
-            signs = [
-                compare(found[name], found[rival], labels[key], _BIASED_SCORE).sign for key, found in answers.items()
-            ]
-            cells.append(f"{signs.count(1)} / {signs.count(0)} / {signs.count(-1)}")
-        cells += [f"{100 * _mean(answers, labels, name, measure):.1f}" for measure in MEASURES]
+            signs = [compare(found[name], found[rival], labels[key], measure).sign for key, found in answers.items()]
+            cells.append(f"{signs.count(better)} / {signs.count(0)} / {signs.count(-better)}")
+        cells += [f"{100 * _mean(answers, labels, name, each):.1f}" for each in MEASURES]
         lines.append(cells)
     heads = ["entrant", *(f"against {title_of(rival)}" for rival in (REFERENCE, PAPER, OURS))]
     return markdown_table([*heads, *_HEADS.values()], lines)
