@@ -59,10 +59,11 @@ def test_what_was_played_is_not_played_again(
 def test_the_page_has_a_line_for_everybody_and_says_who_is_above(finding: Finding) -> None:
     shown = Reproduction.named("tournament")().present([finding])
     for entrant in RIVALS:
-        assert shown.text.count(f"| {entrant.title} ") == 2  # in the summary, and in the setting
-    (line,) = re.findall(r"^\| .*\(ours\).*$", shown.text, re.M)
-    against_clean = line.split("|")[2].strip()
-    assert sum(map(int, against_clean.split(" / "))) == 1  # one setting
+        assert shown.text.count(f"| {entrant.title} ") == 3  # in both summaries, and in the setting
+    line, by_flips = re.findall(r"^\| .*\(ours\).*$", shown.text, re.M)
+    for ours in (line, by_flips):
+        against_clean = ours.split("|")[2].strip()
+        assert sum(map(int, against_clean.split(" / "))) == 1  # one setting
     assert [drawing.name for drawing in shown.drawings if drawing] == ["tournament"]
 
 

@@ -52,6 +52,10 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ({"data": {"shares": [0.9, 0.1, 0]}}, "data.shares.2 is 0: it should be greater than 0."),
         ({"data": {"shares": [0.8, 0.1, 0.2]}}, "data.shares: training, validation and test share all images: [0.8,"),
         ({"artifact": {"place": "corner"}}, "Did you mean 'corners'?"),
+        (
+            {"correction": {"optimizer": "converged", "methods": ["rr-clarc", "rrr"]}},
+            "correction: 'optimizer: converged' has no minimum to go to for rrr",
+        ),
         ({"data": {"root": 5}}, "data.root is 5: it should be a path"),
         ({"data": {"classes": [True, "a"]}}, "data.classes.0: YAML reads yes, no, on and off as true or false"),
         ({"data": {"classes": ["a", "b", "a"]}}, "data.classes: 'a' stands twice."),

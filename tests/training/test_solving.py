@@ -131,6 +131,13 @@ def test_an_anchor_of_nothing_is_refused() -> None:
         FineTuning(optimizer="converged", anchor=0)
 
 
+def test_a_head_too_large_for_the_solver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, activations, cut = scene()
+    monkeypatch.setattr("hansfree.training.solving._LARGEST", 3)
+    with pytest.raises(OptionError, match="for heads of up to 3 weights.*train='last'"):
+        solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
+
+
 def test_a_strength_that_runs_away_does_not_spoil_the_next() -> None:
     _, activations, cut = scene()
     method = RRClArC(fit_cav(activations), tuning=TUNING)

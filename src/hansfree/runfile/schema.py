@@ -14,6 +14,7 @@ from hansfree.corrections import Correction
 from hansfree.errors import nearest
 from hansfree.studies.inserted import fits_pictures
 from hansfree.studies.own import SHARES
+from hansfree.training import Optimizer
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -157,7 +158,7 @@ class CorrectionSection(Section):
     methods: Methods = ("vanilla", "p-clarc", "a-clarc", "rr-clarc")
     cav: Annotated[str, _member(CAV)] = "signal"
     train: Literal["all", "last"] = "all"
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Optimizer = "sgd"
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 32
@@ -165,6 +166,13 @@ class CorrectionSection(Section):
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
     rule: Rule = "best"
     repeats: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _minimum_to_go_to(self) -> CorrectionSection:
+        told = [name for name in self.methods if Correction.named(name).uses_masks]
+        if self.optimizer == "converged" and told:
+            raise ValueError(f"'optimizer: converged' has no minimum to go to for {told[0]}: leave one of them out")
+        return self
 
 
 class RunFile(Section):

@@ -4,13 +4,14 @@ from hansfree.training.heads import Head, Heads, WeightedHead
 from hansfree.training.loop import HeadBatch, TrainedHead, Watch, train_heads
 from hansfree.training.pretraining import Pretraining, pretrain
 from hansfree.training.recipes import recipe_for, tuning_for
-from hansfree.training.tuning import FineTuning
+from hansfree.training.tuning import FineTuning, Optimizer
 
 __all__ = [
     "FineTuning",
     "Head",
     "HeadBatch",
     "Heads",
+    "Optimizer",
     "Pretraining",
     "TrainedHead",
     "Watch",

@@ -24,6 +24,7 @@ from hansfree.training.tuning import FineTuning
 
 log = logging.getLogger(__name__)
 
+_LARGEST = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
 _STEPS = 500  # of a solver that needs some dozens
 _FLAT = 3e-5  # the largest slope that counts as none, along axes of about the same curvature
 _STEEP = 1e-3  # the largest slope that is left without a word
@@ -49,6 +50,12 @@ def solve_heads(
         raise OptionError(
             "optimizer='converged' needs a penalty that is the same whenever it is computed, at the head's input: "
             "not RRR, target='random', norm='cosine' or positions='each'."
+        )
+    size = sum(parameter.numel() for parameter in cut.head_parameters().values())
+    if size > _LARGEST:
+        raise OptionError(
+            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. Train the last "
+            "linear layer only (train='last'), or use optimizer='sgd'."
         )
     cut.eval_mode()
     problem = _Problem(cut, features, objective, tuning)
