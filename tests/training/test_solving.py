@@ -134,7 +134,7 @@ def test_an_anchor_of_nothing_is_refused() -> None:
 def test_a_head_too_large_for_the_solver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _, activations, cut = scene()
     monkeypatch.setattr("hansfree.training.solving._LARGEST", 3)
-    with pytest.raises(OptionError, match="for heads of up to 3 weights.*train='last'"):
+    with pytest.raises(OptionError, match=r"for heads of up to 3 weights.*train='last'"):
         solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
 
 

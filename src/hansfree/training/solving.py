@@ -54,8 +54,8 @@ def solve_heads(
     size = sum(parameter.numel() for parameter in cut.head_parameters().values())
     if size > _LARGEST:
         raise OptionError(
-            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. Train the last "
-            "linear layer only (train='last'), or use optimizer='sgd'."
+            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. Train the "
+            "last linear layer only (train='last'), or use optimizer='sgd'."
         )
     cut.eval_mode()
     problem = _Problem(cut, features, objective, tuning)
