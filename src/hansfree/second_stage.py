@@ -25,7 +25,7 @@ from hansfree.corrections import RRClArC, Vanilla
 from hansfree.errors import DataError, DivergedError, OptionError
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
-from hansfree.splitting import Split, exact_forward_mode, split, take_out
+from hansfree.splitting import HeadParts, Split, exact_forward_mode, split, take_out
 from hansfree.splitting.hooked import Unchanged
 from hansfree.training import FineTuning, HeadBatch, WeightedHead
 
@@ -89,7 +89,7 @@ def correct_all_layers(
     count = len(loader.dataset)  # type: ignore[arg-type]
     example = unpack(next(iter(load_batches(loader, [[0]], in_process=True))), [0]).images
     cut = split(model, layer, example=example)
-    parameters = _all_parameters(cut)
+    parameters, head_parts = _all_parameters(cut), cut.head_parts()
     for part in (cut.trunk, cut.phi, cut.head):
         part.to(tuning.device)
     kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -102,7 +102,7 @@ def correct_all_layers(
         cut.train_mode()
         for step, (rows, batch) in enumerate(_shuffled(loader, count, tuning, epoch), epoch * steps):
             with seeded(tuning.seed, step) as noise, exact_forward_mode():
-                loss = _loss(cut, objective, directions, batch, rows, noise)
+                loss = _loss(cut, head_parts, objective, directions, batch, rows, noise)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -147,6 +147,7 @@ def _renewed(
 
 def _loss(
     cut: Split,
+    head_parts: HeadParts,
     objective: RRClArC | Vanilla,
     directions: np.ndarray | None,
     batch: tuple[Tensor, Tensor],
@@ -163,7 +164,7 @@ def _loss(
     tensors = {**dict(cut.head.named_parameters()), **dict(cut.head.named_buffers())}
     values = tuple(start(*live))
     seen = HeadBatch(values, tangents, labels, np.array(rows), noise, cut.trunk, cut.phi)
-    logits, penalty = objective.forward(WeightedHead(cut.head_parts(), tensors), seen)
+    logits, penalty = objective.forward(WeightedHead(head_parts, tensors), seen)
     if int(labels.min()) < 0 or int(labels.max()) >= logits.shape[1]:
         raise DataError(
             f"Labels run from {int(labels.min())} to {int(labels.max())}, but the model has the classes 0 to "

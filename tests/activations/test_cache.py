@@ -124,6 +124,31 @@ def test_a_model_that_cannot_be_traced_is_cut_by_hooks(folder: Path | None, capl
         assert torch.allclose(cut.head(*cut.phi(output, images)), model.eval()(images), atol=1e-5)
 
 
+class Counted(nn.Module):
+    """Not traceable; two linear layers follow the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.hidden, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 5), nn.Linear(5, 2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = self.layer(images)
+        return self.last(self.hidden(x.mean((2, 3)) if float(x.detach().sum()) < 1e9 else x.amax((2, 3))))
+
+
+def test_a_model_cut_by_hooks_is_known_again_whatever_is_trained() -> None:
+    model = Counted().eval()
+    activations = collect_activations(model, "layer", Pictures(4))
+    assert not activations.traced
+    assert set(cut_again(model, activations, train="last").trainable) == {"last.weight", "last.bias"}
+    assert len(cut_again(model, activations).trainable) == 4
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        changed.layer.weight.add_(1)
+    with pytest.raises(CacheError):
+        cut_again(changed, activations, train="last")
+
+
 def test_tensors_of_the_stream_can_be_differentiated(folder: Path | None) -> None:
     activations = collect_activations(small_net(), LAYER, Pictures(4), folder=folder)
     (batch,) = next(activations.stream())

@@ -95,12 +95,13 @@ def test_growth_is_the_slope_of_the_logarithms():
 
 
 def test_a_path_is_multiplied_up_by_strengths_and_epochs(subject, monkeypatch):
-    # The clock is read at the start, after the pass, when all is prepared, after each of the 4 epochs, and at the end.
+    # The clock is read at the start, after the pass, when all is prepared, at the first step, after each of the 4
+    # epochs, and at the end.
     monkeypatch.setattr(timing, "clock", itertools.count(1).__next__)
     found = walk(subject.model, subject.layer, subject.images, subject.tuning, epochs_timed=4)
-    passing, preparing, once_per_head, epoch = 1, 1, 1, 1
+    passing, preparing, once, once_per_head, epoch = 1, 1, 1, 1, 1
     assert (found.passing, found.preparing) == (passing, preparing)
-    assert found.seconds == passing + preparing + len(RRClArC.grid) * (once_per_head + 10 * epoch)
+    assert found.seconds == passing + preparing + once + len(RRClArC.grid) * (once_per_head + 10 * epoch)
 
 
 def test_a_large_head_gets_one_batch_and_says_what_was_multiplied_up(monkeypatch):

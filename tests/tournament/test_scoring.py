@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hansfree.metrics.evidence import NO_PREDICTION
 from hansfree.tournament import Answers, Match, Outcome, compare
 
 LABELS = np.array([0, 0, 0, 0, 1, 1])
@@ -19,6 +20,11 @@ def test_every_class_counts_the_same_and_every_flip_counts() -> None:
     assert said.score(LABELS, "balanced_accuracy_clean").tolist() == [0.875, 1]
     assert said.score(LABELS, "balanced_accuracy_biased").tolist() == [0.375, 1]
     assert said.score(LABELS, "flip_rate") == pytest.approx([0.5, 0])
+
+
+def test_a_model_without_answers_is_not_steady() -> None:
+    nothing = answers([[NO_PREDICTION] * 6], [[NO_PREDICTION] * 6])
+    assert nothing.score(LABELS, "flip_rate") == pytest.approx([1])
 
 
 def test_a_model_does_not_differ_from_itself() -> None:

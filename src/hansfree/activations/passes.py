@@ -138,8 +138,7 @@ def plan_pass(
 
 def fingerprint_trunk(cut: Split) -> str:
     """Return a hash of what the images pass through."""
-    # A trunk that is cut by hooks holds the whole model, so what is trained has to be left out.
-    return fingerprint_model(cut.trunk, without=() if cut.traced else [f"model.{name}" for name in cut.trainable])
+    return fingerprint_model(cut.trunk, without=[f"model.{name}" for name in cut.may_change])
 
 
 def _check_type(model: nn.Module) -> None:

@@ -89,14 +89,20 @@ def walk(
     correction = method(cav, tuning=run)
     features = _repeated(correction.features(cut, train), times)
     prepared = timing.clock()
+    begun: list[float] = []  # what is done once for all strengths is done by then
+
+    def begin(steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
+        begun.append(timing.clock())
+        return iter(steps)
+
     with divergence_expected():
-        heads = train_heads(cut, features, correction, tried, run, watch=watch)
+        heads = train_heads(cut, features, correction, tried, run, watch=watch, progress=begin)
         BalancedRule().choose([head.history[-1] for head in heads], original)
     training = timing.clock() - prepared
     if epochs_timed is not None:
-        epoch = median(watch.laps)
-        once_per_head = max(0.0, training - epochs_timed * epoch)
-        training = len(strengths) * (once_per_head + tuning.epochs * epoch)
+        epoch, once = median(watch.laps), begun[0] - prepared
+        once_per_head = max(0.0, training - once - epochs_timed * epoch)
+        training = once + len(strengths) * (once_per_head + tuning.epochs * epoch)
     return Walk(Ready(train, cut, cav), times * (passed - start), prepared - passed, training)
 
 

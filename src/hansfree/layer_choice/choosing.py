@@ -111,7 +111,7 @@ def choose_layer(
     scores, remarks = _score(every, data, known, images=images, seed=seed, progress=progress)
     remarks += [f"{layer}: its output has no row for each image." for layer in wanted if layer not in every.layers]
     if not scores:
-        raise DataError(f"No layer could be scored. {remarks[0]}")
+        raise DataError(f"No layer could be scored. {' '.join(remarks[:1])}".rstrip())
     shortlist: list[str] = []
     for score in scores:
         is_cheap = math.prod(score.shape) <= _LARGEST * example[0].numel()
@@ -147,6 +147,8 @@ def _score(
             found[layer] = measure_direction(maxima[: len(inside)], means[: len(inside)], bits, foreign, seed=seed)
         except DataError as error:
             remarks.append(f"{layer}: no direction could be learned. {error}")
+    if not found:
+        return [], remarks
     probed = np.unique(np.linspace(0, len(data.val_clean) - 1, _PROBED).astype(int))
     shifts = {layer: direction.shift for layer, direction in found.items()}
     slopes = every.slopes(_batches(data.val_clean, probed, "what the output does", progress), shifts, data.biased_class)

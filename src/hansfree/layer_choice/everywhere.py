@@ -28,8 +28,8 @@ class EveryLayer:
     """
 
     def __init__(self, model: nn.Module, layers: Sequence[str], example: Tensor) -> None:
-        self.orders = layer_orders(model, layers, example)
         self._device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+        self.orders = layer_orders(model, layers, example.to(self._device))
         self._run: Callable[[Tensor, Keep], Tensor]
         try:
             self._run = _in_graph(trace(model, share=True), layers)

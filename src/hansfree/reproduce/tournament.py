@@ -13,13 +13,14 @@ from hansfree.errors import OptionError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject, subject_name
-from hansfree.models import architecture_named
+from hansfree.models import architecture_named, build_model
 from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of
 from hansfree.reproduce.figures import draw_tournament
 from hansfree.reproduce.settings import CORRECTED, TRAINED, Words, describe_recipe, describe_weights, setting_of
 from hansfree.reproduce.tables import write_tournament
 from hansfree.results import Row
 from hansfree.selection import BalancedRule
+from hansfree.splitting import split
 from hansfree.studies import BiasedData, Study
 from hansfree.tournament import (
     BIASED,
@@ -38,7 +39,7 @@ from hansfree.tournament import (
     paste_artifact,
     play,
 )
-from hansfree.training import tuning_for
+from hansfree.training import check_solvable, tuning_for
 
 _DRAWS = {
     "poisoned": "other images of the biased class carry the artifact, and both heads are trained anew",
@@ -60,6 +61,9 @@ class Tournament(Reproduction, name="tournament"):
             raise OptionError("In a tournament all entrants play with their own strengths: leave these options out.")
         if plan.trained == "whole" and study.needs_root:
             raise OptionError("A draw of such images trains models of its own: use --train head, which takes seconds.")
+        check_solvable(
+            split(build_model(plan.model, classes=2), architecture_named(plan.model).layer, train=plan.corrected)
+        )
 
     def examine(self, subject: Subject) -> Finding:
         """Let all entrants play on all draws; each result is kept."""
@@ -144,7 +148,7 @@ def _rows(experiment: str, name: str, match: Match, labels: np.ndarray) -> list[
         about: dict[str, Any] = {
             "experiment": experiment,
             "method": name,
-            "cav": entrant.direction if entrant else None,
+            "cav": entrant.direction if entrant and entrant.has_direction else None,
             "strength": outcome.strength,
             "chosen": 1,
             "seed": number,

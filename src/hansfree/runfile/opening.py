@@ -20,8 +20,9 @@ from hansfree.runfile.schema import COLUMN, Rule, RunFile
 from hansfree.runfile.telling import advise_more, describe_images, notes_on_scaling
 from hansfree.runs import check_run_folder
 from hansfree.selection import BalancedRule, KneeRule, check_selectable
+from hansfree.splitting import split
 from hansfree.studies import OwnImages
-from hansfree.training import FineTuning
+from hansfree.training import FineTuning, check_solvable
 
 _RULES: dict[Rule, type[BalancedRule]] = {"best": BalancedRule, "knee": KneeRule}
 
@@ -63,6 +64,9 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         trained="last" if run.model.output == "label" else run.correction.train,
         workers=run.workers,
     )
+    if run.correction.optimizer == "converged":
+        example = setting.data.train.batch([0]).image
+        check_solvable(split(setting.model, setting.layer, example=example, train=setting.trained))
     logits = first_logits(loaded.model, setting.data.train)
     facts = [
         *model_facts(run, loaded, logits),

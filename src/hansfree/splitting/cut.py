@@ -45,6 +45,7 @@ class Split:
     traced: bool
     random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
     order: Order | None = None  # of the model's axes in the trunk's output; None: as the model has them
+    may_change: tuple[str, ...] = ()  # cut by hooks, the trunk holds the whole model: what some training may change
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
         """Return what is to be trained, by name in the original model; ``functional_call`` on the head takes it too."""
@@ -120,7 +121,8 @@ def split(
     _freeze(hooked.model, hooked.trainable)
     order = trunk_order(hooked.trunk, layer, example)
     hooked = hooked if order is None else turn_hooked(hooked, order)
-    return replace(_joined(layer, hooked, random=hooked.random, traced=False), order=order)
+    result = _joined(layer, hooked, random=hooked.random, traced=False)
+    return replace(result, order=order, may_change=hooked.may_change)
 
 
 def _split_traced(traced: Traced, layer: str, parts: Partition) -> Split:

@@ -32,6 +32,7 @@ class HookedParts:
     phi: nn.Module
     head: nn.Module
     trainable: tuple[str, ...]
+    may_change: tuple[str, ...]
     parameters_after: int
     random: tuple[nn.Module, ...]
 
@@ -61,7 +62,16 @@ def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train,
     # The trunk's modules are its own, so that dropout in the head does not reach it; the tensors are shared.
     trunk = _HookedTrunk(eval_copy(own, share=True), layer)
     count = sum(own.get_parameter(name).numel() for name in after)
-    return HookedParts(own, trunk, Unchanged(), _HookedHead(own, layer), tuple(trained), count, tuple(random))
+    return HookedParts(
+        model=own,
+        trunk=trunk,
+        phi=Unchanged(),
+        head=_HookedHead(own, layer),
+        trainable=tuple(trained),
+        may_change=tuple(eligible),
+        parameters_after=count,
+        random=tuple(random),
+    )
 
 
 @contextmanager
@@ -136,13 +146,13 @@ class _HookedHead(nn.Module):
         # Shared by reference: `functional_call` and `.to` on this module then act on the model itself.
         for name in ("_parameters", "_buffers", "_modules"):
             self.__dict__[name] = getattr(model, name)
-        self.__dict__["model"] = model
-        self.layer = layer
+        self.__dict__["_whole"] = model, layer  # not as attributes: the model may have modules of these names
         self.eval()
 
     def forward(self, output: Tensor, images: Tensor) -> Any:
-        with output_edited(self.__dict__["model"], self.layer, lambda _: output.clone()):
-            return self.__dict__["model"](images.clone())
+        model, layer = self.__dict__["_whole"]
+        with output_edited(model, layer, lambda _: output.clone()):
+            return model(images.clone())
 
 
 def check_module(model: nn.Module, layer: str) -> None:

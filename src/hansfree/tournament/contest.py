@@ -21,7 +21,7 @@ from hansfree.training import Heads
 def play(entrant: Entrant, draw: Draw, *, progress: Progress = silent) -> Outcome | None:
     """Correct the draw's model; None where the rule can take none of the strengths."""
     train = _train_for(entrant, draw)
-    cav = fit_cav(entrant, draw)
+    cav = fit_cav(entrant, draw) if entrant.has_direction else None
     method = entrant.make(cav, draw.tuning)
     edit = method.inference_edit(train)
     validator = _validator(draw, edit)
@@ -43,7 +43,7 @@ def play(entrant: Entrant, draw: Draw, *, progress: Progress = silent) -> Outcom
         val_biased=float("nan") if seen.biased is None else seen.biased.value,
         clean=clean.tolist(),
         biased=biased.tolist(),
-        directions=len(cav.directions_),
+        directions=0 if cav is None else len(cav.directions_),
     )
 
 

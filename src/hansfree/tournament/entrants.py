@@ -33,19 +33,22 @@ class Entrant:
         """The correction's class."""
         return Correction.named(self.method)
 
+    @property
+    def has_direction(self) -> bool:
+        """Whether it corrects along a direction."""
+        return issubclass(self.kind, CAVCorrection)
+
     def cav(self) -> CAV:
         """Return the direction's estimator, not fitted."""
         return {"signal": SignalCAV(), "pair": PairCAV(count=1), "pairs": PairCAV()}[self.direction]
 
-    def make(self, cav: CAV, tuning: FineTuning) -> Correction:
-        """Return the correction along a fitted direction."""
+    def make(self, cav: CAV | None, tuning: FineTuning) -> Correction:
+        """Return the correction, along a fitted direction where it has one."""
         if self.fit == "adam":
             tuning = replace(tuning, optimizer="adam", learning_rate=_ADAM_RATE)
         if self.fit == "converged":
             tuning = replace(tuning, optimizer="converged")
-        if issubclass(self.kind, CAVCorrection):
-            return self.kind(cav, tuning=tuning)
-        return self.kind(tuning=tuning)
+        return self.kind(tuning=tuning) if cav is None else self.kind(cav, tuning=tuning)  # type: ignore[call-arg]
 
 
 def _rr(name: str, words: str, **options: str) -> Entrant:
@@ -69,7 +72,7 @@ RIVALS = (
     Entrant(name="augmented/converged", title="Augmented, converged", method="augmented", fit="converged"),
     _rr("rr-clarc/pair", "pair", direction="pair"),
     _rr("rr-clarc/pair/converged", "pair, converged", direction="pair", fit="converged"),
-    _rr("rr-clarc/pairs/converged", "subspace of pairs, converged", direction="pairs", fit="converged"),
+    _rr(OURS, "subspace of pairs, converged", direction="pairs", fit="converged"),
     _rr(
         "rr-clarc/pairs-mean/converged",
         "subspace of pairs of means, converged",

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from hansfree.metrics.insertion import is_flipped
 from hansfree.metrics.intervals import RESAMPLES
 
 Measure = Literal["balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate"]
@@ -25,7 +26,7 @@ class Answers:
     def hits(self, labels: np.ndarray, measure: Measure) -> np.ndarray:
         """Return what the measure is a mean of, ``(draws, images)``."""
         if measure == "flip_rate":
-            return np.asarray(self.clean != self.biased, dtype=np.float64)
+            return is_flipped(self.clean, self.biased).astype(np.float64)
         said = self.clean if measure == "balanced_accuracy_clean" else self.biased
         return np.asarray(said == labels, dtype=np.float64)
 

@@ -4,6 +4,7 @@ from hansfree.training.heads import Head, Heads, WeightedHead
 from hansfree.training.loop import HeadBatch, TrainedHead, Watch, train_heads
 from hansfree.training.pretraining import Pretraining, pretrain
 from hansfree.training.recipes import recipe_for, tuning_for
+from hansfree.training.solving import check_solvable
 from hansfree.training.tuning import FineTuning, Optimizer
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "TrainedHead",
     "Watch",
     "WeightedHead",
+    "check_solvable",
     "pretrain",
     "recipe_for",
     "train_heads",

@@ -129,7 +129,9 @@ def _train_group(
     optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer](
         heads.parameters.values(), lr=tuning.learning_rate
     )
-    trunk, phi = folded(on_device(cut.trunk, tuning.device)), on_device(cut.phi, tuning.device)
+    trunk, phi = (on_device(part, tuning.device) for part in (cut.trunk, cut.phi))
+    if not objective.reads_features:
+        trunk = folded(trunk)
     history: list[Sequence[Any]] = []
     step = 0
     for epoch in range(tuning.epochs):

@@ -51,12 +51,7 @@ def solve_heads(
             "optimizer='converged' needs a penalty that is the same whenever it is computed, at the head's input: "
             "not RRR, target='random', norm='cosine' or positions='each'."
         )
-    size = sum(parameter.numel() for parameter in cut.head_parameters().values())
-    if size > _LARGEST:
-        raise OptionError(
-            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. Train the "
-            "last linear layer only (train='last'), or use optimizer='sgd'."
-        )
+    check_solvable(cut)
     cut.eval_mode()
     problem = _Problem(cut, features, objective, tuning)
     for strength in progress(strengths, total=len(strengths), label=label):
@@ -70,6 +65,16 @@ def solve_heads(
         if not is_finite:
             log.warning("%s: strength %g has no solution in finite numbers.", label, strength)
         yield TrainedHead(strength, heads.state(0), is_finite, history)
+
+
+def check_solvable(cut: Split) -> None:
+    """Refuse a head that is too large to be solved for."""
+    size = sum(parameter.numel() for parameter in cut.head_parameters().values())
+    if size > _LARGEST:
+        raise OptionError(
+            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. Train the "
+            "last linear layer only (train='last'), or use optimizer='sgd'."
+        )
 
 
 class _Problem:

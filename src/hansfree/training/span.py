@@ -15,6 +15,7 @@ from hansfree.activations import Features, Live
 from hansfree.splitting import Split
 
 _LARGE = 2**22  # weights of a layer for which the change of coordinates pays
+_AT_ONCE = 256  # images whose features are read together
 _SHARE = 4  # and the span must have so many times fewer coordinates than the layer has inputs
 
 
@@ -44,7 +45,7 @@ class Span:
     def where_smaller(cls, cut: Split, features: Features, device: str) -> Span | None:
         """Return the span where the head starts with a large linear layer, and few images speak of it."""
         entry = cut.head_parts().entry
-        if entry is None or len(features.values) != 1:
+        if entry is None or len(features.values) != 1 or features.values[0].ndim != 2:  # not a layer for every token
             return None
         name = f"{entry}.weight"
         weight = cut.head_parameters().get(name)
@@ -56,8 +57,7 @@ class Span:
     def rows(self, features: Features, index: slice) -> tuple[Live, Live]:
         """Return other images by coordinates and what the untrained weight makes of the rest of them."""
         if features not in self._known:
-            (whole,), along = features.rows(slice(None), str(self._weight.device))
-            self._known[features] = self._split(whole), self._split(along[0]) if along else ()
+            self._known[features] = self._read(features)
         values, tangents = self._known[features]
         return tuple(part[index] for part in values), tuple(part[:, index] for part in tangents)
 
@@ -65,6 +65,15 @@ class Span:
         """Return the layer's weight for one that was trained in coordinates."""
         moved: Tensor = (trained - self.start) @ self._basis.T
         return self._weight + moved
+
+    def _read(self, features: Features) -> tuple[Live, Live]:
+        """Write images in coordinates, some at a time: each has 25,088 numbers before and few after."""
+        values, tangents = [], []
+        for start in range(0, len(features), _AT_ONCE):
+            (value,), along = features.rows(slice(start, start + _AT_ONCE), str(self._weight.device))
+            values.append(self._split(value))
+            tangents += [self._split(tangent) for tangent in along]
+        return tuple(map(torch.cat, zip(*values))), tuple(torch.cat(each, dim=1) for each in zip(*tangents))
 
     def _split(self, rows: Tensor) -> Live:
         coordinates = rows @ self._basis

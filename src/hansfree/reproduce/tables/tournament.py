@@ -72,6 +72,11 @@ def title_of(name: str) -> str:
     return _TITLES.get(name) or ENTRANTS[name].title
 
 
+def has_direction(name: str) -> bool:
+    """Tell whether an entrant corrects along a direction."""
+    return name in ENTRANTS and ENTRANTS[name].has_direction
+
+
 def _summary(
     answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mapping[SubjectKey, np.ndarray], measure: Measure
 ) -> str:
@@ -114,7 +119,7 @@ def _setting(matches: Matches, answers: Mapping[str, Answers], labels: np.ndarra
                 difference,
                 _validation(match, matches[BIASED]),
                 _range(o.strength for o in match.played.values()),
-                _range(o.directions for o in match.played.values()) if name in ENTRANTS else DASH,
+                _range(o.directions for o in match.played.values()) if has_direction(name) else DASH,
                 _budget(match),
             ]
         )
