@@ -20,13 +20,17 @@ MANY = {**COUNTS, ("train", 0, 0): 90, ("train", 0, 1): 80, ("train", 1, 0): 140
 SHARDS = 6
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.1"}
 
-# In a worker, where `play` lies beside the file: the doomed node writes one shard, and is stuck before its second; the
-# other waits with its first until then.
+# In a worker, where `large` lies beside the file: heads count as too large to be trained together. Where `play` does:
+# the doomed node writes one shard, and is stuck before its second; the other waits with its first until then.
 STAGED = """
 import os, time
 from pathlib import Path
 
 HERE, NODE = Path(__file__).parent, os.environ.get("HANSFREE_TEST_NODE")
+if NODE and (HERE / "large").exists():
+    from hansfree.training import loop
+
+    loop._STACKED_BYTES = 1
 if NODE and (HERE / "play").exists():
     from hansfree.activations import passes
 

@@ -59,6 +59,25 @@ def test_two_nodes_make_the_files_of_one_machine(user: Path, local: Path, cluste
     check_same(user / "two" / "run", local)
 
 
+def test_strengths_of_large_heads_and_seeds_are_spread_with_the_same_results(
+    user: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hansfree.training.loop._STACKED_BYTES", 1)
+    (user / "large").touch()
+    more = {"methods": ["vanilla", "rr-clarc"], "strengths": {"rr-clarc": [0.1, 1, 10]}, "repeats": 2}
+    carry_out(open_run_file(read_run_file(write_run(user / "one.yaml", out="one/run", correction=more))))
+    done = on_ray(cluster, write_run(user / "spread.yaml", out="spread/run", correction=more))
+    (user / "large").unlink()
+    assert done.exit_code == 0, done.output
+    run, alone = user / "spread" / "run", user / "one" / "run"
+    apart = [f"rr-clarc strengths {number}" for number in range(3)]
+    assert sorted(log(run, "stage")) == sorted([*log(alone, "stage"), *apart])
+    assert {"rr-clarc seed 1", "vanilla seed 1"} < set(log(alone, "stage"))
+    assert len(log(run, "node")) == SHARDS + len(apart) + 5, "the model as it came, and two methods with two seeds"
+    for file in ("results.csv", "corrected/rr-clarc.safetensors"):
+        assert (run / file).read_bytes() == (alone / file).read_bytes()
+
+
 def test_a_node_that_dies_costs_its_unfinished_shards_only(user: Path, local: Path, cluster: Any) -> None:
     (user / "play").touch()
     stuck, written = user / "stuck", user / "written"

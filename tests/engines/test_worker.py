@@ -13,6 +13,7 @@ from torch import nn
 from hansfree.engines.worker import Task, Worker
 from hansfree.errors import HansfreeError, RunError
 from hansfree.experiments import Experiment
+from hansfree.experiments.parts import Part
 from hansfree.fingerprints import fingerprint_model
 from hansfree.runfile import Opened, open_run_file, read_run_file
 from hansfree.runs import Run, invited, join_run, open_run
@@ -52,8 +53,8 @@ def test_it_makes_the_shard_and_the_stages_that_the_run_itself_would(task: Task,
     worker.collect("train", first)
     assert plan.missing() == others
     Experiment(opened.setting, Run(task.run.out)).cav_rows()
-    worker.correct("original")
-    worker.correct("vanilla")
+    worker.correct(Part("original"))
+    worker.correct(Part("vanilla"))
     assert all(Run(task.run.out).has(name) for name in ("original", "vanilla"))
     assert "vanilla" not in (task.run.out / "log.jsonl").read_text(), "the log belongs to who holds the lock"
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
 from hansfree.errors import OptionError
-from hansfree.training import FineTuning, Head, HeadBatch, Heads, TrainedHead, loop
+from hansfree.training import FineTuning, Head, HeadBatch, Heads, TrainedHead, group_strengths, loop
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
 
@@ -95,6 +95,15 @@ def test_heads_that_are_too_large_are_trained_one_by_one_with_the_same_result(mo
     for first, second, third in zip(stacked, one_by_one, in_pairs):
         close(first, second)
         close(first, third)
+
+
+def test_heads_at_their_minimum_stay_together_for_each_starts_from_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_STACKED_BYTES", 1)
+    cut = Scene().cut
+    assert group_strengths(cut, [0.0, 1.0], FineTuning()) == [[0.0], [1.0]]
+    assert group_strengths(cut, [0.0, 1.0], FineTuning(optimizer="converged")) == [[0.0, 1.0]]
 
 
 def test_heads_come_out_as_soon_as_they_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from hansfree.engines.pool import Job, Pool
 from hansfree.engines.worker import Task
 from hansfree.experiments import Experiment
+from hansfree.experiments.spreading import missing_rounds
 from hansfree.progress import Progress
 from hansfree.results import ORIGINAL
 from hansfree.runfile import Opened
@@ -33,18 +35,23 @@ class RayCrew:
             for name in material.filled_sets
             for rows in material.plan(name).missing()
         ]
-        for (_, _, (name, rows)), node in self._done(jobs, f"shards at {self._setting.layer} (Ray)"):
+        for (_, _, (name, rows)), node in self._done([jobs], f"shards at {self._setting.layer} (Ray)"):
             self._folder.log(shard=f"{name} {rows.start}-{rows.stop}", node=node)
 
-    def correct(self, methods: Sequence[str]) -> None:
+    def correct(self, experiment: Experiment, methods: Sequence[str]) -> None:
         """Do the stages that are missing, each by whoever is free."""
-        names = [name for name in (ORIGINAL, *methods) if not self._folder.has(name)]
-        jobs = [Job(f"The correction {name}", "correct", (name,)) for name in names]
-        for (_, _, (name,)), node in self._done(jobs, "corrections (Ray)"):
-            self._folder.log(stage=name, node=node)
+        waiting = [missing_rounds(experiment, name) for name in (ORIGINAL, *methods)]
+        rounds = [
+            [Job(f"The correction {part.stage}", "correct", (part,)) for part in chain(*parts)]
+            for parts in zip_longest(*waiting, fillvalue=())
+        ]
+        for (_, _, (part,)), node in self._done(rounds, "corrections (Ray)"):
+            self._folder.log(stage=part.stage, node=node)
 
-    def _done(self, jobs: Sequence[Job], label: str) -> Iterator[tuple[Job, str]]:
-        return self._progress(self._pool.run(jobs), total=len(jobs), label=label)
+    def _done(self, rounds: Sequence[Sequence[Job]], label: str) -> Iterator[tuple[Job, str]]:
+        """Yield jobs as they are done; a round begins when the one before has ended."""
+        done = chain.from_iterable(map(self._pool.run, rounds))
+        return self._progress(done, total=sum(map(len, rounds)), label=label)
 
 
 @contextmanager

@@ -14,8 +14,11 @@ import torch
 from torch import nn
 
 from hansfree.activations import CachePass
+from hansfree.corrections import Correction
 from hansfree.errors import HansfreeError, RunError
 from hansfree.experiments import Experiment, Setting
+from hansfree.experiments.parts import Part
+from hansfree.experiments.spreading import do_part
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.fingerprints import fingerprint_model
 from hansfree.results import ORIGINAL
@@ -88,6 +91,7 @@ class Worker:
         self.run: Run = run
         self.setting = replace(task.setting, model=model, tuning=tuning)
         self.planned: tuple[str, CachePass] | None = None
+        self.held: tuple[bool, Experiment] | None = None
 
     def begin(self) -> None:
         """Do nothing: whether it was done tells whether this worker still lived when its next job came."""
@@ -103,20 +107,21 @@ class Worker:
                 plan.fill(plan.home, [rows])
         return lines
 
-    def correct(self, name: str) -> list[str]:
-        """Do one stage: a method with all of its strengths and seeds, or the model as it came."""
+    def correct(self, part: Part) -> list[str]:
+        """Do one stage: of a method, or the model as it came."""
         with _heard() as lines:
             self.planned = None
-            experiment = Experiment(self.setting, self.run)
-            if name == ORIGINAL:
-                experiment.original_rows()
-            else:
-                variant = experiment.plain(name)
-                if variant.uses_masks:  # it trains on the images, epoch after epoch
-                    data = keep_in_memory(self.setting.data)
-                    experiment = Experiment(replace(self.setting, data=data), self.run)
-                experiment.variant_rows(variant)
+            do_part(self._experiment(part.method), part)
         return lines
+
+    def _experiment(self, method: str) -> Experiment:
+        """Return the experiment, with the images in memory for a method that trains on them, epoch after epoch."""
+        reads_images = method != ORIGINAL and Correction.named(method).uses_masks
+        if self.held is None or self.held[0] != reads_images:
+            self.held = None  # first, so that two are never held
+            data = keep_in_memory(self.setting.data) if reads_images else self.setting.data
+            self.held = (reads_images, Experiment(replace(self.setting, data=data), self.run))
+        return self.held[1]
 
 
 class _Lines(logging.Handler):

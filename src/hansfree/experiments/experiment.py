@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ import numpy as np
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
 from hansfree.corrections import CAVCorrection, Correction
 from hansfree.errors import DataError
-from hansfree.evaluation import judge_head
 from hansfree.experiments.kept import Kept
 from hansfree.experiments.material import Material
+from hansfree.experiments.parts import Part
 from hansfree.experiments.setting import Setting, Variant
+from hansfree.experiments.strengths import Strengths
 from hansfree.heatmaps import Explanation
 from hansfree.metrics import Evidence, Score, compute_scores
 from hansfree.models import predict_logits
@@ -59,12 +60,41 @@ class Experiment:
         return [Row(**row) for row in self.run.stage(ORIGINAL, self._original)]
 
     def variant_rows(self, variant: Variant) -> list[Row]:
-        """Return the scores of a correction."""
-        return [Row(**row) for row in self._corrected(variant)["rows"]]
+        """Return the scores of a correction, with all of its seeds."""
+        rows = [Row(**row) for row in self._corrected(variant)["rows"]]
+        known = {row.seed for row in rows}  # runs of earlier versions kept all seeds in one stage
+        for seed in self.further_seeds:
+            if seed not in known:
+                rows += self.repeated_rows(variant, seed)
+        return rows
+
+    def repeated_rows(self, variant: Variant, seed: int) -> list[Row]:
+        """Return the scores of a correction with a further seed."""
+        stage = Part(variant.name, "seed", seed).stage
+        return [Row(**row) for row in self.run.stage(stage, lambda: self._repeat(variant, seed))]
 
     def selection(self, variant: Variant) -> dict[str, Any]:
         """Say which strength was chosen for a correction, and why."""
         return self._corrected(variant)["selection"]  # type: ignore[no-any-return]
+
+    def strengths(self, variant: Variant, method: Correction | type[Correction]) -> list[float]:
+        """Return the strengths that a correction is tried with; 0 alone where it has none."""
+        if not method.has_strength:
+            return [0.0]
+        return sorted(set(self.setting.strengths.get(variant.name) or variant.strengths or method.grid))
+
+    def along(self, variant: Variant) -> Strengths:
+        """Return a correction along its strengths."""
+        self.cav_rows()
+        method = self._method(variant, self.setting.tuning.seed)
+        tried = self.strengths(variant, method)
+        return Strengths(self.material, self.run, variant.name, method, tried, progress=self.progress)
+
+    @property
+    def further_seeds(self) -> range:
+        """The seeds that a correction is repeated with, at the strength that was chosen with the first."""
+        first = self.setting.tuning.seed
+        return range(first + 1, first + self.setting.repeats)
 
     @property
     def explanation(self) -> Explanation:
@@ -130,52 +160,43 @@ class Experiment:
     def _correct(self, variant: Variant) -> dict[str, Any]:
         """Train one method along its strengths, choose on validation images, score all on test images."""
         setting, material = self.setting, self.material
-        method, cut = self._method(variant, setting.tuning.seed), material.cut
-        train = material.train_for(method)
-        edit = method.inference_edit(train)
-        pairs, strengths = material.pairs(edit), self._strengths(variant, method)
+        along = self.along(variant)
+        method = along.method
         path = walk_path(
-            method.train(cut, train, strengths, watch=material.validator(edit), progress=self.progress),
-            self._choose if method.has_strength else self._take_the_only_one,
-            lambda head: compute_scores(judge_head(cut, head.state, pairs, device=material.device), per_class=False),
+            along.heads(), self._choose if method.has_strength else self._take_the_only_one, score=along.score
         )
         chosen: list[Score] = []
-        repeats: list[Row] = []
         if path.best is not None:
-            model = method.install(setting.model, cut, train, path.best.state)
+            state = along.weights_of(path.best)
+            model = method.install(setting.model, material.cut, along.train, state)
             write_weights(self.run.path / "corrected" / f"{variant.name}.safetensors", model.state_dict())
             # masks that the CAV localised prove nothing about a method that was trained with either of them
             is_told = method.uses_masks or isinstance(method, CAVCorrection)
             scored = model if setting.data.has_masks or not is_told else None
-            evidence = material.judge(path.best.state, edit, explained=scored)
+            evidence = material.judge(state, along.edit, explained=scored)
             self.kept.keep(variant.name, evidence, model)
             chosen = compute_scores(evidence)
-            repeats = list(self._repeated(variant, path.best.strength))
         return {
-            "rows": [asdict(row) for row in (*self._path_rows(method, path, chosen), *repeats)],
+            "rows": [asdict(row) for row in self._path_rows(method, path, chosen)],
             "selection": self._selection(method, path),
         }
 
-    def _repeated(self, variant: Variant, strength: float) -> Iterator[Row]:
-        """Correct with the chosen strength once more for every further seed, and score on the test images."""
-        cut, first = self.material.cut, self.setting.tuning.seed
-        for seed in range(first + 1, first + self.setting.repeats):
-            method = self._method(variant, seed)
-            train = self.material.train_for(method)
-            (head,) = method.train(cut, train, [strength], progress=self.progress)
-            scores = compute_scores(self.material.judge(head.state, method.inference_edit(train)))
-            about = {**self._about, **method.describe(), "seed": seed, "chosen": 1, "split": "test"}
-            yield from rows_of(scores, strength=strength if method.has_strength else None, **about)
+    def _repeat(self, variant: Variant, seed: int) -> list[dict[str, Any]]:
+        """Correct with the chosen strength once more, and score on the test images."""
+        chosen = next((row for row in self._corrected(variant)["rows"] if row["chosen"]), None)
+        if chosen is None:
+            return []
+        method = self._method(variant, seed)
+        train, strength = self.material.train_for(method), chosen["strength"]
+        (head,) = method.train(self.material.cut, train, [strength or 0.0], progress=self.progress)
+        scores = compute_scores(self.material.judge(head.state, method.inference_edit(train)))
+        about = {**self._about, **method.describe(), "seed": seed, "chosen": 1, "split": "test"}
+        return [asdict(row) for row in rows_of(scores, strength=strength, **about)]
 
     def _method(self, variant: Variant, seed: int) -> Correction:
         cav = self.material.cav_named(variant.cav or self.setting.cav)
         images = self.material.masked_train if variant.uses_masks else self.setting.data.train
         return variant.make(cav=cav, images=images, tuning=replace(self.setting.tuning, seed=seed))
-
-    def _strengths(self, variant: Variant, method: Correction) -> list[float]:
-        if not method.has_strength:
-            return [0.0]
-        return sorted(set(self.setting.strengths.get(variant.name) or variant.strengths or method.grid))
 
     def _choose(self, finals: Sequence[Validation]) -> Choice:
         return self.setting.rule.choose(finals, self.material.original_validation)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from hansfree.experiments import Experiment
 from hansfree.progress import Progress
 from hansfree.runfile.opening import Opened
 from hansfree.runs import Run
@@ -21,7 +22,7 @@ class Crew(Protocol):
     def collect(self) -> None:
         """Make the shards of the cache that are missing."""
 
-    def correct(self, methods: Sequence[str]) -> None:
+    def correct(self, experiment: Experiment, methods: Sequence[str]) -> None:
         """Do the stages of these methods that are missing; the CAVs are there already."""
 
 
@@ -35,7 +36,7 @@ class Nobody:
     def collect(self) -> None:
         """Leave it to the run."""
 
-    def correct(self, methods: Sequence[str]) -> None:
+    def correct(self, experiment: Experiment, methods: Sequence[str]) -> None:
         """Leave it to the run."""
 
 

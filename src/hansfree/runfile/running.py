@@ -60,7 +60,7 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
             experiment.cav_rows()
             names = _image_names(opened.images)
             diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
-            crew.correct(run.correction.methods)
+            crew.correct(experiment, run.correction.methods)
         experiment.rows(run.correction.methods)
         best = _advise(experiment, run.correction.methods)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}

@@ -1,7 +1,7 @@
 """Training: heads on the cache, many strengths at once; and whole models, to be corrected."""
 
 from hansfree.training.heads import Head, Heads, WeightedHead
-from hansfree.training.loop import HeadBatch, TrainedHead, Watch, train_heads
+from hansfree.training.loop import HeadBatch, TrainedHead, Watch, group_strengths, train_heads
 from hansfree.training.pretraining import Pretraining, pretrain
 from hansfree.training.recipes import recipe_for, tuning_for
 from hansfree.training.solving import check_solvable
@@ -18,6 +18,7 @@ __all__ = [
     "Watch",
     "WeightedHead",
     "check_solvable",
+    "group_strengths",
     "pretrain",
     "recipe_for",
     "train_heads",

@@ -98,9 +98,7 @@ def train_heads(
     span = None
     if objective.reads_features and tuning.optimizer == "sgd":  # Adam steps along axes, which a rotation changes
         span = Span.where_smaller(cut, features, tuning.device)
-    size = sum(4 * parameter.numel() for parameter in cut.head_parameters().values())
-    together = max(1, _STACKED_BYTES // size)
-    groups = [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
+    groups = group_strengths(cut, strengths, tuning)
     steps = -(-len(features) // tuning.batch_size) * tuning.epochs
     ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
     for group in groups:
@@ -113,6 +111,15 @@ def train_heads(
             if not finite[i]:
                 log.warning("%s: strength %g diverged.", label, strength)
             yield TrainedHead(strength, heads.state(i), finite[i], tuple(epoch[i] for epoch in history))
+
+
+def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) -> list[list[float]]:
+    """Return which strengths are trained together; no group needs another, so each gives the same by itself."""
+    if tuning.optimizer == "converged":
+        return [list(strengths)]  # each starts from the solution of the one before
+    size = sum(4 * parameter.numel() for parameter in cut.head_parameters().values())
+    together = max(1, _STACKED_BYTES // size)
+    return [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
 
 
 def _train_group(
