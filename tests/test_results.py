@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from hansfree.cavs import CAVQuality
 from hansfree.errors import RunError
 from hansfree.metrics import Score, Unknown
-from hansfree.results import COLUMNS, Row, _cell, read_rows, row_of_quality, rows_of, write_table
+from hansfree.results import (
+    COLUMNS,
+    Row,
+    _cell,
+    further_artifact,
+    read_rows,
+    row_of_quality,
+    rows_of,
+    split_with,
+    write_table,
+)
 
 
 def test_columns_are_those_of_the_design() -> None:
@@ -130,3 +140,9 @@ def test_what_is_unknown_is_a_line_without_value_and_no_score(tmp_path: Path) ->
         ",,,,,,,,,test,class 1,sensitivity_biased,,,0",
     ]
     assert read_rows(tmp_path / "results.csv") == [row]
+
+
+@pytest.mark.parametrize(("split", "artifact"), [(split_with("lsb"), "lsb"), ("test", ""), ("val", ""), (None, "")])
+def test_the_split_tells_a_further_artifact(split: str | None, artifact: str) -> None:
+    row = Row(experiment="e", method="m", metric="flip_rate", value=0.5, split=split)
+    assert further_artifact(row) == artifact

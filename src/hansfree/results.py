@@ -18,6 +18,7 @@ ORIGINAL = "original"
 """What results call the model as it came."""
 CLEAN_TRAINED = "clean-trained"
 """What results call the reference that never saw the artifact, where there is one."""
+_WITH = "test with "  # begins the split of test images that a further artifact was put into
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,16 @@ def rows_of(scores: Iterable[Score], **about: Any) -> list[Row]:
 def row_of_quality(metric: str, quality: CAVQuality, **about: Any) -> Row:
     """Turn a CAV's quality into a row."""
     return Row(metric=metric, value=quality.value, stderr=quality.standard_error, n=quality.n, **about)
+
+
+def split_with(artifact: str) -> str:
+    """Return what results call the clean test images after a further artifact was put in."""
+    return f"{_WITH}{artifact}"
+
+
+def further_artifact(row: Row) -> str:
+    """Return which further artifact was put into the test images that a score is of; empty where none was."""
+    return row.split.removeprefix(_WITH) if row.split and row.split.startswith(_WITH) else ""
 
 
 def write_table(path: Path, rows: Iterable[Row], *, unknown: Iterable[Unknown] = ()) -> None:

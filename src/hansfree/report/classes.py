@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hansfree.metrics import Condition
-from hansfree.report.numbers import (
-    CONFIDENCE,
-    MISSING,
-    interval_at_end,
-    write_points,
-    write_range,
-    write_stderr,
-    write_value,
-)
+from hansfree.report.numbers import CONFIDENCE, MISSING, write_points
 from hansfree.report.reading import Results, Variant
-from hansfree.report.tables import Cell
+from hansfree.report.tables import Cell, cell_of
 from hansfree.results import ORIGINAL, Row
 
 _MOST_CLASSES = 30  # lines of a table; of more, those that changed most
@@ -113,15 +105,4 @@ def _change(results: Results, metric: str, label: int, before: dict[int, Row], a
     unknown = results.why_unknown(metric, label)
     if old is None and new is None and unknown is not None:
         return Change(Cell(), Cell(), unknown=str(unknown), reason=unknown.reason)
-    return Change(_cell(old), _cell(new), write_points(new.value - old.value) if old and new else MISSING)
-
-
-def _cell(row: Row | None) -> Cell:
-    if row is None:
-        return Cell()
-    interval = interval_at_end(row)
-    return Cell(
-        write_value(row.metric, row.value),
-        write_stderr(row.metric, row.stderr),
-        write_range(*interval) if interval else "",
-    )
+    return Change(cell_of(old), cell_of(new), write_points(new.value - old.value) if old and new else MISSING)

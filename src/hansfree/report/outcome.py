@@ -27,7 +27,11 @@ _PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
 
 
 def write_outcome(
-    experiment: Experiment, about: Mapping[str, Any], *, methods: Sequence[str] | None = None
+    experiment: Experiment,
+    about: Mapping[str, Any],
+    *,
+    methods: Sequence[str] | None = None,
+    further: Sequence[Row] = (),
 ) -> list[Row]:
     """Do what is not done yet; write ``results.csv``, ``results.json`` and arrays for the report; return the rows.
 
@@ -36,10 +40,11 @@ def write_outcome(
     Args:
         about: What only the caller knows: title, model, command.
         methods: The paper's by default.
+        further: Scores under other artifacts, which stand after all others.
     """
     folder, kept = experiment.run.path, experiment.kept
     names = Correction.defaults() if methods is None else list(methods)
-    rows = experiment.rows(names)
+    rows = [*experiment.rows(names), *further]
     for file, arrays in (("heatmaps.npz", kept.shown(names)), ("cases.npz", kept.cases(names))):
         if arrays:
             with written_atomically(folder / file) as temporary:

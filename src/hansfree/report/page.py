@@ -20,6 +20,7 @@ from hansfree.report.pairs import pair_table
 from hansfree.report.pictures import data_address
 from hansfree.report.reading import FIRST, Results, load_results, method_title
 from hansfree.report.relevance import describe_relevance
+from hansfree.report.side_effects import side_effect_table
 from hansfree.report.strengths import draw_strengths
 from hansfree.report.style import Drawing
 from hansfree.report.svg import to_file
@@ -99,6 +100,7 @@ def _render(results: Results, **drawn: Any) -> str:
         inner=inner_table(results),
         relevance=describe_relevance(results),
         classes=class_tables(results, shown_variant(results)),
+        side_effects=side_effect_table(results),
         cannot=[claim for claim in claims if not claim["can_be_made"]],
         can=[claim for claim in claims if claim["can_be_made"]],
         notes=results.notes(),

@@ -17,7 +17,7 @@ from hansfree.files import neighbour
 from hansfree.metrics import BalancedAccuracyBiased, Difference, Interval, Metric, Unknown, class_group
 from hansfree.report.heatmap_set import HeatmapSet, read_heatmaps
 from hansfree.report.ruling import Judgement
-from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, read_rows
+from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, further_artifact, read_rows
 
 FIRST = RRClArC.name  # the method that the report is about
 REFERENCES = (ORIGINAL, CLEAN_TRAINED)  # stand in the table, and do not compete
@@ -66,6 +66,7 @@ class Results:
     rulings: dict[str, Judgement] = field(default_factory=dict)  # method -> what its model is called
     unknown: tuple[Unknown, ...] = ()  # scores that too few test images leave unknown, whatever the method
     doctor: Diagnosis | None = None  # whether the direction can be trusted
+    further: tuple[Row, ...] = ()  # scores of the chosen models on test images with another artifact put in
 
     def methods(self) -> list[Variant]:
         """Return every variant that is a model (not a CAV), in the paper's order, new ones before the reference."""
@@ -236,6 +237,7 @@ def load_results(run: Path) -> Results:
             rulings={method: Judgement(**each) for method, each in content.get("rulings", {}).items()},
             unknown=tuple(Unknown(**each) for each in content.get("unknown", ())),
             doctor=Diagnosis.from_json(doctor.read_text(encoding="utf-8")) if doctor.is_file() else None,
+            further=tuple(filter(further_artifact, rows)),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(

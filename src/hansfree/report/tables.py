@@ -183,6 +183,18 @@ def interval_of(results: Results, variant: Variant, row: Row) -> Interval | None
     return results.interval(variant, row.metric) or interval_at_end(row)
 
 
+def cell_of(row: Row | None) -> Cell:
+    """Return a score with its standard error, or at 0 and 1 its interval; an empty cell where there is no score."""
+    if row is None:
+        return Cell()
+    interval = interval_at_end(row)
+    return Cell(
+        write_value(row.metric, row.value),
+        write_stderr(row.metric, row.stderr),
+        write_range(*interval) if interval else "",
+    )
+
+
 def _missing(unknown: Unknown | None) -> Cell:
     return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
 
