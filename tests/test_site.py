@@ -41,7 +41,7 @@ def _written(default: Any) -> str | None:
         return ""
     if isinstance(default, bool):
         return str(default).lower()
-    if isinstance(default, tuple):
+    if default and isinstance(default, tuple):
         return ", ".join(map(str, default))
     return f"{default:g}" if isinstance(default, (int, float)) else default if isinstance(default, str) else None
 

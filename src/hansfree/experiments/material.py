@@ -86,12 +86,17 @@ class Material:
         """The names of the sets that have images."""
         return [name for name in SETS if len(getattr(self.data, name))]
 
-    def plan(self, name: str) -> CachePass:
-        """Return the pass of one set into the cache; it holds a copy of the model, so it is not kept."""
+    def plan(self, name: str, images: ExampleSet | None = None) -> CachePass:
+        """Return the pass of one set into the cache; it holds a copy of the model, so it is not kept.
+
+        Args:
+            images: None where the name is that of one of the data's own sets.
+        """
+        images = getattr(self.data, name) if images is None else images
         return plan_pass(
             self.setting.model,
             self.setting.layer,
-            DataLoader(getattr(self.data, name), batch_size=64, num_workers=self.setting.workers),
+            DataLoader(images, batch_size=64, num_workers=self.setting.workers),
             folder=self.cache,
             device=self.device,
             name=name.replace("_", " "),

@@ -13,17 +13,18 @@ from hansfree.splitting import split
 from hansfree.studies import SETS
 
 
-def tell_disk(out: Path, setting: Setting, *, with_pairs: bool = False) -> str:
+def tell_disk(out: Path, setting: Setting, *, with_pairs: bool = False, further: int = 0) -> str:
     """Say how much the cache takes; refuse what cannot fit, rather than stop in the middle.
 
     Args:
         with_pairs: The run needs training images with the artifact put in, too.
+        further: How many other artifacts are put into the clean test images.
     """
     example = setting.data.train.batch([0]).image
     live = split(setting.model, setting.layer, example=example).trunk(example)
     each = sum(4 * math.prod(tensor.shape[1:]) for tensor in live)
     sets = (*SETS, "train_biased") if with_pairs else SETS
-    count = sum(len(getattr(setting.data, part)) for part in sets)
+    count = sum(len(getattr(setting.data, part)) for part in sets) + further * len(setting.data.test_clean)
     # The layer's output, and at most as much again for what is computed from it; a run that goes on has some of it.
     there = sum(file.stat().st_size for file in (out / "activations").rglob("*") if file.is_file())
     needed = max(0, 2 * each * count - there)

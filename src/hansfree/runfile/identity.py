@@ -19,7 +19,7 @@ _CHANGES_NOTHING = {
     "data": {
         name for name, key in DataSection.model_fields.items() if Path in (key.annotation, *get_args(key.annotation))
     },
-    "artifact": {"name", "file"},
+    "artifact": {"name", "file", "also"},
     "correction": {"methods"},
 }
 

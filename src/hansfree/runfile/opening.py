@@ -71,7 +71,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
-        ("disk", tell_disk(run.out, setting, with_pairs=needs_pairs)),
+        ("disk", tell_disk(run.out, setting, with_pairs=needs_pairs, further=len(run.artifact.also))),
         *(("note", remark) for remark in (*notes_on_scaling(images, loaded.preprocessing), *images.remarks)),
         *(("left out", sentence) for sentence in images.skipped),
     ]

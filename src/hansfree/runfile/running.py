@@ -23,6 +23,7 @@ from hansfree.report.outcome import write_outcome
 from hansfree.report.reading import load_results
 from hansfree.report.verdict import reach_verdict
 from hansfree.results import ORIGINAL, Row
+from hansfree.runfile.also import score_further
 from hansfree.runfile.crew import Engine, alone
 from hansfree.runfile.identity import known_config
 from hansfree.runfile.opening import Opened
@@ -65,7 +66,8 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         best = _advise(experiment, run.correction.methods)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
-        rows = write_outcome(experiment, about, methods=run.correction.methods)
+        further = score_further(experiment, opened.images, run.artifact.also, methods=run.correction.methods)
+        rows = write_outcome(experiment, about, methods=run.correction.methods, further=further)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines

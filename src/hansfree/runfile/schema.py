@@ -64,13 +64,21 @@ def _member(family: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _insertable(name: str) -> str:
-    known = [name for name, kind in Artifact.members().items() if fits_pictures(kind)]
-    if name not in known:
-        raise ValueError(
-            f"no artifact {name!r} can be put on a finished picture.{nearest(name, known)} Known: {', '.join(known)}"
-        )
-    return name
+def _insertable(*, by_name: bool = False) -> AfterValidator:
+    """Return what refuses an artifact that cannot be put on a picture; ``by_name``: or not without a file."""
+
+    def check(name: str) -> str:
+        members = Artifact.members().items()
+        known = [name for name, kind in members if fits_pictures(kind) and not (by_name and kind.needs_file)]
+        if name not in known:
+            way = " by its name alone" if by_name else ""
+            raise ValueError(
+                f"no artifact {name!r} can be put on a finished picture{way}.{nearest(name, known)} "
+                f"Known: {', '.join(known)}"
+            )
+        return name
+
+    return AfterValidator(check)
 
 
 def _as_list(value: Any) -> Any:
@@ -79,6 +87,9 @@ def _as_list(value: Any) -> Any:
 
 Method = Annotated[str, _member(Correction)]
 Methods = Annotated[tuple[Method, ...], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_no_name_twice)]
+Further = Annotated[
+    tuple[Annotated[str, _insertable(by_name=True)], ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)
+]
 Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Strengths = Annotated[tuple[Strength, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
@@ -138,17 +149,24 @@ class ArtifactSection(Section):
     name: Name | None = None  # what results and report call it
     column: Name = COLUMN
     biased_class: Name | None = None
-    insert: Annotated[str, AfterValidator(_insertable)] | None = None
+    insert: Annotated[str, _insertable()] | None = None
     file: Path | None = None
     place: Place = "random"
     scale: Annotated[float, Field(gt=0, le=1)] = 0.25
     angle: Annotated[float, Field(ge=0, le=180)] = 0
     share: Share = 0.5
+    also: Further = ()  # put into test images, and not corrected
 
     @model_validator(mode="after")
     def _patch_goes_with_its_file(self) -> ArtifactSection:
         if (self.insert == "patch") != (self.file is not None):
             raise ValueError("'insert: patch' and 'file: PICTURE.png' go together: the picture is what is inserted")
+        return self
+
+    @model_validator(mode="after")
+    def _also_means_others(self) -> ArtifactSection:
+        if self.insert in self.also:
+            raise ValueError(f"'also' names further artifacts, and {self.insert!r} is the one that 'insert' puts in")
         return self
 
 
