@@ -12,8 +12,8 @@ from hansfree.report.tables import Column, Line, Table, cell_of, kind_of
 from hansfree.results import Row, further_artifact
 
 Scores = Mapping[Variant, Mapping[str, Row]]  # by model and metric
-_CLEAN: dict[type[Metric], str] = {BalancedAccuracyClean: "balanced accuracy"}
-_BIASED: dict[type[Metric], str] = {FlipRate: "flip rate", BalancedAccuracyBiased: "balanced accuracy"}
+_CLEAN: dict[type[Metric], str] = {BalancedAccuracyClean: "accuracy"}  # short words: artifacts may be many
+_BIASED: dict[type[Metric], str] = {FlipRate: "flip rate", BalancedAccuracyBiased: "accuracy"}
 
 
 def side_effect_table(results: Results) -> Table | None:
@@ -41,7 +41,8 @@ def side_effect_table(results: Results) -> Table | None:
     ]
     table = Table(tuple(column for column, _ in columns), tuple(lines))
     at_ends = f", or at 0 and 100 the {CONFIDENCE} interval" if table.has_intervals else ""
-    return replace(table, caption=f"Test images; shares in percent ± one standard error{at_ends}")
+    caption = f"Test images; flip rate and accuracy, balanced over classes, in percent ± one standard error{at_ends}"
+    return replace(table, caption=caption)
 
 
 def _columns(head: str, metrics: Mapping[type[Metric], str], scores: Scores) -> Iterator[tuple[Column, Scores]]:
