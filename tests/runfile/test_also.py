@@ -152,3 +152,11 @@ def test_the_disk_is_told_with_the_further_images(user: Path) -> None:
     told = [dict(opened(user, also=also).facts)["disk"] for also in ([], ["lsb", "timestamp"])]
     alone, both = (int(text.partition(" for ")[2].split()[0]) for text in told)
     assert both - alone == 2 * 2 * ENOUGH
+
+
+def test_a_method_without_a_model_is_left_out(user: Path, unreported: None) -> None:
+    correction = {"methods": ["vanilla", "rr-clarc"], "strengths": {"rr-clarc": [1e12]}, "learning_rate": 1}
+    path = write_run(user / "run.yaml", artifact={"also": "lsb"}, correction=correction)
+    carry_out(open_run_file(read_run_file(path)))
+    assert not (user / "run" / "corrected" / "rr-clarc.safetensors").exists()
+    assert {row["method"] for row in table(user) if row["split"] == "test with lsb"} == {"original", "vanilla"}
