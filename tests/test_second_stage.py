@@ -41,7 +41,7 @@ def test_the_loss_and_its_gradient_in_every_layer_are_the_papers(name: str, k: i
     assert set(parameters) == set(dict(model.named_parameters()))
     batch = data.images.double(), torch.from_numpy(data.labels)
     with exact_forward_mode():
-        found = _loss(cut, method, directions, batch, list(range(6)), torch.Generator())
+        found = _loss(cut, cut.head_parts(), method, directions, batch, list(range(6)), torch.Generator())
 
     penalty = torch.zeros(6, dtype=torch.float64)
     for row in torch.from_numpy(directions):
