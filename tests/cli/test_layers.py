@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from hansfree import cli
+from tests.conftest import Call
 from tests.models.zoo import hugging_face_folder
 from tests.runfile.examples import make_user, write_run
-
-Call = Callable[..., tuple[int, str, str]]
 
 NET = """
 from torch import nn
@@ -28,17 +24,12 @@ def squeezed(num_classes):
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Call the command line in this process: (exit code, stdout, stderr)."""
+def call(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Call the command line in a terminal of some width."""
 
     def inside(*words: str | Path, width: int = 160) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hansfree", *map(str, words)])
         monkeypatch.setattr("hansfree.cli.layers.console.width", width, raising=False)
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, out, err
+        return call(*words)
 
     return inside
 
