@@ -95,7 +95,7 @@ def test_rrr_is_trained_with_masks_of_the_cav_and_not_scored_by_such(
 
 def test_masks_of_the_cav_are_made_once(rows: list[Row], subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     material = subject.experiment.material
-    monkeypatch.setattr("hansfree.experiments.material.compute_cav_heatmaps", None)
+    monkeypatch.setattr("hansfree.experiments.pictures.localise_artifact", None)
     again = Material(material.setting, material.folder, material.cache).masked_train
     kept = material.masked_train
     assert isinstance(again, Masked)

@@ -193,7 +193,7 @@ def test_a_model_too_broken_for_lrp_has_no_heatmap(experiment: Experiment, monke
         raise SplitError("The canonical form does not give the model's logits.")
 
     monkeypatch.setattr("hansfree.heatmaps.canonical.canonical_form", refuse)
-    assert np.isnan(experiment.material.heatmaps(experiment.setting.model, np.arange(2))).all()
+    assert np.isnan(experiment.material.pictures.heatmaps(experiment.setting.model, np.arange(2))).all()
 
 
 def test_evidence_and_heatmaps_are_computed_on_the_device(

@@ -58,7 +58,7 @@ def test_heatmaps_along_the_strength_are_the_trained_models(examine: Examine, wo
         model = build_model("demo", classes=4).eval()
         model.load_state_dict(load_file(subject.run.path / "corrected" / "rr-clarc.safetensors"))
         row = experiment.material.shown_rows[:1]
-        expected = experiment.material.heatmaps(model, row)[0]
+        expected = experiment.material.pictures.heatmaps(model, row)[0]
         assert np.array_equal(finding.arrays["image"], subject.data.test_biased.pixels(int(row[0]))[0])
     np.testing.assert_allclose(finding.arrays[f"relevance/{chosen:g}"], expected, atol=1e-4 * np.abs(expected).max())
 

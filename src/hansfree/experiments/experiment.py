@@ -99,7 +99,7 @@ class Experiment:
     @property
     def explanation(self) -> Explanation:
         """How the heatmaps of this experiment are made."""
-        return self.material.explanation
+        return self.material.pictures.explanation
 
     # The stages
 

@@ -45,7 +45,7 @@ class Kept:
             **probabilities_of(evidence),
         }
         if model is not None:
-            arrays["relevance"] = self.material.shown_heatmaps(model)
+            arrays["relevance"] = self.material.pictures.heatmaps(model, self.material.shown_rows)
             # what an exported model must give
             arrays["shown_logits"] = evidence.logits_biased[self.material.shown_rows]
         with written_atomically(self._path(name)) as temporary:
@@ -85,7 +85,7 @@ class Kept:
         images, masks = zip(*(test.pixels(int(row)) for row in rows))
         arrays = {"images": np.stack(images), "masks": np.stack(masks)}
         arrays |= {"labels": test.labels[rows], "ids": test.ids[rows]}
-        arrays["direction"] = self.material.shown_direction()
+        arrays["direction"] = self.material.pictures.direction(rows)
         return arrays | {f"relevance/{name}": self.load(name)["relevance"] for name in self._finished(methods)}
 
     def cases(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:

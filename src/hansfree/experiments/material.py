@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import cached_property
 from pathlib import Path
 
@@ -22,30 +21,20 @@ from hansfree.activations import (
     plan_pass,
 )
 from hansfree.cavs import CAV, load_cavs, save_cavs
-from hansfree.corrections import Correction, Projection
+from hansfree.corrections import Correction
 from hansfree.datasets import ExampleSet, Masked
-from hansfree.errors import DataError, RunError, SplitError
+from hansfree.errors import DataError, RunError
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features, probed_images
+from hansfree.experiments.pictures import Pictures
 from hansfree.experiments.setting import NO_PAIRS, Setting
 from hansfree.files import written_atomically
-from hansfree.heatmaps import (
-    Explanation,
-    artifact_relevance,
-    compute_cav_heatmaps,
-    compute_heatmaps,
-    explanation_of,
-    localise_artifact,
-)
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
 from hansfree.selection import Validation, Validator
-from hansfree.splitting import Split, on_device
+from hansfree.splitting import Split
 from hansfree.studies import SETS
 from hansfree.training import Heads
 
-log = logging.getLogger(__name__)
-
-_EXPLAINED = 96  # images whose heatmaps are scored
 _SHOWN = 6  # images whose heatmaps are shown
 
 
@@ -147,13 +136,18 @@ class Material:
         return np.flatnonzero((train.labels == self.data.biased_class) & ~train.is_relabelled)
 
     @cached_property
+    def pictures(self) -> Pictures:
+        """Where models and the CAV look."""
+        return Pictures(self.setting, lambda: self.cav)
+
+    @cached_property
     def masked_train(self) -> ExampleSet:
         """The training images with masks of the artifact: the true ones, or those that the CAV localises."""
         train, kept = self.data.train, self.folder / "stages" / "masks.npy"
         if self.data.has_masks:
             return train
         if not kept.exists():
-            masks = self._localised(train, np.flatnonzero(train.has_artifact))
+            masks = self.pictures.localise(train, np.flatnonzero(train.has_artifact))
             with written_atomically(kept) as temporary:
                 np.save(temporary, masks)
         return Masked(train, np.load(kept))
@@ -219,39 +213,6 @@ class Material:
             misled &= (predict_classes(evidence.logits_clean) == labels) & (biased == self.data.biased_class)
         return np.argsort(~misled, kind="stable")[:_SHOWN]
 
-    def shown_heatmaps(self, model: nn.Module) -> np.ndarray:
-        """Return a model's relevance for the biased class on the shown images; of none, where none is shown."""
-        if not len(self.shown_rows):
-            return np.zeros((0, *self.data.test_clean.pixels(0)[1].shape), dtype=np.float32)
-        return self.heatmaps(model, self.shown_rows)
-
-    def shown_direction(self) -> np.ndarray:
-        """Return what the CAV sees in the shown images: the relevance for the score along it."""
-        images = self.data.test_biased.batch(self.shown_rows).image
-        model = on_device(self.setting.model, self.device)
-        return compute_cav_heatmaps(model, self.setting.layer, self.cav, images).numpy()
-
-    @cached_property
-    def explanation(self) -> Explanation:
-        """How heatmaps are made: one way for the model as it came and all corrected ones, so that they compare."""
-        return explanation_of(self.setting.model, self.data.test_clean.batch([0]).image, pass_through=(Projection,))
-
-    def heatmaps(self, model: nn.Module, rows: np.ndarray) -> np.ndarray:
-        """Return a model's relevance for the biased class on some biased test images."""
-        images = self.data.test_biased.batch(rows).image
-        try:
-            found = compute_heatmaps(
-                on_device(model, self.device),
-                images,
-                self.data.biased_class,
-                explanation=self.explanation,
-                pass_through=(Projection,),
-            )
-        except SplitError as error:  # weights so large that rounding alone changes the logits: nothing can be said
-            log.warning("No heatmaps: %s", error)
-            return np.full((len(images), *images.shape[2:]), np.nan, dtype=np.float32)
-        return found.numpy()
-
     def judge(self, state: State, edit: nn.Module | None, *, explained: nn.Module | None = None) -> Evidence:
         """Gather the evidence on a head.
 
@@ -273,7 +234,7 @@ class Material:
         ]
         share = None
         if explained is not None and self.data.is_localized and self.is_biased_known:
-            share = artifact_relevance(self.heatmaps(explained, self._scored_rows), self._scored_masks)
+            share = self.pictures.relevance(explained)
         return judge_head(
             self.cut,
             state,
@@ -287,20 +248,3 @@ class Material:
     def is_biased_known(self) -> bool:
         """Whether there are test images enough with the artifact for a score over all of them."""
         return self.data.is_inserted or len(self.data.test_biased) >= MIN_GROUP
-
-    @property
-    def _scored_rows(self) -> np.ndarray:
-        """The first images, not the shown ones, which were picked for their effect."""
-        return np.arange(min(_EXPLAINED, len(self.data.test_biased)))
-
-    @cached_property
-    def _scored_masks(self) -> np.ndarray:
-        test = self.data.test_biased
-        if self.data.has_masks:
-            return test.batch(self._scored_rows).mask.numpy()
-        return self._localised(test, self._scored_rows)
-
-    def _localised(self, images: ExampleSet, rows: np.ndarray) -> np.ndarray:
-        """Return masks of where the CAV finds the artifact, for lack of true ones."""
-        model, layer = on_device(self.setting.model, self.device), self.setting.layer
-        return localise_artifact(model, layer, self.cav, images, rows)

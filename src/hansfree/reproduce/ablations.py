@@ -145,7 +145,7 @@ def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np
         maps = {}
         for head in method.train(material.cut, train, some, progress=experiment.progress):
             model = method.install(setting.model, material.cut, train, head.state)
-            maps[f"relevance/{head.strength:g}"] = material.heatmaps(model, row)[0]
+            maps[f"relevance/{head.strength:g}"] = material.pictures.heatmaps(model, row)[0]
         image, mask = material.data.test_biased.pixels(int(row[0]))
         with written_atomically(path) as temporary:
             np.savez(temporary, image=image, mask=mask, **maps)
