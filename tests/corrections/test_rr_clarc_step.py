@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations import collect_activations, compute_features, cut_again
+from hansfree.activations import Live, collect_activations, compute_features, cut_again
 from hansfree.activations.features import spread
 from hansfree.corrections import RRClArC, RRClArCStep
 from hansfree.errors import OptionError
-from hansfree.training import HeadBatch
+from hansfree.splitting import HeadParts, Stage
+from hansfree.training import HeadBatch, WeightedHead
 from tests.corrections.examples import (
     CASES,
     Case,
@@ -108,12 +109,7 @@ def test_with_and_without_share_the_dropout_mask() -> None:
     head = MLPHead(dropout=0.5).double().train().classifier
     values = (torch.randn(50, 24, dtype=torch.float64),)
     nothing = (torch.zeros(1, 50, 24, dtype=torch.float64),)
-
-    def measured(inputs: Tensor) -> tuple[Tensor, Tensor]:
-        logits = head(inputs)
-        return logits, logits
-
-    changes, logits = method._respond(measured, values, nothing)
+    logits, changes = method._respond(weighted(head), at_head(values, nothing))
     assert torch.equal(changes, torch.zeros_like(changes))
     assert not torch.equal(logits, head(*values)), "this head has no dropout to share"
     assert logits.shape == (50, 3)
@@ -122,16 +118,21 @@ def test_with_and_without_share_the_dropout_mask() -> None:
 def test_a_saturated_head_hides_from_the_derivative_and_not_from_the_step() -> None:
     """Below its kink the head is flat; the artifact's whole shift carries it over."""
     cav = fit_cav(collect(CASES["convolution"], CASES["convolution"].model(), DATA))
-    step = torch.tensor([[[3.0]]])
-
-    def bent(inputs: Tensor) -> tuple[Tensor, Tensor]:
-        logits = torch.relu(inputs - 1).repeat(1, 2)
-        return logits, logits
-
-    derivative, _ = RRClArC(cav)._respond(bent, (torch.zeros(1, 1),), (step,))
-    change, _ = RRClArCStep(cav)._respond(bent, (torch.zeros(1, 1),), (step,))
+    bent, batch = weighted(nn.Threshold(1, 1)), at_head((torch.zeros(1, 2),), (torch.full((1, 1, 2), 3.0),))
+    _, derivative = RRClArC(cav)._respond(bent, batch)
+    _, change = RRClArCStep(cav)._respond(bent, batch)
     assert derivative.abs().max() == 0
     assert change.flatten().tolist() == [2.0, 2.0]
+
+
+def weighted(head: nn.Module) -> WeightedHead:
+    return WeightedHead(HeadParts(head, (Stage(head),)), dict(head.named_parameters()))
+
+
+def at_head(values: Live, tangents: Live) -> HeadBatch:
+    n, nothing = len(values[0]), nn.Identity()
+    labels, noise = torch.zeros(n, dtype=torch.int64), torch.Generator()
+    return HeadBatch(values, tangents, labels, np.arange(n), noise, nothing, nothing)
 
 
 def test_options_that_cannot_be() -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
 from hansfree.errors import OptionError
-from hansfree.training import FineTuning, Head, HeadBatch, Heads, TrainedHead, group_strengths, loop
+from hansfree.training import FineTuning, HeadBatch, Heads, TrainedHead, WeightedHead, group_strengths, loop
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
 
@@ -159,7 +159,7 @@ def test_every_image_is_seen_once_per_epoch_in_an_order_of_its_own() -> None:
     seen: list[np.ndarray] = []
 
     class Watching(Vanilla):
-        def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
             seen.append(batch.rows)
             np.testing.assert_array_equal(batch.labels.numpy(), DATA.labels[batch.rows])
             return super().forward(head, batch)
@@ -179,7 +179,7 @@ def test_every_step_has_randomness_of_its_own_which_the_seed_repeats() -> None:
         found: list[tuple[float, float]] = []
 
         class Drawing(Vanilla):
-            def forward(self, head: Head, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+            def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
                 # What dropout draws from, and what a method draws from.
                 found.append((torch.rand(()).item(), torch.rand((), generator=batch.noise).item()))
                 return super().forward(head, batch)

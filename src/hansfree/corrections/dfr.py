@@ -13,7 +13,7 @@ from hansfree.activations import Activations, Features
 from hansfree.corrections.base import Correction, count_classes
 from hansfree.errors import DataError, SplitError
 from hansfree.progress import Progress, silent
-from hansfree.splitting import HeadParts, Split
+from hansfree.splitting import HeadParts, Split, Stage
 from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class DFR(Correction, name="dfr"):
             name: torch.zeros_like(parameter, dtype=torch.float64, device=weights.device).requires_grad_()
             for name, parameter in linear.named_parameters()
         }
-        head = WeightedHead(HeadParts(linear, None, linear), tensors)
+        head = WeightedHead(HeadParts(linear, (Stage(linear),)), tensors)
         solver = torch.optim.LBFGS(
             list(tensors.values()),
             max_iter=_STEPS,

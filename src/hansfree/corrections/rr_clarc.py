@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import jvp, vjp, vmap
+from torch.func import vjp
 from torch.utils.data import Dataset
 from typing_extensions import Self
 
-from hansfree.activations import Activations, Live
+from hansfree.activations import Activations
 from hansfree.activations.positions import count_positions, random_signs, sum_positions
 from hansfree.cavs import CAV
 from hansfree.corrections.base import CAVCorrection, count_classes
 from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.splitting import Split
-from hansfree.training import FineTuning, Head, HeadBatch, WeightedHead
+from hansfree.training import FineTuning, HeadBatch, WeightedHead, push
 
 NamedTarget = Literal["expected", "random", "all", "logprob"]
 Target = NamedTarget | int | Sequence[int]
@@ -128,29 +128,37 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
 
     def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits and the penalty on their derivative."""
-        values, tangents = batch.values, batch.tangents
-        after: Head = head
-        if not self.at_layer:
-            after, values, tangents = head.enter(values, tangents)
-
-        def measured(*inputs: Tensor) -> tuple[Tensor, Tensor]:
-            logits = after(*(batch.phi(*inputs) if self.at_layer else inputs))
-            return self._outputs(logits, batch.noise), logits
-
         if self.norm == "cosine":
-            return _squared_cosine(measured, values, tangents)
-        if self.positions == "each":
-            layer, *others = tangents
-            tangents = (layer * random_signs(values[0], batch.noise), *others)
-        responses, logits = self._respond(measured, values, tangents)
+            return self._squared_cosine(head, batch)
+        logits, responses = self._respond(head, batch)
         size = responses.square() if self.norm == "squared" else responses.abs()
         return logits, size.sum((0, 2))
 
-    def _respond(
-        self, measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live
-    ) -> tuple[Tensor, Tensor]:
-        """Return what the outputs do along each direction, ``(k, n, outputs)``, and the logits."""
-        return _derivatives(measured, values, tangents)
+    def _respond(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
+        """Return the logits, and what the outputs do along each direction, ``(k, n, outputs)``."""
+        values, tangents = batch.values, batch.tangents
+        if self.positions == "each":
+            layer, *others = tangents
+            values, tangents = push(batch.phi, values, (layer * random_signs(values[0], batch.noise), *others))
+        logits, along = head.push(values, tangents)
+        _, (responses,) = push(lambda said: (self._outputs(said, batch.noise),), (logits,), (along,))
+        return logits, responses
+
+    def _squared_cosine(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
+        def measured(*values: Tensor) -> tuple[Tensor, Tensor]:
+            logits = head(*batch.phi(*values))
+            return self._outputs(logits, batch.noise), logits
+
+        outputs, pull_back, logits = vjp(measured, *batch.values, has_aux=True)  # type: ignore[misc]
+        layer = batch.tangents[0]
+        directions = sum_positions(layer.flatten(0, 1)).reshape(*layer.shape[:2], -1)  # (k, n, channels)
+        penalty = torch.zeros_like(outputs[:, 0])
+        for i in range(outputs.shape[1]):
+            weight = torch.zeros_like(outputs)
+            weight[:, i] = 1
+            gradient = sum_positions(pull_back(weight)[0])
+            penalty = penalty + torch.cosine_similarity(gradient, directions, dim=2).square().sum(0)
+        return logits, penalty
 
     def _outputs(self, logits: Tensor, noise: torch.Generator) -> Tensor:
         """Return the outputs whose derivatives count, ``(n, outputs)``: the paper's ``m . f``, or several such."""
@@ -164,34 +172,6 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         if self.target == "logprob":
             return logits.log_softmax(1).sum(1, keepdim=True)
         return logits
-
-
-def _derivatives(measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
-    """Return the derivative along each direction, ``(k, n, outputs)``, and the logits of the same pass."""
-
-    def along(*tangent: Tensor) -> tuple[Tensor, Tensor]:
-        _, derivative, logits = jvp(measured, values, tangent, has_aux=True)  # type: ignore[misc]
-        return derivative, logits
-
-    if len(tangents[0]) == 1:
-        derivative, logits = along(*(tangent[0] for tangent in tangents))
-        return derivative[None], logits
-    derivatives, logits = vmap(along, randomness="same")(*tangents)  # one dropout mask for all directions
-    return derivatives, logits[0]
-
-
-def _squared_cosine(
-    measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live
-) -> tuple[Tensor, Tensor]:
-    outputs, pull_back, logits = vjp(measured, *values, has_aux=True)  # type: ignore[misc]
-    directions = sum_positions(tangents[0].flatten(0, 1)).reshape(*tangents[0].shape[:2], -1)  # (k, n, channels)
-    penalty = torch.zeros_like(outputs[:, 0])
-    for i in range(outputs.shape[1]):
-        weight = torch.zeros_like(outputs)
-        weight[:, i] = 1
-        gradient = sum_positions(pull_back(weight)[0])
-        penalty = penalty + torch.cosine_similarity(gradient, directions, dim=2).square().sum(0)
-    return logits, penalty
 
 
 def _as_classes(target: int | Sequence[int]) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -10,11 +9,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from typing_extensions import Self
 
-from hansfree.activations import Live
 from hansfree.cavs import CAV
 from hansfree.corrections.rr_clarc import RRClArC, Target
 from hansfree.errors import OptionError, check_choice
-from hansfree.training import FineTuning
+from hansfree.training import FineTuning, HeadBatch, WeightedHead
 
 StepNorm = Literal["squared", "absolute"]
 
@@ -59,12 +57,10 @@ class RRClArCStep(RRClArC, name="rr-clarc-step"):
         """Say that whole steps count."""
         return True
 
-    def _respond(
-        self, measured: Callable[..., tuple[Tensor, Tensor]], values: Live, tangents: Live
-    ) -> tuple[Tensor, Tensor]:
+    def _respond(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
         moved = []
-        for step in zip(*tangents):
+        for step in zip(*batch.tangents):
             with torch.random.fork_rng():  # with and without share the dropout mask
-                moved.append(measured(*map(torch.add, values, step))[0])
-        outputs, logits = measured(*values)
-        return torch.stack(moved) - outputs, logits
+                moved.append(self._outputs(head(*map(torch.add, batch.values, step)), batch.noise))
+        logits = head(*batch.values)
+        return logits, torch.stack(moved) - self._outputs(logits, batch.noise)

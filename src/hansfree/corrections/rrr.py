@@ -19,7 +19,7 @@ from hansfree.corrections.base import Correction, count_classes
 from hansfree.datasets.base import Example
 from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.splitting import Linearised, Split
-from hansfree.training import FineTuning, Head, HeadBatch, WeightedHead
+from hansfree.training import FineTuning, HeadBatch, WeightedHead
 
 Norm = Literal["squared", "cosine"]
 
@@ -103,7 +103,7 @@ class RRR(Correction, name="rrr"):
         share = len(marked) / len(batch.rows)  # images without mask count as zeros in the mean
         return logits, penalty * share
 
-    def _penalty(self, head: Head, values: Live, frozen: Callable[[], Linearised], masks: Tensor) -> Tensor:
+    def _penalty(self, head: WeightedHead, values: Live, frozen: Callable[[], Linearised], masks: Tensor) -> Tensor:
         def log_probability(*inputs: Tensor) -> Tensor:
             each = head(*inputs).log_softmax(1)
             return each.sum(1) if self.target == "sum" else each[:, self.target]

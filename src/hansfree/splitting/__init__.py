@@ -2,7 +2,6 @@
 
 from hansfree.splitting.cut import Split, split
 from hansfree.splitting.devices import on_device
-from hansfree.splitting.entry import HeadParts
 from hansfree.splitting.folded import folded
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
@@ -11,6 +10,7 @@ from hansfree.splitting.linearised import Linearised
 from hansfree.splitting.orders import Order
 from hansfree.splitting.overwriting import overwriting
 from hansfree.splitting.partition import Train
+from hansfree.splitting.stages import HeadParts, Stage
 
 __all__ = [
     "HeadParts",
@@ -18,6 +18,7 @@ __all__ = [
     "Linearised",
     "Order",
     "Split",
+    "Stage",
     "Train",
     "exact_forward_mode",
     "folded",

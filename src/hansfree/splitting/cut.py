@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from hansfree.errors import SplitError, check_choice, nearest
 from hansfree.splitting.batch_statistics import NoBatchStatistics, check_batch_norms
-from hansfree.splitting.entry import HeadParts, leading_linear
 from hansfree.splitting.graph import Traced, eval_copy, trace
 from hansfree.splitting.hooked import HookedParts, hooked_parts, turn_hooked
 from hansfree.splitting.inplace import is_dropout_like
 from hansfree.splitting.layout import trunk_order
 from hansfree.splitting.orders import Order
 from hansfree.splitting.partition import Partition, Train, partition, turn
+from hansfree.splitting.stages import HeadParts, head_in_stages
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ class Split:
         return {name: self.head.get_parameter(name) for name in self.trainable}
 
     def head_parts(self) -> HeadParts:
-        """Return the head, and apart from it the linear layer that it starts with, where it does."""
-        return leading_linear(self.head)
+        """Return the head, whole and in stages."""
+        return head_in_stages(self.head)
 
     def model_with(self, state: Mapping[str, Tensor], model: nn.Module) -> nn.Module:
         """Return a copy of ``model`` in which only the head's parameters in ``state`` are replaced."""

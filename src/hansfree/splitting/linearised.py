@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.fx.node import map_aggregate
 
-from hansfree.splitting.entry import is_plain
+from hansfree.splitting.stages import is_plain
 
 # Linear but for what they add or subtract. By exact class: a subclass may do more.
 _AFFINE = {nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d}

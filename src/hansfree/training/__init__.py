@@ -1,6 +1,6 @@
 """Training: heads on the cache, many strengths at once; and whole models, to be corrected."""
 
-from hansfree.training.heads import Head, Heads, WeightedHead
+from hansfree.training.heads import Heads, WeightedHead, push
 from hansfree.training.loop import HeadBatch, TrainedHead, Watch, group_strengths, train_heads
 from hansfree.training.pretraining import Pretraining, pretrain
 from hansfree.training.recipes import recipe_for, tuning_for
@@ -9,7 +9,6 @@ from hansfree.training.tuning import FineTuning, Optimizer
 
 __all__ = [
     "FineTuning",
-    "Head",
     "HeadBatch",
     "Heads",
     "Optimizer",
@@ -20,6 +19,7 @@ __all__ = [
     "check_solvable",
     "group_strengths",
     "pretrain",
+    "push",
     "recipe_for",
     "train_heads",
     "tuning_for",

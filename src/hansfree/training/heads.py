@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import functional_call, jvp, vmap
 
 from hansfree.activations import Features, Live
-from hansfree.splitting import HeadParts, Split
+from hansfree.splitting import HeadParts, Split, Stage
 from hansfree.training.span import Span
-
-Head = Callable[..., Tensor]  # the head's inputs -> logits
 
 
 class WeightedHead:
@@ -28,32 +26,53 @@ class WeightedHead:
 
     def spanned(self, coordinates: Tensor, rest: Tensor) -> Tensor:
         """Return the logits of inputs that are given by a `Span`."""
-        after, weight, bias = self._entered()
-        return after(coordinates @ weight.T + rest + (0 if bias is None else bias))
+        first, *others = self._parts.stages
+        weight, bias = self._linear(first)
+        value = coordinates @ weight.T + rest + bias
+        for stage in others:
+            value = self._run(stage, value)
+        return value
 
-    def enter(self, values: Live, tangents: Live) -> tuple[Head, Live, Live]:
-        """Take values and tangents ``(k, n, ...)`` through a leading linear layer together; return what is left.
+    def push(self, values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
+        """Return the logits, and their derivatives ``(k, n, classes)`` along tangents ``(k, n, ...)``.
 
-        One matrix product, and one gradient of its weight, instead of two: in VGG-16 that weight has 411 MB. A head
-        that starts otherwise is returned as it is.
+        A linear layer takes values and tangents together. So its weight has one product, and one gradient, instead of
+        two: those of VGG-16 have 411 and 67 MB.
         """
-        if self._parts.entry is None:
-            return self, values, tangents
-        after, weight, bias = self._entered()
-        (value,), (tangent,) = values, tangents
-        rows = torch.cat([value, tangent.flatten(0, 1)]) @ weight.T
-        first = rows[: len(value)] if bias is None else rows[: len(value)] + bias
-        return after, (first,), (rows[len(value) :].unflatten(0, tangent.shape[:2]),)  # type: ignore[no-untyped-call]
+        for stage in self._parts.stages:
+            if stage.path is None:
+                values, tangents = push(lambda *inputs, stage=stage: (self._run(stage, *inputs),), values, tangents)
+                continue
+            (value,), (tangent,) = values, tangents
+            weight, bias = self._linear(stage)
+            rows = torch.cat([value, tangent.flatten(0, 1)]) @ weight.T
+            values = (rows[: len(value)] + bias,)
+            tangents = (rows[len(value) :].unflatten(0, tangent.shape[:2]),)  # type: ignore[no-untyped-call]
+        return values[0], tangents[0]
 
-    def _entered(self) -> tuple[Head, Tensor, Tensor | None]:
-        """Return what follows the leading linear layer, and that layer's weight and bias."""
-        names = dict(self._parts.rest.named_parameters()) | dict(self._parts.rest.named_buffers())
-        tensors = {name: self._tensors[name] for name in names}
+    def _linear(self, stage: Stage) -> tuple[Tensor, Tensor | float]:
+        return self._tensors[f"{stage.path}.weight"], self._tensors.get(f"{stage.path}.bias", 0.0)
 
-        def after(*inputs: Tensor) -> Tensor:
-            return functional_call(self._parts.rest, tensors, inputs)  # type: ignore[no-any-return]
+    def _run(self, stage: Stage, *inputs: Tensor) -> Tensor:
+        if stage.path is not None:
+            weight, bias = self._linear(stage)
+            return inputs[0] @ weight.T + bias
+        own = [name for name, _ in (*stage.module.named_parameters(), *stage.module.named_buffers())]
+        tensors = {name: self._tensors[name] for name in own}
+        return functional_call(stage.module, tensors, inputs)  # type: ignore[no-any-return]
 
-        return after, self._tensors[f"{self._parts.entry}.weight"], self._tensors.get(f"{self._parts.entry}.bias")
+
+def push(function: Callable[..., Live], values: Live, tangents: Live) -> tuple[Live, Live]:
+    """Return what a function makes of values, and of tangents ``(k, n, ...)`` along with them."""
+
+    def along(*tangent: Tensor) -> tuple[Live, Live]:
+        return jvp(function, values, tangent)  # type: ignore[return-value]
+
+    if len(tangents[0]) == 1:
+        outputs, pushed = along(*(tangent[0] for tangent in tangents))
+        return outputs, tuple(each[None] for each in pushed)
+    outputs, pushed = vmap(along, randomness="same")(*tangents)  # one dropout mask for all directions
+    return tuple(each[0] for each in outputs), pushed
 
 
 class Heads:
