@@ -156,6 +156,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
 
     refused(OptionError, "AClArC is bound to the layers", AClArC(cav))
     refused(OptionError, "not by 'converged'", RRClArC(cav, tuning=FineTuning(optimizer="converged")))
+    refused(OptionError, "leave balanced=True out", RRClArC(cav, tuning=FineTuning(balanced=True)))
     projected = PClArC(cav, tuning=SHORT).correct(model, activations)
     refused(OptionError, "would go stale", of=projected)
     refused(DataError, "which of them carry", images=TensorDataset(data.images, torch.from_numpy(data.labels)))

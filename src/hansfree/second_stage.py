@@ -121,6 +121,8 @@ def _check(model: nn.Module, method: RRClArC | Vanilla, tuning: FineTuning) -> N
             f"{type(method).__name__} is bound to the layers as they were; all layers take RRClArC, RRClArCStep or "
             "Vanilla."
         )
+    if tuning.balanced:
+        raise OptionError("With all layers every image counts the same: leave balanced=True out.")
     if tuning.optimizer == "converged" or tuning.precision != "float32":
         raise OptionError(
             f"All layers are trained by 'sgd' or 'adam' in 'float32', not by {tuning.optimizer!r} in "

@@ -14,7 +14,7 @@ from hansfree.corrections.base import Correction, count_classes
 from hansfree.errors import DataError, SplitError
 from hansfree.progress import Progress, silent
 from hansfree.splitting import HeadParts, Split, Stage
-from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead
+from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead, even_weights
 
 log = logging.getLogger(__name__)
 
@@ -129,9 +129,7 @@ class DFR(Correction, name="dfr"):
 def group_weights(activations: Activations) -> np.ndarray:
     """Return what each image counts, so that all groups that have images count the same and all together 1."""
     groups = 2 * np.asarray(activations.labels) + np.asarray(activations.has_artifact, dtype=np.int64)
-    _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    weights: np.ndarray = 1 / (len(counts) * counts[place])
-    return weights
+    return even_weights(groups) / len(groups)
 
 
 def describe_empty(activations: Activations) -> str:

@@ -32,6 +32,7 @@ def known_config(run: RunFile) -> dict[str, Any]:
     settings["model"]["source"] = ":".join(Path(place).name if os.path.isabs(place) else place for place in places)
     if run.model.layer == AUTO:
         del settings["model"]["layer"]
-    if run.correction.rule == CorrectionSection().rule:
-        del settings["correction"]["rule"]  # runs that were begun before the key was there go on
+    for key in ("rule", "balanced"):  # runs that were begun before the key was there go on
+        if getattr(run.correction, key) == getattr(CorrectionSection(), key):
+            del settings["correction"][key]
     return {"hansfree": version("hansfree"), **settings}

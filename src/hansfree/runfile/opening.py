@@ -137,6 +137,7 @@ def _tuning(run: RunFile) -> FineTuning:
         learning_rate=given.learning_rate,
         epochs=given.epochs,
         batch_size=given.batch_size,
+        balanced=given.balanced,
         seed=run.seed,
         device=run.device,
     )

@@ -180,6 +180,7 @@ class CorrectionSection(Section):
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 32
+    balanced: bool = False
     strengths: dict[Method, Strengths] = {}
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
     rule: Rule = "best"

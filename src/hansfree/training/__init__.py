@@ -1,5 +1,6 @@
 """Training: heads on the cache, many strengths at once; and whole models, to be corrected."""
 
+from hansfree.training.balance import even_weights
 from hansfree.training.heads import Heads, WeightedHead, push
 from hansfree.training.loop import HeadBatch, TrainedHead, Watch, group_strengths, train_heads
 from hansfree.training.pretraining import Pretraining, pretrain
@@ -17,6 +18,7 @@ __all__ = [
     "Watch",
     "WeightedHead",
     "check_solvable",
+    "even_weights",
     "group_strengths",
     "pretrain",
     "push",

@@ -22,6 +22,7 @@ from hansfree.activations import Features, Live
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
 from hansfree.splitting import Split, exact_forward_mode, folded, on_device
+from hansfree.training.balance import even_weights, mean_loss
 from hansfree.training.heads import Heads, WeightedHead
 from hansfree.training.span import Span
 from hansfree.training.tuning import FineTuning
@@ -122,6 +123,11 @@ def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) 
     return [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
 
 
+def image_weights(features: Features, tuning: FineTuning) -> Tensor | None:
+    """Return what each image counts in the loss; None where all count the same."""
+    return torch.from_numpy(even_weights(features.labels)).to(tuning.device) if tuning.balanced else None
+
+
 def _train_group(
     cut: Split,
     heads: Heads,
@@ -139,6 +145,7 @@ def _train_group(
     trunk, phi = (on_device(part, tuning.device) for part in (cut.trunk, cut.phi))
     if not objective.reads_features:
         trunk = folded(trunk)
+    counts = image_weights(features, tuning)
     history: list[Sequence[Any]] = []
     step = 0
     for epoch in range(tuning.epochs):
@@ -151,7 +158,8 @@ def _train_group(
 
                 def loss(head: WeightedHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
                     logits, penalty = objective.forward(head, batch)
-                    wrong = nn.functional.cross_entropy(logits.float(), batch.labels)
+                    each = None if counts is None else counts[batch.rows].float()
+                    wrong = mean_loss(logits.float(), batch.labels, each)
                     return wrong if penalty is None else wrong + strength * penalty.float().mean()
 
                 losses = heads.each(loss, weights)

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hansfree.activations import Features
 from hansfree.errors import OptionError
 from hansfree.progress import Progress, silent
 from hansfree.splitting import Split, exact_forward_mode, on_device
+from hansfree.training.balance import mean_loss
 from hansfree.training.heads import Heads, WeightedHead
-from hansfree.training.loop import HeadBatch, Objective, TrainedHead, Watch
+from hansfree.training.loop import HeadBatch, Objective, TrainedHead, Watch, image_weights
 from hansfree.training.tuning import FineTuning
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class _Problem:
         self.start = {name: tensor[0].detach() for name, tensor in exact.parameters.items()}
         self.found = self.start
         self.batch = self.penalised = _whole_set(cut, features, tuning)
+        self.counts = image_weights(features, tuning)
         if self.batch.tangents and objective.is_quadratic and self.parts.is_linear:
             self.penalised = _condensed(self.batch)
         self.axes = self._axes() if self.parts.is_linear else None
@@ -131,14 +133,15 @@ class _Problem:
             if self.penalised is not self.batch:
                 logits = head(*self.batch.values)
         far = torch.stack([(weights[name] - tensor).square().sum() for name, tensor in self.start.items()]).sum()
-        value = nn.functional.cross_entropy(logits, self.batch.labels) + self.anchor * far
+        value = mean_loss(logits, self.batch.labels, self.counts) + self.anchor * far
         return value if penalty is None else value + strength * penalty.sum() / len(self.batch.labels)
 
     def _axes(self) -> _Axes:
         (values,) = self.batch.values
         weight, bias = f"{self.parts.entry}.weight", f"{self.parts.entry}.bias"
-        center = values.mean(0) if bias in self.start else torch.zeros_like(values[0])
-        loss = _SURE * (values - center).T @ (values - center) / len(values)
+        share = (values.new_ones(len(values)) if self.counts is None else self.counts) / len(values)
+        center = share @ values if bias in self.start else torch.zeros_like(values[0])
+        loss = _SURE * (share[:, None] * (values - center)).T @ (values - center)
         loss.diagonal().add_(2 * self.anchor)
         penalty = torch.zeros_like(loss)
         for tangent in self.penalised.tangents:

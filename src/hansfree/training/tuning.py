@@ -17,6 +17,7 @@ class FineTuning:
 
     ``optimizer="converged"`` is another method (`hansfree.training.solving`): the minimum itself, with L2 of weight
     ``anchor`` towards the model's own head. Rate, epochs, batches, seed and precision then say nothing.
+    ``balanced`` lets every class count the same in the loss, however many images it has.
     """
 
     optimizer: Optimizer = "sgd"
@@ -27,6 +28,7 @@ class FineTuning:
     device: str = "cpu"
     precision: Precision = "float32"
     anchor: float = 1e-2
+    balanced: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
