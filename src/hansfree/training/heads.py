@@ -11,14 +11,16 @@ from torch.func import functional_call, jvp, vmap
 
 from hansfree.activations import Features, Live
 from hansfree.splitting import HeadParts, Split, Stage
+from hansfree.training.recycling import Recycling
 from hansfree.training.span import Span
 
 
 class WeightedHead:
     """A head with weights of its own: the head's inputs -> logits."""
 
-    def __init__(self, parts: HeadParts, tensors: dict[str, Tensor]) -> None:
+    def __init__(self, parts: HeadParts, tensors: dict[str, Tensor], *, memory: Recycling | None = None) -> None:
         self._parts, self._tensors = parts, tensors
+        self._product = torch.nn.functional.linear if memory is None else memory.product
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return the logits."""
@@ -45,7 +47,7 @@ class WeightedHead:
                 continue
             (value,), (tangent,) = values, tangents
             weight, bias = self._linear(stage)
-            rows = torch.cat([value, tangent.flatten(0, 1)]) @ weight.T
+            rows = self._product(torch.cat([value, tangent.flatten(0, 1)]), weight)
             values = (rows[: len(value)] + bias,)
             tangents = (rows[len(value) :].unflatten(0, tangent.shape[:2]),)  # type: ignore[no-untyped-call]
         return values[0], tangents[0]
@@ -86,7 +88,7 @@ class Heads:
         self, cut: Split, count: int, device: str, *, dtype: torch.dtype | None = None, span: Span | None = None
     ) -> None:
         self.cut, self.parts, self.span = cut, cut.head_parts(), span
-        self.count = count
+        self.count, self.memory = count, Recycling()
         trained = dict(cut.head_parameters())
         self.parameters = {
             name: parameter.detach().to(device, dtype).expand(count, *parameter.shape).clone().requires_grad_()
@@ -105,8 +107,8 @@ class Heads:
         """Return ``function(head, *per_head)`` for every head, stacked along a first axis."""
 
         def call(parameters: dict[str, Tensor], *arguments: Tensor) -> Any:
-            tensors = {**self.fixed, **parameters}
-            return function(WeightedHead(self.parts, tensors), *arguments)
+            tensors, memory = {**self.fixed, **parameters}, self.memory if self.count == 1 else None
+            return function(WeightedHead(self.parts, tensors, memory=memory), *arguments)
 
         if self.count > 1:
             return vmap(call, randomness="same")(self.parameters, *per_head)

@@ -163,9 +163,9 @@ def _train_group(
                     return wrong if penalty is None else wrong + strength * penalty.float().mean()
 
                 losses = heads.each(loss, weights)
-            optimizer.zero_grad()
             losses.sum().backward()  # the heads share no weight, so each gets the gradient of its own loss
             optimizer.step()
+            heads.memory.take_back(heads.parameters.values())
             step += 1
             next(ticks, None)
         cut.eval_mode()
