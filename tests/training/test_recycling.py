@@ -49,7 +49,8 @@ def test_two_weights_of_one_shape_have_a_place_each() -> None:
     memory, parameters = Recycling(), [WEIGHT.clone().requires_grad_() for _ in range(2)]
     places = []
     for _ in range(2):
-        memory.product(memory.product(ROWS, parameters[0][0])[:, :4], parameters[1][0]).sum().backward()
+        first, second = (parameter.squeeze(0) for parameter in parameters)
+        memory.product(memory.product(ROWS, first)[:, :4], second).sum().backward()
         one, other = (parameter.grad for parameter in parameters)
         assert one is not None
         assert other is not None
