@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from hansfree.activations import Pooling
 from hansfree.cavs import CAV, PairCAV, SignalCAV
@@ -27,6 +27,7 @@ class Entrant:
     direction: Direction = "signal"
     fit: Fit = "recipe"
     pooling: Pooling = "max"  # of the activations that the direction is learned from
+    balanced: bool = False  # every class counts the same in the loss
 
     @property
     def kind(self) -> type[Correction]:
@@ -44,6 +45,7 @@ class Entrant:
 
     def make(self, cav: CAV | None, tuning: FineTuning) -> Correction:
         """Return the correction, along a fitted direction where it has one."""
+        tuning = replace(tuning, balanced=self.balanced)
         if self.fit == "adam":
             tuning = replace(tuning, optimizer="adam", learning_rate=_ADAM_RATE)
         if self.fit == "converged":
@@ -51,8 +53,12 @@ class Entrant:
         return self.kind(tuning=tuning) if cav is None else self.kind(cav, tuning=tuning)  # type: ignore[call-arg]
 
 
-def _rr(name: str, words: str, **options: str) -> Entrant:
-    return Entrant(name=name, title=f"RR-ClArC, {words}", method="rr-clarc", **options)  # type: ignore[arg-type]
+def _rr(name: str, words: str, **options: Any) -> Entrant:
+    return Entrant(name=name, title=f"RR-ClArC, {words}", method="rr-clarc", **options)
+
+
+def _balanced(name: str, title: str) -> Entrant:
+    return Entrant(name=f"{name}/balanced", title=f"{title}, balanced", method=name, fit="converged", balanced=True)
 
 
 BIASED, REFERENCE = ORIGINAL, CLEAN_TRAINED  # who does not compete, and stands in every table
@@ -70,16 +76,16 @@ RIVALS = (
     Entrant(name="dfr", title="DFR", method="dfr"),
     Entrant(name="augmented", title="Augmented", method="augmented"),
     Entrant(name="augmented/converged", title="Augmented, converged", method="augmented", fit="converged"),
+    _balanced("vanilla", "Vanilla"),
+    _balanced("p-clarc", "P-ClArC"),
+    _balanced("a-clarc", "A-ClArC"),
+    _balanced("leace", "LEACE"),
+    _balanced("augmented", "Augmented"),
     _rr("rr-clarc/pair", "pair", direction="pair"),
     _rr("rr-clarc/pair/converged", "pair, converged", direction="pair", fit="converged"),
     _rr(OURS, "subspace of pairs, converged", direction="pairs", fit="converged"),
-    _rr(
-        "rr-clarc/pairs-mean/converged",
-        "subspace of pairs of means, converged",
-        direction="pairs",
-        pooling="mean",
-        fit="converged",
-    ),
+    _rr("rr-clarc/pair/balanced", "pair, balanced", direction="pair", fit="converged", balanced=True),
+    _rr("rr-clarc/pairs/balanced", "subspace of pairs, balanced", direction="pairs", fit="converged", balanced=True),
 )
 """Who takes part in the tournament."""
 
@@ -93,6 +99,15 @@ REFITS = (
     _rr("rr-clarc/pair-mean", "pair of means", direction="pair", pooling="mean"),
     _rr("rr-clarc/pair-mean/converged", "pair of means, converged", direction="pair", pooling="mean", fit="converged"),
     _rr("rr-clarc/pairs", "subspace of pairs", direction="pairs"),
+    _rr("rr-clarc/pairs/recipe-balanced", "subspace of pairs, the recipe, balanced", direction="pairs", balanced=True),
+    _rr("rr-clarc/signal/balanced", "signal, balanced", fit="converged", balanced=True),
+    _rr(
+        "rr-clarc/pairs-mean/converged",
+        "subspace of pairs of means, converged",
+        direction="pairs",
+        pooling="mean",
+        fit="converged",
+    ),
     Entrant(name="rr-clarc-step/pair", title="RR-ClArC (step), pair", method="rr-clarc-step", direction="pair"),
     Entrant(name="p-clarc/pair", title="P-ClArC, pair", method="p-clarc", direction="pair"),
     Entrant(name="p-clarc/pairs", title="P-ClArC, subspace of pairs", method="p-clarc", direction="pairs"),

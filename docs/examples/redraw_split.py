@@ -1,0 +1,37 @@
+"""Draw the split of an image table anew: parts of the same sizes, each with the same mix of classes and artifacts.
+
+Usage: python redraw_split.py labels.csv SEED > redrawn.csv
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+
+import numpy as np
+
+from hansfree.datasets.splits import split_rows
+
+PARTS = ("train", "val", "test")
+
+
+def main() -> None:
+    """Read a table with the column split, and print it with another."""
+    table, seed = sys.argv[1:]
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    splits = [row["split"] for row in rows]
+    bits = [name for name in rows[0] if name not in ("image", "label", "split")]
+    kinds = np.array(["-".join([row["label"], *(row[bit] for bit in bits)]) for row in rows])
+    shares = [splits.count(part) / len(rows) for part in PARTS]
+    parts = split_rows(np.unique(kinds, return_inverse=True)[1], shares=shares, seed=int(seed))
+    for part, members in zip(PARTS, parts):
+        for member in members:
+            rows[member]["split"] = part
+    writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
