@@ -115,6 +115,18 @@ def test_an_artifact_inside_of_what_is_protected_is_refused() -> None:
         join_cavs([cav], protect=[np.eye(CHANNELS)])
 
 
+def test_what_has_names_is_told_by_them() -> None:
+    ruler, ink, hair = signal(0), pairs(1), signal(2)
+    joint = join_cavs({"ruler": ruler, "ink": ink}, protect={"hair": hair, "skin": np.eye(CHANNELS)[0]})
+    plain = join_cavs([ruler, ink], protect=[hair, np.eye(CHANNELS)[0]])
+    np.testing.assert_array_equal(joint.directions_, plain.directions_)
+    assert joint.label == "signal and pair: ruler + ink; kept: hair + skin"
+    assert join_cavs({"ruler": ruler}).label == "signal: ruler"
+    assert (plain.label, ruler.label) == ("joint", "signal")
+    with pytest.raises(DataError, match=r"^ink \(signal\) lies at 0\.0 degrees to what is protected"):
+        join_cavs({"ruler": ruler, "ink": hair}, protect={"hair": hair})
+
+
 def test_what_cannot_be_joined_is_refused() -> None:
     small = SignalCAV().fit([[0.0, 0.0], [1.0, 2.0]], [0, 1])
     with pytest.raises(DataError, match="no CAV to join"):
@@ -132,7 +144,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
 
 
 def test_it_comes_back_from_its_file_and_nobody_can_choose_it(tmp_path: Path) -> None:
-    joint = join_cavs([signal(0), pairs(1)], protect=[signal(2)])
+    joint = join_cavs({"ruler": signal(0), "ink": pairs(1)}, protect=[signal(2)])
     save_cavs(tmp_path / "cavs.safetensors", {"both": joint})
     found = load_cavs(tmp_path / "cavs.safetensors")["both"]
     assert type(found) is JointCAV
@@ -140,6 +152,7 @@ def test_it_comes_back_from_its_file_and_nobody_can_choose_it(tmp_path: Path) ->
     np.testing.assert_array_equal(found.directions_, joint.directions_)
     np.testing.assert_array_equal(found.size_, joint.size_)
     np.testing.assert_array_equal(found.angles_, joint.angles_)
+    assert found.label == joint.label == "signal and pair: ruler + ink"
     X = np.random.default_rng(0).normal(size=(5, CHANNELS))
     np.testing.assert_array_equal(found.predict(X), joint.predict(X))
 

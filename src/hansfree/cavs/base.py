@@ -100,6 +100,11 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         return predicted
 
     @property
+    def label(self) -> str:
+        """What results call it."""
+        return self.name
+
+    @property
     def direction_(self) -> FloatArray:
         """The first direction, (channels,): the only one of the paper's CAVs."""
         self._check_fitted()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -27,12 +27,20 @@ class JointCAV(CAV):
     Attributes:
         joint_size_: (k,), size of the artifacts' changes along each direction, largest first.
         angles_: in degrees, of each CAV with what is protected: 90 where they share nothing.
+        label_: what results call it, such as ``signal: ruler + ink; kept: hair``; ``joint`` where nothing has a name.
     """
 
     name: ClassVar[str] = "joint"  # not registered: nobody can choose it, as there is nothing to fit
 
     joint_size_: FloatArray
     angles_: FloatArray
+    label_: str
+
+    @property
+    def label(self) -> str:
+        """What it is made of, as far as that has names."""
+        self._check_fitted()
+        return str(self.label_)
 
     @property
     def size_(self) -> FloatArray:
@@ -47,13 +55,17 @@ class JointCAV(CAV):
 CAV.made[JointCAV.name] = JointCAV
 
 
-def join_cavs(cavs: Sequence[CAV], *, protect: Sequence[CAV | ArrayLike] = ()) -> JointCAV:
+def join_cavs(
+    cavs: Sequence[CAV] | Mapping[str, CAV], *, protect: Sequence[CAV | ArrayLike] | Mapping[str, CAV | ArrayLike] = ()
+) -> JointCAV:
     """Join the CAVs of several artifacts, so that one correction unlearns all of them.
 
     Args:
-        cavs: fitted at the same layer, one for each artifact; a single one where something is to be protected.
+        cavs: fitted at the same layer, one for each artifact; a single one where something is to be protected. By the
+            artifacts' names, errors and results say these.
         protect: what the correction must not touch: CAVs of benign concepts, or directions of any length, (channels,)
             or (k, channels), as those of `class_direction`. What an artifact shares with them stays in the model.
+            By name, results say what was kept.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -68,6 +80,9 @@ def join_cavs(cavs: Sequence[CAV], *, protect: Sequence[CAV | ArrayLike] = ()) -
     """
     if not cavs:
         raise DataError("There is no CAV to join.")
+    label = _label(cavs, protect)
+    names = list(cavs) if isinstance(cavs, Mapping) else [f"CAV {i} of {len(cavs)}" for i in range(1, len(cavs) + 1)]
+    cavs = list(cavs.values()) if isinstance(cavs, Mapping) else cavs
     changes = [cav.size_[:, None] * cav.directions_ for cav in cavs]  # refuses a CAV that is not fitted
     channels = changes[0].shape[1]
     for cav, change in zip(cavs, changes):
@@ -78,14 +93,14 @@ def join_cavs(cavs: Sequence[CAV], *, protect: Sequence[CAV | ArrayLike] = ()) -
             )
         if not np.any(change):
             raise DataError(f"The {cav.name} CAV has no size: artifact and clean images score alike along it.")
-    kept = _protected(protect, channels)
+    kept = _protected(list(protect.values()) if isinstance(protect, Mapping) else protect, channels)
     rest = [change - change @ kept.T @ kept for change in changes]
     joint = JointCAV()
     joint.angles_ = np.array([_angle(before, after) for before, after in zip(changes, rest)])
-    for place, (cav, angle) in enumerate(zip(cavs, joint.angles_), start=1):
+    for name, cav, angle in zip(names, cavs, joint.angles_):
         if angle < LEAST_ANGLE:
             raise DataError(
-                f"CAV {place} of {len(cavs)} ({cav.name}) lies at {angle:.1f} degrees to what is protected; at least "
+                f"{name} ({cav.name}) lies at {angle:.1f} degrees to what is protected; at least "
                 f"{LEAST_ANGLE:g} are needed. The artifact and what you want to keep look alike at this layer: protect "
                 "less, or take another layer."
             )
@@ -93,6 +108,7 @@ def join_cavs(cavs: Sequence[CAV], *, protect: Sequence[CAV | ArrayLike] = ()) -
     _, sizes, directions = np.linalg.svd(np.concatenate(rest), full_matrices=False)
     joint.joint_size_ = sizes[sizes > _RANK * sizes[0]]
     joint.n_features_in_ = channels
+    joint.label_ = label
     joint._settle(directions[: len(joint.joint_size_)], _without_and_with_all(cavs))
     return joint
 
@@ -118,6 +134,14 @@ def class_direction(X: ArrayLike, labels: ArrayLike, label: int, *, has_artifact
         raise DataError(f"Class {label} has no direction: its mean activation is that of the others, or not finite.")
     direction: FloatArray = difference / length
     return direction
+
+
+def _label(cavs: Sequence[CAV] | Mapping[str, CAV], protect: Sequence[object] | Mapping[str, object]) -> str:
+    if not isinstance(cavs, Mapping):
+        return JointCAV.name
+    kinds = " and ".join(dict.fromkeys(cav.name for cav in cavs.values()))
+    kept = f"; kept: {' + '.join(protect)}" if protect and isinstance(protect, Mapping) else ""
+    return f"{kinds}: {' + '.join(cavs)}{kept}"
 
 
 def _protected(protect: Sequence[CAV | ArrayLike], channels: int) -> FloatArray:

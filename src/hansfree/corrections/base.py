@@ -185,8 +185,8 @@ class CAVCorrection(Correction):
         return cls(cav, tuning=tuning)
 
     def describe(self) -> dict[str, str]:
-        """Add the CAV's name."""
-        return {**super().describe(), "cav": self.cav.name}
+        """Add what the CAV is called."""
+        return {**super().describe(), "cav": self.cav.label}
 
     def check(self, cut: Split, activations: Activations) -> None:
         """Refuse a CAV of another layer."""
