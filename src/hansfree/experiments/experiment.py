@@ -7,21 +7,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
+from hansfree.cavs import CAV, save_cavs
 from hansfree.corrections import CAVCorrection, Correction
 from hansfree.errors import DataError
+from hansfree.experiments.joining import corrected_cav
 from hansfree.experiments.kept import Kept
 from hansfree.experiments.material import Material
 from hansfree.experiments.parts import Part
+from hansfree.experiments.qualities import quality_rows
 from hansfree.experiments.setting import Setting, Variant
 from hansfree.experiments.strengths import Strengths
 from hansfree.heatmaps import Explanation
 from hansfree.metrics import Evidence, Score, compute_scores
 from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
-from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, row_of_quality, rows_of
+from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, rows_of
 from hansfree.runs import Run
 from hansfree.selection import Choice, StrengthPath, Validation, walk_path
 from hansfree.weights import write_weights
@@ -104,7 +104,7 @@ class Experiment:
     # The stages
 
     def _cavs(self) -> list[dict[str, Any]]:
-        material, data = self.material, self.setting.data
+        material = self.material
         train = material.activations["train"]
         if train.has_artifact is None:
             raise DataError("The training data do not say which images carry the artifact.")
@@ -113,25 +113,8 @@ class Experiment:
         cavs = {name: member().fit(X, has_artifact) for name, member in members}
         save_cavs(self.run.path / "cavs.safetensors", cavs)
         cavs.setdefault(self.setting.cav, material.cav)
-        if not material.is_biased_known:
-            return []
-        clean, biased = material.activations["test_clean"].pooled, material.activations["test_biased"].pooled
-        if data.is_inserted:
-            # every image once, without or with the artifact: pairs would not be independent
-            without, within = clean[::2], biased[1::2]
-        else:
-            without, within = clean, biased
-        held_out = np.concatenate([without, within])
-        is_biased = np.arange(len(held_out)) >= len(without)
-        rows = []
-        for name, cav in cavs.items():
-            about = {"method": f"cav:{name}", "cav": name, "split": "test", **self._about}
-            if data.is_inserted:
-                direction = cav.directions_[0]
-                rows.append(row_of_quality("alignment_sample", alignment_sample(direction, biased - clean), **about))
-                rows.append(row_of_quality("alignment_mean", alignment_mean(direction, biased - clean), **about))
-            rows.append(row_of_quality("cav_auc", cav_auc(cav, held_out, is_biased), **about))
-        return [asdict(row) for row in rows]
+        corrected_cav(material, self.setting.cav)  # here, so that what cannot be joined is told before long work
+        return [asdict(row) for row in quality_rows(material, cavs, self._about)]
 
     def _original(self) -> list[dict[str, Any]]:
         setting, material = self.setting, self.material
@@ -194,7 +177,7 @@ class Experiment:
         return [asdict(row) for row in rows_of(scores, strength=strength, **about)]
 
     def _method(self, variant: Variant, seed: int) -> Correction:
-        cav = self.material.cav_named(variant.cav or self.setting.cav)
+        cav = corrected_cav(self.material, variant.cav or self.setting.cav)
         images = self.material.masked_train if variant.uses_masks else self.setting.data.train
         return variant.make(cav=cav, images=images, tuning=replace(self.setting.tuning, seed=seed))
 

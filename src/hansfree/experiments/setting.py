@@ -11,6 +11,7 @@ from torch import nn
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
 from hansfree.errors import OptionError
+from hansfree.experiments.concepts import Concept
 from hansfree.experiments.plans import Grid
 from hansfree.metrics import MIN_GROUP
 from hansfree.selection import BalancedRule, SelectionRule, check_selectable, choose_rule
@@ -44,6 +45,8 @@ class Setting:
     repeats: int = 1  # seeds of the fine-tuning; the strength is chosen with the first
     trained: Train = "all"  # that follows the layer, or only the last module with parameters
     workers: int = 0  # processes that read images
+    removed: tuple[Concept, ...] = ()  # whose directions corrections remove together with the artifact's own
+    protected: tuple[Concept, ...] = ()  # whose directions are taken out of what is removed
 
     def __post_init__(self) -> None:
         """Refuse data of which no strength could be chosen."""
