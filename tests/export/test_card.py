@@ -39,6 +39,16 @@ def test_it_says_what_was_corrected(make_run: MakeRun) -> None:
     assert facts["direction (CAV)"] == "signal"
     assert facts["changed tensors"] == "classifier.weight"
     assert "Do not use" not in card
+    assert "unlearn the use of\none artifact, done" in card
+    assert not {"removed together", "kept"} & facts.keys()
+
+
+def test_it_says_what_else_is_removed_and_kept(make_run: MakeRun) -> None:
+    run = make_run(removed={"timestamp": 90.0, "odd | ink": 60.0}, protected=["hair"])
+    card = card_of(run)
+    facts = dict(table(card, "What was done"))
+    assert (facts["removed together"], facts["kept"]) == ("timestamp, odd BAR ink", "hair")
+    assert "unlearn the use of\nseveral artifacts, done" in card
 
 
 def test_it_passes_on_what_the_method_remarked(make_run: MakeRun) -> None:

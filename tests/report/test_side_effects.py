@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hansfree.report import write_report
-from hansfree.report.reading import load_results
+from hansfree.report.numbers import percent
+from hansfree.report.reading import Variant, load_results
+from hansfree.report.removal import describe_others
 from hansfree.report.side_effects import side_effect_table
+from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
 from hansfree.results import Row, split_with
 from tests.report.conftest import CHOSEN, META, MakeRun, score
 from tests.report.test_page import text_of
@@ -51,6 +55,36 @@ def test_the_section_says_what_to_look_for(make_run: MakeRun) -> None:
     assert "Look for a correction that lowers one flip rate and raises another" in text
     assert "&lt;ink&gt;" in page
     assert "<ink>" not in page
+
+
+def test_what_is_removed_or_kept_is_told_with_its_numbers(make_run: MakeRun) -> None:
+    meta = META | {"removed": {"timestamp": 81.2, "lsb": 44.7}, "protected": ["<ink>", "hair"]}
+    run = make_run(change=with_others, meta=meta)
+    results = load_results(run)
+    table = side_effect_table(results)
+    assert table is not None
+    assert [head for head, _ in table.heads][2:] == ["lsb (removed too)", "<ink> (kept)"]
+    assert (
+        "Corrections along a direction remove timestamp and lsb together and keep <ink> and hair; all others know "
+        "timestamp only. Degrees to what is kept, 90 where they share nothing: timestamp at 81 and lsb at 45."
+    ) in describe_setting(results)
+    verdict = reach_verdict(results)
+    shares = f"changes {percent(0)} of the decisions instead of {percent(0.25)}."
+    assert verdict.others == (
+        f"Put into the same images, lsb (removed too) {shares} Put into the same images, <ink> (kept) {shares} "
+        "Not measured, as hansfree cannot put it into test images: hair."
+    )
+    assert verdict.others in verdict.lines
+    text = text_of(write_report(run))
+    assert " ".join(verdict.others.split()) in text
+    assert "corrections along a direction were made against those “removed too”" in text
+
+
+def test_a_method_without_a_direction_knows_the_own_artifact_only(make_run: MakeRun) -> None:
+    meta = META | {"removed": {"timestamp": 90.0, "lsb": 90.0}, "protected": []}
+    results = load_results(make_run(change=with_others, meta=meta))
+    told = describe_others(results, replace(shown_variant(results) or Variant("rr-clarc"), cav=None))
+    assert "goes along no direction: it was made against timestamp only." in told
 
 
 def test_all_else_is_as_without(make_run: MakeRun) -> None:

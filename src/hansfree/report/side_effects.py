@@ -1,4 +1,4 @@
-"""What the corrections do under artifacts that they were not made against: a matrix of models and artifacts."""
+"""What the corrections do under other artifacts than the run's own: a matrix of models and artifacts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from hansfree.metrics import BalancedAccuracyBiased, BalancedAccuracyClean, FlipRate, Metric
 from hansfree.report.numbers import CONFIDENCE, MISSING, unit_of
 from hansfree.report.reading import Results, Variant
+from hansfree.report.removal import mark_artifact
 from hansfree.report.tables import Column, Line, Table, cell_of, kind_of
 from hansfree.results import Row, further_artifact
 
@@ -29,7 +30,7 @@ def side_effect_table(results: Results) -> Table | None:
     if results.is_inserted:
         columns += _columns(f"{results.meta.get('artifact') or 'artifact'} (of this run)", _BIASED, known)
     for artifact, scores in further.items():
-        columns += _columns(artifact, _BIASED, scores)
+        columns += _columns(mark_artifact(results, artifact), _BIASED, scores)
     lines = [
         Line(
             variant.title(results.methods()),

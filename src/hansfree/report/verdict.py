@@ -11,6 +11,7 @@ from hansfree.report.leaning import describe_class, describe_other_lean
 from hansfree.report.numbers import percent, unit_of, write_value
 from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.reading import FIRST, Results, Variant, method_title
+from hansfree.report.removal import describe_others, describe_removal
 from hansfree.report.rivals import describe_rivals, listed
 from hansfree.report.ruling import Judgement, Ruling
 from hansfree.report.subject import describe_subject
@@ -28,6 +29,7 @@ class Verdict:
     sentences: tuple[str, ...]  # two at most: the decisions that the artifact changes, and balanced accuracy
     title: str = ""  # whose model it is about
     subject: str = ""  # the same in words, with the reason, and who is clearly better
+    others: str = ""  # what became of other artifacts that are removed or kept
     warning: str = ""  # of RR-ClArC's model, where another is shown because that must not be used
     beside: str = ""  # how the other methods did
     differences: str = ""  # what the sentences rest on: intervals, or what is left to judge by
@@ -49,7 +51,7 @@ class Verdict:
     def lines(self) -> tuple[str, ...]:
         """What the page says first, for a terminal."""
         told = " ".join(filter(None, (self.headline, *self.sentences)))
-        return tuple(line for line in (self.failure, self.warning, told, self.why, self.subject) if line)
+        return tuple(line for line in (self.failure, self.warning, told, self.why, self.others, self.subject) if line)
 
 
 def describe_setting(results: Results) -> str:
@@ -67,7 +69,7 @@ def describe_setting(results: Results) -> str:
     images = f"; {listed(counts)} images" if counts else ""
     size = f" of {meta['size']} px" if counts and meta.get("size") else ""
     setting = f"{model}{what}{describe_class(results)}{where}{images}{size}."
-    return " ".join(filter(None, (setting, describe_other_lean(results))))
+    return " ".join(filter(None, (setting, describe_removal(results), describe_other_lean(results))))
 
 
 def shown_variant(results: Results) -> Variant | None:
@@ -99,6 +101,7 @@ def reach_verdict(results: Results) -> Verdict:
         sentences=_sentences(results, shown),
         title=shown.title(results.methods()),
         subject=describe_subject(results, shown, competing),
+        others=describe_others(results, shown),
         warning=_warning(results, shown),
         beside=describe_rivals(results, shown, competing),
         ruling=judgement.ruling,
