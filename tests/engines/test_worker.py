@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,24 @@ def task(opened: Opened, tmp_path: Path) -> Iterator[Task]:
     with open_run(out, {"a": 1}) as run, invited(run) as word:
         write_weights(out / "original.safetensors", opened.setting.model.state_dict())
         yield Task.of(moved, out / "original.safetensors", word)
+
+
+def test_it_corrects_along_what_the_run_joined(user: Path, tmp_path: Path) -> None:
+    artifact = {"remove": "lsb", "keep": "brightness"}
+    path = write_run(user / "several.yaml", out=str(tmp_path / "run"), artifact=artifact)
+    opened = open_run_file(read_run_file(path))
+    out, worker = opened.run.out, Worker()
+    with open_run(out, {"a": 1}) as run, invited(run) as word:
+        write_weights(out / "original.safetensors", opened.setting.model.state_dict())
+        task = Task.of(opened, out / "original.safetensors", word)
+        sent = {name: pickle.loads(pickle.dumps(getattr(task.setting, name))) for name in ("removed", "protected")}
+        task = replace(task, setting=replace(task.setting, **sent))
+        Experiment(opened.setting, run).cav_rows()
+        joint = (out / "cav-signal-joint.safetensors").stat().st_mtime_ns
+        worker.open(task, 1, "here")
+        worker.correct(Part("p-clarc"))
+        assert {row["cav"] for row in run.read("p-clarc")["rows"]} == {"signal: artifact + lsb; kept: brightness"}
+        assert (out / "cav-signal-joint.safetensors").stat().st_mtime_ns == joint, "the run made it, once for all"
 
 
 def test_it_makes_the_shard_and_the_stages_that_the_run_itself_would(task: Task, opened: Opened) -> None:

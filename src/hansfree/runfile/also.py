@@ -7,15 +7,11 @@ from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
-
 from hansfree.activations import Activations, collect
-from hansfree.artifacts import Artifact
-from hansfree.datasets.splits import Subset
-from hansfree.datasets.stamped import Stamped
 from hansfree.experiments import Experiment
 from hansfree.export import load_corrected
 from hansfree.results import ORIGINAL, Row, split_with
+from hansfree.runfile.concepts import put_in
 from hansfree.side_effects import measure_side_effects
 from hansfree.studies import OwnImages
 
@@ -36,7 +32,7 @@ def _score_under(experiment: Experiment, images: OwnImages, artifact: str, metho
 
     @cache
     def passed() -> Activations:
-        biased = _put_in(images, artifact, material.data.test_clean.ids)
+        biased = put_in(images, -1, artifact, material.data.test_clean.ids)
         return collect(material.plan(split_with(artifact), biased), progress=experiment.progress)
 
     for method in (ORIGINAL, *methods):
@@ -44,13 +40,6 @@ def _score_under(experiment: Experiment, images: OwnImages, artifact: str, metho
         if like is not None:  # else no strength of it gave a model
             work = partial(_measure, experiment, like, artifact, passed)
             yield from (Row(**row) for row in experiment.run.stage(f"{method}-with-{artifact}", work))
-
-
-def _put_in(images: OwnImages, artifact: str, ids: np.ndarray) -> Stamped:
-    """Return the clean test images with an artifact in each."""
-    test = images.parts[-1]
-    clean = Subset(test, np.flatnonzero(np.isin(test.ids, ids)))
-    return Stamped(clean, Artifact.named(artifact)(), share=1, seed=images.seed, transform=images.transform)
 
 
 def _chosen_row(experiment: Experiment, method: str) -> Row | None:

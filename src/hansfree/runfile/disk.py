@@ -18,13 +18,13 @@ def tell_disk(out: Path, setting: Setting, *, with_pairs: bool = False, further:
 
     Args:
         with_pairs: The run needs training images with the artifact put in, too.
-        further: How many other artifacts are put into the clean test images.
+        further: How many images more, with other artifacts put in.
     """
     example = setting.data.train.batch([0]).image
     live = split(setting.model, setting.layer, example=example).trunk(example)
     each = sum(4 * math.prod(tensor.shape[1:]) for tensor in live)
     sets = (*SETS, "train_biased") if with_pairs else SETS
-    count = sum(len(getattr(setting.data, part)) for part in sets) + further * len(setting.data.test_clean)
+    count = sum(len(getattr(setting.data, part)) for part in sets) + further
     # The layer's output, and at most as much again for what is computed from it; a run that goes on has some of it.
     there = sum(file.stat().st_size for file in (out / "activations").rglob("*") if file.is_file())
     needed = max(0, 2 * each * count - there)

@@ -35,4 +35,7 @@ def known_config(run: RunFile) -> dict[str, Any]:
     for key in ("rule", "balanced"):  # runs that were begun before the key was there go on
         if getattr(run.correction, key) == getattr(CorrectionSection(), key):
             del settings["correction"][key]
+    for key in ("remove", "keep"):  # so do these
+        if not settings["artifact"][key]:
+            del settings["artifact"][key]
     return {"hansfree": version("hansfree"), **settings}

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from hansfree.artifacts import Artifact, Patch
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
-from hansfree.datasets import Normalize
+from hansfree.datasets import ExampleSet, Normalize
 from hansfree.errors import OptionError
 from hansfree.experiments import Setting
 from hansfree.experiments.setting import NO_PAIRS
 from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
+from hansfree.runfile.concepts import describe_concept, find_concepts, read_marks
 from hansfree.runfile.disk import tell_disk
 from hansfree.runfile.identity import known_config
 from hansfree.runfile.loading import first_logits, load_run_model, model_facts
@@ -45,12 +46,17 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     _check_strengths(run)
     check_run_folder(run.out, known_config(run))
     loaded = load_run_model(run)
+    marks = read_marks(run)
     images = _open_images(run, loaded.preprocessing, progress)
     data = replace(images.data(), artifact=_artifact_name(run, images))
     check_selectable(data, advice=advise_more(images, data))
     needs_pairs = _needs_pairs(run)
     if needs_pairs and data.train_biased is None:
         raise OptionError(NO_PAIRS)
+    removed, protected = (
+        find_concepts(names, marks, images=images, data=data, cav=run.correction.cav)
+        for names in (run.artifact.remove, run.artifact.keep)
+    )
     setting = Setting(
         name=run.out.name,
         data=data,
@@ -63,15 +69,21 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         repeats=run.correction.repeats,
         trained="last" if run.model.output == "label" else run.correction.train,
         workers=run.workers,
+        removed=removed,
+        protected=protected,
     )
     if run.correction.optimizer == "converged":
         example = setting.data.train.batch([0]).image
         check_solvable(split(setting.model, setting.layer, example=example, train=setting.trained))
     logits = first_logits(loaded.model, setting.data.train)
+    further = len(run.artifact.tested) * len(data.test_clean)
+    further += sum(len(each.rows) for each in (*removed, *protected) if isinstance(each.told_by, ExampleSet))
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
-        ("disk", tell_disk(run.out, setting, with_pairs=needs_pairs, further=len(run.artifact.also))),
+        ("disk", tell_disk(run.out, setting, with_pairs=needs_pairs, further=further)),
+        *(("removed too", describe_concept(each, data)) for each in removed),
+        *(("kept", describe_concept(each, data)) for each in protected),
         *(("note", remark) for remark in (*notes_on_scaling(images, loaded.preprocessing), *images.remarks)),
         *(("left out", sentence) for sentence in images.skipped),
     ]

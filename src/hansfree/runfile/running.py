@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
 import yaml
 from torch import nn
 
 from hansfree.experiments import Experiment
 from hansfree.experiments.examining import examine_direction
+from hansfree.experiments.joining import describe_joint
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
 from hansfree.files import tell_path, write_text
@@ -66,7 +68,8 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         best = _advise(experiment, run.correction.methods)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
-        further = score_further(experiment, opened.images, run.artifact.also, methods=run.correction.methods)
+        about |= describe_joint(experiment.material)
+        further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.methods)
         rows = write_outcome(experiment, about, methods=run.correction.methods, further=further)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
@@ -87,6 +90,9 @@ def run_config(opened: Opened) -> dict[str, Any]:
     images = [getattr(opened.setting.data, part).fingerprint for part in SETS]
     if opened.images.is_marked is not None:
         images.append(fingerprint(opened.images.is_marked))  # which of the bits the doctor goes by
+    for concept in (*opened.setting.removed, *opened.setting.protected):
+        if isinstance(concept.told_by, np.ndarray):
+            images.append(fingerprint(concept.rows, concept.told_by))
     config = known_config(opened.run)
     config["model"]["layer"] = opened.setting.layer  # where it was found, which another version might do elsewhere
     return {**config, "images": fingerprint(*images)}

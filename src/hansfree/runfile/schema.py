@@ -12,7 +12,7 @@ from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
 from hansfree.errors import nearest
-from hansfree.studies.inserted import fits_pictures
+from hansfree.studies.inserted import fits_pictures, inserted_by_name
 from hansfree.studies.own import SHARES
 from hansfree.training import Optimizer
 
@@ -68,8 +68,9 @@ def _insertable(*, by_name: bool = False) -> AfterValidator:
     """Return what refuses an artifact that cannot be put on a picture; ``by_name``: or not without a file."""
 
     def check(name: str) -> str:
-        members = Artifact.members().items()
-        known = [name for name, kind in members if fits_pictures(kind) and not (by_name and kind.needs_file)]
+        known = inserted_by_name()
+        if not by_name:
+            known = [name for name, kind in Artifact.members().items() if fits_pictures(kind)]
         if name not in known:
             way = " by its name alone" if by_name else ""
             raise ValueError(
@@ -90,6 +91,7 @@ Methods = Annotated[tuple[Method, ...], BeforeValidator(_as_list), Field(min_len
 Further = Annotated[
     tuple[Annotated[str, _insertable(by_name=True)], ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)
 ]
+Concepts = Annotated[tuple[Name, ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)]
 Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Strengths = Annotated[tuple[Strength, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
@@ -156,6 +158,8 @@ class ArtifactSection(Section):
     angle: Annotated[float, Field(ge=0, le=180)] = 0
     share: Share = 0.5
     also: Further = ()  # put into test images, and not corrected
+    remove: Concepts = ()  # other artifacts that are corrected with this one: columns, or what can be put in
+    keep: Concepts = ()  # what the corrections must not touch
 
     @model_validator(mode="after")
     def _patch_goes_with_its_file(self) -> ArtifactSection:
@@ -168,6 +172,22 @@ class ArtifactSection(Section):
         if self.insert in self.also:
             raise ValueError(f"'also' names further artifacts, and {self.insert!r} is the one that 'insert' puts in")
         return self
+
+    @model_validator(mode="after")
+    def _removed_or_kept(self) -> ArtifactSection:
+        own = (self.name, self.column, self.insert, self.file and self.file.stem)
+        for key, names in (("remove", self.remove), ("keep", self.keep)):
+            if mine := [name for name in names if name in own]:
+                raise ValueError(f"'{key}' names others, and {mine[0]!r} is this run's own artifact")
+        if both := [name for name in self.remove if name in self.keep]:
+            raise ValueError(f"{both[0]!r} cannot be both removed and kept")
+        return self
+
+    @property
+    def tested(self) -> tuple[str, ...]:
+        """The other artifacts that test images get, each alone: all that can be put in."""
+        others = (name for name in (*self.remove, *self.keep) if name in inserted_by_name())
+        return tuple(dict.fromkeys((*self.also, *others)))
 
 
 class CorrectionSection(Section):

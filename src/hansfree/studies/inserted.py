@@ -16,8 +16,12 @@ from hansfree.studies.study import BiasedData
 
 def stampable(first: str) -> tuple[str, ...]:
     """Return ``first``, the dataset's own artifact, and then all others that can be put on a finished picture."""
-    fitting = [name for name, kind in Artifact.members().items() if fits_pictures(kind) and not kind.needs_file]
-    return (first, *(name for name in fitting if name != first))
+    return (first, *(name for name in inserted_by_name() if name != first))
+
+
+def inserted_by_name() -> list[str]:
+    """Return the artifacts that can be put on a finished picture, and need no file."""
+    return [name for name, kind in Artifact.members().items() if fits_pictures(kind) and not kind.needs_file]
 
 
 def fits_pictures(kind: type[Artifact]) -> bool:

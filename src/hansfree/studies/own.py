@@ -23,9 +23,9 @@ from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
 from hansfree.studies.marked import read_marked, tell_marked
 from hansfree.studies.study import BiasedData, Recipe
 
-# Training images of the biased class with and without the artifact: some CAVs choose their penalty by five folds, and
-# the doctor compares halves.
-_LEAST = 5
+LEAST = 5
+"""Training images of the biased class with and without the artifact: some CAVs choose their penalty by five folds, and
+the doctor compares halves."""
 _COLUMN = "artifact"
 _WAYS_ON = (
     "Without one, mark the images on a page (`hansfree label FILE.yaml`), or have an artifact put in (`insert:` under "
@@ -206,10 +206,10 @@ class OwnImages(ListedStudy):
             raise DataError(
                 f"{which} of the {n} images of {place} carries the artifact: it needs some with and without."
             )
-        if bits[0].sum() < _LEAST:
+        if bits[0].sum() < LEAST:
             raise DataError(
                 f"{bits[0].sum()} of the {len(bits[0])} training images of {place} carry the artifact: a direction "
-                f"needs at least {_LEAST}."
+                f"needs at least {LEAST}."
             )
         for name, part in zip(PART_NAMES[1:], bits[1:]):
             if part.all():
@@ -224,7 +224,7 @@ class OwnImages(ListedStudy):
         carry, all_of = np.bincount(labels[bits], minlength=n), np.bincount(labels, minlength=n)
         if self._biased is None:
             share = carry / np.maximum(all_of, 1)
-            share[carry < _LEAST] = -1  # a class of one image has a share of 0 or 1
+            share[carry < LEAST] = -1  # a class of one image has a share of 0 or 1
             self.biased_class = int(np.lexsort((carry, share))[-1])
         name, some, every = listing.class_names[self.biased_class], carry[self.biased_class], all_of[self.biased_class]
         if self._biased is None:
@@ -235,10 +235,10 @@ class OwnImages(ListedStudy):
         self._check_enough(name, some, every)
 
     def _check_enough(self, name: str, some: int, every: int) -> None:
-        if some < _LEAST or every - some < _LEAST:
+        if some < LEAST or every - some < LEAST:
             raise DataError(
                 f"{some} of the {every} training images of the biased class {name!r} carry the artifact. The direction "
-                f"is learned within that class, from at least {_LEAST} with and {_LEAST} without."
+                f"is learned within that class, from at least {LEAST} with and {LEAST} without."
             )
 
     def data(self, model: str = "") -> BiasedData:

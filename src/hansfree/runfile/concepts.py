@@ -1,0 +1,94 @@
+"""What a run file removes beside its own artifact, and what it keeps: columns of bits, or artifacts that are put in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hansfree.artifacts import Artifact
+from hansfree.cavs import CAV
+from hansfree.datasets.splits import Subset
+from hansfree.datasets.stamped import Stamped
+from hansfree.errors import DataError, OptionError, nearest
+from hansfree.experiments.concepts import Concept
+from hansfree.runfile.schema import RunFile
+from hansfree.studies import BiasedData, OwnImages
+from hansfree.studies.columns import read_bits, read_rows
+from hansfree.studies.inserted import inserted_by_name
+from hansfree.studies.own import LEAST
+
+Marks = Mapping[str, np.ndarray]  # by column, a bit for every row of the table
+_NO_CONCEPTS = ("image", "label", "split", "group")  # columns that say something else
+
+
+def read_marks(run: RunFile) -> Marks:
+    """Return the columns that ``remove`` and ``keep`` name; refuse a name that means nothing, before any long work."""
+    given = run.artifact
+    if not (given.remove or given.keep):
+        return {}
+    rows = [] if run.data.table is None else read_rows(run.data.table, ("image", "label"), filled=("image",))
+    columns = [name for name in (rows[0] if rows else ()) if name not in (*_NO_CONCEPTS, given.column)]
+    known = [*columns, *(name for name in inserted_by_name() if name not in (*columns, given.insert))]
+    for key, names in (("remove", given.remove), ("keep", given.keep)):
+        for name in names:
+            if name not in known:
+                raise OptionError(
+                    f"artifact.{key}: {name!r} is no column of the table, and no artifact that can be put in by its "
+                    f"name.{nearest(name, known)} Known: {', '.join(known)}."
+                )
+    wanted = [name for name in (*given.remove, *given.keep) if name in columns]
+    return {name: read_bits(rows, name, table=run.data.table) for name in wanted} if run.data.table else {}
+
+
+def find_concepts(
+    names: Sequence[str], marks: Marks, *, images: OwnImages, data: BiasedData, cav: str
+) -> tuple[Concept, ...]:
+    """Return where the direction of each name is learned, from training images without the run's own artifact.
+
+    A column is as good as for the artifact itself; only a kind of CAV that is learned from pairs puts in what it can.
+    """
+    wants_pairs = CAV.named(cav).needs_pairs
+    return tuple(
+        _put_in(name, images, data)
+        if name not in marks or (wants_pairs and name in inserted_by_name())
+        else _marked(name, marks[name], data)
+        for name in names
+    )
+
+
+def describe_concept(concept: Concept, data: BiasedData) -> str:
+    """Say in a few words where a direction comes from."""
+    if not isinstance(concept.told_by, np.ndarray):
+        return f"{concept.name}, put into {len(concept.rows)} training images"
+    label = data.train.class_names[data.train.labels[concept.rows[0]]]
+    return f"{concept.name}, in {int(concept.told_by.sum())} of {len(concept.rows)} training images of {label!r}"
+
+
+def put_in(images: OwnImages, part: int, artifact: str, ids: np.ndarray) -> Stamped:
+    """Return some images of a part, in its order, with an artifact in each."""
+    source = images.parts[part]
+    some = Subset(source, np.flatnonzero(np.isin(source.ids, ids)))
+    return Stamped(some, Artifact.named(artifact)(), share=1, seed=images.seed, transform=images.transform)
+
+
+def _put_in(name: str, images: OwnImages, data: BiasedData) -> Concept:
+    rows = np.flatnonzero(~data.train.has_artifact)
+    return Concept(name=name, rows=rows, told_by=put_in(images, 0, name, data.train.ids[rows]))
+
+
+def _marked(name: str, by_row: np.ndarray, data: BiasedData) -> Concept:
+    """Learn within one class, as the run's own direction is: the one with the largest share of such images."""
+    train = data.train
+    bits, is_clean, n = by_row[train.ids], ~train.has_artifact, len(train.class_names)
+    carry = np.bincount(train.labels[is_clean & bits], minlength=n)
+    others = np.bincount(train.labels[is_clean & ~bits], minlength=n)
+    is_enough = (carry >= LEAST) & (others >= LEAST)
+    if not is_enough.any():
+        raise DataError(
+            f"{name}: no class has {LEAST} training images with it and {LEAST} without, none of which carries the "
+            "run's own artifact. So its direction cannot be learned."
+        )
+    share = np.where(is_enough, carry / np.maximum(carry + others, 1), -1)
+    rows = np.flatnonzero(is_clean & (train.labels == share.argmax()))
+    return Concept(name=name, rows=rows, told_by=bits[rows])
