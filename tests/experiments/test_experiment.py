@@ -255,6 +255,6 @@ def test_the_train_option_reaches_the_cut(setting: Setting, tmp_path: Path) -> N
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         earlier = replace(setting, layer="features.7", tuning=FineTuning(epochs=1))
         whole = Experiment(earlier, run).material.cut.trainable
-        last = Experiment(replace(earlier, trained="last"), run).material.cut.trainable
+        last = Experiment(replace(earlier, train="last"), run).material.cut.trainable
     assert set(last) == {"classifier.weight", "classifier.bias"}
     assert set(last) < set(whole)

@@ -99,7 +99,7 @@ class Material:
     @cached_property
     def cut(self) -> Split:
         """The model in three parts."""
-        return cut_again(self.setting.model, self.activations["train"], train=self.setting.trained)
+        return cut_again(self.setting.model, self.activations["train"], train=self.setting.train)
 
     @cached_property
     def cavs(self) -> dict[str, CAV]:

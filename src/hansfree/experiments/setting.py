@@ -43,7 +43,7 @@ class Setting:
     strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)  # per method, instead of the grid
     rule: SelectionRule = field(default_factory=BalancedRule)  # replaced where the data cannot feed it
     repeats: int = 1  # seeds of the fine-tuning; the strength is chosen with the first
-    trained: Train = "all"  # that follows the layer, or only the last module with parameters
+    train: Train = "all"  # that follows the layer, or only the last module with parameters
     workers: int = 0  # processes that read images
     removed: tuple[Concept, ...] = ()  # whose directions corrections remove together with the artifact's own
     protected: tuple[Concept, ...] = ()  # whose directions are taken out of what is removed

@@ -58,7 +58,7 @@ class Subject:
             grid=plan.grid,
             strengths=plan.strengths,
             repeats=plan.repeats,
-            trained=plan.corrected,
+            train=plan.corrected,
             workers=plan.workers,
         )
         return Experiment(setting, self.run, cache=self.work / "activations", progress=self.progress)

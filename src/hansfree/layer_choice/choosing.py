@@ -70,7 +70,7 @@ def choose_layer(
     confirm: int = 3,
     strengths: Sequence[float] = STRENGTHS,
     tuning: FineTuning | None = None,
-    trained: Train = "all",
+    train: Train = "all",
     budget: float = 0.02,
     images: int = 1000,
     seed: int = 0,
@@ -89,7 +89,7 @@ def choose_layer(
         confirm: How many of the best are tried; 0 tries none and goes by the scores.
         strengths: That are tried at each.
         tuning: The recipe of the correction.
-        trained: What it fine-tunes: ``"all"`` after the layer, or only the ``"last"`` linear layer.
+        train: What it fine-tunes: ``"all"`` after the layer, or only the ``"last"`` linear layer.
         budget: How much balanced accuracy on clean validation images a correction may cost.
         images: At most so many training images pass for the scores.
         seed: Of which images pass, and of the doctor's draws.
@@ -122,7 +122,7 @@ def choose_layer(
     trials = {}
     for layer in shortlist:
         setting = Setting(
-            name=layer, data=data, model=model, layer=layer, tuning=tuning, rule=BalancedRule(budget), trained=trained
+            name=layer, data=data, model=model, layer=layer, tuning=tuning, rule=BalancedRule(budget), train=train
         )
         with TemporaryDirectory(prefix="hansfree-layer-") as folder:
             trials[layer] = try_layer(setting, strengths, Path(folder), progress=progress)

@@ -114,7 +114,7 @@ def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
     setting, tuning = experiment.setting, experiment.setting.tuning
     seeds = range(tuning.seed, tuning.seed + setting.repeats)
     tried = {row.method: _tried(experiment, row.method, rows) for row in rows if row.strength is not None}
-    words = {"corrections fine-tune": CORRECTED[setting.trained]}
+    words = {"corrections fine-tune": CORRECTED[setting.train]}
     if not any(row.split for row in rows):  # nothing was judged: run times
         return words
     words["corrections fine-tune"] += f", {describe_recipe(tuning)}"

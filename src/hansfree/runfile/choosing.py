@@ -19,7 +19,7 @@ def choose_run_layer(opened: Opened, *, tries: int = 3, progress: Progress = sil
         setting.data,
         confirm=tries,
         tuning=setting.tuning,
-        trained=setting.trained,
+        train=setting.train,
         budget=setting.rule.budget,
         seed=opened.run.seed,
         progress=progress,

@@ -67,14 +67,14 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         strengths=run.correction.strengths,
         rule=_RULES[run.correction.rule](run.correction.budget),
         repeats=run.correction.repeats,
-        trained="last" if run.model.output == "label" else run.correction.train,
+        train="last" if run.model.output == "label" else run.correction.train,
         workers=run.workers,
         removed=removed,
         protected=protected,
     )
     if run.correction.optimizer == "converged":
         example = setting.data.train.batch([0]).image
-        check_solvable(split(setting.model, setting.layer, example=example, train=setting.trained))
+        check_solvable(split(setting.model, setting.layer, example=example, train=setting.train))
     logits = first_logits(loaded.model, setting.data.train)
     further = len(run.artifact.tested) * len(data.test_clean)
     further += sum(len(each.rows) for each in (*removed, *protected) if isinstance(each.told_by, ExampleSet))
