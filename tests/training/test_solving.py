@@ -15,7 +15,7 @@ from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.corrections import RRR, Correction, RRClArC, Vanilla
 from hansfree.errors import OptionError
 from hansfree.splitting import Split
-from hansfree.training import FineTuning, TrainedHead, solving
+from hansfree.training import FineTuning, TrainedHead, minimum, solving
 from tests.corrections.examples import CASES, CHANNELS, CLASSES, Case, TinyImages, collect, fit_cav
 
 DATA = TinyImages(40)
@@ -160,6 +160,6 @@ def test_a_penalty_that_has_no_minimum_at_the_heads_input_is_refused(options: di
 
 def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     _, activations, cut = scene()
-    monkeypatch.setattr(solving, "_STEPS", 1)
+    monkeypatch.setattr(minimum, "_STEPS", 1)
     solved(RRClArC(fit_cav(activations), tuning=TUNING), cut, activations, [100.0])
-    assert "after 1 steps the slope is still" in caplog.text
+    assert "the solver stopped before the minimum" in caplog.text

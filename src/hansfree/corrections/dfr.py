@@ -14,11 +14,9 @@ from hansfree.corrections.base import Correction, count_classes
 from hansfree.errors import DataError, SplitError
 from hansfree.progress import Progress, silent
 from hansfree.splitting import HeadParts, Split, Stage
-from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead, even_weights
+from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead, even_weights, minimise
 
 log = logging.getLogger(__name__)
-
-_STEPS = 500  # of a solver that needs some dozens
 
 
 class DFR(Correction, name="dfr"):
@@ -106,23 +104,13 @@ class DFR(Correction, name="dfr"):
             for name, parameter in linear.named_parameters()
         }
         head = WeightedHead(HeadParts(linear, (Stage(linear),)), tensors)
-        solver = torch.optim.LBFGS(
-            list(tensors.values()),
-            max_iter=_STEPS,
-            tolerance_grad=1e-8,
-            tolerance_change=1e-12,
-            line_search_fn="strong_wolfe",
-        )
 
         def loss() -> Tensor:
-            solver.zero_grad()
             logits, _ = self.forward(head, batch)
             wrong = nn.functional.cross_entropy(logits, batch.labels, reduction="none") @ weights
-            total: Tensor = wrong + strength * tensors["weight"].square().sum()
-            total.backward()  # type: ignore[no-untyped-call]
-            return total
+            return wrong + strength * tensors["weight"].square().sum()
 
-        solver.step(loss)  # type: ignore[no-untyped-call]
+        minimise(loss, tensors.values(), flat=1e-8)
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
 

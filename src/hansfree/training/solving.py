@@ -21,12 +21,12 @@ from hansfree.splitting import Split, exact_forward_mode, on_device
 from hansfree.training.balance import mean_loss
 from hansfree.training.heads import Heads, WeightedHead
 from hansfree.training.loop import HeadBatch, Objective, TrainedHead, Watch, image_weights
+from hansfree.training.minimum import minimise
 from hansfree.training.tuning import FineTuning
 
 log = logging.getLogger(__name__)
 
 _LARGEST = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
-_STEPS = 500  # of a solver that needs some dozens
 _FLAT = 3e-5  # the largest slope that counts as none, along axes of about the same curvature
 _STEEP = 1e-3  # the largest slope that is left without a word
 _SURE = 0.25  # what a probability of one half adds to the curvature of the loss
@@ -97,29 +97,14 @@ class _Problem:
         """Return the weights at the minimum, starting from those of the strength before."""
         begin, change = self.found, dict if self.axes is None else self.axes.scaled(strength)
         moved = {name: torch.zeros_like(tensor).requires_grad_() for name, tensor in begin.items()}
-        solver = torch.optim.LBFGS(
-            moved.values(),
-            max_iter=_STEPS,
-            history_size=20,
-            tolerance_grad=_FLAT,
-            tolerance_change=1e-9,
-            line_search_fn="strong_wolfe",
-        )
 
         def weights() -> Tensors:
             by = change(moved)
             return {name: tensor + by[name] for name, tensor in begin.items()}
 
-        def total() -> Tensor:
-            solver.zero_grad()
-            value = self.value(weights(), strength)
-            value.backward()  # type: ignore[no-untyped-call]
-            return value
-
-        solver.step(total)  # type: ignore[no-untyped-call]
-        slope = max((float(tensor.grad.abs().max()) for tensor in moved.values() if tensor.grad is not None), default=0)
+        slope = minimise(lambda: self.value(weights(), strength), moved.values(), flat=_FLAT)
         if slope > _STEEP:
-            log.warning("Strength %g: after %d steps the slope is still %.1e.", strength, _STEPS, slope)
+            log.warning("Strength %g: the solver stopped before the minimum (slope %.1e).", strength, slope)
         found = {name: tensor.detach() for name, tensor in weights().items()}
         # one that ran away must not be where the next one starts
         self.found = found if all(bool(tensor.isfinite().all()) for tensor in found.values()) else self.start

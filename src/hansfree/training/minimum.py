@@ -1,0 +1,35 @@
+"""The minimum of a smooth function of some tensors, by L-BFGS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import torch
+from torch import Tensor
+
+_STEPS = 500  # of a solver that needs some dozens
+
+
+def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, flat: float) -> float:
+    """Move the tensors, leaves that ask for gradients, to where ``value`` is least; return the slope that is left.
+
+    Args:
+        flat: The largest slope that counts as none.
+    """
+    solver = torch.optim.LBFGS(
+        tensors,
+        max_iter=_STEPS,
+        history_size=20,
+        tolerance_grad=flat,
+        tolerance_change=flat / 3e4,
+        line_search_fn="strong_wolfe",
+    )
+
+    def total() -> Tensor:
+        solver.zero_grad()
+        found = value()
+        found.backward()  # type: ignore[no-untyped-call]
+        return found
+
+    solver.step(total)  # type: ignore[no-untyped-call]
+    return max((float(tensor.grad.abs().max()) for tensor in tensors if tensor.grad is not None), default=0.0)
