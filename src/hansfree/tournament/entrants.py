@@ -63,7 +63,7 @@ def _balanced(name: str, title: str) -> Entrant:
 
 BIASED, REFERENCE = ORIGINAL, CLEAN_TRAINED  # who does not compete, and stands in every table
 PAPER = "rr-clarc"  # the paper's own method: signal-CAV, its recipe
-OURS = "rr-clarc/pairs/converged"  # chosen on validation images (docs/decisions/0026)
+OURS = "rr-clarc/pairs/balanced"  # chosen on validation images (docs/decisions/0034)
 
 RIVALS = (
     Entrant(name="vanilla", title="Vanilla", method="vanilla"),
@@ -83,9 +83,9 @@ RIVALS = (
     _balanced("augmented", "Augmented"),
     _rr("rr-clarc/pair", "pair", direction="pair"),
     _rr("rr-clarc/pair/converged", "pair, converged", direction="pair", fit="converged"),
-    _rr(OURS, "subspace of pairs, converged", direction="pairs", fit="converged"),
+    _rr("rr-clarc/pairs/converged", "subspace of pairs, converged", direction="pairs", fit="converged"),
     _rr("rr-clarc/pair/balanced", "pair, balanced", direction="pair", fit="converged", balanced=True),
-    _rr("rr-clarc/pairs/balanced", "subspace of pairs, balanced", direction="pairs", fit="converged", balanced=True),
+    _rr(OURS, "subspace of pairs, balanced", direction="pairs", fit="converged", balanced=True),
 )
 """Who takes part in the tournament."""
 
