@@ -90,30 +90,31 @@ class RRR(Correction, name="rrr"):
 
     def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits of all images and the penalty of those with a mask."""
-        logits = head(*batch.values)
         marked = np.flatnonzero(self._may_have_mask(batch.rows))
         if not len(marked):
-            return logits, None
+            return head(*batch.values), None
         examples = default_collate([self.images[int(row)] for row in batch.rows[marked]])
         device = batch.labels.device
         images, masks = examples.image.to(device), examples.mask[:, None].to(device)
-        values = tuple(part[marked] for part in batch.values)
-        frozen = cache(lambda: Linearised([batch.trunk, batch.phi], images))  # runs once, and outside of vmap
-        penalty = self._penalty(head, values, frozen, masks)
+        within = masks if self.norm == "squared" else None  # a share needs the gradient at all pixels
+        frozen = cache(lambda: Linearised([batch.trunk, batch.phi], images, within=within))  # once, outside of vmap
+
+        def log_probability(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+            logits = head(*inputs)
+            each = logits[marked].log_softmax(1)
+            return each.sum(1) if self.target == "sum" else each[:, self.target], logits
+
+        # The head runs once for both, with one dropout, as the paper's does.
+        outputs, pull_to_head, logits = vjp(log_probability, *batch.values, has_aux=True)  # type: ignore[misc]
+        at_head = tuple(part[marked] for part in pull_to_head(torch.ones_like(outputs)))
         share = len(marked) / len(batch.rows)  # images without mask count as zeros in the mean
-        return logits, penalty * share
+        return logits, self._penalty(at_head, frozen, masks) * share
 
-    def _penalty(self, head: WeightedHead, values: Live, frozen: Callable[[], Linearised], masks: Tensor) -> Tensor:
-        def log_probability(*inputs: Tensor) -> Tensor:
-            each = head(*inputs).log_softmax(1)
-            return each.sum(1) if self.target == "sum" else each[:, self.target]
-
+    def _penalty(self, at_head: Live, frozen: Callable[[], Linearised], masks: Tensor) -> Tensor:
         def measure(at_head: Live) -> Live:
             value, half_slope = self._size(frozen().pull(at_head), masks)
             return value, *frozen().push(half_slope)
 
-        outputs, pull_to_head = vjp(log_probability, *values)  # type: ignore[misc]
-        at_head = pull_to_head(torch.ones_like(outputs))
         value, *tangents = _ForEachHead.apply(measure, *(part.detach() for part in at_head))
         change = torch.stack([(part * tangent).flatten(1).sum(1) for part, tangent in zip(at_head, tangents)]).sum(0)
         # The penalty's value, with the gradient that its slope gives.

@@ -6,7 +6,7 @@ convolution twice. Here a convolution runs once, on the tangent alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.fx.node import map_aggregate
 
+from hansfree.splitting.reach import Box, Near, Step, box_around, convolved, moved, step_near, whole_of
 from hansfree.splitting.stages import is_plain
 
 # Linear but for what they add or subtract. By exact class: a subclass may do more.
@@ -23,26 +24,37 @@ _ADDED = ("bias", "running_mean")
 
 
 class Linearised:
-    """Parts that follow each other, without randomness; for use within ``exact_forward_mode``."""
+    """Parts that follow each other, without randomness; for use within ``exact_forward_mode``.
 
-    def __init__(self, parts: Sequence[nn.Module], images: Tensor) -> None:
+    Args:
+        parts: Each takes the tuple that the one before returns.
+        images: What they are linearised around.
+        within: Marks the pixels, ``(n, 1, height, width)``, at which gradients are wanted and tangents are given; at
+            others they mean nothing. The smaller the box around them, the less is computed.
+    """
+
+    def __init__(self, parts: Sequence[nn.Module], images: Tensor, *, within: Tensor | None = None) -> None:
         self._parts = [_Graph(part) if isinstance(part, fx.GraphModule) else _Whole(part) for part in parts]
+        images, self._whole = images.detach(), whole_of(images)
+        box = None if within is None or isinstance(self._parts[0], _Whole) else box_around(within)
+        self._box = box or self._whole
+        self._pixels = moved(images, self._whole, self._box).requires_grad_()
+        outputs: Any = (self._pixels if box is None else Near(images, self._pixels, box),)
         with torch.enable_grad():
-            self._images = images.detach().requires_grad_()
-            self._outputs: tuple[Tensor, ...] = (self._images,)
             for part in self._parts:
-                self._outputs = part.forward(self._outputs)
+                outputs = part.forward(outputs)
+        self._outputs: tuple[Tensor, ...] = outputs
 
     def pull(self, cotangents: Sequence[Tensor]) -> Tensor:
         """Return the gradient at the images for one at the outputs."""
         pairs = [pair for pair in zip(self._outputs, cotangents, strict=True) if pair[0].requires_grad]
         outputs, given = zip(*((out, cotangent.to(out)) for out, cotangent in pairs))  # autocast may have made it half
-        (gradient,) = torch.autograd.grad(outputs, self._images, given, retain_graph=True)
-        return gradient
+        (gradient,) = torch.autograd.grad(outputs, self._pixels, given, retain_graph=True)
+        return moved(gradient, self._box, self._whole)
 
     def push(self, tangent: Tensor) -> tuple[Tensor, ...]:
         """Return the tangents at the outputs for one at the images."""
-        tangents: tuple[Tensor | None, ...] = (tangent,)
+        tangents: tuple[Tensor | None, ...] = (moved(tangent, self._whole, self._box),)
         # A custom autograd function, from which this may be called, turns forward mode off.
         with torch.no_grad(), forward_ad._set_fwd_grad_enabled(True):
             for part in self._parts:
@@ -70,22 +82,53 @@ class _Graph(fx.Interpreter):
 
     def __init__(self, part: fx.GraphModule) -> None:
         super().__init__(part)
-        self._values: dict[fx.Node, Any] = {}
-        self._needed: set[fx.Node] = set()
-        for node in part.graph.nodes:
-            if self._is(node, {nn.ReLU}):
-                self._needed.add(node)
-            elif not self._is(node, _AFFINE):
-                self._needed.update(node.all_input_nodes)
+        self._kept: dict[fx.Node, Any] = {}  # of a ReLU its output, of what is not affine its inputs
+        self._steps: dict[fx.Node, Step] = {}
+        self._moves: dict[tuple[fx.Node, fx.Node], tuple[Box, Box]] = {}  # by reader and source
 
-    def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return tuple(self.run(*inputs))
 
     def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n in self._needed:
-            self._values[n] = map_aggregate(value, lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf)
-        return value
+        if n.op == "placeholder":
+            return super().run_node(n)
+        inputs = {source: self.env[source] for source in n.all_input_nodes}
+        step = self._step(n, list(inputs.values()))
+        for source, value in inputs.items():
+            if isinstance(value, Near):
+                self._moves[n, source] = value.box, whole_of(value.plane) if step is None else step.reads
+        if step is None:
+            return self._run(n, {source: _in_full(value) for source, value in inputs.items()})
+        self._steps[n] = step
+        with torch.no_grad():
+            plane = self._call(n, {source: near.plane for source, near in inputs.items()})
+        if isinstance(step.unpadded, nn.Conv2d):
+            (near,) = inputs.values()
+            return convolved(near, step, plane)
+        read = {source: near.within(step.reads, padding=step.padding) for source, near in inputs.items()}
+        return Near(plane, self._run(n, read, step.unpadded), step.writes)
+
+    def _step(self, node: fx.Node, inputs: list[Any]) -> Step | None:
+        """Return what a node does near a box; None where it needs its inputs whole."""
+        if not inputs or not all(isinstance(value, Near) for value in inputs):
+            return None
+        if node.op != "call_module":
+            return step_near(node.target, node.args, inputs)
+        module = self.fetch_attr(str(node.target))
+        return step_near(module, node.args, inputs) if self._is(node, {type(module)}) else None
+
+    def _run(self, node: fx.Node, read: Mapping[fx.Node, Any], module: nn.Module | None = None) -> Any:
+        result = self._call(node, read, module)
+        if self._is(node, {nn.ReLU}):
+            self._kept[node] = result.detach()
+        elif not self._is(node, _AFFINE):
+            self._kept[node] = {source: map_aggregate(value, _detached) for source, value in read.items()}
+        return result
+
+    def _call(self, node: fx.Node, read: Mapping[fx.Node, Any], module: nn.Module | None = None) -> Any:
+        """Call what a node calls, or a module in its place, on what was read of each source."""
+        args, kwargs = fx.map_arg((node.args, node.kwargs), read.__getitem__)
+        return getattr(self, node.op)(node.target, args, dict(kwargs)) if module is None else module(*args, **kwargs)
 
     def push(self, tangents: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
         found: dict[fx.Node, Any] = {}
@@ -93,29 +136,41 @@ class _Graph(fx.Interpreter):
         *nodes, output = self.graph.nodes
         for node in nodes:
             found[node] = next(given) if node.op == "placeholder" else self._push_through(node, found)
-        return tuple(found[node] for node in output.args[0])
+        return tuple(self._moved(found, source, output) for source in output.args[0])
 
     def _push_through(self, node: fx.Node, found: dict[fx.Node, Any]) -> Any:
         if all(found[source] is None for source in node.all_input_nodes):
             return None
+        unpadded = self._steps[node].unpadded if node in self._steps else None
+        tangents = {source: self._moved(found, source, node) for source in node.all_input_nodes}
         if self._is(node, _AFFINE):
-            module = self.fetch_attr(str(node.target))
+            module = unpadded or self.fetch_attr(str(node.target))
             added = {name: getattr(module, name, None) for name in _ADDED}
             without = {name: torch.zeros_like(value) for name, value in added.items() if value is not None}
-            return functional_call(module, without, (found[node.all_input_nodes[0]],))
+            return functional_call(module, without, tuple(tangents.values()))
         if self._is(node, {nn.ReLU}):
-            return torch.ops.aten.threshold_backward(found[node.all_input_nodes[0]], self._values[node], 0)
+            return torch.ops.aten.threshold_backward(*tangents.values(), self._kept[node], 0)
         with forward_ad.dual_level():
-            args, kwargs = fx.map_arg(
-                (node.args, node.kwargs), lambda source: _dual(self._values[source], found[source])
-            )
-            return map_aggregate(getattr(self, node.op)(node.target, args, dict(kwargs)), _tangent)
+            return map_aggregate(self._call(node, _dual(self._kept[node], tangents), unpadded), _tangent)
+
+    def _moved(self, found: Mapping[fx.Node, Any], source: fx.Node, reader: fx.Node) -> Any:
+        """Return a tangent in the box in which it is read."""
+        boxes = self._moves.get((reader, source))
+        return found[source] if boxes is None else moved(found[source], *boxes)
 
     def _is(self, node: fx.Node, kinds: set[type[nn.Module]]) -> bool:
         if node.op != "call_module":
             return False
         module: nn.Module = self.fetch_attr(str(node.target))
         return type(module) in kinds and is_plain(module) and not module.training
+
+
+def _in_full(value: Any) -> Any:
+    return value.within(whole_of(value.plane)) if isinstance(value, Near) else value
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _dual(value: Any, tangent: Any) -> Any:
