@@ -21,10 +21,11 @@ def main() -> None:
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
     splits = [row["split"] for row in rows]
-    bits = [name for name in rows[0] if name not in ("image", "label", "split")]
+    bits = [name for name in rows[0] if name not in ("image", "label", "split", "group")]
+    groups = [row["group"] for row in rows] if "group" in rows[0] else None
     kinds = np.array(["-".join([row["label"], *(row[bit] for bit in bits)]) for row in rows])
     shares = [splits.count(part) / len(rows) for part in PARTS]
-    parts = split_rows(np.unique(kinds, return_inverse=True)[1], shares=shares, seed=int(seed))
+    parts = split_rows(np.unique(kinds, return_inverse=True)[1], shares=shares, groups=groups, seed=int(seed))
     for part, members in zip(PARTS, parts):
         for member in members:
             rows[member]["split"] = part

@@ -24,6 +24,8 @@ from hansfree.corrections import RRClArC
 from hansfree.errors import HansfreeError, OptionError
 from hansfree.heatmaps import compute_heatmaps
 from hansfree.progress import silent
+from hansfree.selection import Choice
+from hansfree.training import TrainedHead
 
 ONCE = replace(TRIAL, turns=1)
 FOUND = {
@@ -96,10 +98,10 @@ def test_growth_is_the_slope_of_the_logarithms():
 
 def test_a_path_is_multiplied_up_by_strengths_and_epochs(subject, monkeypatch):
     # The clock is read at the start, after the pass, when all is prepared, at the first step, after each of the 4
-    # epochs, and at the end.
+    # epochs, when all are trained, and when the chosen one's weights are there.
     monkeypatch.setattr(timing, "clock", itertools.count(1).__next__)
     found = walk(subject.model, subject.layer, subject.images, subject.tuning, epochs_timed=4)
-    passing, preparing, once, once_per_head, epoch = 1, 1, 1, 1, 1
+    passing, preparing, once, once_per_head, epoch = 1, 1, 2, 1, 1
     assert (found.passing, found.preparing) == (passing, preparing)
     assert found.seconds == passing + preparing + once + len(RRClArC.grid) * (once_per_head + 10 * epoch)
 
@@ -121,10 +123,11 @@ def test_a_large_head_gets_one_batch_and_says_what_was_multiplied_up(monkeypatch
 def test_a_path_on_more_images_repeats_those_that_there_are(subject, monkeypatch):
     monkeypatch.setattr(timing, "clock", itertools.count(1).__next__)
     seen = []
+    head = TrainedHead(1.0, dict, is_finite=True, history=(None,))
     monkeypatch.setattr(
-        "hansfree.bench.ours.train_heads", lambda cut, features, *rest, **more: seen.append(features) or []
+        "hansfree.bench.ours.train_heads", lambda cut, features, *rest, **more: seen.append(features) or [head]
     )
-    monkeypatch.setattr("hansfree.bench.ours.BalancedRule.choose", lambda self, *given: None)
+    monkeypatch.setattr("hansfree.bench.ours.BalancedRule.choose", lambda self, *given: Choice(0, "the only one"))
     found = walk(subject.model, subject.layer, subject.images, subject.tuning, times=3)
     assert found.passing == 3
     assert len(seen[0]) == 3 * len(subject.images.train)

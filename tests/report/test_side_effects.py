@@ -71,7 +71,8 @@ def test_what_is_removed_or_kept_is_told_with_its_numbers(make_run: MakeRun) -> 
     verdict = reach_verdict(results)
     shares = f"changes {percent(0)} of the decisions instead of {percent(0.25)}."
     assert verdict.others == (
-        f"Put into the same images, lsb (removed too) {shares} Put into the same images, <ink> (kept) {shares} "
+        f"Put into the same images by hansfree, lsb (removed too) {shares} "
+        f"Put into the same images by hansfree, <ink> (kept) {shares} "
         "Not measured, as hansfree cannot put it into test images: hair."
     )
     assert verdict.others in verdict.lines

@@ -121,13 +121,13 @@ def test_tcav_and_the_doctor_are_of_the_own_artifact(runs: dict[str, Finished]) 
         (
             "both",
             "remove timestamp and lsb together; all others know timestamp only.",
-            "Put into the same images, lsb (removed too) changes ",
+            "Put into the same images by hansfree, lsb (removed too) changes ",
             "lsb (removed too)",
         ),
         (
             "kept",
             "remove timestamp and keep lsb; all others know timestamp only. Degrees to what is kept, 90 where ",
-            "Put into the same images, lsb (kept) changes ",
+            "Put into the same images by hansfree, lsb (kept) changes ",
             "lsb (kept)",
         ),
     ],

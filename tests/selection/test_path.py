@@ -17,7 +17,7 @@ from tests.selection.examples import ORIGINAL, judged, validations
 
 
 def trained(strength: float, *history: Validation) -> TrainedHead:
-    return TrainedHead(strength, {"w": torch.full((2,), strength)}, history[-1].is_finite, history)
+    return TrainedHead(strength, lambda: {"w": torch.full((2,), strength)}, history[-1].is_finite, history)
 
 
 @pytest.mark.parametrize("rule", [BalancedRule(), DerivativeRule(), KneeRule()])

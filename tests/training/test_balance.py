@@ -71,6 +71,6 @@ def test_it_is_as_if_rare_images_were_repeated(options: dict[str, Any]) -> None:
     (balanced,) = Vanilla(tuning=replace(tuning, balanced=True)).train(cut, activations, [0.0])
     (plain,) = Vanilla(tuning=tuning).train(cut, activations, [0.0])
     (expected,) = Vanilla(tuning=tuning).train(cut, more, [0.0])
-    torch.testing.assert_close(balanced.state, expected.state, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(balanced.state, expected.state, rtol=1e-2, atol=2e-3)
     with pytest.raises(AssertionError):
-        torch.testing.assert_close(plain.state, expected.state, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(plain.state, expected.state, rtol=1e-2, atol=2e-3)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hansfree.training import recycling
+from hansfree.activations import cut_again
+from hansfree.corrections import RRClArC, Vanilla
+from hansfree.training import FineTuning, Heads, recycling
 from hansfree.training.recycling import Recycling
+from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 
+DATA = TinyImages(20)
 ROWS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 WEIGHT = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(1))
 
@@ -61,11 +65,28 @@ def test_two_weights_of_one_shape_have_a_place_each() -> None:
     assert len(places[0]) == 2
 
 
-def test_heads_that_are_stacked_or_in_half_precision_take_the_plain_product() -> None:
-    memory, stacked = Recycling(), WEIGHT.expand(2, 5, 4).clone().requires_grad_()
-    torch.func.vmap(lambda weight: ROWS @ weight.T)(stacked).sum().backward()
-    memory.take_back([stacked])
-    assert stacked.grad is None
-    assert memory.lend(WEIGHT.shape[1:]) is None
+@pytest.mark.parametrize("method", ["vanilla", "rr-clarc"])
+@pytest.mark.parametrize("strengths", [[1.0], [0.1, 1.0]])
+def test_training_keeps_at_most_one_gradient_of_a_weight(method: str, strengths: list[float]) -> None:
+    """What no product asks for is let go: else every step would leave some."""
+    case = CASES["mlp"]
+    model = case.model()
+    activations = collect(case, model, DATA)
+    tuning = FineTuning(epochs=3, batch_size=8)
+    correction = Vanilla(tuning=tuning) if method == "vanilla" else RRClArC(fit_cav(activations), tuning=tuning)
+    kept: list[int] = []
+
+    def watch(heads: Heads) -> list[None]:
+        kept.append(sum(map(len, heads.memory._spare.values())))
+        return [None] * heads.count
+
+    list(correction.train(cut_again(model, activations), activations, strengths, watch=watch))
+    is_asked = method == "rr-clarc" and len(strengths) == 1
+    weights = sum(type(module) is nn.Linear for module in model.modules())
+    assert kept == [weights if is_asked else 0] * 3
+
+
+def test_half_precision_takes_the_plain_product() -> None:
+    memory = Recycling()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert memory.product(ROWS, WEIGHT[0]).dtype == torch.bfloat16

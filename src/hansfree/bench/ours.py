@@ -96,11 +96,14 @@ def walk(
         return iter(steps)
 
     with divergence_expected():
-        heads = train_heads(cut, features, correction, tried, run, watch=watch, progress=begin)
-        BalancedRule().choose([head.history[-1] for head in heads], original)
-    training = timing.clock() - prepared
+        heads = list(train_heads(cut, features, correction, tried, run, watch=watch, progress=begin))
+        trained = timing.clock()
+        choice = BalancedRule().choose([head.history[-1] for head in heads], original)
+        _ = heads[choice.index or 0].state  # the chosen head's weights are put together
+    done = timing.clock()
+    training = done - prepared
     if epochs_timed is not None:
-        epoch, once = median(watch.laps), begun[0] - prepared
+        epoch, once = median(watch.laps), begun[0] - prepared + done - trained
         once_per_head = max(0.0, training - once - epochs_timed * epoch)
         training = once + len(strengths) * (once_per_head + tuning.epochs * epoch)
     return Walk(Ready(train, cut, cav), times * (passed - start), prepared - passed, training)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from hansfree.splitting import HeadParts, Split, Stage
 from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead, even_weights, minimise
 
 log = logging.getLogger(__name__)
+
+_FLAT = 1e-8  # the largest slope that counts as none
+_STEEP = 1e-4  # the largest slope that is left without a word
 
 
 class DFR(Correction, name="dfr"):
@@ -96,7 +100,7 @@ class DFR(Correction, name="dfr"):
                 for name, value in found.items():
                     heads.parameters[f"{path}.{name}"][0] = value
             history = () if watch is None else (watch(heads)[0],)
-            yield TrainedHead(strength, heads.state(0), heads.are_finite()[0], history)
+            yield TrainedHead(strength, partial(heads.state, 0), heads.are_finite()[0], history)
 
     def _fit(self, linear: nn.Module, batch: HeadBatch, weights: Tensor, strength: float) -> dict[str, Tensor]:
         tensors = {
@@ -110,7 +114,8 @@ class DFR(Correction, name="dfr"):
             wrong = nn.functional.cross_entropy(logits, batch.labels, reduction="none") @ weights
             return wrong + strength * tensors["weight"].square().sum()
 
-        minimise(loss, tensors.values(), flat=1e-8)
+        if not minimise(loss, tensors.values(), flat=_FLAT) <= _STEEP:
+            log.warning("DFR, strength %g: the solver stopped before the minimum.", strength)
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
 

@@ -96,7 +96,8 @@ class RRR(Correction, name="rrr"):
         examples = default_collate([self.images[int(row)] for row in batch.rows[marked]])
         device = batch.labels.device
         images, masks = examples.image.to(device), examples.mask[:, None].to(device)
-        within = masks if self.norm == "squared" else None  # a share needs the gradient at all pixels
+        # A share needs the gradient at all pixels. Where masks lie is read here: on a GPU all would wait for it.
+        within = examples.mask[:, None] if self.norm == "squared" else None
         frozen = cache(lambda: Linearised([batch.trunk, batch.phi], images, within=within))  # once, outside of vmap
 
         def log_probability(*inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -112,7 +112,7 @@ class Material:
 
     @property
     def cav(self) -> CAV:
-        """The CAV that the corrections use, and along which all models are judged."""
+        """The artifact's own CAV, along which all models are judged; corrections take `corrected_cav`."""
         return self.cav_named(self.setting.cav)
 
     def cav_named(self, name: str) -> CAV:

@@ -112,7 +112,7 @@ def _to_keep(head: TrainedHead, scores: Sequence[Score]) -> dict[str, Any]:
 
 def _from_kept(kept: Mapping[str, Any]) -> TriedHead:
     history = tuple(map(_validation, kept["history"]))
-    return TriedHead(kept["strength"], {}, kept["is_finite"], history, [Score(**score) for score in kept["scores"]])
+    return TriedHead(kept["strength"], dict, kept["is_finite"], history, [Score(**score) for score in kept["scores"]])
 
 
 def _validation(kept: Mapping[str, Any]) -> Validation:

@@ -53,8 +53,8 @@ def _told_of_others(results: Results, shown: Variant) -> Iterator[str]:
             continue
         what = "removed too" if name in removed else "kept"
         yield (
-            f"Put into the same images, {name} ({what}) changes {percent(after.value)} of the decisions instead of "
-            f"{percent(before.value)}."
+            f"Put into the same images by hansfree, {name} ({what}) changes {percent(after.value)} of the decisions "
+            f"instead of {percent(before.value)}."
         )
     if unknown:
         yield f"Not measured, as hansfree cannot put it into test images: {listed(unknown)}."

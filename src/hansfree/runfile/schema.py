@@ -169,19 +169,23 @@ class ArtifactSection(Section):
 
     @model_validator(mode="after")
     def _also_means_others(self) -> ArtifactSection:
-        if self.insert in self.also:
-            raise ValueError(f"'also' names further artifacts, and {self.insert!r} is the one that 'insert' puts in")
+        if mine := [name for name in self.also if name in self._own]:
+            raise ValueError(f"'also' names further artifacts, and {mine[0]!r} is this run's own")
         return self
 
     @model_validator(mode="after")
     def _removed_or_kept(self) -> ArtifactSection:
-        own = (self.name, self.column, self.insert, self.file and self.file.stem)
         for key, names in (("remove", self.remove), ("keep", self.keep)):
-            if mine := [name for name in names if name in own]:
+            if mine := [name for name in names if name in self._own]:
                 raise ValueError(f"'{key}' names others, and {mine[0]!r} is this run's own artifact")
         if both := [name for name in self.remove if name in self.keep]:
             raise ValueError(f"{both[0]!r} cannot be both removed and kept")
         return self
+
+    @property
+    def _own(self) -> tuple[str | None, ...]:
+        """What this run's own artifact is called, in one key or another."""
+        return self.name, self.column, self.insert, self.file.stem if self.file else None
 
     @property
     def tested(self) -> tuple[str, ...]:

@@ -58,7 +58,9 @@ def _rr(name: str, words: str, **options: Any) -> Entrant:
 
 
 def _balanced(name: str, title: str) -> Entrant:
-    return Entrant(name=f"{name}/balanced", title=f"{title}, balanced", method=name, fit="converged", balanced=True)
+    return Entrant(
+        name=f"{name}/balanced", title=f"{title}, solved, balanced", method=name, fit="converged", balanced=True
+    )
 
 
 BIASED, REFERENCE = ORIGINAL, CLEAN_TRAINED  # who does not compete, and stands in every table
@@ -84,8 +86,8 @@ RIVALS = (
     _rr("rr-clarc/pair", "pair", direction="pair"),
     _rr("rr-clarc/pair/converged", "pair, converged", direction="pair", fit="converged"),
     _rr("rr-clarc/pairs/converged", "subspace of pairs, converged", direction="pairs", fit="converged"),
-    _rr("rr-clarc/pair/balanced", "pair, balanced", direction="pair", fit="converged", balanced=True),
-    _rr(OURS, "subspace of pairs, balanced", direction="pairs", fit="converged", balanced=True),
+    _rr("rr-clarc/pair/balanced", "pair, solved, balanced", direction="pair", fit="converged", balanced=True),
+    _rr(OURS, "subspace of pairs, solved, balanced", direction="pairs", fit="converged", balanced=True),
 )
 """Who takes part in the tournament."""
 
@@ -99,8 +101,8 @@ REFITS = (
     _rr("rr-clarc/pair-mean", "pair of means", direction="pair", pooling="mean"),
     _rr("rr-clarc/pair-mean/converged", "pair of means, converged", direction="pair", pooling="mean", fit="converged"),
     _rr("rr-clarc/pairs", "subspace of pairs", direction="pairs"),
-    _rr("rr-clarc/pairs/recipe-balanced", "subspace of pairs, the recipe, balanced", direction="pairs", balanced=True),
-    _rr("rr-clarc/signal/balanced", "signal, balanced", fit="converged", balanced=True),
+    _rr("rr-clarc/pairs/recipe-balanced", "subspace of pairs, balanced", direction="pairs", balanced=True),
+    _rr("rr-clarc/signal/balanced", "signal, solved, balanced", fit="converged", balanced=True),
     _rr(
         "rr-clarc/pairs-mean/converged",
         "subspace of pairs of means, converged",

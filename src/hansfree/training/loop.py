@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ from hansfree.seeds import seeded
 from hansfree.splitting import Split, exact_forward_mode, folded, on_device
 from hansfree.training.balance import even_weights, mean_loss
 from hansfree.training.heads import Heads, WeightedHead
+from hansfree.training.recycling import Recycling
 from hansfree.training.span import Span
 from hansfree.training.tuning import FineTuning
 
@@ -71,9 +73,14 @@ class TrainedHead:
     """A head after training with one strength."""
 
     strength: float
-    state: dict[str, Tensor]
+    make_state: Callable[[], dict[str, Tensor]]
     is_finite: bool
     history: tuple[Any, ...]  # what the watch said after every epoch
+
+    @cached_property
+    def state(self) -> dict[str, Tensor]:
+        """The weights under the model's names, made when they are first asked for: a large head's are put together."""
+        return self.make_state()
 
 
 def train_heads(
@@ -111,7 +118,7 @@ def train_heads(
         for i, strength in enumerate(group):
             if not finite[i]:
                 log.warning("%s: strength %g diverged.", label, strength)
-            yield TrainedHead(strength, heads.state(i), finite[i], tuple(epoch[i] for epoch in history))
+            yield TrainedHead(strength, partial(heads.state, i), finite[i], tuple(epoch[i] for epoch in history))
 
 
 def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) -> list[list[float]]:
@@ -125,7 +132,7 @@ def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) 
 
 def image_weights(features: Features, tuning: FineTuning) -> Tensor | None:
     """Return what each image counts in the loss; None where all count the same."""
-    return torch.from_numpy(even_weights(features.labels)).to(tuning.device) if tuning.balanced else None
+    return torch.from_numpy(even_weights(features.labels)).float().to(tuning.device) if tuning.balanced else None
 
 
 def _train_group(
@@ -158,7 +165,7 @@ def _train_group(
 
                 def loss(head: WeightedHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
                     logits, penalty = objective.forward(head, batch)
-                    each = None if counts is None else counts[batch.rows].float()
+                    each = None if counts is None else counts[batch.rows]
                     wrong = mean_loss(logits.float(), batch.labels, each)
                     return wrong if penalty is None else wrong + strength * penalty.float().mean()
 
@@ -171,6 +178,7 @@ def _train_group(
         cut.eval_mode()
         if watch is not None:
             history.append(watch(heads))
+    heads.memory = Recycling()  # whoever keeps these heads need not keep their last gradients
     return history
 
 

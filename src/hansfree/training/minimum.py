@@ -32,4 +32,5 @@ def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, flat: 
         return found
 
     solver.step(total)  # type: ignore[no-untyped-call]
+    total()  # the line search may have looked elsewhere last
     return max((float(tensor.grad.abs().max()) for tensor in tensors if tensor.grad is not None), default=0.0)

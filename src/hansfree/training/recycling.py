@@ -6,7 +6,7 @@ them zeroed, when the next one is made. In a step of VGG-16's head that took a q
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,31 +17,33 @@ _LARGE = 2**25  # bytes; malloc keeps what is smaller
 
 
 class Recycling:
-    """The memory of gradients that were used."""
+    """The memory of gradients that were used, as far as products asked for it."""
 
     def __init__(self) -> None:
         self._spare: defaultdict[torch.Size, list[Tensor]] = defaultdict(list)
+        self._lent: Counter[torch.Size] = Counter()  # in this step
 
     def product(self, rows: Tensor, weight: Tensor) -> Tensor:
         """Return ``rows @ weight.T``; the weight's gradient takes memory from here."""
-        if not _is_large(weight) or rows.ndim != 2 or torch.is_autocast_enabled("cpu"):
+        is_large = weight.numel() * weight.element_size() >= _LARGE and weight.device.type == "cpu"
+        if not is_large or rows.ndim != 2 or torch.is_autocast_enabled("cpu"):
             return rows @ weight.T
         return _Product.apply(rows, weight, self)  # type: ignore[no-any-return]
 
     def take_back(self, parameters: Iterable[Tensor]) -> None:
-        """Take the gradients off parameters ``(1, ...)``, after a step; those of several heads are let go."""
+        """Take the gradients off parameters ``(1, ...)``, after a step, and keep those that a product asked for."""
         for parameter in parameters:
-            if parameter.grad is not None and len(parameter) == 1 and _is_large(parameter):
-                self._spare[parameter.shape[1:]].append(parameter.grad[0])
+            shape = parameter.shape[1:]
+            if parameter.grad is not None and self._lent[shape]:
+                self._lent[shape] -= 1
+                self._spare[shape].append(parameter.grad[0])
             parameter.grad = None
+        self._lent.clear()
 
     def lend(self, shape: torch.Size) -> Tensor | None:
         """Return memory for a gradient; None where there is none yet."""
+        self._lent[shape] += 1
         return self._spare[shape].pop() if self._spare[shape] else None
-
-
-def _is_large(weight: Tensor) -> bool:
-    return weight.numel() * weight.element_size() >= _LARGE and weight.device.type == "cpu"
 
 
 class _Product(torch.autograd.Function):

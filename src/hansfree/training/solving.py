@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ def solve_heads(
         is_finite = heads.are_finite()[0]
         if not is_finite:
             log.warning("%s: strength %g has no solution in finite numbers.", label, strength)
-        yield TrainedHead(strength, heads.state(0), is_finite, history)
+        yield TrainedHead(strength, partial(heads.state, 0), is_finite, history)
 
 
 def check_solvable(cut: Split) -> None:
@@ -103,7 +104,7 @@ class _Problem:
             return {name: tensor + by[name] for name, tensor in begin.items()}
 
         slope = minimise(lambda: self.value(weights(), strength), moved.values(), flat=_FLAT)
-        if slope > _STEEP:
+        if not slope <= _STEEP:
             log.warning("Strength %g: the solver stopped before the minimum (slope %.1e).", strength, slope)
         found = {name: tensor.detach() for name, tensor in weights().items()}
         # one that ran away must not be where the next one starts
@@ -124,7 +125,7 @@ class _Problem:
     def _axes(self) -> _Axes:
         (values,) = self.batch.values
         weight, bias = f"{self.parts.entry}.weight", f"{self.parts.entry}.bias"
-        share = (values.new_ones(len(values)) if self.counts is None else self.counts) / len(values)
+        share = (values.new_ones(len(values)) if self.counts is None else self.counts.to(values)) / len(values)
         center = share @ values if bias in self.start else torch.zeros_like(values[0])
         loss = _SURE * (share[:, None] * (values - center)).T @ (values - center)
         loss.diagonal().add_(2 * self.anchor)

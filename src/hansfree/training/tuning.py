@@ -17,7 +17,7 @@ class FineTuning:
 
     ``optimizer="converged"`` is another method (`hansfree.training.solving`): the minimum itself, with L2 of weight
     ``anchor`` towards the model's own head. Rate, epochs, batches, seed and precision then say nothing.
-    ``balanced`` lets every class count the same in the loss, however many images it has.
+    ``balanced`` lets every class count the same in the loss, however many images it has; DFR does so by itself.
     """
 
     optimizer: Optimizer = "sgd"

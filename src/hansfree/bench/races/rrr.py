@@ -75,6 +75,7 @@ class RRRRace(Race, name="rrr"):
             {"batch": _BATCH, "images": len(images), "epochs": epochs, "epochs_timed": 1, "strengths": tried},
             (
                 f"{name}: RRR at batch {_BATCH}, every image with a mask; both sides' {epochs} epochs are multiplied "
-                f"up from one per turn. Grid: {tried} strengths; the paper's is so many times one.",
+                f"up from one per turn. Grid: {tried} strengths; so many times one for the paper's"
+                f"{' and for ours' if subject.is_large else ''}.",
             ),
         )
