@@ -83,16 +83,16 @@ RIVALS = (
     _balanced("a-clarc", "A-ClArC"),
     _balanced("leace", "LEACE"),
     _balanced("augmented", "Augmented"),
-    _rr("rr-clarc/pair", "pair", direction="pair"),
-    _rr("rr-clarc/pair/converged", "pair, converged", direction="pair", fit="converged"),
     _rr("rr-clarc/pairs/converged", "subspace of pairs, converged", direction="pairs", fit="converged"),
-    _rr("rr-clarc/pair/balanced", "pair, solved, balanced", direction="pair", fit="converged", balanced=True),
     _rr(OURS, "subspace of pairs, solved, balanced", direction="pairs", fit="converged", balanced=True),
 )
 """Who takes part in the tournament."""
 
 REFITS = (
     *(entrant for entrant in RIVALS if entrant.method == "rr-clarc"),
+    _rr("rr-clarc/pair", "pair", direction="pair"),
+    _rr("rr-clarc/pair/converged", "pair, converged", direction="pair", fit="converged"),
+    _rr("rr-clarc/pair/balanced", "pair, solved, balanced", direction="pair", fit="converged", balanced=True),
     _rr("rr-clarc/signal/adam", "signal, Adam", fit="adam"),
     _rr("rr-clarc/signal/converged", "signal, converged", fit="converged"),
     _rr("rr-clarc/signal-mean", "signal of means", pooling="mean"),
