@@ -96,11 +96,12 @@ def test_the_way_to_a_strength_does_not_matter() -> None:
     torch.testing.assert_close(along.state, alone.state, atol=2e-3, rtol=0)
 
 
-def test_few_rows_stand_for_all_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", ["expected", "all", [0, 2]])
+def test_along_the_axes_the_penalty_is_that_of_all_tangents(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, activations, cut = scene()
-    method = RRClArC(fit_cav(activations, 2), target=[0, 2], tuning=TUNING)
+    method = RRClArC(fit_cav(activations, 2), target=target, tuning=TUNING)
     (short,) = solved(method, cut, activations, [3.0])
-    monkeypatch.setattr(solving, "_condensed", lambda batch: batch)
+    monkeypatch.setattr(method, "squared_outputs", lambda logits: None)
     (full,) = solved(method, cut, activations, [3.0])
     torch.testing.assert_close(short.state, full.state, atol=2e-3, rtol=0)
 

@@ -92,10 +92,9 @@ class Correction(Registered, ABC):
         """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
         return self.reads_features
 
-    @property
-    def is_quadratic(self) -> bool:
-        """Whether the penalty of a linear head is a sum of squares of what it makes of the tangents."""
-        return False
+    def squared_outputs(self, logits: Tensor) -> Tensor | None:
+        """Return outputs, linear in the logits, if their squared derivatives are all of the penalty; else None."""
+        return None
 
     def directions(self, activations: Activations) -> np.ndarray | None:
         """Return the directions whose tangents :meth:`forward` needs, ``(k, channels)``."""

@@ -106,10 +106,10 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         """Say that sampled signs are not."""
         return super().is_smooth and self.target != "random"
 
-    @property
-    def is_quadratic(self) -> bool:
-        """Say that squared derivatives of logits are: those of a linear head do not depend on the image's value."""
-        return self.norm == "squared" and self.target != "logprob" and self.is_smooth
+    def squared_outputs(self, logits: Tensor) -> Tensor | None:
+        """Return the outputs; None where they bend, are drawn, or count by another norm."""
+        is_squared = self.norm == "squared" and self.target != "logprob" and self.is_smooth
+        return self._outputs(logits, torch.Generator()) if is_squared else None
 
     def directions(self, activations: Activations) -> np.ndarray:
         """Return the CAV's directions in the unit of the derivative."""

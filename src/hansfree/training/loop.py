@@ -60,9 +60,8 @@ class Objective(Protocol):
     def is_smooth(self) -> bool:
         """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
 
-    @property
-    def is_quadratic(self) -> bool:
-        """Whether the penalty of a linear head is a sum of squares of what it makes of the tangents."""
+    def squared_outputs(self, logits: Tensor) -> Tensor | None:
+        """Return outputs, linear in the logits, if their squared derivatives are all of the penalty; else None."""
 
     def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""

@@ -7,8 +7,7 @@ stops when it has converged. L2 towards the model's own head keeps as it was wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,6 +18,7 @@ from hansfree.activations import Features
 from hansfree.errors import OptionError
 from hansfree.progress import Progress, silent
 from hansfree.splitting import Split, exact_forward_mode, on_device
+from hansfree.training.axes import Axes, Tensors
 from hansfree.training.balance import mean_loss
 from hansfree.training.heads import Heads, WeightedHead
 from hansfree.training.loop import HeadBatch, Objective, TrainedHead, Watch, image_weights
@@ -30,10 +30,6 @@ log = logging.getLogger(__name__)
 _LARGEST = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
 _FLAT = 3e-5  # the largest slope that counts as none, along axes of about the same curvature
 _STEEP = 1e-3  # the largest slope that is left without a word
-_SURE = 0.25  # what a probability of one half adds to the curvature of the loss
-
-Tensors = dict[str, Tensor]
-Change = Callable[[Tensors], Tensors]  # from what the solver moves to what the weights move by
 
 
 def solve_heads(
@@ -88,11 +84,12 @@ class _Problem:
         self.parts, self.fixed = exact.parts, exact.fixed
         self.start = {name: tensor[0].detach() for name, tensor in exact.parameters.items()}
         self.found = self.start
-        self.batch = self.penalised = _whole_set(cut, features, tuning)
+        self.batch = _whole_set(cut, features, tuning)
         self.counts = image_weights(features, tuning)
-        if self.batch.tangents and objective.is_quadratic and self.parts.is_linear:
-            self.penalised = _condensed(self.batch)
-        self.axes = self._axes() if self.parts.is_linear else None
+        self.axes, self.outputs = self._axes(), None
+        if self.axes is not None and self.batch.tangents:
+            each = torch.eye(len(self.start[self.axes.weight])).to(self.axes.sizes)
+            self.outputs = objective.squared_outputs(each)
 
     def solve(self, strength: float) -> Tensors:
         """Return the weights at the minimum, starting from those of the strength before."""
@@ -103,7 +100,14 @@ class _Problem:
             by = change(moved)
             return {name: tensor + by[name] for name, tensor in begin.items()}
 
-        slope = minimise(lambda: self.value(weights(), strength), moved.values(), flat=_FLAT)
+        penalty = None
+        if self.axes is not None and self.outputs is not None:
+            penalty = self.axes.penalty(begin, self.outputs, strength)
+
+        def value() -> Tensor:
+            return self.value(weights(), strength) if penalty is None else self.value(weights()) + penalty(moved)
+
+        slope = minimise(value, moved.values(), flat=_FLAT)
         if not slope <= _STEEP:
             log.warning("Strength %g: the solver stopped before the minimum (slope %.1e).", strength, slope)
         found = {name: tensor.detach() for name, tensor in weights().items()}
@@ -111,58 +115,31 @@ class _Problem:
         self.found = found if all(bool(tensor.isfinite().all()) for tensor in found.values()) else self.start
         return found
 
-    def value(self, weights: Tensors, strength: float) -> Tensor:
-        """Return what is made small."""
+    def value(self, weights: Tensors, strength: float | None = None) -> Tensor:
+        """Return what is made small; without a strength all but the penalty."""
         head = WeightedHead(self.parts, {**self.fixed, **weights})
-        with exact_forward_mode():
-            logits, penalty = self.objective.forward(head, self.penalised)
-            if self.penalised is not self.batch:
-                logits = head(*self.batch.values)
+        if strength is None:
+            logits, penalty = head(*self.batch.values), None
+        else:
+            with exact_forward_mode():
+                logits, penalty = self.objective.forward(head, self.batch)
         far = torch.stack([(weights[name] - tensor).square().sum() for name, tensor in self.start.items()]).sum()
         value = mean_loss(logits, self.batch.labels, self.counts) + self.anchor * far
-        return value if penalty is None else value + strength * penalty.sum() / len(self.batch.labels)
+        return value if strength is None or penalty is None else value + strength * penalty.mean()
 
-    def _axes(self) -> _Axes:
+    def _axes(self) -> Axes | None:
+        if self.parts.entry is None or not self.parts.is_linear:
+            return None
         (values,) = self.batch.values
-        weight, bias = f"{self.parts.entry}.weight", f"{self.parts.entry}.bias"
-        share = (values.new_ones(len(values)) if self.counts is None else self.counts.to(values)) / len(values)
-        center = share @ values if bias in self.start else torch.zeros_like(values[0])
-        loss = _SURE * (share[:, None] * (values - center)).T @ (values - center)
-        loss.diagonal().add_(2 * self.anchor)
-        penalty = torch.zeros_like(loss)
-        for tangent in self.penalised.tangents:
-            rows = tangent.flatten(0, 1)
-            penalty += 2 * rows.T @ rows / len(values)
-        root = torch.linalg.cholesky(loss)
-        half = torch.linalg.solve_triangular(root, penalty, upper=False)
-        sizes, vectors = torch.linalg.eigh(torch.linalg.solve_triangular(root, half.T, upper=False))
-        directions = torch.linalg.solve_triangular(root.T, vectors, upper=True)
-        return _Axes(weight, bias, center, directions, sizes.clamp(min=0))
-
-
-@dataclass(frozen=True, eq=False)
-class _Axes:
-    """Axes along which a linear head has about the same curvature: dozens of steps instead of hundreds.
-
-    Along each of the ``directions`` the curvature of the loss is about 1, and that of the penalty the strength times
-    one of the ``sizes``.
-    """
-
-    weight: str
-    bias: str
-    center: Tensor
-    directions: Tensor
-    sizes: Tensor
-
-    def scaled(self, strength: float) -> Change:
-        """Return what turns steps along the axes into changes of the weights."""
-        lengths = (1 + strength * self.sizes).rsqrt()
-
-        def change(moved: Tensors) -> Tensors:
-            by = {self.weight: (moved[self.weight] * lengths) @ self.directions.T}
-            return by | {self.bias: moved[self.bias] - by[self.weight] @ self.center} if self.bias in moved else by
-
-        return change
+        counts = values.new_ones(len(values)) if self.counts is None else self.counts.to(values)
+        return Axes.of(
+            self.parts.entry,
+            values,
+            self.batch.tangents,
+            counts / len(values),
+            anchor=self.anchor,
+            has_bias=f"{self.parts.entry}.bias" in self.start,
+        )
 
 
 def _whole_set(cut: Split, features: Features, tuning: FineTuning) -> HeadBatch:
@@ -176,16 +153,3 @@ def _whole_set(cut: Split, features: Features, tuning: FineTuning) -> HeadBatch:
         trunk=on_device(cut.trunk, tuning.device),
         phi=on_device(cut.phi, tuning.device),
     )
-
-
-def _condensed(batch: HeadBatch) -> HeadBatch:
-    """Return as few rows as there are features, whose sum of squares under any linear head is that of all tangents.
-
-    With ``T`` the tangents of all images and directions, ``|W T|^2 = |W R|^2`` where ``R`` has the same products with
-    itself: a thousand rows instead of images times directions.
-    """
-    (tangent,) = batch.tangents
-    rows = tangent.flatten(0, 1)
-    sizes, vectors = torch.linalg.eigh(rows.T @ rows)
-    factor = sizes.clamp(min=0).sqrt()[:, None] * vectors.T
-    return replace(batch, values=(torch.zeros_like(factor),), tangents=(factor[None],))
