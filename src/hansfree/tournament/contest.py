@@ -102,8 +102,7 @@ def _train_for(entrant: Entrant, draw: Draw) -> Activations:
 
 
 def _validator(draw: Draw, edit: nn.Module | None) -> Validator:
-    clean, biased = (compute_features(draw.cut, images, edit=edit) for images in (draw.val.clean, draw.val.biased))
-    first = Heads(draw.cut, 1, draw.tuning.device).logits(compute_features(draw.cut, draw.val.clean))[0]
-    return Validator(
-        clean, biased, draw.biased_class, predict_classes(first.double().numpy()), inserted=True, least=MIN_GROUP
-    )
+    clean, biased = draw.val_features
+    if edit is not None:
+        clean, biased = (compute_features(draw.cut, images, edit=edit) for images in (draw.val.clean, draw.val.biased))
+    return Validator(clean, biased, draw.biased_class, draw.first_classes, inserted=True, least=MIN_GROUP)

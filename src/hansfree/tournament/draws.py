@@ -16,17 +16,18 @@ import numpy as np
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hansfree.activations import Activations, collect, cut_again, join, pick, plan_pass
+from hansfree.activations import Activations, Features, collect, compute_features, cut_again, join, pick, plan_pass
 from hansfree.corrections import Vanilla
 from hansfree.datasets import ExampleSet, Stamped
 from hansfree.errors import DataError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
+from hansfree.metrics import predict_classes
 from hansfree.models import architecture_named
 from hansfree.splitting import Split
 from hansfree.studies import BiasedData
-from hansfree.training import FineTuning, tuning_for
+from hansfree.training import FineTuning, Heads, tuning_for
 
 Kind = Literal["poisoned", "natural", "whole"]
 
@@ -57,6 +58,17 @@ class Draw:
     cut: Split  # the biased model in three parts
     tuning: FineTuning
     data: BiasedData
+
+    @cached_property
+    def val_features(self) -> tuple[Features, Features]:
+        """The validation images at the head's input, as every entrant that edits nothing sees them."""
+        return compute_features(self.cut, self.val.clean), compute_features(self.cut, self.val.biased)
+
+    @cached_property
+    def first_classes(self) -> np.ndarray:
+        """What the biased model answers for the validation images without the artifact."""
+        logits = Heads(self.cut, 1, self.tuning.device).logits(self.val_features[0])[0]
+        return predict_classes(logits.double().numpy())
 
     @cached_property
     def cav_rows(self) -> np.ndarray:
