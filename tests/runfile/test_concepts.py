@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hansfree.cavs import SignalCAV, load_cavs
 from hansfree.errors import DataError, OptionError, RunError
 from hansfree.experiments.material import Material
+from hansfree.report.reading import load_results
 from hansfree.runfile import Opened, carry_out, open_run_file, read_run_file
 from hansfree.runfile.running import run_config
 from tests.runfile.examples import ENOUGH, read_table, write_run, write_table
@@ -69,6 +71,26 @@ def test_a_column_is_learned_in_its_own_class_without_the_own_artifact(user: Pat
     assert {row["split"] for row in told} == {"val", "test", "test with lsb"}, "a column cannot be put in"
     verdict = " ".join(carry_out(run).sentences)
     assert "Not measured, as hansfree cannot put it into test images: ink and hair." in verdict
+
+
+def test_a_column_that_means_nothing_is_warned_of(
+    user: Path, unreported: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for row in mark(user):
+        if row[4] == "1":  # what ink looks like; hair is every third image, and looks like nothing
+            image = np.array(Image.open(user / row[0]))
+            image[:, 20:] = 255
+            Image.fromarray(image).save(user / row[0])
+    doubt = (
+        r"hair: the 5 training images with it are told from the 9 without no better \(held-out AUC 0\.\d\d\) than with "
+        r"shuffled bits\. It does not show in this layer, its bits are wrong, or they are too few: leave it out\."
+    )
+    for _ in range(2):  # a run that goes on says it again
+        caplog.clear()
+        carry_out(opened(user, remove="ink", keep="hair"))
+        (told,) = (record.getMessage() for record in caplog.records if record.name == "hansfree.experiments.examining")
+        assert re.fullmatch(doubt, told)
+        assert load_results(user / "run").notes()[-1] == told
 
 
 def test_a_kind_that_learns_from_pairs_puts_in_what_it_can(user: Path) -> None:

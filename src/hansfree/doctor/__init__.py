@@ -7,6 +7,7 @@ diagnosis.findings                                       # what they rest on, on
 
 from hansfree.doctor.diagnosis import Agreement, CurvePoint, Diagnosis, Finding, Level, Suspect
 from hansfree.doctor.examination import examine_cav
+from hansfree.doctor.glance import Glance, glance_at
 from hansfree.doctor.marked import Basis, choose_basis
 from hansfree.doctor.thresholds import LIMIT, THRESHOLDS
 
@@ -18,8 +19,10 @@ __all__ = [
     "CurvePoint",
     "Diagnosis",
     "Finding",
+    "Glance",
     "Level",
     "Suspect",
     "choose_basis",
     "examine_cav",
+    "glance_at",
 ]

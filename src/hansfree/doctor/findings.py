@@ -38,7 +38,7 @@ class Measured:
     @property
     def p_value(self) -> float:
         """How often shuffled bits reach this AUC; the true bits count as one shuffle, so that it is never zero."""
-        return float((1 + np.sum(self.null.auc >= self.held_out.auc)) / (1 + len(self.null.auc)))
+        return self.null.p_value(self.held_out.auc)
 
     @property
     def is_visible(self) -> bool:

@@ -43,6 +43,10 @@ class Null:
     auc: FloatArray
     cosine: FloatArray
 
+    def p_value(self, auc: float) -> float:
+        """Return how often shuffled bits reach an AUC; the true bits count as one shuffle, so that it is never zero."""
+        return float((1 + np.sum(self.auc >= auc)) / (1 + len(self.auc)))
+
 
 def effort_for(cav: CAV) -> Effort:
     """Return how often the tests of a CAV are repeated: as often as its fit is quick."""
@@ -66,15 +70,24 @@ class Repeats:
 
     Args:
         paired: The samples are pairs, the clean ones first (`hansfree.doctor.draws`), and are drawn as such.
+        effort: How often each test is repeated; None: as often as the CAV's fit is quick.
     """
 
     def __init__(
-        self, cav: CAV, X: FloatArray, has_artifact: Bits, *, paired: bool = False, seed: int, progress: Progress
+        self,
+        cav: CAV,
+        X: FloatArray,
+        has_artifact: Bits,
+        *,
+        paired: bool = False,
+        seed: int,
+        effort: Effort | None = None,
+        progress: Progress,
     ) -> None:
         self.X, self.has_artifact, self.seed, self.progress = X, has_artifact, seed, progress
         self.paired = paired
         self.direction = cav.direction_
-        self.effort = effort_for(cav)
+        self.effort = effort or effort_for(cav)
         self.refit: Refit = make_refit(cav, X)
         self.n_artifact = int(has_artifact.sum())
         self.folds = min(self.effort.folds, self.n_artifact, len(X) - self.n_artifact)

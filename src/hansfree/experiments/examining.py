@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
 
 from hansfree.activations import find_pairs
 from hansfree.cavs import CAV
-from hansfree.doctor import Diagnosis, choose_basis, examine_cav
+from hansfree.doctor import Diagnosis, choose_basis, examine_cav, glance_at
 from hansfree.experiments.experiment import Experiment
 from hansfree.files import write_text
 from hansfree.progress import Progress, silent
+
+log = logging.getLogger(__name__)
 
 _LEAST_OTHERS = 2  # images of other classes, for the doctor to know where those lie
 
@@ -61,3 +64,32 @@ def examine_direction(
     text = folder.stage("doctor", work)
     write_text(folder.path / "doctor.json", text)
     return Diagnosis.from_json(text)
+
+
+def doubt_concepts(experiment: Experiment) -> list[str]:
+    """Warn of what is removed or kept by bits that mean nothing here: it costs accuracy and corrects nothing."""
+    setting = experiment.setting
+    marked = {
+        concept.name: (concept.rows, concept.told_by)
+        for concept in (*setting.removed, *setting.protected)
+        if isinstance(concept.told_by, np.ndarray)
+    }
+    if not marked:
+        return []
+
+    def work() -> list[str]:
+        pooled, doubts = experiment.material.activations["train"].pooled, []
+        for name, (rows, bits) in marked.items():
+            seen = glance_at(pooled[rows], bits, cav=setting.cav, seed=setting.tuning.seed)
+            if not seen.is_visible:
+                doubts.append(
+                    f"{name}: the {bits.sum()} training images with it are told from the {(~bits).sum()} without no "
+                    f"better (held-out AUC {seen.auc:.2f}) than with shuffled bits. It does not show in this layer, "
+                    "its bits are wrong, or they are too few: leave it out."
+                )
+        return doubts
+
+    found: list[str] = experiment.run.stage("concepts", work)
+    for sentence in found:
+        log.warning(sentence)
+    return found

@@ -12,7 +12,7 @@ import yaml
 from torch import nn
 
 from hansfree.experiments import Experiment
-from hansfree.experiments.examining import examine_direction
+from hansfree.experiments.examining import doubt_concepts, examine_direction
 from hansfree.experiments.joining import describe_joint
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
@@ -63,11 +63,13 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
             experiment.cav_rows()
             names = _image_names(opened.images)
             diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
+            doubts = doubt_concepts(experiment)
             crew.correct(experiment, run.correction.methods)
         experiment.rows(run.correction.methods)
         best = _advise(experiment, run.correction.methods)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
+        about["remarks"] += doubts
         about |= describe_joint(experiment.material)
         further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.methods)
         rows = write_outcome(experiment, about, methods=run.correction.methods, further=further)
