@@ -113,6 +113,22 @@ def test_another_config_is_refused_and_the_difference_named(tmp_path: Path) -> N
         pass
 
 
+def test_a_key_that_a_config_lacks_has_its_default(tmp_path: Path) -> None:
+    before, now = {"tuning": {"epochs": 10}}, {"tuning": {"epochs": 10, "even": True}}
+    defaults = {"tuning": {"even": False}, "none": {"of": "these"}}
+    with open_run(tmp_path / "old", before, defaults=defaults), open_run(tmp_path / "new", now, defaults=defaults):
+        pass
+    with open_run(tmp_path / "old", {"tuning": {"epochs": 10, "even": False}}, defaults=defaults):
+        pass
+    sentence = r"\(tuning\.even was False, is now True\)"
+    with pytest.raises(RunError, match=sentence), open_run(tmp_path / "old", now, defaults=defaults):
+        pass
+    with pytest.raises(RunError, match=sentence):
+        check_run_folder(tmp_path / "old", now, defaults=defaults)
+    with pytest.raises(RunError, match=r"\(tuning\.even was True, is now False\)"):
+        check_run_folder(tmp_path / "new", before, defaults=defaults)
+
+
 def test_what_is_known_of_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
     with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1, "found": 3}}):
         pass

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -111,12 +112,19 @@ def _invitation(path: Path, word: str) -> Path:
     return path / f".invited-{word}"
 
 
-def check_run_folder(path: Path, known: Mapping[str, Any] | None = None) -> None:
+Defaults = Mapping[str, Mapping[str, Any]]
+"""By section, what a key means that a config does not have."""
+
+
+def check_run_folder(
+    path: Path, known: Mapping[str, Any] | None = None, *, defaults: Defaults = MappingProxyType({})
+) -> None:
     """Refuse a place that no run can be opened in: a file, somebody's folder, another run; nothing is written.
 
     Args:
         known: The part of the config that is known already, so that another run is told before any work. Keys that
             it lacks are left to `open_run`.
+        defaults: Of keys that either config may lack.
     """
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a folder for a run.")
@@ -127,18 +135,19 @@ def check_run_folder(path: Path, known: Mapping[str, Any] | None = None) -> None
     if kept.exists():
         before = _read_config(kept)
         if known is not None:
-            _refuse(path, _differences(before, _as_kept(known), only_known=True))
+            _refuse(path, _differences(_filled(before, defaults), _filled(_as_kept(known), defaults), only_known=True))
     # Hidden files do not count: the lock, and what a kill leaves half written.
     elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
 
 
 @contextmanager
-def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
+def open_run(path: Path, config: Mapping[str, Any], *, defaults: Defaults = MappingProxyType({})) -> Iterator[Run]:
     """Open a run folder for writing; a folder that holds another run, or that is in use, is an error.
 
     Args:
         config: Everything that the results depend on, as plain values; kept as ``config.yaml``.
+        defaults: Of keys that this config, or the kept one, may lack.
     """
     check_run_folder(path)
     lock = FileLock(path / ".lock", timeout=0)
@@ -150,7 +159,7 @@ def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder.") from error
     with held:
-        _settle_config(path / "config.yaml", dict(config))
+        _settle_config(path / "config.yaml", dict(config), defaults)
         yield Run(path)
 
 
@@ -174,7 +183,7 @@ def _read_config(kept: Path) -> dict[str, Any]:
     return content
 
 
-def _settle_config(kept: Path, config: dict[str, Any]) -> None:
+def _settle_config(kept: Path, config: dict[str, Any], defaults: Defaults) -> None:
     if not kept.exists():
         write_text(kept, yaml.safe_dump(config, sort_keys=False))
         return
@@ -182,13 +191,19 @@ def _settle_config(kept: Path, config: dict[str, Any]) -> None:
     config = _as_kept(config)
     if not before.keys() & config.keys():
         raise RunError(f"{kept} is not of a hansfree run. Choose another folder.")
-    _refuse(kept.parent, _differences(before, config))
+    _refuse(kept.parent, _differences(_filled(before, defaults), _filled(config, defaults)))
 
 
 def _as_kept(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config as it is read back: a tuple becomes a list."""
     content: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(config)))
     return content
+
+
+def _filled(config: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
+    """Return a config with the keys that its sections lack."""
+    filled = {name: {**keys, **config[name]} for name, keys in defaults.items() if isinstance(config.get(name), dict)}
+    return {**config, **filled}
 
 
 def _differences(

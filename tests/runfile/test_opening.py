@@ -158,7 +158,9 @@ def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature
         ),
         ({"correction": {"strengths": {}}}, "(correction.strengths was {'rr-clarc': [0.1, 1.0]}, is now {})"),
         ({"data": {"shares": [0.6, 0.2, 0.2]}}, "(data.shares was [0.8, 0.1, 0.1], is now [0.6, 0.2, 0.2])"),
-        ({"correction": {"rule": "knee"}}, "(correction.rule was None, is now 'knee')"),
+        ({"correction": {"rule": "knee"}}, "(correction.rule was 'best', is now 'knee')"),
+        ({"correction": {"balanced": True}}, "(correction.balanced was False, is now True)"),
+        ({"artifact": {"keep": ["lsb"]}}, "(artifact.keep was [], is now ['lsb'])"),
     ],
 )
 def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
-from hansfree.runfile.schema import AUTO, CorrectionSection, DataSection, RunFile
+from hansfree.runfile.schema import AUTO, ArtifactSection, CorrectionSection, DataSection, RunFile
 
 # What may change in a run that was begun: where it works, what things are called, and which stages it has. Where
 # files lie is left out: images are known by name, size and time of change, weights by their numbers.
@@ -23,6 +23,13 @@ _CHANGES_NOTHING = {
     "correction": {"methods"},
 }
 
+# Left out of a config where they say nothing new, so that runs that were begun before the keys were there go on.
+LATER_KEYS: dict[str, dict[str, Any]] = {
+    "artifact": ArtifactSection().model_dump(mode="json", include={"remove", "keep"}),
+    "correction": CorrectionSection().model_dump(mode="json", include={"rule", "balanced"}),
+}
+"""By section, the keys that a config lacks where they have their default."""
+
 
 def known_config(run: RunFile) -> dict[str, Any]:
     """Return what the file alone tells of a run's config; a layer that has to be found is not in it."""
@@ -32,10 +39,7 @@ def known_config(run: RunFile) -> dict[str, Any]:
     settings["model"]["source"] = ":".join(Path(place).name if os.path.isabs(place) else place for place in places)
     if run.model.layer == AUTO:
         del settings["model"]["layer"]
-    for key in ("rule", "balanced"):  # runs that were begun before the key was there go on
-        if getattr(run.correction, key) == getattr(CorrectionSection(), key):
-            del settings["correction"][key]
-    for key in ("remove", "keep"):  # so do these
-        if not settings["artifact"][key]:
-            del settings["artifact"][key]
+    for section, defaults in LATER_KEYS.items():
+        for key in [key for key, value in defaults.items() if settings[section][key] == value]:
+            del settings[section][key]
     return {"hansfree": version("hansfree"), **settings}

@@ -15,10 +15,10 @@ from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
 from hansfree.runfile.concepts import describe_concept, find_concepts, read_marks
 from hansfree.runfile.disk import tell_disk
-from hansfree.runfile.identity import known_config
+from hansfree.runfile.identity import LATER_KEYS, known_config
 from hansfree.runfile.loading import first_logits, load_run_model, model_facts
 from hansfree.runfile.schema import COLUMN, Rule, RunFile
-from hansfree.runfile.telling import advise_more, describe_images, notes_on_scaling
+from hansfree.runfile.telling import advise_more, describe_balance, describe_images, notes_on_scaling
 from hansfree.runs import check_run_folder
 from hansfree.selection import BalancedRule, KneeRule, check_selectable
 from hansfree.splitting import split
@@ -44,7 +44,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     The order is by cost: what can be refused in a moment is refused first.
     """
     _check_strengths(run)
-    check_run_folder(run.out, known_config(run))
+    check_run_folder(run.out, known_config(run), defaults=LATER_KEYS)
     loaded = load_run_model(run)
     marks = read_marks(run)
     images = _open_images(run, loaded.preprocessing, progress)
@@ -81,6 +81,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
+        *([("balanced", describe_balance(data))] if run.correction.balanced else []),
         ("disk", tell_disk(run.out, setting, with_pairs=needs_pairs, further=further)),
         *(("removed too", describe_concept(each, data)) for each in removed),
         *(("kept", describe_concept(each, data)) for each in protected),

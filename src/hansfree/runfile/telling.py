@@ -31,6 +31,16 @@ def describe_images(data: BiasedData, images: OwnImages) -> str:
     return "; ".join([*told, f"biased class {data.train.class_names[data.biased_class]!r}"])
 
 
+def describe_balance(data: BiasedData) -> str:
+    """Say how uneven the classes are that are to count the same; one without training images counts nothing."""
+    classes, counts = np.unique(data.train.labels, return_counts=True)
+    largest, smallest = (
+        f"{data.train.class_names[classes[place]]!r} with {counts[place]} training images"
+        for place in (counts.argmax(), counts.argmin())
+    )
+    return f"every class counts the same: the largest is {largest}, the smallest {smallest}"
+
+
 def notes_on_scaling(images: OwnImages, seen: Preprocessing) -> list[str]:
     """Warn of a size or a crop that the first picture does not fit: both spoil results without a word."""
     with Image.open(images.source.paths[0]) as picture:
