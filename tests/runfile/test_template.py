@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -11,8 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction
 from hansfree.errors import RunError
 from hansfree.runfile import DEFAULTS, Answers, RunFile, look_at, read_run_file, write_run_file
+from hansfree.training import Optimizer
 from tests.runfile.examples import build
 
 NASTY = (
@@ -50,6 +54,13 @@ def test_every_key_of_the_schema_is_in_it(tmp_path: Path) -> None:
             assert set(kind.model_fields) <= told, name
         else:
             assert re.search(rf"^(# )?{name}: ", text, re.MULTILINE), name
+
+
+def test_every_choice_of_a_correction_is_named(tmp_path: Path) -> None:
+    write_run_file(tmp_path / "a.yaml", Answers(source="demo", root=Path("images"), output="classes"), DEFAULTS)
+    _, _, text = (tmp_path / "a.yaml").read_text().partition("\ncorrection:\n")
+    named = set(re.findall(r"[\w-]+", text))
+    assert {*Correction.members(), *CAV.members(), *get_args(Optimizer)} <= named
 
 
 def test_paths_on_another_drive_are_written_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
