@@ -140,8 +140,8 @@ def test_what_is_wrong_with_a_run_file_is_told(command: str, call: Call, user: P
     assert (code, out) == (1, "")
     assert "Sequential has no layer '22'. Did you mean '2'?" in err
     assert "Traceback" not in err
-    code, _, err = call(command, "nowhere.yaml")
-    assert (code, err) == (1, "Error: nowhere.yaml is missing.\n")
+    code, _, err = call(command, "runn.yaml")
+    assert (code, err) == (1, "Error: runn.yaml is missing. Did you mean 'run.yaml'?\n")
 
 
 def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> None:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from hansfree.errors import OptionError, nearest
+from hansfree.files import neighbour
 from hansfree.runfile.schema import ModelSection, RunFile, Section
 from hansfree.weights import PRETRAINED
 
@@ -24,8 +25,9 @@ def read_run_file(path: Path) -> RunFile:
         text = path.read_text(encoding="utf-8")
         content = yaml.load(text, _Loader)
     except (OSError, UnicodeDecodeError) as error:
-        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
-        raise OptionError(f"{path} {reason}.") from error
+        if isinstance(error, FileNotFoundError):
+            raise OptionError(f"{path} is missing.{neighbour(path)}") from error
+        raise OptionError(f"{path} cannot be read ({error}).") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13 is a ValueError of its own
         raise OptionError(f"{path} is not valid YAML: {_told(error, text)}") from error
     if not isinstance(content, dict):
