@@ -111,12 +111,13 @@ def test_a_kind_that_learns_from_pairs_puts_in_what_it_can(user: Path) -> None:
     [
         (
             {"remove": ["inc"]},
-            "artifact.remove: 'inc' is no column of the table, and no artifact that can be put in by its name. "
-            "Did you mean 'ink'? Known: ink, hair, timestamp, brightness, lsb.",
+            "artifact.remove: 'inc' is no further column of the table, and no artifact that can be put in by its "
+            "name. Did you mean 'ink'? Further columns of labels.csv: ink, hair. Can be put in: timestamp, "
+            "brightness, lsb.",
         ),
         ({"keep": ["brightnes"]}, "by its name. Did you mean 'brightness'?"),
-        ({"keep": ["label"]}, "artifact.keep: 'label' is no column"),
-        ({"keep": ["plaster"]}, "artifact.keep: 'plaster' is no column"),
+        ({"keep": ["label"]}, "artifact.keep: 'label' is no further column"),
+        ({"keep": ["plaster"]}, "artifact.keep: 'plaster' is no further column"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_before_any_picture_is_read(
@@ -127,6 +128,14 @@ def test_a_name_that_means_nothing_is_refused_before_any_picture_is_read(
         picture.write_bytes(b"no picture")
     with pytest.raises(OptionError, match=re.escape(sentence)):
         opened(user, **artifact)
+
+
+def test_a_name_is_refused_where_there_is_no_column_to_name(user: Path) -> None:
+    with pytest.raises(OptionError, match=r"Further columns of labels\.csv: none\. Can be put in: timestamp, "):
+        opened(user, remove="ink")
+    without = {"data": {"table": None}, "artifact": {**OWN, "remove": ["ink"]}}
+    with pytest.raises(OptionError, match=r"There is no table \(data\.table\)\. Can be put in: timestamp, "):
+        open_run_file(read_run_file(write_run(user / "run.yaml", **without)))
 
 
 def test_what_cannot_be_learned_is_refused(user: Path) -> None:

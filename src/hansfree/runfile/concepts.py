@@ -29,13 +29,15 @@ def read_marks(run: RunFile) -> Marks:
         return {}
     rows = [] if run.data.table is None else read_rows(run.data.table, ("image", "label"), filled=("image",))
     columns = [name for name in (rows[0] if rows else ()) if name not in (*_NO_CONCEPTS, given.column)]
-    known = [*columns, *(name for name in inserted_by_name() if name not in (*columns, given.insert))]
+    insertable = [name for name in inserted_by_name() if name not in (*columns, given.insert)]
+    known = [*columns, *insertable]
     for key, names in (("remove", given.remove), ("keep", given.keep)):
         for name in names:
             if name not in known:
                 raise OptionError(
-                    f"artifact.{key}: {name!r} is no column of the table, and no artifact that can be put in by its "
-                    f"name.{nearest(name, known)} Known: {', '.join(known)}."
+                    f"artifact.{key}: {name!r} is no further column of the table, and no artifact that can be put in "
+                    f"by its name.{nearest(name, known)} {_tell_columns(run, columns)} "
+                    f"Can be put in: {', '.join(insertable)}."
                 )
     wanted = [name for name in (*given.remove, *given.keep) if name in columns]
     return {name: read_bits(rows, name, table=run.data.table) for name in wanted} if run.data.table else {}
@@ -70,6 +72,12 @@ def put_in(images: OwnImages, part: int, artifact: str, ids: np.ndarray) -> Stam
     source = images.parts[part]
     some = Subset(source, np.flatnonzero(np.isin(source.ids, ids)))
     return Stamped(some, Artifact.named(artifact)(), share=1, seed=images.seed, transform=images.transform)
+
+
+def _tell_columns(run: RunFile, columns: Sequence[str]) -> str:
+    if run.data.table is None:
+        return "There is no table (data.table)."
+    return f"Further columns of {run.data.table.name}: {', '.join(columns) or 'none'}."
 
 
 def _put_in(name: str, images: OwnImages, data: BiasedData) -> Concept:
