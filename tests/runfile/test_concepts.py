@@ -165,6 +165,8 @@ def test_it_is_another_run(user: Path, unreported: None) -> None:
     for changed in ({"remove": "lsb"}, {}, {"remove": "ink", "keep": "hair"}):
         with pytest.raises(RunError, match=r"holds another run \(artifact\.(remove|keep) was"):
             carry_out(opened(user, **changed))
+    with pytest.raises(OptionError, match="Did you mean 'ink'"):  # rather than that it is another run
+        opened(user, remove="inc")
     carry_out(opened(user, remove="ink", also=["lsb"]))  # which changes no model
     write_table(user / "labels.csv", [(*row[:4], str(1 - int(row[4])), row[5]) for row in rows], HEADER)
     assert run_config(opened(user, remove="ink"))["images"] != config["images"], "other marks"

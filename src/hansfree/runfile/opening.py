@@ -44,9 +44,9 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     The order is by cost: what can be refused in a moment is refused first.
     """
     _check_strengths(run)
+    marks = read_marks(run)  # a misspelt column is no other run
     check_run_folder(run.out, known_config(run), defaults=LATER_KEYS)
     loaded = load_run_model(run)
-    marks = read_marks(run)
     images = _open_images(run, loaded.preprocessing, progress)
     data = replace(images.data(), artifact=_artifact_name(run, images))
     check_selectable(data, advice=advise_more(images, data))
