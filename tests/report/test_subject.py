@@ -8,6 +8,7 @@ from typing import Any
 
 from hansfree.report import write_report
 from hansfree.report.reading import load_results
+from hansfree.report.ruling import Judgement
 from hansfree.report.verdict import reach_verdict
 from hansfree.results import Row
 from tests.report.conftest import META, SELECTION, MakeRun, choice
@@ -47,6 +48,9 @@ def test_a_clearly_better_method_is_named_as_large_as_the_verdict(make_run: Make
 def test_the_recommended_model_is_called_so(make_run: MakeRun) -> None:
     run = better(make_run, meta=META | {"recommended": "a-clarc"})
     assert subject(run) == "The verdict is on A-ClArC, which the run recommends."
+    results = load_results(run)
+    unknown = replace(results, rulings=results.rulings | {"a-clarc": Judgement("cannot be known", "")})
+    assert reach_verdict(unknown).subject == "The verdict is on A-ClArC, the run's best guess."
 
 
 def test_better_means_by_intervals_and_usable(make_run: MakeRun) -> None:

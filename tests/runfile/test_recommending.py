@@ -18,7 +18,7 @@ from hansfree.studies import SETS
 RULES = {"accuracy": BalancedRule(), "derivative": DerivativeRule()}
 
 
-def small_data(biased_labels: tuple[int, ...]) -> Any:
+def small_data(biased_labels: tuple[int, ...], *, is_inserted: bool) -> Any:
     names = ("a", "b")
     clean, biased = np.arange(60) % 2, np.array(biased_labels)
     parts = dict.fromkeys(SETS, clean) | {"test_biased": biased}
@@ -26,7 +26,7 @@ def small_data(biased_labels: tuple[int, ...]) -> Any:
         part: SimpleNamespace(class_names=names, labels=labels, has_artifact=np.zeros(len(labels), dtype=bool))
         for part, labels in parts.items()
     }
-    return SimpleNamespace(**sets, biased_class=0, is_inserted=False)
+    return SimpleNamespace(**sets, biased_class=0, is_inserted=is_inserted)
 
 
 @dataclass
@@ -39,10 +39,11 @@ class Finished:
     test: dict[str, float] = field(default_factory=dict)
     biased_labels: tuple[int, ...] = (0,) * 30 + (1,) * 30  # of the test images with the artifact
     gain: float | None = 0.1  # in balanced accuracy on those, with an error of 0.01; None: it cannot be known
+    is_inserted: bool = False
 
     @property
     def setting(self) -> Any:
-        data = small_data(self.biased_labels)
+        data = small_data(self.biased_labels, is_inserted=self.is_inserted)
         return SimpleNamespace(rule=RULES[self.rule], data=data)
 
     @property
@@ -152,9 +153,16 @@ def test_one_that_is_not_corrected_on_test_images_is_not_recommended(gain: float
     assert found.sentences[1] == "On test images it is not clearly better than the model as it came."
 
 
-def test_where_it_cannot_be_known_validation_images_decide_alone() -> None:
-    found = advice(["rr-clarc"], val={"rr-clarc": 0.8}, gain=None)
+@pytest.mark.parametrize(
+    ("is_inserted", "way"),
+    [(False, "put the artifact into images (artifact.insert"), (True, "hold out more test images")],
+)
+def test_where_it_cannot_be_known_the_best_on_validation_images_is_a_guess(is_inserted: bool, way: str) -> None:
+    found = advice(["rr-clarc"], val={"rr-clarc": 0.8}, gain=None, is_inserted=is_inserted)
     assert found.method == "rr-clarc"
+    assert found.sentences[0].startswith("Best guess, not proven: rr-clarc, by the ")
+    assert found.sentences[-1].startswith(f"Before you use rr-clarc, {way}")
+    assert "Recommended" not in " ".join(found.sentences)
 
 
 def test_test_images_may_refuse_and_not_choose() -> None:

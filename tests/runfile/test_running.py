@@ -155,6 +155,8 @@ def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Pa
     assert "cannot be known" in page
     assert "artifact artifact" not in page
     assert finished.recommended == told["meta"]["recommended"]
+    assert "Recommended: " not in page
+    assert "Best guess, not proven: " in page
     words = " ".join(finished.sentences)
     assert "effect of the artifact on the log-odds to first order, on validation images, the less the better" in words
 

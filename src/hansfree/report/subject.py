@@ -16,7 +16,9 @@ def describe_subject(results: Results, shown: Variant, competing: Sequence[Varia
     """Say on whom the verdict is and why, then who does clearly better: a reader must not take the subject for best."""
     title = shown.title(results.methods())
     if shown.method == results.meta.get("recommended"):
-        why = "which the run recommends"
+        judgement = results.rulings.get(shown.method)
+        is_guess = judgement is not None and judgement.ruling == "cannot be known"
+        why = "the run's best guess" if is_guess else "which the run recommends"
     elif shown.method == FIRST:
         why = "the method that hansfree is built around"
     else:

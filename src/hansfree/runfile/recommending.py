@@ -22,7 +22,7 @@ _TO_DO = (
 
 @dataclass(frozen=True)
 class Advice:
-    """The method whose model is to be used (None: none is), and why."""
+    """The method whose model is to be used, or proven first where it cannot be known (None: none is), and why."""
 
     method: str | None
     sentences: tuple[str, ...]
@@ -57,10 +57,25 @@ def recommend(experiment: Experiment, methods: Sequence[str]) -> Advice:
         doubt = f"By that it is no better than the model as it came ({_in_words(experiment, original)})."
     elif judgement.ruling == "not corrected":
         doubt = judgement.why or "On test images it is not clearly better than the model as it came."
+    elif judgement.ruling == "cannot be known":
+        guess = f"Best guess, not proven: {told}."
+        return Advice(best, tuple(filter(None, (guess, apart, _how_to_prove(experiment, best)))))
     else:
         return Advice(best, tuple(filter(None, (f"Recommended: {told}.", apart))))
     found = f"No model is recommended. The best is {told}."
     return Advice(None, tuple(filter(None, (found, apart, doubt, _TO_DO))))
+
+
+def _how_to_prove(experiment: Experiment, method: str) -> str:
+    """Say what would show whether the bias is gone, where these images cannot."""
+    if experiment.setting.data.is_inserted:
+        return (
+            f"Before you use {method}, hold out more test images: these are too few to show whether the bias is gone."
+        )
+    return (
+        f"Before you use {method}, put the artifact into images (artifact.insert in the run file), or hold out more "
+        "images that carry it, of at least two classes: those at hand cannot show whether the bias is gone."
+    )
 
 
 def _left_out(experiment: Experiment, methods: Sequence[str]) -> str:
@@ -92,6 +107,7 @@ def _meta(experiment: Experiment) -> dict[str, Any]:
     data = experiment.setting.data
     return {
         "class_names": data.train.class_names,
+        "biased_class": data.biased_class,
         "chance_level": chance_level(data.test_clean.labels),
         "budget": experiment.setting.rule.budget,
     }

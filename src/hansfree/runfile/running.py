@@ -42,7 +42,7 @@ class Finished:
 
     rows: list[Row]
     sentences: tuple[str, ...]  # what a user should read first
-    recommended: str | None  # the method whose model is to be used, and was exported
+    recommended: str | None  # the method whose model is to be used, or is the best guess, and was exported
     report: Path
 
 
@@ -142,6 +142,6 @@ def _about(opened: Opened, command: str) -> dict[str, Any]:
 
 
 def _export(opened: Opened, method: str) -> tuple[str, ...]:
-    """Export the model that is recommended."""
+    """Export the model that is recommended, or is the best guess."""
     done = export_run(opened.run.out, method, original=plain(opened.setting.model), force=True)
     return (f"Corrected weights: {tell_path(done.weights.weights)}. {done.weights.folding.sentence}",)
