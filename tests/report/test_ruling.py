@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,9 +100,36 @@ def test_the_words_are_of_what_can_be_applied() -> None:
 
 def test_what_the_differences_to_the_original_do_not_show_is_told() -> None:
     assert explain(GOOD) == explain(LITTLE) == explain(over_vanilla()) == explain(Seen(is_usable=False)) == ""
-    assert "pulls images harder" in explain(replace(GOOD, specificity_change=(-0.06, -0.01)))
     assert "plain fine-tuning (Vanilla) alone" in explain(replace(GOOD, over_vanilla=NO_GAIN))
     assert explain(replace(GOOD, over_original=NO_GAIN, over_vanilla=NO_GAIN)) == "", "the sentences say it"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"pull": (0.026, 0.066), "pull_change": (0.03, 0.05)},
+            "pulls images harder towards the class that it goes with than before: it moves that class's probability by "
+            "+6.6 points instead of +2.6.",
+        ),
+        (
+            {"pull": (0.02, -0.3), "pull_change": (-0.34, -0.3)},
+            "pushes images harder away from the class that it goes with than before: it moves that class's probability "
+            "by \N{MINUS SIGN}30.0 points instead of +2.0.",
+        ),
+        (
+            {"pull": (0.02, 0.03), "pull_change": (-0.01, 0.03), "false_alarms": (0.12, 0.155)},
+            "pulls images harder towards the class that it goes with than before: with it, 15.5\N{NO-BREAK SPACE}% of "
+            "the images of other classes are called by that class instead of 12.0\N{NO-BREAK SPACE}%.",
+        ),
+        ({}, "pulls images harder towards the class that it goes with than before."),
+    ],
+    ids=["towards", "away", "false alarms", "no numbers"],
+)
+def test_a_harder_pull_is_told_with_what_it_was_and_is(changed: dict[str, Any], words: str) -> None:
+    """In all of them the class has more false alarms; a clear change of its probability is told first."""
+    seen = replace(GOOD, specificity_change=(-0.06, -0.01), **changed)
+    assert explain(seen) == f"The artifact {words}"
 
 
 def gain(flips: np.ndarray, right: np.ndarray, before: int) -> Gain:

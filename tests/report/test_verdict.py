@@ -9,6 +9,7 @@ import pytest
 
 from hansfree.report import write_report
 from hansfree.report.changes import judge_methods
+from hansfree.report.numbers import percent
 from hansfree.report.reading import Results, load_results
 from hansfree.report.verdict import reach_verdict
 from tests.report.conftest import MakeRun
@@ -66,7 +67,7 @@ def test_a_model_on_which_the_artifact_pulls_harder_is_not_corrected(make_run: M
     harder = with_pairs(replace(results, rows=rows), pair("rr-clarc", "original", "probability_change", 0.04))
     verdict = reach_verdict(harder)
     assert verdict.ruling == "not corrected"
-    assert verdict.why.startswith("The artifact pulls images harder")
+    assert "probability by +6.6 points instead of +2.6." in verdict.why
     assert "pull of the artifact (probability change) +4.0 (+2.0 to +6.0)" in verdict.differences
     unclear = pair("rr-clarc", "original", "probability_change", 0.04, stderr=0.03)
     assert reach_verdict(with_pairs(replace(results, rows=rows), unclear)).ruling == "corrected"
@@ -77,7 +78,14 @@ def test_more_false_alarms_of_the_biased_class_are_not_a_correction(make_run: Ma
     results = load(make_run, world)
     assert reach_verdict(results).ruling in ("corrected", "partly corrected")
     worse = with_pairs(results, pair("rr-clarc", "original", "specificity_biased", -0.05))
-    assert reach_verdict(worse).ruling == "not corrected"
+    verdict = reach_verdict(worse)
+    assert verdict.ruling == "not corrected"
+    spared = [
+        row for row in results.rows if (row.metric, row.group) == ("specificity_biased", "class 0") and row.chosen
+    ]
+    alarms = {row.method: percent(1 - row.value) for row in spared}
+    before, after = alarms["original"], alarms["rr-clarc"]
+    assert f"{after} of the images of other classes are called by that class instead of {before}." in verdict.why
 
 
 @pytest.mark.parametrize(

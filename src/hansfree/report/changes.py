@@ -86,9 +86,20 @@ def _gather(results: Results, variant: Variant) -> Seen:
         over_vanilla=_gain(results, variant, vanilla) if vanilla and is_rival else None,
         pull=(pulls[0].value, pulls[1].value) if pulls else None,
         pull_change=_interval(results, variant, original, PULL),
+        false_alarms=_false_alarms(results, original, variant),
         specificity_change=_interval(results, variant, original, SPECIFICITY),
         flips_beyond_clean=_interval(results, variant, clean_trained, FLIPS) if clean_trained else None,
     )
+
+
+def _false_alarms(results: Results, original: Variant, variant: Variant) -> tuple[float, float] | None:
+    """Return the share of other classes' images that the biased class is said of, with the artifact."""
+    label = results.meta.get("biased_class")
+    if not isinstance(label, int):
+        return None
+    rows = [results.of_classes(each, SPECIFICITY).get(label) for each in (original, variant)]
+    known = [1 - row.value for row in rows if row is not None]
+    return (known[0], known[1]) if len(known) == 2 else None
 
 
 def _gain(results: Results, variant: Variant, rival: Variant) -> Gain:

@@ -76,7 +76,7 @@ def gather_results(experiment: Experiment, methods: Sequence[str], *, meta: Mapp
     """Return what the report will know of the scores, with the ruling on every method; heatmaps apart.
 
     Args:
-        meta: At least the class names, the chance level and the budget.
+        meta: At least the class names, the biased class, the chance level and the budget.
     """
     data, rows = experiment.setting.data, experiment.rows(methods)
     results = Results(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hansfree.metrics import LEVEL, Interval
-from hansfree.report.numbers import CONFIDENCE
+from hansfree.report.numbers import CONFIDENCE, percent, write_points
 
 Ruling = Literal[
     "as a clean-trained model", "corrected", "partly corrected", "not corrected", "do not use", "cannot be known"
@@ -48,7 +48,8 @@ class Seen:
         None  # what the artifact adds to the biased class's probability, before and after
     )
     pull_change: Interval | None = None
-    specificity_change: Interval | None = None  # of the biased class, with the artifact
+    false_alarms: tuple[float, float] | None = None  # of the biased class, with the artifact, before and after
+    specificity_change: Interval | None = None  # one minus those, after minus before
     flips_beyond_clean: Interval | None = None  # flip rate after minus that of a model trained on clean data
 
 
@@ -73,7 +74,7 @@ def explain(seen: Seen) -> str:
     if not seen.is_usable:
         return ""
     if _pulls_harder(seen):
-        return "The artifact pulls images harder towards the class that it goes with than before."
+        return _describe_pull(seen)
     alone = Seen(flips=seen.flips, over_original=seen.over_original, flips_beyond_clean=seen.flips_beyond_clean)
     if rule_on(alone) != rule_on(seen):
         return "What is won, or part of it, is won by plain fine-tuning (Vanilla) alone."
@@ -131,8 +132,26 @@ def _clear_flips(seen: Seen) -> int | None:
 
 def _pulls_harder(seen: Seen) -> bool:
     """Tell whether the artifact moves the biased class's probability by more, or makes it the answer more often."""
+    return _moves_more(seen) or _sign(seen.specificity_change) == -1
+
+
+def _moves_more(seen: Seen) -> bool:
     is_more = seen.pull is not None and abs(seen.pull[1]) > abs(seen.pull[0])
-    return (is_more and _sign(seen.pull_change) in (-1, 1)) or _sign(seen.specificity_change) == -1
+    return is_more and _sign(seen.pull_change) in (-1, 1)
+
+
+def _describe_pull(seen: Seen) -> str:
+    """Say how the artifact has more of a say than before, with the numbers before and after."""
+    if seen.pull is not None and _moves_more(seen):
+        way = "pulls images harder towards" if seen.pull[1] > 0 else "pushes images harder away from"
+        before, after = map(write_points, seen.pull)
+        numbers = f": it moves that class's probability by {after} points instead of {before}"
+    else:
+        way, numbers = "pulls images harder towards", ""
+        if seen.false_alarms is not None:
+            before, after = map(percent, seen.false_alarms)
+            numbers = f": with it, {after} of the images of other classes are called by that class instead of {before}"
+    return f"The artifact {way} the class that it goes with than before{numbers}."
 
 
 def _gains(seen: Seen) -> list[Gain]:
