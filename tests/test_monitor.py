@@ -53,7 +53,17 @@ def test_flags_are_the_scores_above_the_threshold_and_the_rates_count_them() -> 
     assert monitor.hits is not None
     assert monitor.hits.value > monitor.false_fires.value + 0.3
     assert monitor.flags(torch.zeros(0, 3, 8, 8)).shape == (0,)
-    assert f"artifact found {monitor.hits}" in monitor.describe()
+    assert monitor.describe().endswith(f"artifact found {monitor.hits}.")
+
+
+def test_a_monitor_that_finds_no_more_than_it_falsely_flags_is_advised_against() -> None:
+    """Turned around, the same direction flags clean images rather than those with the artifact."""
+    turned = copy.deepcopy(CAV_)
+    turned.directions_ = -turned.directions_
+    monitor = make(turned)
+    assert monitor.hits is not None
+    assert monitor.hits.interval[0] <= monitor.false_fires.interval[1]
+    assert "Do not use this monitor: " in monitor.describe()
 
 
 @pytest.mark.parametrize(("n", "rate"), [(99, 0.01), (40, 0.1), (25, 0.2)])

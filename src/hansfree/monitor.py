@@ -161,13 +161,16 @@ class Monitor:
         return is_flagged
 
     def describe(self) -> str:
-        """Say in two sentences what the monitor is worth."""
+        """Say in a few sentences what the monitor is worth."""
         facts = self._facts
         hits = "unknown: no test image had it" if self.hits is None else str(self.hits)
-        return (
+        told = (
             f"Set on {facts.calibrated_on} clean images to flag at most {facts.asked:.1%} of such. On other images: "
             f"false alarms {self.false_fires}; artifact found {hits}."
         )
+        if self.hits is not None and self.hits.interval[0] <= self.false_fires.interval[1]:
+            told += " Do not use this monitor: by these intervals it may find no more than it falsely flags."
+        return told
 
     def save(self, path: str | Path) -> None:
         """Write the monitor as one safetensors file, without the model; no pickle is involved."""
