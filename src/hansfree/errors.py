@@ -70,8 +70,13 @@ class RunError(HansfreeError, RuntimeError):
 
 def nearest(given: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest of ``allowed``, or an empty string when none is close."""
-    close = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    close = closest(given, allowed)
+    return "" if close is None else f" Did you mean {close!r}?"
+
+
+def closest(given: str, allowed: Iterable[str]) -> str | None:
+    """Return the one of ``allowed`` that is most like what was given; None when none is close."""
+    return next(iter(difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)), None)
 
 
 def not_installed(package: str | None, *, extra: str) -> OptionError:

@@ -62,7 +62,7 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
         ({"correction": {"cav": "pair"}}, OptionError, "into images: say what to insert"),
         ({"correction": {"strengths": {"rrr": [1]}}}, OptionError, "rrr is not among correction.methods."),
         ({"data": {"classes": ["dark", "bright", "dim"]}}, OptionError, "safetensors' gives 2 answers, not 3: give"),
-        ({"data": {"classes": ["dark", "brihgt"]}}, DataError, "Did you mean 'brihgt'?"),
+        ({"data": {"classes": ["dark", "brihgt"]}}, DataError, "The nearest of those is 'brihgt'."),
         ({"artifact": {"biased_class": "drak"}}, HansfreeError, "Did you mean 'dark'?"),
         ({"artifact": {"column": "ruler"}}, DataError, "labels.csv has no column 'ruler'"),
         ({"model": {"layer": "22"}}, LayerNotFoundError, "Sequential has no layer '22'. Did you mean '2'?"),

@@ -251,7 +251,9 @@ def test_whole_numbers_are_numbers_of_outputs(own: Callable[..., OwnImages]) -> 
 
 
 def test_a_label_that_the_model_does_not_know_is_an_error(own: Callable[..., OwnImages]) -> None:
-    with pytest.raises(DataError, match=r"label 'malignant'. Did you mean 'malign'\? Known: benign, malign"):
+    with pytest.raises(
+        DataError, match=r"'malignant', .* \(data\.classes\)\. The nearest of those is 'malign'\. Given: benign, malign"
+    ):
         own(classes=("benign", "malign"))
     with pytest.raises(OptionError, match=r"biased_class is 'benin', .* Did you mean 'benign'\?"):
         own(biased_class="benin")
@@ -277,7 +279,7 @@ def test_one_label_of_several_is_of_interest(own: Callable[..., OwnImages], sepa
     assert own(rows, label="edema", classes=("mass", "edema", "tube")).data().train.labels[:4].tolist() == [0, 0, 1, 1]
     with pytest.raises(OptionError, match=r"label is 'oedema', .* Did you mean 'edema'\?"):
         own(rows, label="oedema")
-    with pytest.raises(DataError, match=r"Did you mean 'masses'\?"):
+    with pytest.raises(DataError, match=r"The nearest of those is 'masses'\."):
         own(rows, label="edema", classes=("masses", "edema", "tube"))
     with pytest.raises(DataError, match="It names several: say which one with 'label'"):
         own(changed(lambda number, row: {**row, "label": cells[1 + number % 3]}), classes=("edema", "mass", "tube"))

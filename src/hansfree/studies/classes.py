@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hansfree.errors import DataError, OptionError, nearest
+from hansfree.errors import DataError, OptionError, closest, nearest
 
 _INDEX = re.compile("[0-9]{1,5}")  # longer numbers are names: nobody has that many classes
 _SEPARATORS = re.compile("[;|]")
@@ -40,9 +40,19 @@ def number_classes(
     number_of = {name: number for number, name in enumerate(names)}
     for label in sorted(found):
         if label not in number_of:
-            hint = " It names several: say which one with 'label'." if split_labels(label) != [label] else ""
-            raise DataError(f"{place} has the label {label!r}.{hint or nearest(label, names)} Known: {listed(names)}.")
+            raise DataError(
+                f"{place} has the label {label!r}, which is not among the classes that were given (data.classes)."
+                f"{_hint(label, names)} Given: {listed(names)}."
+            )
     return names, {label: number_of[label] for label in found}
+
+
+def _hint(label: str, names: Sequence[str]) -> str:
+    """Say what may be wrong; not "did you mean", as the typo is as likely in the names as in the label."""
+    if split_labels(label) != [label]:
+        return " It names several: say which one with 'label'."
+    close = closest(label, names)
+    return "" if close is None else f" The nearest of those is {close!r}."
 
 
 def number_labels(
