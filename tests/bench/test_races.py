@@ -97,11 +97,11 @@ def test_growth_is_the_slope_of_the_logarithms():
 
 
 def test_a_path_is_multiplied_up_by_strengths_and_epochs(subject, monkeypatch):
-    # The clock is read at the start, after the pass, when all is prepared, at the first step, after each of the 4
-    # epochs, when all are trained, and when the chosen one's weights are there.
+    # The clock is read at the start, before and after the pass, when all is prepared, at the first step, after each of
+    # the 4 epochs, when all are trained, and when the chosen one's weights are there.
     monkeypatch.setattr(timing, "clock", itertools.count(1).__next__)
     found = walk(subject.model, subject.layer, subject.images, subject.tuning, epochs_timed=4)
-    passing, preparing, once, once_per_head, epoch = 1, 1, 2, 1, 1
+    passing, preparing, once, once_per_head, epoch = 2, 1, 2, 1, 1
     assert (found.passing, found.preparing) == (passing, preparing)
     assert found.seconds == passing + preparing + once + len(RRClArC.grid) * (once_per_head + 10 * epoch)
 
@@ -129,7 +129,7 @@ def test_a_path_on_more_images_repeats_those_that_there_are(subject, monkeypatch
     )
     monkeypatch.setattr("hansfree.bench.ours.BalancedRule.choose", lambda self, *given: Choice(0, "the only one"))
     found = walk(subject.model, subject.layer, subject.images, subject.tuning, times=3)
-    assert found.passing == 3
+    assert found.passing == 1 + 3
     assert len(seen[0]) == 3 * len(subject.images.train)
     (values,), (tangents,) = seen[0].values, seen[0].tangents
     assert len(values) == len(tangents) == len(seen[0])

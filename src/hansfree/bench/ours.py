@@ -13,7 +13,15 @@ from typing import TypeVar
 import numpy as np
 from torch import nn
 
-from hansfree.activations import Activations, Features, collect_activations, compute_features, cut_again
+from hansfree.activations import (
+    Activations,
+    Features,
+    collect,
+    collect_activations,
+    compute_features,
+    cut_again,
+    plan_pass,
+)
 from hansfree.bench import timing
 from hansfree.bench.subject import Images
 from hansfree.cavs import SignalCAV
@@ -78,7 +86,9 @@ def walk(
         method: What trains the heads.
     """
     start = timing.clock()
-    train, clean, biased = (collect_activations(model, layer, part) for part in images.loaders(tuning.batch_size))
+    plans = [plan_pass(model, layer, part) for part in images.loaders(tuning.batch_size)]
+    planned = timing.clock()  # the model is cut once, however many images pass
+    train, clean, biased = map(collect, plans)
     passed = timing.clock()
     cav = SignalCAV().fit(train.pooled, images.train.has_artifact)
     cut = cut_again(model, train)
@@ -106,7 +116,8 @@ def walk(
         epoch, once = median(watch.laps), begun[0] - prepared + done - trained
         once_per_head = max(0.0, training - once - epochs_timed * epoch)
         training = once + len(strengths) * (once_per_head + tuning.epochs * epoch)
-    return Walk(Ready(train, cut, cav), times * (passed - start), prepared - passed, training)
+    passing = planned - start + times * (passed - planned)
+    return Walk(Ready(train, cut, cav), passing, prepared - passed, training)
 
 
 def seconds_per_step(correction: Correction, cut: Split, activations: Activations) -> float:
