@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hansfree.activations import Activations, compute_features, cut_again
-from hansfree.corrections import RRR, Correction, RRClArC, Vanilla
+from hansfree.corrections import DFR, RRR, Correction, RRClArC, Vanilla
 from hansfree.errors import OptionError
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, TrainedHead, minimum, solving
@@ -164,3 +164,10 @@ def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(minimum, "_STEPS", 1)
     solved(RRClArC(fit_cav(activations), tuning=TUNING), cut, activations, [100.0])
     assert "the solver stopped before the minimum" in caplog.text
+
+
+@pytest.mark.parametrize("method", [Vanilla, DFR])
+def test_a_device_without_float64_is_refused_in_a_sentence(method: Any) -> None:
+    _, activations, cut = scene()
+    with pytest.raises(OptionError, match="mps does not have"):
+        solved(method(tuning=FineTuning(optimizer="converged", device="mps")), cut, activations, [1.0])

@@ -15,7 +15,7 @@ from hansfree.corrections.base import Correction, count_classes
 from hansfree.errors import DataError, SplitError
 from hansfree.progress import Progress, silent
 from hansfree.splitting import HeadParts, Split, Stage
-from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead, even_weights, minimise
+from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead, check_double, even_weights, minimise
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class DFR(Correction, name="dfr"):
     def check(self, cut: Split, activations: Activations) -> None:
         """Refuse data without artifact bits or without images of a class, and a last layer that is not linear."""
         super().check(cut, activations)
+        check_double(self.tuning.device)
         if activations.has_artifact is None:
             raise DataError(
                 "DFR balances classes without and with the artifact: it needs to know which images have it."

@@ -3,7 +3,7 @@
 from hansfree.training.balance import even_weights
 from hansfree.training.heads import Heads, WeightedHead, push
 from hansfree.training.loop import HeadBatch, TrainedHead, Watch, group_strengths, train_heads
-from hansfree.training.minimum import minimise
+from hansfree.training.minimum import check_double, minimise
 from hansfree.training.pretraining import Pretraining, pretrain
 from hansfree.training.recipes import recipe_for, tuning_for
 from hansfree.training.solving import check_solvable
@@ -18,6 +18,7 @@ __all__ = [
     "TrainedHead",
     "Watch",
     "WeightedHead",
+    "check_double",
     "check_solvable",
     "even_weights",
     "group_strengths",

@@ -7,7 +7,17 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor
 
+from hansfree.errors import OptionError
+
 _STEPS = 500  # of a solver that needs some dozens
+
+
+def check_double(device: str) -> None:
+    """Refuse a device without float64, in which minima are looked for."""
+    if torch.device(device).type == "mps":
+        raise OptionError(
+            "Heads at their minimum are solved in float64, which mps does not have: use the device 'cpu'."
+        )
 
 
 def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, flat: float) -> float:

@@ -22,7 +22,7 @@ from hansfree.training.axes import Axes, Tensors
 from hansfree.training.balance import mean_loss
 from hansfree.training.heads import Heads, WeightedHead
 from hansfree.training.loop import HeadBatch, Objective, TrainedHead, Watch, image_weights
-from hansfree.training.minimum import minimise
+from hansfree.training.minimum import check_double, minimise
 from hansfree.training.tuning import FineTuning
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ def solve_heads(
             "optimizer='converged' needs a penalty that is the same whenever it is computed, at the head's input: "
             "not RRR, target='random', norm='cosine' or positions='each'."
         )
+    check_double(tuning.device)
     check_solvable(cut)
     cut.eval_mode()
     problem = _Problem(cut, features, objective, tuning)
