@@ -10,6 +10,7 @@ import numpy as np
 
 from hansfree.metrics.insertion import is_flipped
 from hansfree.metrics.intervals import RESAMPLES
+from hansfree.training import even_weights
 
 Measure = Literal["balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate"]
 MEASURES: tuple[Measure, ...] = ("balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate")
@@ -110,6 +111,4 @@ def _weights(labels: np.ndarray, measure: Measure) -> np.ndarray:
     """Return what an image counts: all the same, or every class the same."""
     if measure == "flip_rate":
         return np.full(len(labels), 1 / len(labels))
-    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    weights: np.ndarray = 1 / (len(classes) * counts[place])
-    return weights
+    return even_weights(labels) / len(labels)

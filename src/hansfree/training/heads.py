@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import functional_call, jvp, vmap
+from torch.nn import functional
 
 from hansfree.activations import Features, Live
 from hansfree.splitting import HeadParts, Split, Stage
@@ -20,7 +21,7 @@ class WeightedHead:
 
     def __init__(self, parts: HeadParts, tensors: dict[str, Tensor], *, memory: Recycling | None = None) -> None:
         self._parts, self._tensors = parts, tensors
-        self._product = torch.nn.functional.linear if memory is None else memory.product
+        self._product = functional.linear if memory is None else memory.product
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return the logits."""
@@ -30,7 +31,7 @@ class WeightedHead:
         """Return the logits of inputs that are given by a `Span`."""
         first, *others = self._parts.stages
         weight, bias = self._linear(first)
-        value = coordinates @ weight.T + rest + bias
+        value = self._product(coordinates, weight) + rest + bias
         for stage in others:
             value = self._run(stage, value)
         return value
@@ -58,7 +59,7 @@ class WeightedHead:
     def _run(self, stage: Stage, *inputs: Tensor) -> Tensor:
         if stage.path is not None:
             weight, bias = self._linear(stage)
-            return inputs[0] @ weight.T + bias
+            return self._product(inputs[0], weight) + bias
         own = [name for name, _ in (*stage.module.named_parameters(), *stage.module.named_buffers())]
         tensors = {name: self._tensors[name] for name in own}
         return functional_call(stage.module, tensors, inputs)  # type: ignore[no-any-return]

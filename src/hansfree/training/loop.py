@@ -144,7 +144,7 @@ def _train_group(
     watch: Watch | None,
     ticks: Iterator[int],
 ) -> list[Sequence[Any]]:
-    weights = torch.tensor(strengths, dtype=torch.float32, device=tuning.device)
+    by_head = torch.tensor(strengths, dtype=torch.float32, device=tuning.device)
     optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer](
         heads.parameters.values(), lr=tuning.learning_rate
     )
@@ -168,7 +168,7 @@ def _train_group(
                     wrong = mean_loss(logits.float(), batch.labels, each)
                     return wrong if penalty is None else wrong + strength * penalty.float().mean()
 
-                losses = heads.each(loss, weights)
+                losses = heads.each(loss, by_head)
             losses.sum().backward()  # the heads share no weight, so each gets the gradient of its own loss
             optimizer.step()
             heads.memory.take_back(heads.parameters.values())

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 _LARGE = 2**25  # bytes; malloc keeps what is smaller
 
@@ -27,7 +28,7 @@ class Recycling:
         """Return ``rows @ weight.T``; the weight's gradient takes memory from here."""
         is_large = weight.numel() * weight.element_size() >= _LARGE and weight.device.type == "cpu"
         if not is_large or rows.ndim != 2 or torch.is_autocast_enabled("cpu"):
-            return rows @ weight.T
+            return functional.linear(rows, weight)
         return _Product.apply(rows, weight, self)  # type: ignore[no-any-return]
 
     def take_back(self, parameters: Iterable[Tensor]) -> None:
