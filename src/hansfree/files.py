@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,10 +30,22 @@ def make_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any,
     A memory map grows in the file only as it is filled: on a full disk that would kill the process, not raise.
     """
     array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-    if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    with path.open("r+b") as file:
+        _take_room(file.fileno())
     return array
+
+
+def make_nameless(shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
+    """Return a new array in a temporary file that goes with the array, also when the process is killed."""
+    with tempfile.TemporaryFile(prefix="hansfree-") as file, _told_by_system():
+        array = np.memmap(file, mode="w+", dtype=dtype, shape=shape)
+        _take_room(file.fileno())
+    return array
+
+
+def _take_room(file: int) -> None:
+    if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
+        os.posix_fallocate(file, 0, os.fstat(file).st_size)
 
 
 @contextmanager

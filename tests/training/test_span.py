@@ -12,7 +12,7 @@ from hansfree.activations import Features, collect_activations, compute_features
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRR, AClArC, RRClArC, RRClArCStep, Vanilla
 from hansfree.selection.validator import slope_sizes
-from hansfree.training import FineTuning, Heads, span
+from hansfree.training import FineTuning, Heads, span, train_heads
 
 IMAGES, CLASSES = 24, 3
 
@@ -101,30 +101,90 @@ def test_the_steps_are_those_of_the_plain_recipe(monkeypatch, world, method):
             assert other_size == pytest.approx(size, rel=1e-3)
 
 
-def test_two_directions_have_their_tangents_in_the_span():
+def drawn(images, inputs=40, *, rank=None, directions=2):
+    """Values and tangents, in a subspace of so many dimensions."""
     generator = np.random.default_rng(0)
-    values, tangents = generator.normal(size=(5, 40)), generator.normal(size=(5, 2, 40))
-    features = Features((np.float32(values),), (np.float32(tangents),), np.arange(5), 1)
-    weight = torch.randn(7, 40)
-    found = span.Span("w", weight, features)
-    (own,), (along,) = found.features.rows(slice(None))
-    torch.testing.assert_close(own @ found.start.T, torch.tensor(np.float32(values)) @ weight.T, rtol=1e-4, atol=1e-4)
-    expected = torch.tensor(np.float32(tangents)).movedim(1, 0) @ weight.T
-    torch.testing.assert_close(along @ found.start.T, expected, rtol=1e-4, atol=1e-4)
+    basis = generator.normal(size=(rank or inputs, inputs))
+    values, tangents = (
+        np.float32(generator.normal(size=(*shape, len(basis))) @ basis) for shape in ((images,), (images, directions))
+    )
+    return Features((values,), (tangents,), np.arange(images) % CLASSES, 1)
+
+
+@pytest.mark.parametrize("leading", [None, 5])
+def test_the_untrained_layer_answers_as_before(leading):
+    weight, features = torch.randn(7, 40), drawn(3)
+    found = span.Span("w", weight, features, leading=leading)
+    assert found.start.shape == (7, leading or 9)
+    (own, rest), (along, rest_along) = found.written(features).rows(slice(None))
+    (values,), (tangents,) = features.rows(slice(None))
+    torch.testing.assert_close(own @ found.start.T + rest, values @ weight.T, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(along @ found.start.T + rest_along, tangents @ weight.T, rtol=1e-4, atol=1e-4)
+
+
+def test_few_images_leave_no_rest():
+    features = drawn(3)
+    found = span.Span("w", torch.randn(7, 40), features)
+    (_, rest), (_, rest_along) = found.written(features).rows(slice(None))
+    assert max(float(rest.abs().max()), float(rest_along.abs().max())) < 1e-4
 
 
 def test_images_that_are_the_same_do_no_harm():
     rows = np.float32(np.ones((6, 40)))
     found = span.Span("w", torch.randn(7, 40), Features((rows,), (), np.arange(6), 1))
-    assert np.isfinite(found.features.values[0]).all()
+    assert np.isfinite(found.written(Features((rows,), (), np.arange(6), 1)).values[0]).all()
     assert torch.isfinite(found.whole(found.start + 1)).all()
 
 
-def test_adam_and_many_images_are_left_alone(monkeypatch, world):
+def test_leading_directions_hold_nearly_as_much_as_the_best():
+    generator = np.random.default_rng(0)
+    scales = 1 / np.arange(1, 241)
+    turned, _ = np.linalg.qr(generator.normal(size=(240, 240)))
+    rows = np.float32(generator.normal(size=(500, 240)) * scales @ turned)
+    found = span.Span("w", torch.eye(240), Features((rows,), (), np.zeros(500), 1), leading=20)
+    coordinates = rows @ found.start.numpy()  # the weight is the identity, so that this is the basis
+    best = np.linalg.svd(rows, compute_uv=False)[:20]
+    assert coordinates.shape[1] == len(best)
+    assert np.square(coordinates).sum() > 0.99 * np.square(best).sum()
+
+
+def test_what_lies_on_disk_stays_there(tmp_path):
+    features = drawn(60)
+    for name, array in (("values", features.values[0]), ("tangents", features.tangents[0])):
+        np.save(tmp_path / f"{name}.npy", array)
+    on_disk = Features(
+        (np.load(tmp_path / "values.npy", mmap_mode="r"),),
+        (np.load(tmp_path / "tangents.npy", mmap_mode="r"),),
+        features.labels,
+        1,
+    )
+    found = span.Span("w", torch.randn(7, 40), features, leading=5)
+    kept, written = found.written(features), found.written(on_disk)
+    for one, other in zip((*kept.values, *kept.tangents), (*written.values, *written.tangents), strict=True):
+        assert isinstance(other, np.memmap)
+        np.testing.assert_array_equal(one, other)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tangents.npy", "values.npy"]
+
+
+@pytest.mark.parametrize("method", ["vanilla", "rr-clarc"])
+def test_many_images_near_few_directions_take_the_plain_steps(monkeypatch, world, method):
+    cut, _, _, cav = world
+    features = drawn(400, 8 * 64, rank=30, directions=1)
+    tuning = FineTuning(learning_rate=1e-4, epochs=2, batch_size=50, leading=40)
+    states = []
+    for large in (10**12, 1):
+        monkeypatch.setattr(span, "_LARGE", large)
+        (head,) = train_heads(cut, features, METHODS[method](cav, tuning), [0.5], tuning)
+        states.append(head.state)
+    start = {name: weight.detach() for name, weight in cut.head_parameters().items()}
+    for name, weight in states[0].items():
+        moved = (weight - start[name]).abs().max()
+        assert moved > 1e-5
+        torch.testing.assert_close(states[1][name], weight, rtol=0, atol=1e-2 * float(moved))
+
+
+def test_adam_is_left_alone(monkeypatch, world):
     _, used = train(monkeypatch, world, METHODS["vanilla"], spans=True, optimizer="adam")
-    assert used == 0
-    monkeypatch.setattr(span, "_SHARE", 1000)
-    _, used = train(monkeypatch, world, METHODS["vanilla"], spans=True)
     assert used == 0
 
 
@@ -137,9 +197,28 @@ def test_a_head_answers_alike_before_training(monkeypatch, world):
     cut, activations, held_out, _ = world
     features, others = compute_features(cut, activations), compute_features(cut, held_out)
     monkeypatch.setattr(span, "_LARGE", 1)
-    found = span.Span.where_smaller(cut, features, "cpu")
+    found = span.Span.where_smaller(cut, features, FineTuning())
     heads, plain = Heads(cut, 2, "cpu", span=found), Heads(cut, 2, "cpu")
     torch.testing.assert_close(heads.logits(others), plain.logits(others), rtol=1e-4, atol=1e-5)
     assert heads.parameters[found.name].shape[2] < plain.parameters[found.name].shape[2]
     for name, weight in heads.state(1).items():
         torch.testing.assert_close(weight, plain.state(1)[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("images", "leading", "coordinates"),
+    [
+        (24, 2_048, 48),  # all of a small span
+        (24, 24, 48),  # still
+        (24, 23, 23),
+        (24, "all", 48),
+        (100, 2_048, None),  # neither is a quarter of the 512 inputs or less
+        (100, 100, 100),
+        (100, "all", None),
+    ],
+)
+def test_how_many_coordinates_there_are(monkeypatch, world, images, leading, coordinates):
+    monkeypatch.setattr(span, "_LARGE", 1)
+    features = drawn(images, 8 * 64, directions=1)
+    found = span.Span.where_smaller(world[0], features, FineTuning(leading=leading))
+    assert (None if found is None else found.start.shape[1]) == coordinates

@@ -136,7 +136,7 @@ def seconds_per_step(correction: Correction, cut: Split, activations: Activation
 
 
 class Unspanned(RRClArC):
-    """RR-ClArC as it is trained where the images are too many for a span of their own: in all of the head's inputs."""
+    """RR-ClArC in all of the head's inputs, as with Adam, or with `leading="all"` and many images."""
 
     reads_features = False
 

@@ -151,6 +151,7 @@ def _tuning(run: RunFile) -> FineTuning:
         epochs=given.epochs,
         batch_size=given.batch_size,
         balanced=given.balanced,
+        leading=given.leading,
         seed=run.seed,
         device=run.device,
     )

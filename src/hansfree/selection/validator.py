@@ -103,7 +103,7 @@ def slope_sizes(heads: Heads, probed: Iterable[Features], label: int, *, batch_s
             def slope(
                 head: WeightedHead, values: tuple[Tensor, ...] = values, steps: tuple[Tensor, ...] = steps
             ) -> Tensor:
-                return jvp(lambda *inputs: log_odds(heads.answer(head, *inputs), label), values, steps)[1]  # type: ignore[no-any-return]
+                return jvp(lambda *inputs: log_odds(head(*inputs), label), values, steps)[1]  # type: ignore[no-any-return]
 
             with exact_forward_mode():
                 found.append(heads.each(slope).abs().double().cpu())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, jvp, vmap
@@ -27,31 +28,28 @@ class WeightedHead:
         """Return the logits."""
         return functional_call(self._parts.whole, self._tensors, inputs)  # type: ignore[no-any-return]
 
-    def spanned(self, coordinates: Tensor, rest: Tensor) -> Tensor:
-        """Return the logits of inputs that are given by a `Span`."""
-        first, *others = self._parts.stages
-        weight, bias = self._linear(first)
-        value = self._product(coordinates, weight) + rest + bias
-        for stage in others:
-            value = self._run(stage, value)
-        return value
-
     def push(self, values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
         """Return the logits, and their derivatives ``(k, n, classes)`` along tangents ``(k, n, ...)``.
 
         A linear layer takes values and tangents together. So its weight has one product, and one gradient, instead of
         two: those of VGG-16 have 411 and 67 MB.
         """
-        for stage in self._parts.stages:
+        return self._push(self._parts.stages, values, tangents)
+
+    def _push(self, stages: Iterable[Stage], values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
+        for stage in stages:
             if stage.path is None:
                 values, tangents = push(lambda *inputs, stage=stage: (self._run(stage, *inputs),), values, tangents)
                 continue
             (value,), (tangent,) = values, tangents
             weight, bias = self._linear(stage)
-            rows = self._product(torch.cat([value, tangent.flatten(0, 1)]), weight)
-            values = (rows[: len(value)] + bias,)
-            tangents = (rows[len(value) :].unflatten(0, tangent.shape[:2]),)  # type: ignore[no-untyped-call]
+            product, along = self._both(value, tangent, weight)
+            values, tangents = (product + bias,), (along,)
         return values[0], tangents[0]
+
+    def _both(self, value: Tensor, tangent: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self._product(torch.cat([value, tangent.flatten(0, 1)]), weight)
+        return rows[: len(value)], rows[len(value) :].unflatten(0, tangent.shape[:2])  # type: ignore[no-untyped-call]
 
     def _linear(self, stage: Stage) -> tuple[Tensor, Tensor | float]:
         return self._tensors[f"{stage.path}.weight"], self._tensors.get(f"{stage.path}.bias", 0.0)
@@ -63,6 +61,27 @@ class WeightedHead:
         own = [name for name, _ in (*stage.module.named_parameters(), *stage.module.named_buffers())]
         tensors = {name: self._tensors[name] for name in own}
         return functional_call(stage.module, tensors, inputs)  # type: ignore[no-any-return]
+
+
+class SpannedHead(WeightedHead):
+    """A head whose inputs are given by a `Span`: coordinates, and what the untrained first layer makes of the rest."""
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        first, *others = self._parts.stages
+        coordinates, rest = inputs
+        value = self._run(first, coordinates) + rest
+        for stage in others:
+            value = self._run(stage, value)
+        return value
+
+    def push(self, values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
+        """Return the logits, and their derivatives."""
+        first, *others = self._parts.stages
+        (value, rest), (tangent, rest_along) = values, tangents
+        weight, bias = self._linear(first)
+        product, along = self._both(value, tangent, weight)
+        return self._push(others, (product + bias + rest,), (along + rest_along,))
 
 
 def push(function: Callable[..., Live], values: Live, tangents: Live) -> tuple[Live, Live]:
@@ -90,6 +109,7 @@ class Heads:
     ) -> None:
         self.cut, self.parts, self.span = cut, cut.head_parts(), span
         self.count, self.memory = count, Recycling()
+        self._kind = WeightedHead if span is None else SpannedHead
         trained = dict(cut.head_parameters())
         self.parameters = {
             name: parameter.detach().to(device, dtype).expand(count, *parameter.shape).clone().requires_grad_()
@@ -109,7 +129,7 @@ class Heads:
 
         def call(parameters: dict[str, Tensor], *arguments: Tensor) -> Any:
             tensors, memory = {**self.fixed, **parameters}, self.memory if self.count == 1 else None
-            return function(WeightedHead(self.parts, tensors, memory=memory), *arguments)
+            return function(self._kind(self.parts, tensors, memory=memory), *arguments)
 
         if self.count > 1:
             return vmap(call, randomness="same")(self.parameters, *per_head)
@@ -124,17 +144,13 @@ class Heads:
         parts = []
         for start in range(0, len(features), batch_size):
             values, _ = self.rows(features, slice(start, start + batch_size))
-            parts.append(self.each(lambda head, values=values: self.answer(head, *values)))
+            parts.append(self.each(lambda head, values=values: head(*values)))
         return torch.cat(parts, dim=1).cpu()
 
-    def rows(self, features: Features, index: slice) -> tuple[Live, Live]:
-        """Return values and tangents of some images as :meth:`answer` takes them."""
-        device = str(next(iter(self.parameters.values())).device)
-        return features.rows(index, device) if self.span is None else self.span.rows(features, index)
-
-    def answer(self, head: WeightedHead, *inputs: Tensor) -> Tensor:
-        """Return the logits that one of these heads gives."""
-        return head(*inputs) if self.span is None else head.spanned(*inputs)
+    def rows(self, features: Features, index: np.ndarray | slice) -> tuple[Live, Live]:
+        """Return values and tangents of some images as these heads take them."""
+        seen = features if self.span is None else self.span.written(features)
+        return seen.rows(index, str(next(iter(self.parameters.values())).device))
 
     @torch.no_grad()
     def are_finite(self) -> list[bool]:

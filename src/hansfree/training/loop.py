@@ -104,15 +104,13 @@ def train_heads(
         return
     span = None
     if objective.reads_features and tuning.optimizer == "sgd":  # Adam steps along axes, which a rotation changes
-        span = Span.where_smaller(cut, features, tuning.device)
+        span = Span.where_smaller(cut, features, tuning)
     groups = group_strengths(cut, strengths, tuning)
     steps = -(-len(features) // tuning.batch_size) * tuning.epochs
     ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
     for group in groups:
         heads = Heads(cut, len(group), tuning.device, span=span)
-        history = _train_group(
-            cut, heads, features if span is None else span.features, objective, group, tuning, watch, ticks
-        )
+        history = _train_group(cut, heads, features, objective, group, tuning, watch, ticks)
         finite = heads.are_finite()
         for i, strength in enumerate(group):
             if not finite[i]:
@@ -158,7 +156,7 @@ def _train_group(
         cut.train_mode()
         for rows in _shuffled(len(features), tuning, epoch):
             with seeded(tuning.seed, step) as noise, exact_forward_mode(), _precision(tuning):
-                values, tangents = features.rows(rows, tuning.device)
+                values, tangents = heads.rows(features, rows)
                 labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
                 batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi)
 

@@ -4,19 +4,29 @@ Gradient descent moves that layer's weight by sums of its inputs. What is orthog
 and it does not care how the rest is rotated. So values and tangents are written in an orthonormal basis of their span,
 once, and the same steps are taken there: VGG-16's 25,088 inputs become twice as many as there are images. The steps are
 those of the paper's recipe up to rounding (docs/decisions/0031).
+
+Many images span everything, but lie near a few directions, and gradient descent moves a weight along those first. So
+for many images the basis is that of their leading directions (docs/decisions/0035).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from hansfree.activations import Features, Live
+from hansfree.activations import Features
+from hansfree.files import make_nameless
 from hansfree.splitting import Split
+from hansfree.training.tuning import FineTuning
 
 _LARGE = 2**22  # weights of a layer for which the change of coordinates pays
 _AT_ONCE = 256  # images whose features are read together
-_SHARE = 4  # and the span must have so many times fewer coordinates than the layer has inputs
+_SHARE = 4  # and there must be so many times fewer coordinates than the layer has inputs
+_TINY = 1e-12  # tangents that are all zero need no direction
+_SWEEPS = 2  # over all images, to turn a basis of some of them into one of the leading directions of all
 
 
 class Span:
@@ -26,55 +36,107 @@ class Span:
         name: The weight of the head's first layer, by its name in the model.
         weight: What it is before training, ``(outputs, inputs)``.
         features: What the head is trained on.
+        leading: How many directions the basis has; None for all that there are.
     """
 
-    def __init__(self, name: str, weight: Tensor, features: Features) -> None:
+    def __init__(self, name: str, weight: Tensor, features: Features, *, leading: int | None = None) -> None:
         self.name, self._weight = name, weight.detach()
-        (values,), tangents = features.rows(slice(None))
-        rows = torch.cat([values, *(tangent.flatten(0, 1) for tangent in tangents)])
-        basis, triangle = torch.linalg.qr(rows.T)  # (inputs, r), (r, rows)
-        self._basis = basis.to(weight.device)
+        self._basis = _find_all(features, weight) if leading is None else _find_leading(features, weight, leading)
         self.start = self._weight @ self._basis
-        own, *along = triangle.T.contiguous().split(len(values))
-        self.features = Features(
-            (own.numpy(),), (torch.stack(along, dim=1).numpy(),) if along else (), features.labels, features.n_positions
-        )
-        self._known: dict[Features, tuple[Live, Live]] = {}
+        self._written: dict[Features, Features] = {}
 
     @classmethod
-    def where_smaller(cls, cut: Split, features: Features, device: str) -> Span | None:
-        """Return the span where the head starts with a large linear layer, and few images speak of it."""
+    def where_smaller(cls, cut: Split, features: Features, tuning: FineTuning) -> Span | None:
+        """Return the span, or its leading directions, where the head starts with a large linear layer."""
         entry = cut.head_parts().entry
         if entry is None or len(features.values) != 1 or features.values[0].ndim != 2:  # not a layer for every token
             return None
         name = f"{entry}.weight"
         weight = cut.head_parameters().get(name)
-        directions = 1 + sum(tangents.shape[1] for tangents in features.tangents)
-        if weight is None or weight.numel() < _LARGE or _SHARE * directions * len(features) > weight.shape[1]:
+        if weight is None or weight.numel() < _LARGE:
             return None
-        return cls(name, weight.to(device), features)
+        most = weight.shape[1] // _SHARE
+        rows = len(features) * (1 + sum(tangents.shape[1] for tangents in features.tangents))
+        if rows <= most and (tuning.leading == "all" or rows <= 2 * tuning.leading):
+            return cls(name, weight.to(tuning.device), features)
+        if tuning.leading == "all" or tuning.leading > min(most, rows):
+            return None
+        return cls(name, weight.to(tuning.device), features, leading=tuning.leading)
 
-    def rows(self, features: Features, index: slice) -> tuple[Live, Live]:
-        """Return other images by coordinates and what the untrained weight makes of the rest of them."""
-        if features not in self._known:
-            self._known[features] = self._read(features)
-        values, tangents = self._known[features]
-        return tuple(part[index] for part in values), tuple(part[:, index] for part in tangents)
+    def written(self, features: Features) -> Features:
+        """Return images by their coordinates and by what the untrained weight makes of the rest of them."""
+        if features not in self._written:
+            self._written[features] = self._write(features)
+        return self._written[features]
 
     def whole(self, trained: Tensor) -> Tensor:
         """Return the layer's weight for one that was trained in coordinates."""
         moved: Tensor = (trained - self.start) @ self._basis.T
         return self._weight + moved
 
-    def _read(self, features: Features) -> tuple[Live, Live]:
-        """Write images in coordinates, some at a time: each has 25,088 numbers before and few after."""
-        values, tangents = [], []
-        for start in range(0, len(features), _AT_ONCE):
-            (value,), along = features.rows(slice(start, start + _AT_ONCE), str(self._weight.device))
-            values.append(self._split(value))
-            tangents += [self._split(tangent) for tangent in along]
-        return tuple(map(torch.cat, zip(*values))), tuple(torch.cat(each, dim=1) for each in zip(*tangents))
+    def _write(self, features: Features) -> Features:
+        """Write some at a time: each has 25,088 numbers before and fewer after."""
+        outputs, coordinates = self.start.shape
+        on_disk = isinstance(features.values[0], np.memmap)
 
-    def _split(self, rows: Tensor) -> Live:
+        def room(*shape: int) -> np.ndarray:
+            return make_nameless(shape, np.float32) if on_disk else np.empty(shape, np.float32)
+
+        values = tuple(room(len(features), width) for width in (coordinates, outputs))
+        directions = [tangents.shape[1] for tangents in features.tangents]
+        tangents = tuple(room(len(features), *directions, width) for width in (coordinates, outputs) if directions)
+        for part, (value, along) in zip(_parts(features), _read(features, self._weight)):
+            for array, found in zip(values, self._split(value)):
+                array[part] = found.cpu().numpy()
+            if along is not None:
+                for array, found in zip(tangents, self._split(along)):
+                    array[part] = found.movedim(0, 1).cpu().numpy()
+        return Features(values, tangents, features.labels, features.n_positions)
+
+    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         coordinates = rows @ self._basis
-        return coordinates, (rows - coordinates @ self._basis.T) @ self._weight.T
+        return coordinates, rows @ self._weight.T - coordinates @ self.start.T
+
+
+def _find_all(features: Features, like: Tensor) -> Tensor:
+    return _orthonormal(torch.cat([_stack(*found) for found in _read(features, like)]))
+
+
+def _find_leading(features: Features, like: Tensor, leading: int) -> Tensor:
+    """Return ``(inputs, leading)``, by subspace iteration: from some of the images to directions of all.
+
+    Values and tangents count the same in all, however large each are: the penalty's gradient goes along tangents.
+    """
+    some = np.linspace(0, len(features) - 1, min(leading, len(features))).astype(int)
+    values, tangents = _rows(features, some, like)
+    scale = 1.0 if tangents is None else float(values.norm() / tangents.norm().clamp(min=_TINY))
+    basis = _orthonormal(_stack(values, tangents, scale)[:leading])
+    for _ in range(_SWEEPS):
+        image = torch.zeros_like(basis)
+        for values, tangents in _read(features, like):
+            rows = _stack(values, tangents, scale)
+            image += rows.T @ (rows @ basis)
+        basis = _orthonormal(image.T)
+    return basis
+
+
+def _orthonormal(rows: Tensor) -> Tensor:
+    return torch.linalg.qr(rows.T).Q  # type: ignore[no-any-return]
+
+
+def _parts(features: Features) -> Iterator[slice]:
+    return (slice(start, start + _AT_ONCE) for start in range(0, len(features), _AT_ONCE))
+
+
+def _read(features: Features, like: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
+    return (_rows(features, part, like) for part in _parts(features))
+
+
+def _rows(features: Features, index: np.ndarray | slice, like: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return values ``(n, inputs)`` and tangents ``(k, n, inputs)`` of some images."""
+    (values,), tangents = features.rows(index, str(like.device))
+    return values, tangents[0] if tangents else None
+
+
+def _stack(values: Tensor, tangents: Tensor | None, scale: float = 1.0) -> Tensor:
+    return values if tangents is None else torch.cat([values, scale * tangents.flatten(0, 1)])

@@ -24,7 +24,7 @@ class PathRace(Race, name="path"):
     """Pass, CAV, path, validation and choice on our side; on the paper's its training steps alone.
 
     Its CAV, and its validation after every epoch, are not counted: that is to its advantage. Ours trains a large head
-    in the span of its images where they are few enough, and in all of its inputs where they are not: both are timed.
+    along the leading directions of its images; the same in all of its inputs is timed beside it.
     """
 
     def measure(self, subject: Subject, progress: Progress) -> Outcome:
@@ -32,29 +32,29 @@ class PathRace(Race, name="path"):
         paper, batches = _paper(subject), _endless(subject)
         strengths, epochs = RRClArC.grid, subject.tuning.epochs
         steps = len(subject.images.train) // subject.sizes.batch * epochs  # of one strength
-        plain: list[Walk] = []
+        walks: list[Walk] = []
 
         def paper_steps(n: int = _PAPER_STEPS) -> None:
             for batch in islice(batches, n):
                 paper.step(batch.image, torch.as_tensor(batch.label))
 
-        def plain_path() -> float:
-            plain.append(_walk(subject, strengths, method=Unspanned))
-            return plain[-1].seconds
+        def path() -> float:
+            walks.append(_walk(subject, strengths, times=subject.times))
+            return walks[-1].seconds
 
         sides: dict[str, timing.Side] = {
             "one": lambda: _walk(subject, strengths[:1], times=subject.times).seconds,
-            "path": lambda: _walk(subject, strengths, times=subject.times).seconds,
+            "path": path,
             "paper": lambda: timing.timed(paper_steps)() / _PAPER_STEPS,
         }
         if subject.is_large:
             del sides["one"]  # it would be multiplied up from the same epochs
-            sides["plain"] = plain_path
+            sides["plain"] = lambda: _walk(subject, strengths, method=Unspanned).seconds
         paper_steps(1)  # to warm up
         seconds = timing.take_turns(sides, turns=subject.sizes.turns, progress=progress, label=f"path {subject.name}")
         one_paper = [steps * step for step in seconds["paper"]]
         all_paper = [len(strengths) * each for each in one_paper]
-        name, n = subject.name, len(subject.images.train)
+        name = subject.name
         measures = [
             Measure(
                 f"{name}.paper_seconds_per_image",
@@ -63,7 +63,8 @@ class PathRace(Race, name="path"):
             )
         ]
         if subject.is_large:
-            each = tuple(w.training / (n * epochs * len(strengths)) for w in plain)
+            seen = subject.times * len(subject.images.train) * epochs * len(strengths)
+            each = tuple(one.training / seen for one in walks)
             more_paper = [subject.times * each for each in all_paper]
             measures += [
                 ratio(f"{name}.path_over_paper", seconds["path"], more_paper, Target("at most", 0.02)),
