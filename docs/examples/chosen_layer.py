@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from torch import nn
@@ -24,10 +25,15 @@ from torch import nn
 import hansfree as hf
 from hansfree.activations import cut_again
 from hansfree.datasets import Part
+from hansfree.experiments import Setting
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
+from hansfree.layer_choice import Trial
+from hansfree.layer_choice.choosing import STRENGTHS
+from hansfree.layer_choice.confirming import try_layer
 from hansfree.metrics import predict_classes
 from hansfree.models import predict_logits
+from hansfree.progress import silent
 from hansfree.tournament import MEASURES, Answers, compare
 from hansfree.training import tuning_for
 
@@ -88,13 +94,15 @@ def learn(study: hf.Study, plan: Plan, work: Path) -> tuple[hf.BiasedData, nn.Mo
 
 
 def settle(args: argparse.Namespace, data: hf.BiasedData, model: nn.Module, tuning: hf.FineTuning) -> Settled:
-    """Choose the layer, take for both layers the strength of their trials, and correct; no test image is read."""
+    """Choose the layer, take at both layers the strength of a trial, and correct; no test image is read."""
     options = {"confirm": args.tries, "images": args.images, "train": args.corrected}
     choice = hf.choose_layer(model, data, tuning=tuning, seed=tuning.seed, **options)
     auto = hf.recommend_layer(model, data.val_clean.batch(range(2)).image).layer
     layers = {"auto": auto, "chosen": choice.layer}
-    tried = {layer: choice.trials.get(layer) for layer in layers.values()}
-    strengths = {layer: trial.strength if trial else None for layer, trial in tried.items()}
+    strengths = {}
+    for layer in layers.values():  # where no correction was admissible, one that was not tried may be the choice
+        trial = choice.trials.get(layer) or try_one(args, data, model, layer, tuning)
+        strengths[layer] = trial.strength
     models = dict.fromkeys(strengths, model)
     for layer, strength in strengths.items():
         if strength is not None:
@@ -105,6 +113,15 @@ def settle(args: argparse.Namespace, data: hf.BiasedData, model: nn.Module, tuni
             (head,) = method.train(cut, train, [strength])
             models[layer] = method.install(model, cut, train, head.state)
     return Settled(data, layers, strengths, {"": model, **models})
+
+
+def try_one(
+    args: argparse.Namespace, data: hf.BiasedData, model: nn.Module, layer: str, tuning: hf.FineTuning
+) -> Trial:
+    """Try a layer as `choose_layer` tries others: the same strengths, and the same rule."""
+    setting = Setting(name=layer, data=data, model=model, layer=layer, tuning=tuning, train=args.corrected)
+    with TemporaryDirectory(prefix="hansfree-layer-") as folder:
+        return try_layer(setting, STRENGTHS, Path(folder), progress=silent)
 
 
 @lru_cache(maxsize=2)
