@@ -173,7 +173,11 @@ def main() -> None:
                 file.write(f"{json.dumps(written)}\n")
                 told = {name: f"{layer} at {draw.strengths[layer]}" for name, layer in draw.layers.items()}
                 print(f"  draw {number}: auto {told['auto']}, chosen {told['chosen']}", flush=True)
-        signs.append(report(draws, np.asarray(draws[0].data.test_clean.labels)))
+        labels = np.asarray(draws[0].data.test_clean.labels)
+        for test in (part for draw in draws for part in (draw.data.test_clean, draw.data.test_biased)):
+            if not np.array_equal(test.labels, labels):
+                raise SystemExit(f"{artifact}: draws need the same test images without and with the artifact.")
+        signs.append(report(draws, labels))
     wins, ties, losses = (signs.count(sign) for sign in (1, 0, -1))
     print(f"chosen against auto, by balanced accuracy with the artifact: {wins} wins, {ties} ties, {losses} losses")
 

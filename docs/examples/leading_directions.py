@@ -41,7 +41,8 @@ def walk(tuning: hf.FineTuning) -> Iterator[TrainedHead]:
     def score(heads: Heads) -> list[tuple[float, ...]]:
         answers = [heads.logits(each).argmax(2).numpy() for each in features]
         right = [(answer == each.labels).mean(1) for answer, each in zip(answers, features)]
-        return [tuple(100 * each) for each in zip(*right, (answers[0] != answers[1]).mean(1))]
+        rates = zip(*right, (answers[0] != answers[1]).mean(1))
+        return [tuple(100 * rate for rate in each) for each in rates]
 
     return hf.RRClArC(cav, tuning=tuning).train(cut, train, hf.RRClArC.grid, watch=score)
 

@@ -35,9 +35,9 @@ def make_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any,
     return array
 
 
-def make_nameless(shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
+def make_nameless(folder: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
     """Return a new array in a temporary file that goes with the array, also when the process is killed."""
-    with tempfile.TemporaryFile(prefix="hansfree-") as file, _told_by_system():
+    with tempfile.TemporaryFile(dir=folder) as file:
         array = np.memmap(file, mode="w+", dtype=dtype, shape=shape)
         _take_room(file.fileno())
     return array

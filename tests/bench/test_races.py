@@ -97,11 +97,11 @@ def test_growth_is_the_slope_of_the_logarithms():
 
 
 def test_a_path_is_multiplied_up_by_strengths_and_epochs(subject, monkeypatch):
-    # The clock is read at the start, before and after the pass, when all is prepared, at the first step, after each of
-    # the 4 epochs, when all are trained, and when the chosen one's weights are there.
+    # The clock is read at the start, before and after the pass, when all is prepared, at the first step, before and
+    # after the validation of each of the 4 epochs, when all are trained, and when the chosen one's weights are there.
     monkeypatch.setattr(timing, "clock", itertools.count(1).__next__)
     found = walk(subject.model, subject.layer, subject.images, subject.tuning, epochs_timed=4)
-    passing, preparing, once, once_per_head, epoch = 2, 1, 2, 1, 1
+    passing, preparing, once, once_per_head, epoch = 2, 1, 2, 1, 2
     assert (found.passing, found.preparing) == (passing, preparing)
     assert found.seconds == passing + preparing + once + len(RRClArC.grid) * (once_per_head + 10 * epoch)
 

@@ -62,6 +62,7 @@ def walk(world, leading):
     clean, biased = (compute_features(cut, each) for each in held_out)
 
     def score(heads):
+        assert (heads.span is None) == (leading == "all")
         right = [(heads.logits(each).argmax(2).numpy() == each.labels).mean(1) for each in (clean, biased)]
         return list(zip(*right))
 

@@ -12,7 +12,7 @@ from hansfree.activations import Features, collect_activations, compute_features
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRR, AClArC, RRClArC, RRClArCStep, Vanilla
 from hansfree.selection.validator import slope_sizes
-from hansfree.training import FineTuning, Heads, span, train_heads
+from hansfree.training import FineTuning, Heads, recycling, span, train_heads
 
 IMAGES, CLASSES = 24, 3
 
@@ -148,6 +148,26 @@ def test_leading_directions_hold_nearly_as_much_as_the_best():
     assert np.square(coordinates).sum() > 0.99 * np.square(best).sum()
 
 
+@pytest.mark.parametrize("directions", [1, 4])
+def test_small_tangents_far_from_the_values_are_kept_too(directions):
+    generator = np.random.default_rng(0)
+    values = np.zeros((200, 120))
+    values[:, :60] = generator.normal(size=(200, 60))
+    tangents = np.zeros((200, directions, 120))
+    tangents[:, :, 60:] = 1e-3 * generator.normal(size=(200, directions, 60))
+    features = Features((np.float32(values),), (np.float32(tangents),), np.zeros(200), 1)
+    found = span.Span("w", torch.eye(120), features, leading=40)  # the weight is the identity, and start the basis
+    for rows in (values, tangents.reshape(-1, 120)):
+        kept = np.square(rows @ found.start.numpy()).sum() / np.square(rows).sum()
+        assert kept > 0.25  # of 60 directions, half of 40 are a third
+
+
+def test_a_start_has_as_many_directions_as_there_are_to_be():
+    for images, directions, leading in ((30, 10, 40), (30, 1, 40), (7, 12, 20), (50, 3, 41)):
+        features = drawn(images, 120, directions=directions)
+        assert span.Span("w", torch.eye(120), features, leading=leading).start.shape == (120, leading)
+
+
 def test_what_lies_on_disk_stays_there(tmp_path):
     features = drawn(60)
     for name, array in (("values", features.values[0]), ("tangents", features.tangents[0])):
@@ -171,16 +191,30 @@ def test_many_images_near_few_directions_take_the_plain_steps(monkeypatch, world
     cut, _, _, cav = world
     features = drawn(400, 8 * 64, rank=30, directions=1)
     tuning = FineTuning(learning_rate=1e-4, epochs=2, batch_size=50, leading=40)
-    states = []
+    states, used = [], []
     for large in (10**12, 1):
         monkeypatch.setattr(span, "_LARGE", large)
-        (head,) = train_heads(cut, features, METHODS[method](cav, tuning), [0.5], tuning)
+        watch = lambda heads: [used.append(heads.span)]  # noqa: E731
+        (head,) = train_heads(cut, features, METHODS[method](cav, tuning), [0.5], tuning, watch=watch)
         states.append(head.state)
+    assert [found if found is None else found.start.shape[1] for found in used] == [None, None, 40, 40]
     start = {name: weight.detach() for name, weight in cut.head_parameters().items()}
     for name, weight in states[0].items():
         moved = (weight - start[name]).abs().max()
         assert moved > 1e-5
         torch.testing.assert_close(states[1][name], weight, rtol=0, atol=1e-2 * float(moved))
+
+
+def test_a_large_head_tells_its_slope(monkeypatch, world):
+    cut, activations, held_out, cav = world
+    monkeypatch.setattr(span, "_LARGE", 1)
+    monkeypatch.setattr(recycling, "_LARGE", 1)  # as VGG-16's, whose gradients have memory of their own
+    probed = compute_features(cut, held_out, directions=cav.directions_)
+    features = compute_features(cut, activations)
+    found = span.Span.where_smaller(cut, features, FineTuning())
+    for each in (None, found):
+        (size,) = slope_sizes(Heads(cut, 1, "cpu", span=each), [probed], 0)
+        assert size == pytest.approx(slope_sizes(Heads(cut, 2, "cpu"), [probed], 0)[0], rel=1e-4)
 
 
 def test_adam_is_left_alone(monkeypatch, world):
@@ -208,13 +242,12 @@ def test_a_head_answers_alike_before_training(monkeypatch, world):
 @pytest.mark.parametrize(
     ("images", "leading", "coordinates"),
     [
-        (24, 2_048, 48),  # all of a small span
-        (24, 24, 48),  # still
-        (24, 23, 23),
         (24, "all", 48),
-        (100, 2_048, None),  # neither is a quarter of the 512 inputs or less
+        (24, 24, 48),  # a span of no more than twice as many is taken whole
+        (24, 23, 23),
+        (100, "all", None),  # more than a quarter of the 512 inputs
         (100, 100, 100),
-        (100, "all", None),
+        (100, 129, None),
     ],
 )
 def test_how_many_coordinates_there_are(monkeypatch, world, images, leading, coordinates):

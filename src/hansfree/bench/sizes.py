@@ -10,7 +10,7 @@ from hansfree.models import architecture_named
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The amounts that all races go by; the defaults are meant to end within forty minutes on two cores.
+    """The amounts that all races go by; the defaults are meant to end within 45 minutes on two cores.
 
     Of a model with a large head (VGG-16) one batch of training images goes through the model, and is counted several
     times.

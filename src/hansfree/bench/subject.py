@@ -22,6 +22,7 @@ from hansfree.training import FineTuning
 
 CLASSES = 8
 _LARGE_HEAD = 10_000_000  # parameters; the whole path of a larger one takes hours, so its epochs are multiplied up
+_LEADING = 2_048  # directions that a large head is trained along
 _EPOCHS_TIMED = 3  # of a large head, per turn; the first only warms up
 
 
@@ -61,7 +62,7 @@ class Subject:
         architecture = architecture_named(name)
         self.sizes, self.name = sizes, name
         self.layer, self.activation = architecture.layer, FOLLOWING[name]
-        self.tuning = FineTuning(optimizer=architecture.optimizer, batch_size=sizes.batch)
+        self.tuning = FineTuning(optimizer=architecture.optimizer, batch_size=sizes.batch, leading=_LEADING)
 
     @cached_property
     def model(self) -> nn.Module:

@@ -205,7 +205,7 @@ class CorrectionSection(Section):
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 32
     balanced: bool = False
-    leading: PositiveInt | Literal["all"] = 2_048
+    leading: PositiveInt | Literal["all"] = "all"
     strengths: dict[Method, Strengths] = {}
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
     rule: Rule = "best"

@@ -105,6 +105,8 @@ def train_heads(
     span = None
     if objective.reads_features and tuning.optimizer == "sgd":  # Adam steps along axes, which a rotation changes
         span = Span.where_smaller(cut, features, tuning)
+    if span is not None:
+        span.written(features)  # once, and before the progress starts
     groups = group_strengths(cut, strengths, tuning)
     steps = -(-len(features) // tuning.batch_size) * tuning.epochs
     ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)

@@ -25,9 +25,12 @@ class Recycling:
         self._lent: Counter[torch.Size] = Counter()  # in this step
 
     def product(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return ``rows @ weight.T``; the weight's gradient takes memory from here."""
+        """Return ``rows @ weight.T``; the weight's gradient takes memory from here.
+
+        Where nothing is trained there is none, and a forward-mode pass could not go through a product of our own.
+        """
         is_large = weight.numel() * weight.element_size() >= _LARGE and weight.device.type == "cpu"
-        if not is_large or rows.ndim != 2 or torch.is_autocast_enabled("cpu"):
+        if not is_large or rows.ndim != 2 or not torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return functional.linear(rows, weight)
         return _Product.apply(rows, weight, self)  # type: ignore[no-any-return]
 

@@ -6,12 +6,13 @@ once, and the same steps are taken there: VGG-16's 25,088 inputs become twice as
 those of the paper's recipe up to rounding (docs/decisions/0031).
 
 Many images span everything, but lie near a few directions, and gradient descent moves a weight along those first. So
-for many images the basis is that of their leading directions (docs/decisions/0035).
+where it is asked for, the basis is that of their leading directions (docs/decisions/0035).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,7 +26,6 @@ from hansfree.training.tuning import FineTuning
 _LARGE = 2**22  # weights of a layer for which the change of coordinates pays
 _AT_ONCE = 256  # images whose features are read together
 _SHARE = 4  # and there must be so many times fewer coordinates than the layer has inputs
-_TINY = 1e-12  # tangents that are all zero need no direction
 _SWEEPS = 2  # over all images, to turn a basis of some of them into one of the leading directions of all
 
 
@@ -41,7 +41,8 @@ class Span:
 
     def __init__(self, name: str, weight: Tensor, features: Features, *, leading: int | None = None) -> None:
         self.name, self._weight = name, weight.detach()
-        self._basis = _find_all(features, weight) if leading is None else _find_leading(features, weight, leading)
+        device = weight.device
+        self._basis = _find_all(features, device) if leading is None else _find_leading(features, device, leading)
         self.start = self._weight @ self._basis
         self._written: dict[Features, Features] = {}
 
@@ -75,17 +76,19 @@ class Span:
         return self._weight + moved
 
     def _write(self, features: Features) -> Features:
-        """Write some at a time: each has 25,088 numbers before and fewer after."""
+        """Write some at a time: each has 25,088 numbers before and fewer after; on disk where they are on disk."""
         outputs, coordinates = self.start.shape
-        on_disk = isinstance(features.values[0], np.memmap)
+        (source,) = features.values
 
         def room(*shape: int) -> np.ndarray:
-            return make_nameless(shape, np.float32) if on_disk else np.empty(shape, np.float32)
+            if isinstance(source, np.memmap) and source.filename is not None:
+                return make_nameless(Path(source.filename).parent, shape, np.float32)
+            return np.empty(shape, np.float32)
 
         values = tuple(room(len(features), width) for width in (coordinates, outputs))
         directions = [tangents.shape[1] for tangents in features.tangents]
         tangents = tuple(room(len(features), *directions, width) for width in (coordinates, outputs) if directions)
-        for part, (value, along) in zip(_parts(features), _read(features, self._weight)):
+        for part, (value, along) in zip(_parts(features), _read(features, self._weight.device)):
             for array, found in zip(values, self._split(value)):
                 array[part] = found.cpu().numpy()
             if along is not None:
@@ -98,43 +101,55 @@ class Span:
         return coordinates, rows @ self._weight.T - coordinates @ self.start.T
 
 
-def _find_all(features: Features, like: Tensor) -> Tensor:
-    return _orthonormal(torch.cat([_stack(*found) for found in _read(features, like)]))
+def _find_all(features: Features, device: torch.device) -> Tensor:
+    return _orthonormal(torch.cat([_stack(*found) for found in _read(features, device)]))
 
 
-def _find_leading(features: Features, like: Tensor, leading: int) -> Tensor:
-    """Return ``(inputs, leading)``, by subspace iteration: from some of the images to directions of all.
-
-    Values and tangents count the same in all, however large each are: the penalty's gradient goes along tangents.
-    """
-    some = np.linspace(0, len(features) - 1, min(leading, len(features))).astype(int)
-    values, tangents = _rows(features, some, like)
-    scale = 1.0 if tangents is None else float(values.norm() / tangents.norm().clamp(min=_TINY))
-    basis = _orthonormal(_stack(values, tangents, scale)[:leading])
+def _find_leading(features: Features, device: torch.device, leading: int) -> Tensor:
+    """Return ``(inputs, leading)``, by subspace iteration: from some of the images to directions of all."""
+    start, scale = _start(features, device, leading)
+    basis = _orthonormal(start)
     for _ in range(_SWEEPS):
         image = torch.zeros_like(basis)
-        for values, tangents in _read(features, like):
+        for values, tangents in _read(features, device):
             rows = _stack(values, tangents, scale)
             image += rows.T @ (rows @ basis)
         basis = _orthonormal(image.T)
     return basis
 
 
+def _start(features: Features, device: torch.device, leading: int) -> tuple[Tensor, float]:
+    """Return so many rows, half of them tangents, and by what tangents are multiplied to count as much as values.
+
+    They count the same, however large each are: the penalty's gradient goes along tangents.
+    """
+    images = leading if not features.tangents else -(-leading // 2)
+    some = np.linspace(0, len(features) - 1, min(images, len(features))).astype(int)
+    values, tangents = _rows(features, some, device)
+    if tangents is None:
+        return values, 1.0
+    scale = float(values.norm() / tangents.norm()) if tangents.any() else 1.0
+    step = max(1, tangents.shape[0] * len(values) // (leading - len(values)))  # some of every direction
+    along = scale * tangents.flatten(0, 1)[::step]
+    return torch.cat([values, along])[:leading], scale
+
+
 def _orthonormal(rows: Tensor) -> Tensor:
-    return torch.linalg.qr(rows.T).Q  # type: ignore[no-any-return]
+    where = "cpu" if rows.device.type == "mps" else rows.device  # which has no QR in many releases
+    return torch.linalg.qr(rows.T.to(where)).Q.to(rows.device)  # type: ignore[no-any-return]
 
 
 def _parts(features: Features) -> Iterator[slice]:
     return (slice(start, start + _AT_ONCE) for start in range(0, len(features), _AT_ONCE))
 
 
-def _read(features: Features, like: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
-    return (_rows(features, part, like) for part in _parts(features))
+def _read(features: Features, device: torch.device) -> Iterator[tuple[Tensor, Tensor | None]]:
+    return (_rows(features, part, device) for part in _parts(features))
 
 
-def _rows(features: Features, index: np.ndarray | slice, like: Tensor) -> tuple[Tensor, Tensor | None]:
+def _rows(features: Features, index: np.ndarray | slice, device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Return values ``(n, inputs)`` and tangents ``(k, n, inputs)`` of some images."""
-    (values,), tangents = features.rows(index, str(like.device))
+    (values,), tangents = features.rows(index, str(device))
     return values, tangents[0] if tangents else None
 
 

@@ -16,10 +16,10 @@ class FineTuning:
     """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3).
 
     ``optimizer="converged"`` is another method (`hansfree.training.solving`): the minimum itself, with L2 of weight
-    ``anchor`` towards the model's own head. Rate, epochs, batches, seed and precision then say nothing.
+    ``anchor`` towards the model's own head. Rate, epochs, batches, seed, precision and ``leading`` then say nothing.
     ``balanced`` lets every class count the same in the loss, however many images it has; DFR does so by itself.
-    ``leading`` is along how many directions a large first layer (VGG-16's) is trained where many images span more than
-    twice as many: those that lead (docs/decisions/0035). "all" is the paper's recipe to the letter, and slower.
+    ``leading=2048`` trains a large first layer (VGG-16's) along that many directions only, those that lead among its
+    inputs, where many images span more: nearly the same heads in a part of the time (docs/decisions/0035).
     """
 
     optimizer: Optimizer = "sgd"
@@ -31,7 +31,7 @@ class FineTuning:
     precision: Precision = "float32"
     anchor: float = 1e-2
     balanced: bool = False
-    leading: int | Literal["all"] = 2_048
+    leading: int | Literal["all"] = "all"
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
@@ -41,8 +41,8 @@ class FineTuning:
             raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
         if not self.anchor > 0:
             raise OptionError(f"anchor is {self.anchor}; it must be above 0, or the minimum may lie at infinity.")
-        if self.leading != "all" and self.leading < 1:
-            raise OptionError(f"leading is {self.leading}; it must be at least 1, or 'all'.")
+        if self.leading != "all" and not (isinstance(self.leading, int) and self.leading >= 1):
+            raise OptionError(f"leading is {self.leading!r}; it must be a whole number of at least 1, or 'all'.")
         if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
             raise OptionError(
                 f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}: at least 1, 1 and 0 are needed."

@@ -64,12 +64,12 @@ class PathRace(Race, name="path"):
         ]
         if subject.is_large:
             seen = subject.times * len(subject.images.train) * epochs * len(strengths)
-            each = tuple(one.training / seen for one in walks)
-            more_paper = [subject.times * each for each in all_paper]
+            per_image = tuple(one.training / seen for one in walks)
+            more_paper = [subject.times * total for total in all_paper]
             measures += [
                 ratio(f"{name}.path_over_paper", seconds["path"], more_paper, Target("at most", 0.02)),
                 ratio(f"{name}.plain_path_over_paper", seconds["plain"], all_paper, Target("at most", 0.08)),
-                Measure(f"{name}.head_seconds_per_image", each, "seconds"),
+                Measure(f"{name}.head_seconds_per_image", per_image, "seconds"),
             ]
         else:
             measures += [
@@ -116,6 +116,7 @@ def _facts(subject: Subject, steps: int) -> dict[str, object]:
     return {
         "layer": subject.layer,
         "optimizer": subject.tuning.optimizer,
+        "leading": subject.tuning.leading,
         "images": subject.times * len(subject.images.train),
         "validation_images": subject.times * (len(subject.images) - len(subject.images.train)),
         "strengths": len(RRClArC.grid),
