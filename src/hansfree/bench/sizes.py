@@ -19,7 +19,7 @@ class Sizes:
     models: tuple[str, ...] = ("resnet18", "efficientnet_b0", "vgg16")
     images: int = 256  # for training; a quarter as many for validation, without and with the artifact
     batch: int = 64
-    at_large_head: int = 4_096  # training images of a large head, a multiple of the batch
+    at_large_head: int = 2_560  # training images of a large head, a multiple of the batch
     size: int = 224  # pixels
     turns: int = 3
     heatmaps: int = 32  # a quarter as many of a model with a large head
