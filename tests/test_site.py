@@ -136,8 +136,9 @@ def test_the_example_images_and_their_model_are_made(tmp_path: Path) -> None:
     hansfree_model = load_model("timm:resnet10t", classes=4)
     hansfree_model.load_state_dict(model.state_dict(), strict=True)
     rows = (tmp_path / "labels.csv").read_text(encoding="utf-8").splitlines()
-    assert rows[0] == "image,label,artifact"
-    assert {row[-1] for row in rows[1:]} == {"0", "1"}
+    assert rows[0] == "image,label,artifact,split"
+    assert {row.split(",")[2] for row in rows[1:]} == {"0", "1"}
+    assert {row.split(",")[3] for row in rows[1:]} == {"train", "val", "test"}
     assert len(list((tmp_path / "images").iterdir())) == len(rows) - 1 == 32
     assert (tmp_path / "ruler.png").is_file()
 

@@ -11,7 +11,7 @@ RATES = {
     "cache_bytes_per_image": 1e5,
     "features_bytes_per_image": 4e3,
     "head_seconds_per_image": 1e-5,
-    "rrr_seconds_per_image": 0.5,
+    "rrr_grid_seconds_per_image": 0.5,
     "heatmaps_per_second": 2.0,
     "paper_seconds_per_image": 0.05,
 }
@@ -26,9 +26,15 @@ def test_a_stage_is_the_images_over_the_rate():
     assert passing.hours(THERE) == pytest.approx(0.1 / 2 + 0.5 / 50)
     assert (passing.bytes, features.bytes) == (3.6e9, 1.44e8)
     assert path.hours(HERE) == pytest.approx(36_000 * 220 * 1e-5 / 3600)
-    assert rrr.hours(HERE) == pytest.approx(360 * 50 * 0.5 / 3600)
+    assert rrr.hours(HERE) == pytest.approx((360 * 10 * 0.5 + 36_000 * 50 * 1e-5) / 3600)
     assert heatmaps.hours(HERE) == pytest.approx(500 / 3600)
     assert paper.hours(HERE) == pytest.approx(220 * 0.1 + 36_000 * 220 * 0.05 / 3600)
+
+
+def test_rrr_trains_a_large_head_in_all_of_its_inputs():
+    plain = Measure("demo.plain_head_seconds_per_image", (1e-3,))
+    *_, rrr, _, _ = plan_stages(MEASURES | {plain.name: plain}, "demo", images=36_000, marked=360)
+    assert rrr.hours(HERE) == pytest.approx((360 * 10 * 0.5 + 36_000 * 50 * 1e-3) / 3600)
 
 
 def test_the_table_has_bytes_hours_and_price():

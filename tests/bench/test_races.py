@@ -32,7 +32,7 @@ FOUND = {
     "path": {"demo.one_over_paper", "demo.path_over_paper", "demo.paper_seconds_per_image"},
     "floor": {"demo.path_over_forward", "demo.path_over_forward_jpeg", "demo.jpeg_images_per_second"},
     "step": {"demo.rr_step_over_vanilla_step"},
-    "rrr": {"demo.rrr_over_paper", "demo.rrr_grid_over_paper", "demo.rrr_seconds_per_image"},
+    "rrr": {"demo.rrr_over_paper", "demo.rrr_grid_over_paper", "demo.rrr_grid_seconds_per_image"},
     "lrp": {"demo.heatmaps_over_zennit", "demo.heatmaps_per_second"},
     "cache": {
         "demo.cache_speed_over_forward",
@@ -104,6 +104,7 @@ def test_a_path_is_multiplied_up_by_strengths_and_epochs(subject, monkeypatch):
     passing, preparing, once, once_per_head, epoch = 2, 1, 2, 1, 2
     assert (found.passing, found.preparing) == (passing, preparing)
     assert found.seconds == passing + preparing + once + len(RRClArC.grid) * (once_per_head + 10 * epoch)
+    assert found.one == passing + preparing + once + once_per_head + 10 * epoch
 
 
 def test_a_large_head_gets_one_batch_and_says_what_was_multiplied_up(monkeypatch):
@@ -112,8 +113,9 @@ def test_a_large_head_gets_one_batch_and_says_what_was_multiplied_up(monkeypatch
     assert len(large.images.train) == ONCE.batch
     assert not Race.named("growth")().takes(large)
     outcome = Race.named("path")().measure(large, silent)
-    of_large = {"demo.plain_path_over_paper", "demo.head_seconds_per_image"}
-    assert {measure.name for measure in outcome.measures} == FOUND["path"] - {"demo.one_over_paper"} | of_large
+    of_large = {"plain_path_over_paper", "head_seconds_per_image", "plain_head_seconds_per_image"}
+    assert {measure.name for measure in outcome.measures} == FOUND["path"] | {f"demo.{name}" for name in of_large}
+    assert all(np.isfinite(measure.samples).all() for measure in outcome.measures)
     assert (outcome.facts["our_strengths_timed"], outcome.facts["our_epochs_timed"]) == (1, 3)
     assert (large.times, outcome.facts["images"]) == (4, 4 * ONCE.batch)
     assert outcome.facts["paper_steps"] == 4 * 10 * 22

@@ -78,6 +78,15 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
     assert sum(label.startswith("CAV doctor") for label in labels) == 1
 
 
+def test_classes_in_the_wrong_order_are_told_before_a_run(call: Call, user: Path) -> None:
+    write_run(user / "mine.yaml", data={"classes": list(reversed(CLASSES))}, artifact={"biased_class": "dark"})
+    code, out, _ = call("check", "mine.yaml")
+    assert code == 1  # `check && run` stops here
+    assert "[dark, bright] would give" in out
+    assert "Mend that first" in out
+    assert "All fits together" not in out
+
+
 def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
     questions = asked(
         {
@@ -148,10 +157,14 @@ def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> 
     table = Path("labels.csv").read_text()
     Path("labels.csv").write_text(table.replace(",dark,", ",nevus [benign],").replace(",bright,", ",[/x] :x:,"))
     write_run(user / "[run].yaml", data={"classes": None}, artifact={"biased_class": "nevus [benign]"})
-    code, out, err = call("check", "[run].yaml")
-    assert code == 0, err
+    code, out, _ = call("check", "[run].yaml")
+    assert code == 1
     assert "biased class 'nevus [benign]'" in " ".join(out.split())
     assert "taken to be [/x] :x:, nevus [benign], in that order" in " ".join(out.split())
+    assert "[nevus [benign], [/x] :x:] would give" in out  # the alphabet's order is not the model's
+    write_run(user / "[run].yaml", data={"classes": ["nevus [benign]", "[/x] :x:"]}, artifact={"biased_class": None})
+    code, out, err = call("check", "[run].yaml")
+    assert code == 0, err
     assert "To start: hansfree run [run].yaml" in out
     write_run(user / "few.yaml", data={"classes": None}, artifact={"biased_class": "[/x] :x:"})
     code, out, err = call("check", "few.yaml")

@@ -78,6 +78,20 @@ def test_strengths_of_large_heads_and_seeds_are_spread_with_the_same_results(
         assert (run / file).read_bytes() == (alone / file).read_bytes()
 
 
+def test_pairs_are_passed_by_the_nodes_too(user: Path, cluster: Any) -> None:
+    put_in = {
+        "artifact": {"insert": "lsb"},
+        "correction": {"methods": ["rr-clarc", "augmented"], "cav": "pair", "train": "last", "optimizer": "converged"},
+    }
+    alone, run = user / "pairs-one" / "run", user / "pairs-two" / "run"
+    carry_out(open_run_file(read_run_file(write_run(user / "pairs-one.yaml", out="pairs-one/run", **put_in))))
+    done = on_ray(cluster, write_run(user / "pairs-two.yaml", out="pairs-two/run", **put_in))
+    assert done.exit_code == 0, done.output
+    assert any(shard.startswith("train_biased ") for shard in log(run, "shard"))
+    assert shards(run) == shards(alone)
+    assert (run / "results.csv").read_bytes() == (alone / "results.csv").read_bytes()
+
+
 def test_a_node_that_dies_costs_its_unfinished_shards_only(user: Path, local: Path, cluster: Any) -> None:
     (user / "play").touch()
     stuck, written = user / "stuck", user / "written"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -139,20 +137,3 @@ def test_the_auc_is_of_images_that_were_not_fitted_on() -> None:
 def test_there_is_no_auc_of_a_few_images(rows: list[int]) -> None:
     X, truth = sample()
     assert Ranking(X).auc(marks_for(truth, rows)) is None
-
-
-@pytest.mark.slow
-def test_ranking_10000_images_costs_less_than_standardising_them(record_property: pytest.RecordProperty) -> None:
-    """A ratio, as clocks differ: what a mark costs against reading all activations once. (200 ms is the limit.)"""
-    X, truth = sample(10_000, 512)
-    start = time.process_time()
-    ranking = Ranking(X)
-    reading = time.process_time() - start
-    marks = marks_for(truth, range(120))
-    start = time.process_time()
-    for _ in range(5):
-        scores = ranking.score(marks)
-        ranking.choose(marks, scores, count=12)
-    ranked = (time.process_time() - start) / 5
-    record_property("seconds_of_cpu_per_mark", ranked)
-    assert ranked < 2 * reading

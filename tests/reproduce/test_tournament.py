@@ -13,11 +13,11 @@ from hansfree.experiments.plans import Plan
 from hansfree.models import build_model
 from hansfree.reproduce import Finding, Reproduction
 from hansfree.reproduce.figures.tournament import pareto
-from hansfree.tournament import BIASED, OURS, REFERENCE, RIVALS
+from hansfree.tournament import APART, BALANCED_REFERENCE, BIASED, CANDIDATES, ELECTED, OURS, REFERENCE, RIVALS
 from hansfree.weights import write_weights
 from tests.experiments.examples import Single, opened, rows_like
 
-NAMES = [BIASED, REFERENCE, *(entrant.name for entrant in RIVALS)]
+NAMES = [*APART, *(entrant.name for entrant in RIVALS), ELECTED]
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,19 @@ def test_every_entrant_plays_on_every_draw(finding: Finding) -> None:
     assert list(finding.notes["matches"]) == NAMES
     assert all(len(match.outcomes) == 2 for match in finding.notes["matches"].values())
     taken = {name for name, match in finding.notes["matches"].items() if len(match.played) == 2}
-    assert {BIASED, REFERENCE, "vanilla", OURS} <= taken
+    assert {BIASED, REFERENCE, BALANCED_REFERENCE, "vanilla", OURS, ELECTED} <= taken
     for name in taken:
         rows = rows_like(finding.rows, method=name, metric="balanced_accuracy_biased", split="test")
         assert [row.seed for row in rows] == [0, 1]
         assert all(0 <= row.value <= 1 and row.n == 120 for row in rows)
+
+
+def test_the_elected_is_the_better_one_on_validation_images(finding: Finding) -> None:
+    matches = finding.notes["matches"]
+    for number, elected in matches[ELECTED].played.items():
+        rivals = [matches[name].outcomes[number] for name in CANDIDATES]
+        assert elected in rivals
+        assert elected.val_biased == max(rival.val_biased for rival in rivals if rival and not rival.objection)
 
 
 def test_what_was_played_is_not_played_again(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
+from hansfree.artifacts import Timestamp
+from hansfree.datasets import ExampleSet, Part, Stamped, SyntheticLesions
 from hansfree.metrics.evidence import NO_PREDICTION
-from hansfree.runfile.ordering import doubt_order
+from hansfree.runfile.ordering import doubt_answers, doubt_order
 
 NAMES = ("a", "b", "c", "d")
 
@@ -67,3 +71,41 @@ def test_images_without_an_answer_do_not_count() -> None:
     answers[0] = NO_PREDICTION  # would be another class's cell, or none
     assert "[c, a, d, b] would give" in doubt_order(answers, labels, NAMES)
     assert "has a balanced accuracy of 0.0 %" in doubt_order(np.full_like(labels, NO_PREDICTION), labels, NAMES)
+
+
+class Knowing(nn.Module):
+    """A model that knows every image of a set by heart, and names its classes in an order of its own."""
+
+    def __init__(self, images: ExampleSet, order: tuple[int, ...]) -> None:
+        super().__init__()
+        self.numbers = {self.key(images[i].image): order.index(images[i].label) for i in range(len(images))}
+        self.asked = 0
+        self.nothing = nn.Parameter(torch.zeros(1))
+
+    @staticmethod
+    def key(image: Tensor) -> float:
+        return float(image.double().sum())
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.asked += len(images)
+        return torch.eye(4)[[self.numbers[self.key(image)] for image in images]]
+
+
+def test_before_a_run_some_images_of_every_class_tell_the_order() -> None:
+    lesions = Stamped(SyntheticLesions(150, size=32), Timestamp(), share=0)
+    right, wrong = (Knowing(lesions, order) for order in ((0, 1, 2, 3), (1, 0, 3, 2)))
+    assert doubt_answers(right, lesions) == ""
+    a, b, c, d = lesions.class_names
+    told = doubt_answers(wrong, lesions)
+    assert "on 128 clean validation images" in told
+    assert f"[{b}, {a}, {d}, {c}] would give 100.0 %" in told
+    assert right.asked == wrong.asked == 128
+
+
+def test_a_rare_class_is_asked_about_too() -> None:
+    lesions = Stamped(SyntheticLesions(400, size=32), Timestamp(), share=0)
+    rare = np.flatnonzero(lesions.labels == 3)[:6]
+    images = Part(lesions, np.concatenate([np.flatnonzero(lesions.labels != 3), rare]))
+    model = Knowing(images, (0, 1, 2, 3))
+    assert doubt_answers(model, images) == ""
+    assert model.asked == 3 * 32 + 6

@@ -14,10 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hansfree.errors import OptionError, RunError
+from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
 from hansfree.report.reading import load_results, method_title
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
 from hansfree.runs import open_run
+from hansfree.studies import BiasedData
 from tests.runfile.examples import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
 
 # What makes the tiny model clearly better; the paper's small steps would take many epochs.
@@ -264,3 +266,18 @@ def test_plain_fine_tuning_is_no_correction(user: Path, unreported: None) -> Non
     finished = run(user, correction={"methods": ["vanilla"], "strengths": {}})
     assert finished.recommended is None
     assert finished.sentences[-1].startswith("Only plain fine-tuning was run")
+
+
+@pytest.mark.parametrize(("methods", "times"), [(["vanilla"], 0), (["vanilla", "rrr"], 1)])
+def test_pictures_are_kept_in_memory_only_for_a_method_that_trains_on_them(
+    methods: list[str], times: int, tmp_path: Path, unreported: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def keep(data: BiasedData, **_: object) -> BiasedData:
+        asked.append(data)
+        return keep_in_memory(data)
+
+    monkeypatch.setattr("hansfree.runfile.running.keep_in_memory", keep)
+    run(make_user(tmp_path / "user"), correction={"methods": methods, "strengths": {}, "epochs": 1})
+    assert len(asked) == times

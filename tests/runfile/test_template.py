@@ -16,6 +16,7 @@ from hansfree.cavs import CAV
 from hansfree.corrections import Correction
 from hansfree.errors import RunError
 from hansfree.runfile import DEFAULTS, Answers, RunFile, look_at, read_run_file, write_run_file
+from hansfree.runfile.schema import CorrectionSection
 from hansfree.training import Optimizer
 from tests.runfile.examples import build
 
@@ -43,8 +44,10 @@ NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def test_every_key_of_the_schema_is_in_it(tmp_path: Path) -> None:
-    write_run_file(tmp_path / "a.yaml", Answers(source="demo", root=Path("images"), output="classes"), DEFAULTS)
+@pytest.mark.parametrize("insert", [None, "timestamp"])
+def test_every_key_of_the_schema_is_in_it(tmp_path: Path, insert: str | None) -> None:
+    answers = Answers(source="demo", root=Path("images"), output="classes", insert=insert)
+    write_run_file(tmp_path / "a.yaml", answers, DEFAULTS)
     text = (tmp_path / "a.yaml").read_text()
     sections = dict(zip(*[iter(re.split(r"^(\w+):\n", text, flags=re.MULTILINE)[1:])] * 2))
     for name, field in RunFile.model_fields.items():
@@ -56,11 +59,24 @@ def test_every_key_of_the_schema_is_in_it(tmp_path: Path) -> None:
             assert re.search(rf"^(# )?{name}: ", text, re.MULTILINE), name
 
 
-def test_every_choice_of_a_correction_is_named(tmp_path: Path) -> None:
-    write_run_file(tmp_path / "a.yaml", Answers(source="demo", root=Path("images"), output="classes"), DEFAULTS)
+@pytest.mark.parametrize("insert", [None, "timestamp"])
+def test_every_choice_of_a_correction_is_named(tmp_path: Path, insert: str | None) -> None:
+    answers = Answers(source="demo", root=Path("images"), output="classes", insert=insert)
+    write_run_file(tmp_path / "a.yaml", answers, DEFAULTS)
     _, _, text = (tmp_path / "a.yaml").read_text().partition("\ncorrection:\n")
     named = set(re.findall(r"[\w-]+", text))
     assert {*Correction.members(), *CAV.members(), *get_args(Optimizer)} <= named
+
+
+def test_where_the_artifact_can_be_put_in_the_file_says_what_won(tmp_path: Path) -> None:
+    """Pairs, augmentation among the methods, solved heads and balanced classes; all else as without."""
+    for insert in (None, "lsb"):
+        answers = Answers(source="demo", root=Path("images"), output="classes", insert=insert)
+        write_run_file(tmp_path / f"{insert}.yaml", answers, DEFAULTS)
+    marked, put_in = (read_run_file(tmp_path / f"{insert}.yaml").correction for insert in (None, "lsb"))
+    assert marked == CorrectionSection()
+    won = {"cav": "pair", "train": "last", "optimizer": "converged", "balanced": True}
+    assert put_in == marked.model_copy(update={**won, "methods": ("vanilla", "rr-clarc", "augmented")})
 
 
 def test_paths_on_another_drive_are_written_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hansfree.datasets import Stamped
 from hansfree.errors import DataError
 from hansfree.experiments.subjects import Subject
 from hansfree.models import build_model, predict_logits
-from hansfree.tournament import ENTRANTS, Draw, judge_model, make_draws, play
+from hansfree.tournament import BALANCED_REFERENCE, BIASED, ENTRANTS, Draw, judge_model, make_draws, model_named, play
 from hansfree.tournament.contest import fit_cav
 from hansfree.weights import write_weights
 from tests.experiments.examples import Joint, Single, opened
@@ -72,6 +72,17 @@ def test_each_draw_has_models_of_its_own(subject: Subject, draws: list[Draw]) ->
     assert outcome.biased == logits.argmax(1).tolist()
 
 
+def test_the_balanced_reference_learned_from_the_reference_images_alone(draws: list[Draw]) -> None:
+    draw = draws[0]
+    assert not np.asarray(draw.clean.has_artifact).any()
+    assert model_named(BIASED, draw) is draw.model
+    solved = model_named(BALANCED_REFERENCE, draw)
+    assert not torch.equal(solved.classifier.weight, draw.reference.classifier.weight)
+    poisoned = replace(draw, train=draw.pairs.biased)  # what the entrants see does not matter to it
+    again = model_named(BALANCED_REFERENCE, poisoned)
+    torch.testing.assert_close(solved.classifier.weight, again.classifier.weight)
+
+
 def test_a_signal_cav_sees_the_marked_images_and_a_pair_cav_the_pairs(draws: list[Draw]) -> None:
     draw = draws[0]
     signal, pair = (fit_cav(ENTRANTS[name], draw) for name in ("rr-clarc", "rr-clarc/pair"))
@@ -99,6 +110,8 @@ def test_a_model_that_was_trained_whole_is_the_same_in_all_draws(tmp_path: Path)
         first, second = make_draws(subject, subject.study.data("demo"), [0, 1])
         asked = judge_model(first, first.reference)  # another trunk, which the cache does not know
         said = predict_logits(first.reference, first.data.test_biased)
+        solved = model_named(BALANCED_REFERENCE, first)
+    assert not torch.equal(solved.classifier.weight, first.reference.classifier.weight)
     assert asked.biased == said.argmax(1).tolist()
     assert first.model is second.model
     assert (first.tuning.seed, second.tuning.seed) == (0, 1)

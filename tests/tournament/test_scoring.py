@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hansfree.metrics.evidence import NO_PREDICTION
-from hansfree.tournament import Answers, Match, Outcome, compare
+from hansfree.tournament import Answers, Match, Outcome, compare, elect
 
 LABELS = np.array([0, 0, 0, 0, 1, 1])
 
@@ -72,3 +72,12 @@ def test_where_nothing_could_be_taken_the_model_stays_as_it_was() -> None:
     left, taken = Match((outcome(0), outcome(0))), Match((None, outcome(1)))
     assert taken.answers(left).clean.tolist() == [[0, 0, 0], [1, 1, 1]]
     assert list(taken.played) == [1]
+
+
+def test_the_elected_is_the_best_within_the_budget() -> None:
+    def seen(val_biased: float, objection: str = "") -> Outcome:
+        return Outcome(strength=None, objection=objection, val_clean=0.5, val_biased=val_biased, clean=[0], biased=[0])
+
+    ours = Match((seen(0.6), seen(0.6), None, None))
+    theirs = Match((seen(0.5), seen(0.7, "loses too much"), seen(0.1), seen(0.9, "loses too much")))
+    assert elect([ours, theirs]).outcomes == (ours.outcomes[0], ours.outcomes[1], theirs.outcomes[2], None)

@@ -163,7 +163,7 @@ def test_small_tangents_far_from_the_values_are_kept_too(directions):
 
 
 def test_a_start_has_as_many_directions_as_there_are_to_be():
-    for images, directions, leading in ((30, 10, 40), (30, 1, 40), (7, 12, 20), (50, 3, 41)):
+    for images, directions, leading in ((30, 10, 40), (30, 1, 40), (7, 12, 20), (50, 3, 41), (5, 1, 1)):
         features = drawn(images, 120, directions=directions)
         assert span.Span("w", torch.eye(120), features, leading=leading).start.shape == (120, leading)
 

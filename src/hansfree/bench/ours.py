@@ -53,11 +53,19 @@ class Walk:
     passing: float  # seconds of the pass over all images
     preparing: float  # from the end of the pass to the first step of training
     training: float  # all strengths and epochs, with validation after each, and the choice
+    training_one: float | None  # the same of one strength; None where the path was run in full
 
     @property
     def seconds(self) -> float:
         """The whole of it."""
         return self.passing + self.preparing + self.training
+
+    @property
+    def one(self) -> float:
+        """The whole of it for one strength."""
+        if self.training_one is None:
+            raise ValueError("A path that was run in full does not tell how long one strength takes.")
+        return self.passing + self.preparing + self.training_one
 
 
 def make_ready(model: nn.Module, layer: str, images: Images, batch: int) -> Ready:
@@ -111,17 +119,23 @@ def walk(
         choice = BalancedRule().choose([head.history[-1] for head in heads], original)
         _ = heads[choice.index or 0].state  # the chosen head's weights are put together
     done = timing.clock()
-    training = done - prepared
+    training, training_one = done - prepared, None
     if epochs_timed is not None:
         epoch, once = median(watch.laps), begun[0] - prepared + watch.once + done - trained
         once_per_head = max(0.0, training - once - epochs_timed * epoch)
-        training = once + len(strengths) * (once_per_head + tuning.epochs * epoch)
+        per_strength = once_per_head + tuning.epochs * epoch
+        training, training_one = once + len(strengths) * per_strength, once + per_strength
     passing = planned - start + times * (passed - planned)
-    return Walk(Ready(train, cut, cav), passing, prepared - passed, training)
+    return Walk(Ready(train, cut, cav), passing, prepared - passed, training, training_one)
 
 
-def seconds_per_step(correction: Correction, cut: Split, activations: Activations) -> float:
-    """Return the median seconds of a step of one head on the cache, the first left out: it warms up."""
+def seconds_per_step(correction: Correction, cut: Split, activations: Activations, *, times: int = 1) -> float:
+    """Return the median seconds of a step of one head on the cache, the first left out: it warms up.
+
+    Args:
+        times: The head sees every image so many times, as in :func:`walk`.
+    """
+    features = _repeated(correction.features(cut, activations), times)
     ends: list[float] = []
 
     def watch(steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
@@ -130,7 +144,7 @@ def seconds_per_step(correction: Correction, cut: Split, activations: Activation
             yield step
 
     with divergence_expected():
-        for _ in correction.train(cut, activations, [1.0], progress=watch):
+        for _ in train_heads(cut, features, correction, [1.0], correction.tuning, progress=watch):
             pass
     return median(end - start for start, end in pairwise(ends))
 

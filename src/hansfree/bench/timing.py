@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
@@ -37,5 +38,6 @@ def take_turns(
     order = [name for turn in range(turns) for name in (sides if turn % 2 == 0 else reversed(list(sides)))]
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for name in progress(order, total=len(order), label=label):
+        gc.collect()  # what the last turn left behind in cycles may be gigabytes
         seconds[name].append(sides[name]())
     return {name: tuple(taken) for name, taken in seconds.items()}

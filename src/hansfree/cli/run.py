@@ -92,11 +92,17 @@ def init(
 
 @app.command()
 def check(file: File) -> None:
-    """Look whether a run can start: keys, files, classes, layer, one batch through the model; nothing is written."""
-    from hansfree.runfile import open_run_file, read_run_file
+    """Look whether a run can start: keys, files, classes, layer, what the model answers; nothing is written."""
+    from hansfree.runfile import doubt_answers, open_run_file, read_run_file
 
     with progress_bars() as progress:
-        _tell(open_run_file(read_run_file(file), progress=progress))
+        opened = open_run_file(read_run_file(file), progress=progress)
+        doubt = doubt_answers(opened.setting.model, opened.setting.data.val_clean, progress=progress)
+    _tell(opened)
+    if doubt:
+        console.print(doubt, soft_wrap=True, highlight=False)
+        console.print("Mend that first: a run of such a model may well recommend none.", soft_wrap=True)
+        raise typer.Exit(1)
     console.print(f"All fits together. To start: hansfree run {file}", soft_wrap=True)
 
 

@@ -29,7 +29,7 @@ class RRR(Correction, name="rrr"):
 
     The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
     pixels once, its masked part comes back up as one tangent, and only the head is differentiated twice. All strengths
-    share the trunk's forward pass. Images without artifact have an empty mask and cost nothing.
+    share the trunk's forward pass. Images without artifact have an empty mask and cost the head's own step alone.
 
     Args:
         images: The images of the activations, in the same order, as :class:`~hansfree.datasets.Example` with masks.

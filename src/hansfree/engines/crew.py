@@ -26,13 +26,14 @@ class RayCrew:
 
     def __init__(self, pool: Pool, opened: Opened, folder: Run, progress: Progress) -> None:
         self._pool, self._setting, self._folder, self._progress = pool, opened.setting, folder, progress
+        self._pairs = ["train_biased"] if opened.run.correction.needs_pairs else []
 
     def collect(self) -> None:
         """Make the shards of the cache that are missing, each by whoever is free."""
         material = Experiment(self._setting, self._folder).material
         jobs = [
             Job(f"The images {rows.start} to {rows.stop - 1} of {name}", "collect", (name, rows))
-            for name in material.filled_sets
+            for name in (*material.filled_sets, *self._pairs)
             for rows in material.plan(name).missing()
         ]
         for (_, _, (name, rows)), node in self._done([jobs], f"shards at {self._setting.layer} (Ray)"):

@@ -14,14 +14,12 @@ import torch
 from torch import nn
 
 from hansfree.activations import CachePass
-from hansfree.corrections import Correction
 from hansfree.errors import HansfreeError, RunError
 from hansfree.experiments import Experiment, Setting
 from hansfree.experiments.parts import Part
 from hansfree.experiments.spreading import do_part
-from hansfree.experiments.subjects import keep_in_memory
+from hansfree.experiments.subjects import keep_in_memory, reads_pictures
 from hansfree.fingerprints import fingerprint_model
-from hansfree.results import ORIGINAL
 from hansfree.runfile import Opened, RunFile
 from hansfree.runfile.loading import load_run_model
 from hansfree.runs import Run, join_run
@@ -116,11 +114,11 @@ class Worker:
 
     def _experiment(self, method: str) -> Experiment:
         """Return the experiment, with the images in memory for a method that trains on them, epoch after epoch."""
-        reads_images = method != ORIGINAL and Correction.named(method).uses_masks
-        if self.held is None or self.held[0] != reads_images:
+        in_memory = reads_pictures(method)
+        if self.held is None or self.held[0] != in_memory:
             self.held = None  # first, so that two are never held
-            data = keep_in_memory(self.setting.data) if reads_images else self.setting.data
-            self.held = (reads_images, Experiment(replace(self.setting, data=data), self.run))
+            data = keep_in_memory(self.setting.data) if in_memory else self.setting.data
+            self.held = (in_memory, Experiment(replace(self.setting, data=data), self.run))
         return self.held[1]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from hansfree.corrections import Correction
 from hansfree.datasets import ExampleSet, InMemory
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.experiment import Experiment
@@ -20,6 +21,7 @@ from hansfree.experiments.setting import Setting, check_selectable
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import architecture_named
 from hansfree.progress import Progress, silent
+from hansfree.results import ORIGINAL
 from hansfree.runs import Run, open_run
 from hansfree.studies import SETS, BiasedData, Study
 from hansfree.training import tuning_for
@@ -103,6 +105,11 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
     folder = f"{subject_name(study, plan)}-{fingerprint(repr(config), *images)[:8]}"
     with open_run(work / "runs" / folder, config) as run:
         yield Subject(study, plan, run, work, progress=progress)
+
+
+def reads_pictures(method: str) -> bool:
+    """Tell whether a method trains on the pictures themselves, epoch after epoch."""
+    return method != ORIGINAL and Correction.named(method).uses_masks
 
 
 def keep_in_memory(data: BiasedData, *, progress: Progress = silent) -> BiasedData:

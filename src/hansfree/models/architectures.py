@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from hansfree.datasets.base import Example
 from hansfree.errors import OptionError, nearest
 from hansfree.models.backbones import PooledVGG, build_lite, rename_lite
+from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
 from hansfree.weights import PRETRAINED, load_weights, pretrained_weights, read_weights
 
@@ -113,8 +114,11 @@ def _weights(name: str, weights: str | Path) -> dict[str, Tensor]:
 
 
 @torch.inference_mode()
-def predict_logits(model: nn.Module, images: Dataset[Example], *, batch_size: int = 64) -> np.ndarray:
+def predict_logits(
+    model: nn.Module, images: Dataset[Example], *, batch_size: int = 64, progress: Progress = silent
+) -> np.ndarray:
     """Return the logits of a model in eval mode for all images of a dataset, in order."""
     device = next(model.parameters()).device
     loader = DataLoader(images, batch_size=batch_size)
-    return torch.cat([model(batch.image.to(device)).cpu() for batch in loader]).numpy()
+    batches = progress(loader, total=len(loader), label="asking the model")
+    return torch.cat([model(batch.image.to(device)).cpu() for batch in batches]).numpy()

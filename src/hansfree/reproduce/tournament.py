@@ -23,19 +23,22 @@ from hansfree.selection import BalancedRule
 from hansfree.splitting import split
 from hansfree.studies import BiasedData, Study
 from hansfree.tournament import (
-    BIASED,
+    APART,
+    CANDIDATES,
+    ELECTED,
     ENTRANTS,
     MEASURES,
-    REFERENCE,
     REFITS,
     RIVALS,
     Draw,
     Entrant,
     Match,
     Outcome,
+    elect,
     judge_model,
     kind_of_draws,
     make_draws,
+    model_named,
     paste_artifact,
     play,
 )
@@ -67,7 +70,7 @@ class Tournament(Reproduction, name="tournament"):
 
     def examine(self, subject: Subject) -> Finding:
         """Let all entrants play on all draws; each result is kept."""
-        names = [BIASED, REFERENCE, *(entrant.name for entrant in self.entrants)]
+        names = [*APART, *(entrant.name for entrant in self.entrants)]
         numbers = range(subject.plan.repeats)
         data = _data(subject)
         missing = [n for n in numbers if not all(subject.run.has(_stage(n, name)) for name in names)]
@@ -75,6 +78,8 @@ class Tournament(Reproduction, name="tournament"):
             for name in subject.progress(names, total=len(names), label=f"draw {draw.number}"):
                 subject.run.stage(_stage(draw.number, name), partial(_judged, name, draw))
         matches = {name: _match(subject, name, numbers) for name in names}
+        if all(name in matches for name in CANDIDATES):
+            matches[ELECTED] = elect([matches[name] for name in CANDIDATES])
         labels = np.asarray(data.test_clean.labels)
         key, title = key_of(subject), subject_name(subject.study, subject.plan)
         return Finding(
@@ -131,8 +136,8 @@ def _stage(number: int, name: str) -> str:
 
 
 def _judged(name: str, draw: Draw) -> dict[str, object] | None:
-    if name in (BIASED, REFERENCE):
-        return asdict(judge_model(draw, draw.model if name == BIASED else draw.reference))
+    if name in APART:
+        return asdict(judge_model(draw, model_named(name, draw)))
     outcome = play(ENTRANTS[name], draw)
     return None if outcome is None else asdict(outcome)
 

@@ -2,6 +2,7 @@
 
 from hansfree.runfile.loading import DEFAULTS
 from hansfree.runfile.opening import Opened, open_run_file
+from hansfree.runfile.ordering import doubt_answers
 from hansfree.runfile.reading import read_run_file
 from hansfree.runfile.running import Finished, carry_out
 from hansfree.runfile.schema import RunFile
@@ -14,6 +15,7 @@ __all__ = [
     "Opened",
     "RunFile",
     "carry_out",
+    "doubt_answers",
     "look_at",
     "open_run_file",
     "read_run_file",

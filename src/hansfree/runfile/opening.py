@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hansfree.artifacts import Artifact, Patch
-from hansfree.cavs import CAV
 from hansfree.corrections import Correction
 from hansfree.datasets import ExampleSet, Normalize
 from hansfree.errors import OptionError
@@ -23,7 +22,7 @@ from hansfree.runs import check_run_folder
 from hansfree.selection import BalancedRule, KneeRule, check_selectable
 from hansfree.splitting import split
 from hansfree.studies import OwnImages
-from hansfree.training import FineTuning, check_solvable
+from hansfree.training import FineTuning, check_double, check_solvable
 
 _RULES: dict[Rule, type[BalancedRule]] = {"best": BalancedRule, "knee": KneeRule}
 
@@ -50,8 +49,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     images = _open_images(run, loaded.preprocessing, progress)
     data = replace(images.data(), artifact=_artifact_name(run, images))
     check_selectable(data, advice=advise_more(images, data))
-    needs_pairs = _needs_pairs(run)
-    if needs_pairs and data.train_biased is None:
+    if run.correction.needs_pairs and data.train_biased is None:
         raise OptionError(NO_PAIRS)
     removed, protected = (
         find_concepts(names, marks, images=images, data=data, cav=run.correction.cav)
@@ -73,6 +71,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         protected=protected,
     )
     if run.correction.optimizer == "converged":
+        check_double(run.device)
         example = setting.data.train.batch([0]).image
         check_solvable(split(setting.model, setting.layer, example=example, train=setting.train))
     logits = first_logits(loaded.model, setting.data.train)
@@ -82,7 +81,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
         *([("balanced", describe_balance(data))] if run.correction.balanced else []),
-        ("disk", tell_disk(run.out, setting, with_pairs=needs_pairs, further=further)),
+        ("disk", tell_disk(run.out, setting, with_pairs=run.correction.needs_pairs, further=further)),
         *(("removed too", describe_concept(each, data)) for each in removed),
         *(("kept", describe_concept(each, data)) for each in protected),
         *(("note", remark) for remark in (*notes_on_scaling(images, loaded.preprocessing), *images.remarks)),
@@ -97,11 +96,6 @@ def _check_strengths(run: RunFile) -> None:
             raise OptionError(f"correction.strengths: {method} has no strength to choose. Leave it out.")
         if method not in run.correction.methods:
             raise OptionError(f"correction.strengths: {method} is not among correction.methods. Add it there.")
-
-
-def _needs_pairs(run: RunFile) -> bool:
-    given = run.correction
-    return CAV.named(given.cav).needs_pairs or any(Correction.named(method).uses_pairs for method in given.methods)
 
 
 def _open_images(run: RunFile, seen: Preprocessing, progress: Progress) -> OwnImages:

@@ -5,13 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from torch import nn
 
-from hansfree.metrics import chance_level
+from hansfree.datasets import ExampleSet, Part
+from hansfree.metrics import chance_level, predict_classes
+from hansfree.models import predict_logits
+from hansfree.progress import Progress, silent
 
+_TRIED = 128  # images before a run: a few seconds, and enough to tell an order
+_BATCH = 16
 _CLEARLY = 0.2  # of balanced accuracy: more than a bias between two classes makes
 
 
-def doubt_order(answers: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> str:
+def doubt_answers(model: nn.Module, images: ExampleSet, *, progress: Progress = silent) -> str:
+    """Ask the model about clean validation images, as many of each class, and say what :func:`doubt_order` finds."""
+    each = max(1, _TRIED // len(images.class_names))
+    tried = np.concatenate([np.flatnonzero(images.labels == label)[:each] for label in np.unique(images.labels)])
+    if len(tried) > _TRIED:  # of more classes
+        tried = tried[np.linspace(0, len(tried) - 1, _TRIED).round().astype(int)]
+    asked = Part(images, tried)
+    answers = predict_classes(predict_logits(model, asked, batch_size=_BATCH, progress=progress).astype(np.float64))
+    return doubt_order(answers, asked.labels, images.class_names, where=f"{len(asked)} clean validation images")
+
+
+def doubt_order(
+    answers: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *, where: str = "clean test images"
+) -> str:
     """Say that the classes are likely in the wrong order, and which order the answers fit; empty where all is well.
 
     A model is doubted that is no better than chance on clean images, or that another order would suit far better.
@@ -19,6 +38,7 @@ def doubt_order(answers: np.ndarray, labels: np.ndarray, class_names: Sequence[s
     Args:
         answers: the number of the largest output, per clean image; negative where there is none.
         labels: the number of the image's class, as the names are ordered now.
+        where: what the images are.
     """
     numbers = np.arange(len(class_names))
     # Found on every other image and tried on the rest, as among many orders one always fits by luck.
@@ -30,7 +50,7 @@ def doubt_order(answers: np.ndarray, labels: np.ndarray, class_names: Sequence[s
     if now > chance and not is_far:
         return ""
     told = (
-        f"The model as it came has a balanced accuracy of {100 * now:.1f} % on clean test images, where chance has "
+        f"The model as it came has a balanced accuracy of {100 * now:.1f} % on {where}, where chance has "
         f"{100 * chance:.1f} %."
     )
     if is_far:

@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 from torch import nn
 
-from hansfree.experiments import Experiment
+from hansfree.experiments import Experiment, Setting
 from hansfree.experiments.examining import doubt_concepts, examine_direction
 from hansfree.experiments.joining import describe_joint
-from hansfree.experiments.subjects import keep_in_memory
+from hansfree.experiments.subjects import keep_in_memory, reads_pictures
 from hansfree.export.run import export_run
 from hansfree.files import tell_path, write_text
 from hansfree.fingerprints import fingerprint, fingerprint_model
@@ -58,8 +58,7 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         write_text(run.out / "run.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
         with engine(opened, folder, progress) as crew:
             crew.collect()
-            setting = replace(opened.setting, data=keep_in_memory(opened.setting.data, progress=progress))
-            experiment = Experiment(setting, folder, progress=progress)
+            experiment = Experiment(_with_pictures(opened, progress), folder, progress=progress)
             experiment.cav_rows()
             names = _image_names(opened.images)
             diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
@@ -78,6 +77,14 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         verdict = reach_verdict(load_results(run.out)).lines
     said = dict.fromkeys((diagnosis.verdict, *verdict, *best.sentences, *exported))  # verdict and advice share reasons
     return Finished(rows, tuple(said), best.method, report)
+
+
+def _with_pictures(opened: Opened, progress: Progress) -> Setting:
+    """Return the setting, with the pictures in memory for a method that trains on them, epoch after epoch."""
+    setting = opened.setting
+    if not any(map(reads_pictures, opened.run.correction.methods)):
+        return setting
+    return replace(setting, data=keep_in_memory(setting.data, progress=progress))
 
 
 def _advise(experiment: Experiment, methods: Sequence[str]) -> Advice:

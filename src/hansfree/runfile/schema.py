@@ -211,6 +211,12 @@ class CorrectionSection(Section):
     rule: Rule = "best"
     repeats: PositiveInt = 1
 
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether training images are wanted without and with the artifact."""
+        methods = (Correction.named(name) for name in self.methods)
+        return CAV.named(self.cav).needs_pairs or any(method.uses_pairs for method in methods)
+
     @model_validator(mode="after")
     def _minimum_to_go_to(self) -> CorrectionSection:
         told = [name for name in self.methods if Correction.named(name).uses_masks]

@@ -34,6 +34,8 @@ def describe_images(data: BiasedData, images: OwnImages) -> str:
 def describe_balance(data: BiasedData) -> str:
     """Say how uneven the classes are that are to count the same; one without training images counts nothing."""
     classes, counts = np.unique(data.train.labels, return_counts=True)
+    if counts.min() == counts.max():
+        return f"every class counts the same, as it does anyway: each has {counts[0]} training images"
     largest, smallest = (
         f"{data.train.class_names[classes[place]]!r} with {counts[place]} training images"
         for place in (counts.argmax(), counts.argmin())

@@ -175,6 +175,10 @@ class OwnImages(ListedStudy):
             if self.shares != SHARES:
                 self.remarks.append(f"The split is given: the shares {list(self.shares)} are not used.")
             return given
+        self.remarks.append(
+            "The split is drawn: if the model was trained on some of these images, its test scores are too good. Where "
+            "you know its split, give it."
+        )
         kinds = 2 * labels + (0 if self._bits is None else self._bits)
         return split_rows(kinds, shares=self.shares, groups=groups, seed=self.seed)
 

@@ -1,13 +1,32 @@
 """Beyond the paper: better directions and more rivals against its methods, over several draws."""
 
-from hansfree.tournament.contest import judge_model, play
+from hansfree.tournament.contest import judge_model, model_named, play
 from hansfree.tournament.draws import Draw, kind_of_draws, make_draws
-from hansfree.tournament.entrants import BIASED, ENTRANTS, OURS, PAPER, REFERENCE, REFITS, RIVALS, Entrant
+from hansfree.tournament.entrants import (
+    APART,
+    AUGMENTED,
+    BALANCED_REFERENCE,
+    BIASED,
+    CANDIDATES,
+    ELECTED,
+    ENTRANTS,
+    OURS,
+    PAPER,
+    REFERENCE,
+    REFITS,
+    RIVALS,
+    Entrant,
+)
 from hansfree.tournament.pasting import paste_artifact
-from hansfree.tournament.scoring import MEASURES, Answers, Comparison, Match, Measure, Outcome, compare
+from hansfree.tournament.scoring import MEASURES, Answers, Comparison, Match, Measure, Outcome, compare, elect
 
 __all__ = [
+    "APART",
+    "AUGMENTED",
+    "BALANCED_REFERENCE",
     "BIASED",
+    "CANDIDATES",
+    "ELECTED",
     "ENTRANTS",
     "MEASURES",
     "OURS",
@@ -23,9 +42,11 @@ __all__ = [
     "Measure",
     "Outcome",
     "compare",
+    "elect",
     "judge_model",
     "kind_of_draws",
     "make_draws",
+    "model_named",
     "paste_artifact",
     "play",
 ]

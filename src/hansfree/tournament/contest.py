@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from torch import nn
 
 from hansfree.activations import Activations, compute_features, cut_again, find_pairs, join, pool_again
 from hansfree.cavs import CAV
+from hansfree.corrections import Vanilla
+from hansfree.errors import OptionError
 from hansfree.evaluation import State, judge_head, pair_features
 from hansfree.metrics import MIN_GROUP, predict_classes
 from hansfree.models import predict_logits
 from hansfree.progress import Progress, silent
 from hansfree.selection import BalancedRule, Choice, Validator, has_enough, walk_path
 from hansfree.tournament.draws import Draw
-from hansfree.tournament.entrants import Entrant
+from hansfree.tournament.entrants import BALANCED_REFERENCE, BIASED, REFERENCE, Entrant
 from hansfree.tournament.scoring import Answers, Outcome
 from hansfree.training import Heads
 
@@ -45,6 +49,20 @@ def play(entrant: Entrant, draw: Draw, *, progress: Progress = silent) -> Outcom
         biased=biased.tolist(),
         directions=0 if cav is None else len(cav.directions_),
     )
+
+
+def model_named(name: str, draw: Draw) -> nn.Module:
+    """Return the model of one that does not compete: the biased, the clean-trained, or that one solved and balanced."""
+    if name == BIASED:
+        return draw.model
+    if name == REFERENCE:
+        return draw.reference
+    if name != BALANCED_REFERENCE:
+        raise OptionError(f"{name!r} is an entrant, and plays.")
+    cut = cut_again(draw.reference, draw.clean, train=draw.corrected)
+    refit = Vanilla(tuning=replace(draw.tuning, optimizer="converged", balanced=True))
+    (solved,) = refit.train(cut, draw.clean, [refit.strength])
+    return cut.model_with(solved.state, draw.reference)
 
 
 def judge_model(draw: Draw, model: nn.Module) -> Outcome:

@@ -25,7 +25,7 @@ from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import predict_classes
 from hansfree.models import architecture_named
-from hansfree.splitting import Split
+from hansfree.splitting import Split, Train
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning, Heads, tuning_for
 
@@ -51,10 +51,12 @@ class Draw:
     biased_class: int
     model: nn.Module
     reference: nn.Module
+    clean: Activations  # what the reference learned from, at the reference's own layer
     train: Activations  # some with the artifact
     pairs: Twins  # training images without the artifact, and with it put in
     val: Twins
     test: Twins
+    corrected: Train  # what the corrections may change
     cut: Split  # the biased model in three parts
     tuning: FineTuning
     data: BiasedData
@@ -103,10 +105,12 @@ def make_draws(subject: Subject, data: BiasedData, numbers: Sequence[int]) -> It
             biased_class=data.biased_class,
             model=material.model,
             reference=material.reference,
+            clean=material.clean,
             train=material.train,
             pairs=material.pairs,
             val=source.val,
             test=source.test,
+            corrected=plan.corrected,
             cut=cut_again(material.model, material.train, train=plan.corrected),
             tuning=tuning_for(
                 subject.study, plan.model, epochs=plan.correction_epochs, seed=plan.seed + number, device=plan.device
@@ -123,6 +127,7 @@ class _Material:
     pairs: Twins
     model: nn.Module
     reference: nn.Module
+    clean: Activations
 
 
 class _Source(ABC):
@@ -143,11 +148,15 @@ class _Source(ABC):
         """Return a model with the trunk of all draws."""
         return self.models(0).untrained(self.data.train)
 
-    def collect(self, images: ExampleSet, name: str) -> Activations:
-        """Return the layer's output; the cache knows images that went through this trunk before."""
+    def collect(self, images: ExampleSet, name: str, *, model: nn.Module | None = None) -> Activations:
+        """Return the layer's output; the cache knows images that went through this trunk before.
+
+        Args:
+            model: None for the one whose trunk all draws share.
+        """
         subject = self.subject
         plan = plan_pass(
-            self.trunk,
+            model or self.trunk,
             self.layer,
             DataLoader(images, batch_size=64, num_workers=subject.plan.workers),
             folder=subject.work / "activations",
@@ -196,6 +205,7 @@ class _Poisoned(_Source):
             Twins(pick(self.clean, free), pick(self.biased, free)),
             self.with_head(train, number),
             self.with_head(self.clean, number),
+            self.clean,
         )
 
 
@@ -221,6 +231,7 @@ class _Natural(_Source):
             Twins(pick(self.clean, rows), pick(self.biased, rows)),
             self.with_head(train, number),
             self.with_head(without, number),
+            without,
         )
 
 
@@ -240,5 +251,7 @@ class _Given(_Source):
         clean, biased = (
             self.collect(images, name) for images, name in zip(self.data.pairs or (), ("pairs clean", "pairs biased"))
         )
-        reference, _ = self.models(0).trained(cast(ExampleSet, self.data.clean_train), "clean reference")
-        return _Material(self.collect(self.data.train, "train"), Twins(clean, biased), self.trunk, reference)
+        learned = cast(ExampleSet, self.data.clean_train)
+        reference, _ = self.models(0).trained(learned, "clean reference")
+        seen = self.collect(learned, "train clean", model=reference)
+        return _Material(self.collect(self.data.train, "train"), Twins(clean, biased), self.trunk, reference, seen)

@@ -63,9 +63,16 @@ def _balanced(name: str, title: str) -> Entrant:
     )
 
 
-BIASED, REFERENCE = ORIGINAL, CLEAN_TRAINED  # who does not compete, and stands in every table
+BIASED, REFERENCE = ORIGINAL, CLEAN_TRAINED
+BALANCED_REFERENCE = f"{CLEAN_TRAINED}/balanced"  # its head solved and balanced on the same images, as ours is
+APART = (BIASED, REFERENCE, BALANCED_REFERENCE)
+"""Who does not compete, and stands in every table."""
 PAPER = "rr-clarc"  # the paper's own method: signal-CAV, its recipe
 OURS = "rr-clarc/pairs/balanced"  # chosen on validation images (docs/decisions/0034)
+
+AUGMENTED = "augmented/balanced"
+CANDIDATES = (OURS, AUGMENTED)
+ELECTED = "elected"  # in every draw the candidate that is better on validation images
 
 RIVALS = (
     Entrant(name="vanilla", title="Vanilla", method="vanilla"),

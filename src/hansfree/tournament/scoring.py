@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,6 +72,16 @@ class Match:
         return Answers(
             np.array([each.clean for each in taken if each]), np.array([each.biased for each in taken if each])
         )
+
+
+def elect(candidates: Sequence[Match]) -> Match:
+    """Return the one in every draw that is best on validation images with the artifact, of those within the budget."""
+
+    def best(outcomes: Sequence[Outcome | None]) -> Outcome | None:
+        admissible = [outcome for outcome in outcomes if outcome is not None and not outcome.objection]
+        return max(admissible, key=lambda outcome: outcome.val_biased, default=None)
+
+    return Match(tuple(map(best, zip(*(candidate.outcomes for candidate in candidates)))))
 
 
 @dataclass(frozen=True)

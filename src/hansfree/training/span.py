@@ -129,7 +129,7 @@ def _start(features: Features, device: torch.device, leading: int) -> tuple[Tens
     if tangents is None:
         return values, 1.0
     scale = float(values.norm() / tangents.norm()) if tangents.any() else 1.0
-    step = max(1, tangents.shape[0] * len(values) // (leading - len(values)))  # some of every direction
+    step = max(1, tangents.shape[0] * len(values) // max(1, leading - len(values)))  # some of every direction
     along = scale * tangents.flatten(0, 1)[::step]
     return torch.cat([values, along])[:leading], scale
 

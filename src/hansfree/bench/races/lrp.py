@@ -17,7 +17,7 @@ _TARGET = 0
 
 
 class LRPRace(Race, name="lrp"):
-    """The same rules, batch and images on both sides; ours checks the model and brings it into its form each time."""
+    """The same composite, batch and images on both sides; ours checks and canonises the model each time."""
 
     def measure(self, subject: Subject, progress: Progress) -> Outcome:
         """Let both explain one class."""
@@ -29,6 +29,7 @@ class LRPRace(Race, name="lrp"):
             "zennit": timed(lambda: zennit_heatmaps(subject, images)),
         }
         zennit_heatmaps(subject, images[:1])  # to warm up
+        compute_heatmaps(subject.model, images[:1], _TARGET, batch_size=_BATCH)
         seconds = take_turns(sides, turns=subject.sizes.turns, progress=progress, label=f"lrp {subject.name}")
         name = subject.name
         return Outcome(

@@ -32,15 +32,24 @@ class PathRace(Race, name="path"):
         paper, batches = _paper(subject), _endless(subject)
         strengths, epochs = RRClArC.grid, subject.tuning.epochs
         steps = len(subject.images.train) // subject.sizes.batch * epochs  # of one strength
-        walks: list[Walk] = []
+        ones: list[float] = []  # seconds of one strength of a large head, multiplied up as the path is
+        trainings: dict[str, list[float]] = {"path": [], "plain": []}
 
         def paper_steps(n: int = _PAPER_STEPS) -> None:
             for batch in islice(batches, n):
                 paper.step(batch.image, torch.as_tensor(batch.label))
 
         def path() -> float:
-            walks.append(_walk(subject, strengths, times=subject.times))
-            return walks[-1].seconds
+            found = _walk(subject, strengths, times=subject.times)
+            trainings["path"].append(found.training)
+            if subject.is_large:
+                ones.append(found.one)
+            return found.seconds
+
+        def plain() -> float:
+            found = _walk(subject, strengths, method=Unspanned)
+            trainings["plain"].append(found.training)
+            return found.seconds
 
         sides: dict[str, timing.Side] = {
             "one": lambda: _walk(subject, strengths[:1], times=subject.times).seconds,
@@ -48,8 +57,8 @@ class PathRace(Race, name="path"):
             "paper": lambda: timing.timed(paper_steps)() / _PAPER_STEPS,
         }
         if subject.is_large:
-            del sides["one"]  # it would be multiplied up from the same epochs
-            sides["plain"] = lambda: _walk(subject, strengths, method=Unspanned).seconds
+            del sides["one"]  # it is multiplied up from the epochs of the path
+            sides["plain"] = plain
         paper_steps(1)  # to warm up
         seconds = timing.take_turns(sides, turns=subject.sizes.turns, progress=progress, label=f"path {subject.name}")
         one_paper = [steps * step for step in seconds["paper"]]
@@ -63,13 +72,16 @@ class PathRace(Race, name="path"):
             )
         ]
         if subject.is_large:
-            seen = subject.times * len(subject.images.train) * epochs * len(strengths)
-            per_image = tuple(one.training / seen for one in walks)
+            seen = len(subject.images.train) * epochs * len(strengths)
+            per_image = tuple(each / seen / subject.times for each in trainings["path"])
+            plain_per_image = tuple(each / seen for each in trainings["plain"])
             more_paper = [subject.times * total for total in all_paper]
             measures += [
+                ratio(f"{name}.one_over_paper", ones, [subject.times * t for t in one_paper]),
                 ratio(f"{name}.path_over_paper", seconds["path"], more_paper, Target("at most", 0.02)),
                 ratio(f"{name}.plain_path_over_paper", seconds["plain"], all_paper, Target("at most", 0.08)),
                 Measure(f"{name}.head_seconds_per_image", per_image, "seconds"),
+                Measure(f"{name}.plain_head_seconds_per_image", plain_per_image, "seconds"),
             ]
         else:
             measures += [

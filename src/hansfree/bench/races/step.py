@@ -23,14 +23,14 @@ class StepRace(Race, name="step"):
         penalised, vanilla = RRClArC(ready.cav, tuning=tuning), Vanilla(tuning=tuning)
         seconds = take_turns(
             {
-                "rr": lambda: seconds_per_step(penalised, ready.cut, ready.train),
-                "vanilla": lambda: seconds_per_step(vanilla, ready.cut, ready.train),
+                "rr": lambda: seconds_per_step(penalised, ready.cut, ready.train, times=subject.times),
+                "vanilla": lambda: seconds_per_step(vanilla, ready.cut, ready.train, times=subject.times),
             },
             turns=subject.sizes.turns,
             progress=progress,
             label=f"step {subject.name}",
         )
-        steps = len(ready.train) // subject.sizes.batch * tuning.epochs
+        steps = subject.times * len(ready.train) // subject.sizes.batch * tuning.epochs
         return Outcome(
             (ratio(f"{subject.name}.rr_step_over_vanilla_step", seconds["rr"], seconds["vanilla"]),),
             {"batch": subject.sizes.batch, "steps_per_turn": steps},

@@ -6,17 +6,30 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hansfree.report.style import FAINT, INK, Drawing, style_of
+from hansfree.report.style import FAINT, INK, OTHER_STYLE, Drawing, style_of
 from hansfree.reproduce.figures.panels import add_legend, panel_grid, panel_titles, show_fine_percent
 from hansfree.reproduce.keys import SubjectKey
-from hansfree.tournament import BIASED, ENTRANTS, OURS, PAPER, REFERENCE, Answers, Match
+from hansfree.tournament import (
+    AUGMENTED,
+    BALANCED_REFERENCE,
+    BIASED,
+    ELECTED,
+    ENTRANTS,
+    OURS,
+    PAPER,
+    REFERENCE,
+    Answers,
+    Match,
+)
 
 Point = tuple[float, float]
-_NAMED = {
-    BIASED: "biased model",
-    REFERENCE: "clean-trained",
-    PAPER: "RR-ClArC, the paper's",
-    OURS: "RR-ClArC, ours",
+_NAMED = {  # what readers call them, and whose colour and marker they have
+    BIASED: ("biased model", style_of(BIASED)),
+    REFERENCE: ("clean-trained", style_of(REFERENCE)),
+    BALANCED_REFERENCE: ("clean-trained, solved, balanced", (style_of(REFERENCE)[0], "*")),
+    PAPER: ("RR-ClArC, the paper's", style_of(PAPER)),
+    OURS: ("RR-ClArC, ours", OTHER_STYLE),
+    AUGMENTED: ("augmented, solved, balanced", style_of(ENTRANTS[AUGMENTED].method)),
 }
 
 
@@ -31,11 +44,10 @@ def draw_tournament(
         front = pareto({name: point for name, point in points.items() if name in ENTRANTS})
         axes.plot(*zip(*front), color=FAINT, linewidth=1.5, zorder=1)
         for name, point in points.items():
-            if name in _NAMED:
+            if name in _NAMED or name == ELECTED:  # that one is made of two others
                 continue
             axes.plot(*point, "o", color="#BBBBBB", markersize=5, mew=0, label="other entrants", zorder=2)
-        for name, title in _NAMED.items():
-            colour, marker = style_of(name)
+        for name, (title, (colour, marker)) in _NAMED.items():
             if name in points:
                 axes.plot(*points[name], marker, color=colour, markersize=9, mec="white", label=title, zorder=3)
         axes.set_title(titles[key], fontsize=9, color=INK)

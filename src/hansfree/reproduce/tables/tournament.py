@@ -11,7 +11,9 @@ from hansfree.reproduce.keys import SubjectKey
 from hansfree.reproduce.tables.markdown import markdown_table, paragraphs
 from hansfree.selection import BalancedRule
 from hansfree.tournament import (
+    BALANCED_REFERENCE,
     BIASED,
+    ELECTED,
     ENTRANTS,
     MEASURES,
     OURS,
@@ -25,7 +27,13 @@ from hansfree.tournament import (
 )
 
 Matches = Mapping[str, Match]  # entrant -> what it did
-_TITLES = {BIASED: "Biased model", REFERENCE: "Clean-trained"}
+_TITLES = {
+    BIASED: "Biased model",
+    REFERENCE: "Clean-trained",
+    BALANCED_REFERENCE: "Clean-trained, solved, balanced",
+    ELECTED: "Ours or augmented, whichever validation prefers",
+}
+_MEASURED_BY = (REFERENCE, BALANCED_REFERENCE)  # to whom every entrant is compared
 DASH = "\N{EN DASH}"
 _BIASED_SCORE: Measure = "balanced_accuracy_biased"
 _HEADS = {
@@ -56,8 +64,8 @@ def write_tournament(matches: Mapping[SubjectKey, Matches], *, labels: Mapping[S
         parts += [f"## {key.title}", _setting(found, answers[key], labels[key])]
     parts.append(
         "Means over draws in %, ± the standard error over draws. *Against clean-trained*: the paired difference in "
-        "balanced accuracy with the artifact, in points, with its 95 % interval. *Validation*: what the choice of the "
-        "default rests on."
+        "balanced accuracy with the artifact, in points, with its 95 % interval; beside it the same to a clean-trained "
+        "model whose head was solved and balanced as ours is. *Validation*: what the choice of the default rests on."
     )
     return paragraphs(*parts)
 
@@ -81,11 +89,12 @@ def _summary(
     answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mapping[SubjectKey, np.ndarray], measure: Measure
 ) -> str:
     better = -1 if measure == "flip_rate" else 1
-    names = [name for name in ENTRANTS if all(name in found for found in answers.values())]
+    names = [name for name in (*ENTRANTS, ELECTED) if all(name in found for found in answers.values())]
+    rivals = (*_MEASURED_BY, PAPER, OURS)
     lines = []
     for name in names:
         cells = [title_of(name) + (" (ours)" if name == OURS else "")]
-        for rival in (REFERENCE, PAPER, OURS):
+        for rival in rivals:
             if name == rival or any(rival not in found for found in answers.values()):
                 cells.append(DASH)
                 continue
@@ -93,7 +102,7 @@ def _summary(
             cells.append(f"{signs.count(better)} / {signs.count(0)} / {signs.count(-better)}")
         cells += [f"{100 * _mean(answers, labels, name, each):.1f}" for each in MEASURES]
         lines.append(cells)
-    heads = ["entrant", *(f"against {title_of(rival)}" for rival in (REFERENCE, PAPER, OURS))]
+    heads = ["entrant", *(f"against {title_of(rival)}" for rival in rivals)]
     return markdown_table([*heads, *_HEADS.values()], lines)
 
 
@@ -109,14 +118,15 @@ def _mean(
 def _setting(matches: Matches, answers: Mapping[str, Answers], labels: np.ndarray) -> str:
     lines = []
     for name, match in matches.items():
-        difference = DASH
-        if name != REFERENCE:
-            difference = _points(compare(answers[name], answers[REFERENCE], labels, _BIASED_SCORE))
+        differences = [
+            DASH if name == bar else _points(compare(answers[name], answers[bar], labels, _BIASED_SCORE))
+            for bar in _MEASURED_BY
+        ]
         lines.append(
             [
                 title_of(name),
                 *(_score(answers[name].score(labels, measure)) for measure in MEASURES),
-                difference,
+                *differences,
                 _validation(match, matches[BIASED]),
                 _range(o.strength for o in match.played.values()),
                 _range(o.directions for o in match.played.values()) if has_direction(name) else DASH,
@@ -127,6 +137,7 @@ def _setting(matches: Matches, answers: Mapping[str, Answers], labels: np.ndarra
         "entrant",
         *_HEADS.values(),
         "against clean-trained",
+        "against the solved, balanced one",
         "validation",
         "strengths",
         "directions",
