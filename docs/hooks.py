@@ -16,7 +16,7 @@ RECORDS = "<!-- records -->"
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages, tables and figures of ``results/`` under ``runs/``."""
     for path in sorted((ROOT / "results").rglob("*")):
-        if path.suffix in (".md", ".csv", ".png"):
+        if path.suffix in (".md", ".csv", ".json", ".png"):
             place = Path("runs") / path.relative_to(ROOT / "results")
             files.append(File.generated(config, place.as_posix(), abs_src_path=str(path)))
     return files
@@ -27,4 +27,4 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
     titles = [record.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for record in records]
     listed = "\n".join(f"- [{title}](decisions/{record.name})" for title, record in zip(titles, records))
-    return re.sub(r"\]\(\.\./results/", "](runs/", markdown).replace(RECORDS, listed)
+    return re.sub(r"\]\(((?:\.\./)*)\.\./results/", r"](\1runs/", markdown).replace(RECORDS, listed)
