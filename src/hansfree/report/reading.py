@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hansfree.corrections import Correction, RRClArC
+from hansfree.corrections import Correction, RRClArC, split_name
 from hansfree.doctor import Diagnosis
 from hansfree.errors import RunError
 from hansfree.files import neighbour
@@ -74,7 +74,12 @@ class Results:
         order = [ORIGINAL, *Correction.members()]
         last = len(order) + 1
         places = {name: place for place, name in enumerate(order)} | {CLEAN_TRAINED: last}
-        return sorted(found, key=lambda variant: places.get(variant.method, last - 1))
+
+        def place(variant: Variant) -> tuple[int, bool]:
+            method, further = split_name(variant.method)
+            return places.get(method, last - 1), further is not None
+
+        return sorted(found, key=place)
 
     @property
     def is_inserted(self) -> bool:
@@ -179,16 +184,20 @@ def takes_out_direction(method: str) -> bool:
 
     What its head would do along the direction then says nothing about the model: derivatives cannot compare it.
     """
-    member = Correction.members().get(method)
+    member = _member(method)
     return member is not None and member.inference_edit is not Correction.inference_edit
 
 
 def method_title(method: str) -> str:
-    """Return a method's name as the paper spells it."""
+    """Return a method's name as the paper spells it, with the further CAV that it goes along."""
     if method in REFERENCES:
         return method.capitalize()
-    member = Correction.members().get(method)
-    return member.title if member else method
+    member, (name, cav) = _member(method), split_name(method)
+    return (member.title if member else name) + (f" along {cav}" if cav else "")
+
+
+def _member(method: str) -> type[Correction] | None:
+    return Correction.members().get(split_name(method)[0])
 
 
 def spread_of(row: Row) -> float:

@@ -16,6 +16,7 @@ from hansfree.report.svg import Frame, add_mark, add_points, add_text, to_markup
 from hansfree.results import ORIGINAL
 
 _WIDTH, _HEIGHT, _LEGEND = 620, 520, 190  # pixels
+_LETTER = 7.2  # pixels, of the legend
 _MOST_LOST = 0.1  # of accuracy without the artifact: who loses more is no choice, and gets no room on the axes
 _LARGE, _SMALL = 9.0, 4.5  # radius of the chosen strength's mark, and of the others'
 
@@ -53,7 +54,7 @@ def draw_tradeoff(results: Results) -> Plot | None:
         f"{name}, with the artifact",
         name="tradeoff",
         alt=f"{name} with the artifact against that without it, test images: every method and strength.",
-        room=_LEGEND,
+        room=max(_LEGEND, 40 + _LETTER * max(len(variant.title(paths)) for variant in paths)),
     )
     shown = {variant: [pair for each, pair in inside if each == variant] for variant in paths}
     for variant, pairs in shown.items():

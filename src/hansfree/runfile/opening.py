@@ -62,6 +62,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         layer=loaded.layer,
         tuning=_tuning(run),
         cav=run.correction.cav,
+        further_cavs=run.correction.further_cavs,
         strengths=run.correction.strengths,
         rule=_RULES[run.correction.rule](run.correction.budget),
         repeats=run.correction.repeats,

@@ -63,15 +63,15 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
             names = _image_names(opened.images)
             diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
             doubts = doubt_concepts(experiment)
-            crew.correct(experiment, run.correction.methods)
-        experiment.rows(run.correction.methods)
-        best = _advise(experiment, run.correction.methods)
+            crew.correct(experiment, run.correction.trials)
+        experiment.rows(run.correction.trials)
+        best = _advise(experiment, run.correction.trials)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
         about["remarks"] += doubts
         about |= describe_joint(experiment.material)
-        further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.methods)
-        rows = write_outcome(experiment, about, methods=run.correction.methods, further=further)
+        further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.trials)
+        rows = write_outcome(experiment, about, methods=run.correction.trials, further=further)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines
@@ -82,7 +82,7 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
 def _with_pictures(opened: Opened, progress: Progress) -> Setting:
     """Return the setting, with the pictures in memory for a method that trains on them, epoch after epoch."""
     setting = opened.setting
-    if not any(map(reads_pictures, opened.run.correction.methods)):
+    if not any(map(reads_pictures, opened.run.correction.trials)):
         return setting
     return replace(setting, data=keep_in_memory(setting.data, progress=progress))
 
