@@ -22,9 +22,9 @@ KINDS = ((VERMILION, "o"), (BLUE, "s"), (GREEN, "^"), (PURPLE, "D"), (ORANGE, "v
 # Methods take colours in the order in which they are registered, the paper's first; as there are more markers than
 # colours, the pairs differ for 56 methods.
 _COLOURS = (ORANGE, PURPLE, GREEN, SKY, VERMILION, BLUE, YELLOW)
-_MARKERS = ("s", "D", "^", "v", "o", "h", "p", "*")
+_MARKERS = ("s", "D", "^", "v", "o", "h", "p", "8")
 # Along a further CAV a method keeps its colour, and the marker is the CAV's.
-_CAV_MARKERS = ("<", ">", "d", "P", "X", "8")
+_CAV_MARKERS = ("<", ">", "d", "P", "X", "*")
 _REFERENCES = {ORIGINAL: ("#000000", "X"), CLEAN_TRAINED: ("#777777", "P")}
 OTHER_STYLE = (BLUE, "h")
 INK, FAINT, ALARM = "#333333", "#DDDDDD", "#B00020"
@@ -69,9 +69,9 @@ def new_figure(*, width: float = WIDTH, height: float) -> Figure:
     return figure
 
 
-def quiet_axes(figure: Figure, *, columns: int = 1) -> list[Axes]:
-    """Return panels in a row that share their y axis, with a faint grid and no box."""
-    panels = list(figure.subplots(1, columns, sharey=True, squeeze=False)[0])
+def quiet_axes(figure: Figure, *, rows: int = 1, columns: int = 1) -> list[Axes]:
+    """Return panels, row after row, that share their y axis, with a faint grid and no box."""
+    panels = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
     for axes in panels:
         quieten(axes)
     return panels
