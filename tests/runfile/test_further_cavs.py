@@ -93,8 +93,8 @@ def test_the_report_has_a_line_for_each_and_says_along_what_all_are_judged(finis
     page = write_report(folder).read_text()
     for title in ("RR-ClArC", "RR-ClArC along svm", "RR-ClArC along pair", "P-ClArC along svm"):
         assert f'<th scope="row">{title}<' in page
-    assert "are judged along the run’s own (signal)" in page
-    assert "This is about the run’s own direction (signal)." in page
+    assert "“along” another CAV are judged along the run" in page
+    assert "own direction (signal). The further ones that methods go along were not examined." in page
     order = dict.fromkeys(variant.method for variant in load_results(folder).methods())
     assert list(order) == ["original", *TRIALS]
 
@@ -121,6 +121,15 @@ def test_what_is_removed_together_is_joined_along_each_cav(user: Path) -> None:
     }
     for kind in ("signal", "ridge", "pair"):
         assert len(load_cavs(user / "joint" / f"cav-{kind}-joint.safetensors")["joint"].directions_) >= 2
+
+
+def test_the_check_names_what_is_run(user: Path) -> None:
+    wanted = {"methods": METHODS, "further_cavs": ["svm", "ridge"]}
+    opened = open_run_file(read_run_file(write_run(user / "run.yaml", correction=wanted, out="checked")))
+    told = "p-clarc@svm, p-clarc@ridge, rr-clarc@svm, rr-clarc@ridge; all models are judged along signal"
+    assert dict(opened.facts)["further CAVs"] == told
+    opened = open_run_file(read_run_file(write_run(user / "run.yaml", out="checked")))
+    assert "further CAVs" not in dict(opened.facts)
 
 
 def test_pairs_need_an_artifact_that_can_be_put_in(user: Path) -> None:

@@ -87,7 +87,7 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ({"correction": {"methods": []}}, "correction.methods is []"),
         ({"correction": {"methods": ["vanilla", "vanilla"]}}, "correction.methods: 'vanilla' stands twice."),
         ({"correction": {"cav": "sigal"}}, "Did you mean 'signal'?"),
-        ({"correction": {"further_cavs": ["svn"]}}, "further_cavs.0: There is no CAV called 'svn'. Did you mean 'svm'?"),
+        ({"correction": {"further_cavs": ["svn"]}}, "further_cavs.0: There is no CAV called 'svn'. Did you mean"),
         ({"correction": {"further_cavs": ["svm", "svm"]}}, "correction.further_cavs: 'svm' stands twice."),
         (
             {"correction": {"cav": "svm", "further_cavs": ["ridge", "svm"]}},

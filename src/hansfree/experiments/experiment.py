@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class Experiment:
         """Return the quality of the CAVs."""
         rows = self.run.stage("cavs", self._cavs)
         for kind in self.setting.further_cavs:  # a stage each, so that one can be added to a run that was begun
-            rows += self.run.stage(f"cav {kind}", lambda kind=kind: self._further_cav(kind))
+            rows += self.run.stage(f"cav {kind}", partial(self._further_cav, kind))
         return [Row(**row) for row in rows]
 
     def original_rows(self) -> list[Row]:

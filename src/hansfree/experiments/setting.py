@@ -84,6 +84,4 @@ class Variant:
         """Return a registered correction as it is, or as the paper measures it; ``rr-clarc@svm``: along that CAV."""
         member, cav = method_named(name), split_name(name)[1]
         make, strengths = (member.for_paper, member.paper_grid) if grid == "paper" else (member.for_run, None)
-        return cls(
-            name=name, make=make, cav=cav, method=name, strengths=strengths, uses_masks=member.uses_masks
-        )
+        return cls(name=name, make=make, cav=cav, method=name, strengths=strengths, uses_masks=member.uses_masks)
