@@ -14,6 +14,7 @@ from torch import nn
 from hansfree.experiments import Experiment, Setting
 from hansfree.experiments.examining import doubt_concepts, examine_direction
 from hansfree.experiments.joining import describe_joint
+from hansfree.experiments.likeness import compare_insertion
 from hansfree.experiments.subjects import keep_in_memory, reads_pictures
 from hansfree.export.run import export_run
 from hansfree.files import tell_path, write_text
@@ -69,13 +70,18 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
         about["remarks"] += doubts
+        unlike: list[str] = []
+        if opened.images.is_natural and opened.setting.data.is_inserted:
+            likeness = compare_insertion(experiment)
+            about["remarks"].append(likeness.sentence)
+            unlike = [] if likeness.is_alike else [likeness.sentence]
         about |= describe_joint(experiment.material)
         further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.methods)
         rows = write_outcome(experiment, about, methods=run.correction.methods, further=further)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines
-    said = dict.fromkeys((diagnosis.verdict, *verdict, *best.sentences, *exported))  # verdict and advice share reasons
+    said = dict.fromkeys((diagnosis.verdict, *unlike, *verdict, *best.sentences, *exported))  # verdict and advice share reasons
     return Finished(rows, tuple(said), best.method, report)
 
 
