@@ -81,7 +81,8 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines
-    said = dict.fromkeys((diagnosis.verdict, *unlike, *verdict, *best.sentences, *exported))  # verdict and advice share reasons
+    # verdict and advice share reasons
+    said = dict.fromkeys((diagnosis.verdict, *unlike, *verdict, *best.sentences, *exported))
     return Finished(rows, tuple(said), best.method, report)
 
 
