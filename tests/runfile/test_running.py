@@ -222,6 +222,14 @@ def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> 
     meta = summary(user)["meta"]
     assert (meta["n_train"], meta["n_test_clean"]) == (56, 2 * ENOUGH)  # held out are those that had none by nature
     assert meta["artifact"] == "sticker"
+    (told,) = (remark for remark in meta["remarks"] if remark.startswith("Put into 52 validation images"))
+    assert "of the 14 marked training images" in told
+
+
+def test_a_patch_unlike_the_marked_artifact_is_told(user: Path, unreported: None) -> None:
+    finished = run(user, artifact={"insert": "brightness"})
+    assert any("the two are not alike" in sentence for sentence in finished.sentences)
+    assert any("the two are not alike" in remark for remark in summary(user)["meta"]["remarks"])
 
 
 def test_a_model_with_one_logit(user: Path, unreported: None) -> None:

@@ -1,0 +1,62 @@
+"""Whether an artifact that is put into images is the one that marked images carry, as far as the layer can tell."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from hansfree.cavs import SignalCAV
+from hansfree.experiments.experiment import Experiment
+
+_ALIKE = 0.5  # cosine from which on two changes are called alike: below, most of one goes another way than the other
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How the change that insertion makes in a layer compares with what the marked training images show."""
+
+    cosine: float  # of the mean change with the direction of the marked images
+    size: float  # how far the change goes along that direction; the marked images' own distance is 1
+    n_inserted: int
+    n_marked: int
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether what is proven by insertion can be said of the artifact that the images came with."""
+        return self.cosine >= _ALIKE
+
+    @property
+    def sentence(self) -> str:
+        """What to tell a user."""
+        told = (
+            f"Put into {self.n_inserted} validation images, the artifact changes the layer with a cosine of "
+            f"{self.cosine:.2f} to the direction of the {self.n_marked} marked training images, and goes "
+            f"{self.size:.2g} times as far along it."
+        )
+        if self.is_alike:
+            return told
+        return (
+            f"{told} To this model the two are not alike: what is proven by insertion says little about the artifact "
+            "that the images came with. Look at what is put in, at its size and place, and at the marks."
+        )
+
+
+def compare_insertion(experiment: Experiment) -> Likeness:
+    """Compare what is put into validation images with what training images carry by nature, once in a run."""
+
+    def work() -> dict[str, float | int]:
+        material = experiment.material
+        marked = material.cav_named(SignalCAV.name)
+        clean, biased = (material.activations[name].pooled for name in ("val_clean", "val_biased"))
+        change = (biased - clean).mean(axis=0, dtype=np.float64)
+        along, length, size = float(change @ marked.direction_), float(np.linalg.norm(change)), float(marked.scale_[0])
+        found = Likeness(
+            cosine=along / length if length else 0.0,
+            size=along / size if size else 0.0,
+            n_inserted=len(clean),
+            n_marked=int(np.asarray(material.data.train.has_artifact)[material.cav_images].sum()),
+        )
+        return asdict(found)
+
+    return Likeness(**experiment.run.stage("likeness", work))
