@@ -18,7 +18,7 @@ from hansfree.cavs import CAV
 from hansfree.corrections.base import Correction, count_classes
 from hansfree.datasets.base import Example
 from hansfree.errors import DataError, OptionError, check_choice
-from hansfree.splitting import Linearised, Split
+from hansfree.splitting import Linearised, Patterned, Patterns, Split, box_around
 from hansfree.training import FineTuning, HeadBatch, WeightedHead
 
 Norm = Literal["squared", "cosine"]
@@ -98,7 +98,7 @@ class RRR(Correction, name="rrr"):
         images, masks = examples.image.to(device), examples.mask[:, None].to(device)
         # A share needs the gradient at all pixels. Where masks lie is read here: on a GPU all would wait for it.
         within = examples.mask[:, None] if self.norm == "squared" else None
-        frozen = cache(lambda: Linearised([batch.trunk, batch.phi], images, within=within))  # once, outside of vmap
+        frozen = cache(lambda: _linearised(batch, batch.rows[marked].tolist(), images, within))  # once, outside of vmap
 
         def log_probability(*inputs: Tensor) -> tuple[Tensor, Tensor]:
             logits = head(*inputs)
@@ -111,7 +111,7 @@ class RRR(Correction, name="rrr"):
         share = len(marked) / len(batch.rows)  # images without mask count as zeros in the mean
         return logits, self._penalty(at_head, frozen, masks) * share
 
-    def _penalty(self, at_head: Live, frozen: Callable[[], Linearised], masks: Tensor) -> Tensor:
+    def _penalty(self, at_head: Live, frozen: Callable[[], Linearised | Patterned], masks: Tensor) -> Tensor:
         def measure(at_head: Live) -> Live:
             value, half_slope = self._size(frozen().pull(at_head), masks)
             return value, *frozen().push(half_slope)
@@ -136,6 +136,17 @@ class RRR(Correction, name="rrr"):
     def _may_have_mask(self, rows: np.ndarray) -> np.ndarray:
         known = getattr(self.images, "has_artifact", None)
         return np.ones(len(rows), dtype=bool) if known is None else np.asarray(known)[rows]
+
+
+def _linearised(batch: HeadBatch, rows: list[int], images: Tensor, within: Tensor | None) -> Linearised | Patterned:
+    """Return the frozen parts around images: from their patterns where gradients go to most of the pixels."""
+    parts = [batch.trunk, batch.phi]
+    if within is None or box_around(within) is None:
+        if "patterns" not in batch.kept:
+            batch.kept["patterns"] = Patterns.of(parts)
+        if batch.kept["patterns"] is not None:
+            return batch.kept["patterns"].around(rows, images)  # type: ignore[no-any-return]
+    return Linearised(parts, images, within=within)
 
 
 class _ForEachHead(torch.autograd.Function):
