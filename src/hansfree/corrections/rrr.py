@@ -27,14 +27,14 @@ Norm = Literal["squared", "cosine"]
 class RRR(Correction, name="rrr"):
     """Fine-tune with a penalty on the gradient of the log-probabilities at the pixels of the artifact's mask.
 
-    The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
-    pixels once, its masked part comes back up as one tangent, and only the head is differentiated twice. All strengths
-    share the trunk's forward pass. Images without artifact have an empty mask and cost the head's own step alone.
+        The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
+        pixels once, its masked part comes back up as one tangent, and only the head is differentiated twice. All strengths
+    Images without artifact have an empty mask and cost the head's own step alone.
 
-    Args:
-        images: The images of the activations, in the same order, as :class:`~hansfree.datasets.Example` with masks.
-        target: ``"sum"`` of all log-probabilities (the original), or the log-probability of one class.
-        norm: ``"squared"``, or ``"cosine"``: the share of the squared gradient that lies on the mask.
+        Args:
+            images: The images of the activations, in the same order, as :class:`~hansfree.datasets.Example` with masks.
+            target: ``"sum"`` of all log-probabilities (the original), or the log-probability of one class.
+            norm: ``"squared"``, or ``"cosine"``: the share of the squared gradient that lies on the mask.
     """
 
     title = "RRR"
@@ -105,7 +105,7 @@ class RRR(Correction, name="rrr"):
             return each.sum(1) if self.target == "sum" else each[:, self.target]
 
         with torch.no_grad(), torch.random.fork_rng():  # the head runs again below, with the same dropout
-            outputs, pull_to_head = vjp(lambda *inputs: log_probability(head(*inputs)), *batch.values)
+            outputs, pull_to_head = vjp(lambda *inputs: log_probability(head(*inputs)), *batch.values)  # type: ignore[misc]
             at_head = tuple(part[marked] for part in pull_to_head(torch.ones_like(outputs)))
 
         def measure(at_head: Live) -> Live:
@@ -149,8 +149,10 @@ def _linearised(batch: HeadBatch, rows: list[int], images: Tensor, within: Tenso
 
 
 def _spread(found: Tensor, marked: np.ndarray, like: Tensor) -> Tensor:
-    """Return tangents of all images, of which those without a mask are zero."""
-    return found if len(found) == len(like) else torch.zeros_like(like).index_copy(0, torch.from_numpy(marked).to(like.device), found.to(like))
+    """Return tangents of all images; those of images without a mask are zero."""
+    if len(found) == len(like):
+        return found
+    return torch.zeros_like(like).index_copy(0, torch.from_numpy(marked).to(like.device), found.to(like))
 
 
 class _ForEachHead(torch.autograd.Function):

@@ -143,23 +143,23 @@ def _linear_map(operation: Any, shape: torch.Size, patterns: Iterator[Tensor]) -
     if _kind(operation) is nn.MaxPool2d:
         return _maximum(operation, shape, pattern.movedim(-1, 1))
     channels, *positions = shape[1:]
-    bits = pattern[:, : shape[1:].numel()].unflatten(1, (*positions, channels)).movedim(-1, 1)
+    bits = pattern[:, : shape[1:].numel()].reshape(-1, *positions, channels).movedim(-1, 1)
     return shape, bits.mul, bits.mul
 
 
-def _convolution(conv: nn.Conv2d, shape: torch.Size) -> tuple[Any, ...]:
-    axes = list(zip(shape[2:], conv.kernel_size, conv.stride, conv.padding, conv.dilation))
-    spare = [length + 2 * padding - dilation * (kernel - 1) - 1 for length, kernel, _, padding, dilation in axes]
+def _convolution(conv: Any, shape: torch.Size) -> tuple[Any, ...]:
+    windows = zip(shape[2:], conv.kernel_size, conv.padding, conv.dilation)
+    spare = [length + 2 * padding - dilation * (kernel - 1) - 1 for length, kernel, padding, dilation in windows]
     written = [room // stride + 1 for room, stride in zip(spare, conv.stride)]
     unread = [room % stride for room, stride in zip(spare, conv.stride)]  # a stride may end before the plane does
+    moves = conv.stride, conv.padding
 
     def forth(tangent: Tensor) -> Tensor:
-        weight = conv.weight.to(tangent.dtype)
-        return functional.conv2d(tangent, weight, None, conv.stride, conv.padding, conv.dilation, conv.groups)
+        return functional.conv2d(tangent, conv.weight.to(tangent.dtype), None, *moves, conv.dilation, conv.groups)
 
     def back(gradient: Tensor) -> Tensor:
-        weight, last = conv.weight.to(gradient.dtype), (unread, conv.groups, conv.dilation)
-        return functional.conv_transpose2d(gradient, weight, None, conv.stride, conv.padding, *last)
+        weight, groups, dilation = conv.weight.to(gradient.dtype), conv.groups, conv.dilation
+        return functional.conv_transpose2d(gradient, weight, None, *moves, unread, groups, dilation)
 
     return (shape[0], conv.out_channels, *written), forth, back
 
@@ -169,10 +169,10 @@ def _maximum(pool: nn.MaxPool2d, shape: torch.Size, places: Tensor) -> tuple[Any
         return tangent.flatten(2).gather(2, places.flatten(2)).view_as(places)
 
     def back(gradient: Tensor) -> Tensor:
-        like = {"dtype": gradient.dtype, "device": gradient.device, "memory_format": torch.channels_last}
-        read = torch.empty(shape, **like)  # type: ignore[call-overload]  # its shape is all that is asked of it
-        result: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(gradient, read, *_window(pool).values(), places)
-        return result
+        like = {"dtype": gradient.dtype, "device": gradient.device}
+        read = torch.empty(shape, memory_format=torch.channels_last, **like)  # type: ignore[call-overload]
+        window = _window(pool).values()
+        return torch.ops.aten.max_pool2d_with_indices_backward(gradient, read, *window, places)  # type: ignore[no-any-return]
 
     return places.shape, forth, back
 
@@ -191,17 +191,17 @@ class _Hollow(torch.autograd.Function):
 
 
 def _hollow(given: Tensor, shape: Sequence[int], forth: Any, back: Callable[[Tensor], Tensor]) -> Tensor:
-    return _Hollow.apply(given, shape, back)
+    return _Hollow.apply(given, shape, back)  # type: ignore[no-any-return]
 
 
 def _is_known(part: fx.GraphModule, node: fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
     if node.op == "call_function":
-        sums = node.target is not operator.add or len(node.all_input_nodes) == len(node.args)  # nothing constant is added
-        return sums and node.target in _LINEAR | _RELUS
+        adds_constant = node.target is operator.add and len(node.all_input_nodes) < len(node.args)
+        return node.target in _LINEAR | _RELUS and not adds_constant
     if node.op != "call_module":
-        return False
+        return node.op == "call_method" and node.target == "flatten"
     module: Any = part.get_submodule(str(node.target))
     if not is_plain(module) or module.training:
         return False
@@ -222,8 +222,8 @@ def _window(pool: nn.MaxPool2d) -> dict[str, Any]:
 def _packed(bits: Tensor) -> Tensor:
     """Return eight bits in a byte for each image, channels last."""
     flat = bits.movedim(1, -1).flatten(1)
-    flat = functional.pad(flat, (0, -flat.shape[1] % 8)).unflatten(1, (8, -1)).byte()
-    return (flat << _shifts(bits)).sum(1, dtype=torch.uint8)
+    rows = functional.pad(flat, (0, -flat.shape[1] % 8)).byte().reshape(len(flat), 8, -1)
+    return (rows << _shifts(bits)).sum(1, dtype=torch.uint8)
 
 
 def _unpacked(packed: Tensor) -> Tensor:
