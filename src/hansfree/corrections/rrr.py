@@ -27,14 +27,14 @@ Norm = Literal["squared", "cosine"]
 class RRR(Correction, name="rrr"):
     """Fine-tune with a penalty on the gradient of the log-probabilities at the pixels of the artifact's mask.
 
-        The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
-        pixels once, its masked part comes back up as one tangent, and only the head is differentiated twice. All strengths
-    Images without artifact have an empty mask and cost the head's own step alone.
+    The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
+    pixels once, its masked part comes back up as one tangent, and goes on through the head. All strengths share the
+    trunk's forward pass. Images without artifact have an empty mask and cost the head's own step alone.
 
-        Args:
-            images: The images of the activations, in the same order, as :class:`~hansfree.datasets.Example` with masks.
-            target: ``"sum"`` of all log-probabilities (the original), or the log-probability of one class.
-            norm: ``"squared"``, or ``"cosine"``: the share of the squared gradient that lies on the mask.
+    Args:
+        images: The images of the activations, in the same order, as :class:`~hansfree.datasets.Example` with masks.
+        target: ``"sum"`` of all log-probabilities (the original), or the log-probability of one class.
+        norm: ``"squared"``, or ``"cosine"``: the share of the squared gradient that lies on the mask.
     """
 
     title = "RRR"
