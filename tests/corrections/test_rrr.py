@@ -184,3 +184,19 @@ def test_an_artifact_everywhere_needs_the_forward_pass_in_the_first_epoch_only(m
     method = RRR(data, tuning=FineTuning(batch_size=2, epochs=3))
     list(method.train(cut_again(model, activations), activations, [1.0, 2.0]))
     assert calls == [2] * 20 * 2
+
+
+@pytest.mark.parametrize("artifact", ["some pixels", "everywhere"])
+def test_stacked_heads_with_dropout_are_those_that_are_trained_alone(artifact: str) -> None:
+    data, model = TinyImages(8), CASE.model()
+    if artifact == "everywhere":
+        data.masks[torch.from_numpy(data.has_artifact)] = 1
+    model.fc = nn.Sequential(nn.Dropout(0.5), model.fc)
+    activations = collect(CASE, model, data)
+    method = RRR(data, tuning=FineTuning(batch_size=4, epochs=2, learning_rate=0.1))
+    cut = cut_again(model, activations)
+    stacked = list(method.train(cut, activations, [0.5, 2.0]))
+    alone = [head for strength in (0.5, 2.0) for head in method.train(cut, activations, [strength])]
+    assert not torch.equal(stacked[0].state["fc.1.weight"], stacked[1].state["fc.1.weight"])
+    for one, other in zip(stacked, alone):
+        torch.testing.assert_close(one.state, other.state)
