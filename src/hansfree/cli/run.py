@@ -105,8 +105,8 @@ def check(file: File) -> None:
     with progress_bars() as progress:
         opened = open_run_file(read_run_file(file), progress=progress)
         _tell(opened)
-        is_doubted = _warn_of_order(opened, progress)
-    if is_doubted:
+        is_misordered = _warn_of_order(opened, progress)
+    if is_misordered:
         raise typer.Exit(1)
     console.print(f"All fits together. To start: hansfree run {file}", soft_wrap=True)
 
@@ -128,7 +128,7 @@ def run(
     with open_engine(engine, address=address) as opened_engine, progress_bars() as progress:
         opened = open_run_file(plan, progress=progress)
         _tell(opened)
-        if not plan.out.exists():  # told before long work; a run that was begun has told it
+        if not (plan.out / "config.yaml").exists():  # told before long work; a run that was begun has told it
             _warn_of_order(opened, progress)
         finished = carry_out(opened, engine=opened_engine, command=command, progress=progress)
     show_methods(finished.rows)
@@ -138,14 +138,16 @@ def run(
 
 
 def _warn_of_order(opened: Opened, progress: Progress) -> bool:
-    """Ask the model a few images; say whether, and print why, its classes seem to be in another order."""
+    """Ask the model a few images, and say what looks wrong; return whether its classes seem to be in another order."""
     from hansfree.runfile import doubt_answers
 
     doubt = doubt_answers(opened.setting.model, opened.setting.data.val_clean, progress=progress)
-    if doubt:
-        console.print(doubt, soft_wrap=True, highlight=False)
-        console.print("Mend that first: a run of such a model may well recommend none.", soft_wrap=True)
-    return bool(doubt)
+    if doubt is None:
+        return False
+    console.print(doubt.sentence, soft_wrap=True, highlight=False)
+    if doubt.is_order:
+        console.print("Mend that first: of such a model a run recommends none.", soft_wrap=True)
+    return doubt.is_order
 
 
 def _tell(opened: Opened) -> None:

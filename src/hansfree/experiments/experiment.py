@@ -77,6 +77,15 @@ class Experiment:
         stage = Part(variant.name, "seed", seed).stage
         return [Row(**row) for row in self.run.stage(stage, lambda: self._repeat(variant, seed))]
 
+    def check(self, methods: Sequence[str]) -> None:
+        """Raise what a method would refuse these data for, before any of them is trained; masks may take long."""
+        self.cav_rows()
+        for name in methods:
+            variant = self.plain(name)
+            if not variant.uses_masks:
+                method = self._method(variant, self.setting.tuning.seed)
+                method.check(self.material.cut, self.material.train_for(method))
+
     def selection(self, variant: Variant) -> dict[str, Any]:
         """Say which strength was chosen for a correction, and why."""
         return self._corrected(variant)["selection"]  # type: ignore[no-any-return]

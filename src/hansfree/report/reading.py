@@ -148,7 +148,7 @@ class Results:
 
     def difference(self, ours: Variant, theirs: Variant, metric: str) -> Difference | None:
         """Return by how much two models differ in a score on the same images; None if that is unknown."""
-        if not (self._is_first(ours) and self._is_first(theirs)):
+        if not (self.is_first(ours) and self.is_first(theirs)):
             return None
         wanted = ours.method, theirs.method, metric
         both = (side for each in self.paired for side in (each, each.turned))
@@ -156,7 +156,7 @@ class Results:
 
     def interval(self, variant: Variant, metric: str) -> Interval | None:
         """Return the 95 % interval of a score; None if that is unknown."""
-        return self.intervals.get(variant.method, {}).get(metric) if self._is_first(variant) else None
+        return self.intervals.get(variant.method, {}).get(metric) if self.is_first(variant) else None
 
     def validation_score(self, variant: Variant) -> float | None:
         """Return what the selection rule saw of a model in the end, the more the better; None if that is unknown."""
@@ -170,7 +170,7 @@ class Results:
         seen = [row for row in self.validated if row.metric == metric and Variant.of(row) == variant]
         return max(seen, key=lambda row: row.epoch or 0).value if seen else None
 
-    def _is_first(self, variant: Variant) -> bool:
+    def is_first(self, variant: Variant) -> bool:
         """Tell whether a variant is of the run's own seed: of repeats, answers per image are not kept."""
         return variant.seed is None or variant.seed == self.meta.get("seed", variant.seed)
 

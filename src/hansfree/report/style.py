@@ -45,7 +45,9 @@ def style_of(method: str) -> tuple[str, str]:
     return _COLOURS[place % len(_COLOURS)], marker
 
 
-STYLES = {name: style_of(name) for name in (ORIGINAL, *Correction.members(), CLEAN_TRAINED)}
+def drawn_order() -> list[str]:
+    """Return the registered methods and the references in the order in which figures show them."""
+    return [ORIGINAL, *Correction.members(), CLEAN_TRAINED]
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         with engine(opened, folder, progress) as crew:
             crew.collect()
             experiment = Experiment(_with_pictures(opened, progress), folder, progress=progress)
-            experiment.cav_rows()
+            experiment.check(run.correction.trials)
             names = _image_names(opened.images)
             diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
             doubts = doubt_concepts(experiment)
@@ -77,7 +77,7 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines
-    unlike = (found.sentence for found in likeness if not found.is_alike)
+    unlike = (found.sentence for found in likeness if found.is_unlike)
     # verdict and advice share reasons
     said = dict.fromkeys((diagnosis.verdict, *unlike, *verdict, *best.sentences, *exported))
     return Finished(rows, tuple(said), best.method, report)
@@ -98,10 +98,13 @@ def _likeness(opened: Opened, experiment: Experiment) -> list[Likeness]:
 
 
 def _advise(experiment: Experiment, methods: Sequence[str]) -> Advice:
-    """Choose a corrected model, unless the one that came is none to correct."""
+    """Choose a corrected model, unless the classes of the one that came are in another order."""
     images, answers = experiment.setting.data.test_clean, experiment.kept.load(ORIGINAL)["predicted_clean"]
     doubt = doubt_order(answers, images.labels, images.class_names)
-    return Advice(None, (f"No model is recommended. {doubt}",)) if doubt else recommend(experiment, methods)
+    if doubt is not None and doubt.is_order:
+        return Advice(None, (f"No model is recommended. {doubt.sentence}",))
+    found = recommend(experiment, methods)
+    return found if doubt is None else Advice(found.method, (*found.sentences, doubt.sentence))
 
 
 def run_config(opened: Opened) -> dict[str, Any]:
