@@ -99,11 +99,19 @@ def draw_models(args: argparse.Namespace, artifact: str) -> Iterator[Draw]:
 
 def _networks(args: argparse.Namespace, artifact: str) -> Iterator[Draw]:
     study = hf.Study.named("synthetic")(artifact=artifact, size=args.size)
-    data, layer = study.data(args.model), architecture_named(args.model).layer
+    data = study.data(args.model)
+    seen = {name: in_memory(getattr(data, name)) for name in ("train", "train_biased", "val_clean", "val_biased")}
+    data = replace(data, **seen)
     for seed in range(args.draws):
         plan = Plan(model=args.model, epochs=args.epochs, seed=seed)
         model, _ = BaseModels(study=study, plan=plan, work=args.work).trained(_learned(args.size), "biased model")
-        yield place(args, model, layer, data, number=seed, tuning=tuning_for(study, args.model, seed=seed))
+        yield _drawn(args, model, data, tuning_for(study, args.model, seed=seed))
+
+
+@lru_cache(maxsize=6)
+def in_memory(images: ExampleSet) -> hf.InMemory:
+    """Draw images once: all networks of the embedded suite see the same."""
+    return hf.InMemory(images)
 
 
 @lru_cache(maxsize=1)
@@ -112,23 +120,16 @@ def _learned(size: int | None) -> hf.InMemory:
     return hf.InMemory(hf.Study.named("synthetic")(size=size).data("demo").learned)
 
 
-def place(
-    args: argparse.Namespace,
-    model: nn.Module,
-    layer: str,
-    data: hf.BiasedData,
-    *,
-    number: int,
-    tuning: hf.FineTuning,
-) -> Draw:
-    """Return a draw of a whole network, to be corrected in all that follows a layer; nothing clean-trained is there."""
+def _drawn(args: argparse.Namespace, model: nn.Module, data: hf.BiasedData, tuning: hf.FineTuning) -> Draw:
+    """Return a draw of a whole network; no clean-trained one stands beside it."""
 
     def look(images: ExampleSet) -> Activations:
+        layer = architecture_named(args.model).layer
         return collect_activations(model, layer, images, folder=args.work / "activations")
 
     train, val = look(data.train), Twins(look(data.val_clean), look(data.val_biased))
     return Draw(
-        number=number,
+        number=tuning.seed,
         kind="whole",
         biased_class=data.biased_class,
         model=model,
@@ -147,7 +148,9 @@ def place(
 
 def with_test(args: argparse.Namespace, draw: Draw) -> Draw:
     """Return the draw with its test images, which are read here for the first time."""
-    sets = (draw.data.test_clean, draw.data.test_biased)
+    sets = [draw.data.test_clean, draw.data.test_biased]
+    if args.root is None:
+        sets = [in_memory(images) for images in sets]
     look = (collect_activations(draw.model, draw.train.layer, each, folder=args.work / "activations") for each in sets)
     return replace(draw, test=Twins(*look))
 

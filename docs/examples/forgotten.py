@@ -11,7 +11,6 @@ of a large network would take hours.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from comparing import (
@@ -22,6 +21,7 @@ from comparing import (
     Variant,
     describe,
     draw_models,
+    in_memory,
     learn_direction,
     read_arguments,
     settle,
@@ -30,7 +30,6 @@ from comparing import (
 from torch import nn
 
 import hansfree as hf
-from hansfree.datasets import ExampleSet
 from hansfree.metrics import predict_classes
 from hansfree.models import predict_logits
 from hansfree.tournament import Answers
@@ -49,16 +48,10 @@ class Seen:
     curve: hf.RelearningCurve
 
 
-@lru_cache(maxsize=4)
-def in_memory(images: ExampleSet) -> hf.InMemory:
-    """Draw images once: all networks have the same."""
-    return hf.InMemory(images)
-
-
 def train_all(settled: Settled) -> dict[str, nn.Module]:
     """Return the models of a draw; no test image is read."""
     draw = settled.draw
-    layer, images = draw.train.layer, in_memory(draw.data.train)
+    layer, images = draw.train.layer, draw.data.train
     fixed = draw.cut.model_with(settled.heads["rr-clarc"], draw.model)
     strength = settled.strengths["rr-clarc"] or 1.0  # where none was admissible, the head is as it came
     method = hf.RRClArC(hf.SignalCAV(), strength=strength, tuning=replace(GENTLE, seed=draw.number))
@@ -77,7 +70,7 @@ def look(settled: Settled, model: nn.Module) -> Seen:
     data, layer = settled.draw.data, settled.draw.train.layer
     sets = [in_memory(images) for images in (data.test_clean, data.test_biased)]
     clean, biased = (hf.collect_activations(model, layer, images) for images in sets)
-    poisoned = hf.collect_activations(model, layer, in_memory(data.train))
+    poisoned = hf.collect_activations(model, layer, data.train)
     held_out = {"clean": clean, "biased": biased}
     said = tuple(predict_classes(predict_logits(model, images)) for images in sets)
     curve = hf.relearn(model, poisoned, **held_out, biased_class=data.biased_class, tuning=SLOW)

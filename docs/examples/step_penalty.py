@@ -1,10 +1,10 @@
 """Is a penalty on the artifact's whole step better than on the derivative, where the head is deep? Over several draws.
 
 python docs/examples/step_penalty.py
-python docs/examples/step_penalty.py --root FOLDER --biased-class MEL --weights FILE --size 224 --epochs 40
+python docs/examples/step_penalty.py --root FOLDER --biased-class MEL --weights FILE --size 112 --epochs 40
 
-Embedded: all that follows `features.7` is corrected, a convolution and the linear layer. With --root, ResNet-18 gets a
-head of two linear layers with a ReLU between them. Signal-CAV, the paper's recipe, the same strengths and rule.
+The linear head of every draw's model is replaced by two linear layers with a ReLU between them, trained on the poisoned
+images. Both penalties correct it along the signal-CAV by the paper's recipe, with the same strengths and rule.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from comparing import Variant, draw_models, learn_direction, place, print_comparisons, read_arguments, train_head
+from comparing import Variant, draw_models, learn_direction, print_comparisons, read_arguments, train_head
 from torch import nn
 
 import hansfree as hf
 from hansfree.activations import cut_again
+from hansfree.models import architecture_named
 from hansfree.tournament import Draw
 
-LAYER, WIDTH = "features.7", 64
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+WIDTH = 64
+STRENGTHS = tuple(10.0**power for power in range(-3, 5))
 
 
 def along(kind: type[hf.RRClArC], draw: Draw) -> hf.RRClArC:
@@ -34,16 +35,14 @@ def along(kind: type[hf.RRClArC], draw: Draw) -> hf.RRClArC:
 
 def deep_draws(args: argparse.Namespace, artifact: str) -> Iterator[Draw]:
     """Yield draws whose head is deeper than one linear layer."""
+    place = architecture_named(args.model).last
     for draw in draw_models(args, artifact):
-        if args.root is None:
-            yield place(args, draw.model, LAYER, draw.data, number=draw.number, tuning=draw.tuning)
-            continue
         model = copy.deepcopy(draw.model)
+        linear = model.get_submodule(place)
         with torch.random.fork_rng():
             torch.manual_seed(draw.number)
-            model.fc = nn.Sequential(
-                nn.Linear(model.fc.in_features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, model.fc.out_features)
-            )
+            layers = nn.Linear(linear.in_features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, linear.out_features)
+        setattr(model, place, nn.Sequential(*layers))
         model = train_head(args, draw, model, draw.train)
         yield replace(draw, model=model, corrected="all", cut=cut_again(model, draw.train))
 

@@ -23,6 +23,7 @@ LINE = re.compile(rf"\| ({NUMBER}(?:, {NUMBER})+) \| ({NUMBER}) \({NUMBER} to {N
 
 
 def run(monkeypatch: pytest.MonkeyPatch, name: str, work: Path, *options: object) -> None:
+    monkeypatch.setattr(hf.RRClArC, "grid", (0.1, 1.0, 10.0))
     small = ("--epochs", 2, "--size", 32, "--draws", 2, "--work", work)
     monkeypatch.setattr(sys, "argv", [name, *map(str, small), *map(str, options)])
     monkeypatch.syspath_prepend(str(EXAMPLES))
