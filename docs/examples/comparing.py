@@ -26,7 +26,7 @@ from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import open_subject
 from hansfree.metrics import MIN_GROUP
 from hansfree.models import architecture_named
-from hansfree.selection import BalancedRule, SelectionRule, Validator
+from hansfree.selection import BalancedRule, SelectionRule, Validation, Validator
 from hansfree.tournament import Answers, Draw, compare, make_draws
 from hansfree.tournament.contest import answers, fit_cav
 from hansfree.tournament.draws import Twins
@@ -36,6 +36,7 @@ from hansfree.training import Heads, TrainedHead, tuning_for
 WITH_IT, FLIPS = "balanced_accuracy_biased", "flip_rate"
 BEST = BalancedRule()
 State = Mapping[str, Tensor]
+Judge = Callable[[Heads], list[Validation]]
 
 
 @dataclass(frozen=True)
@@ -167,11 +168,19 @@ def learn_direction(draw: Draw, direction: str, pooling: str = "max") -> hf.CAV:
     return fit_cav(Entrant(name="", title="", method="rr-clarc", direction=direction, pooling=pooling), draw)
 
 
-def settle(draw: Draw, variants: Mapping[str, Variant]) -> Settled:
-    """Train every variant along its strengths, and let its rule take one by validation images."""
-    features = draw.val_features
-    validator = Validator(*features, draw.biased_class, draw.first_classes, inserted=True, least=MIN_GROUP)
-    (original,) = validator(Heads(draw.cut, 1, draw.tuning.device))
+def judge_by(draw: Draw) -> Judge:
+    """Return what judges heads by the draw's validation images, as a run does."""
+    return Validator(*draw.val_features, draw.biased_class, draw.first_classes, inserted=True, least=MIN_GROUP)
+
+
+def settle(draw: Draw, variants: Mapping[str, Variant], *, judge: Judge | None = None) -> Settled:
+    """Train every variant along its strengths, and let its rule take one by validation images.
+
+    Args:
+        judge: None is by the draw's own.
+    """
+    judge = judge or judge_by(draw)
+    (original,) = judge(Heads(draw.cut, 1, draw.tuning.device))
     strengths: dict[str, float | None] = {}
     heads: dict[str, State] = {"": draw.cut.head_parameters()}
     paths: dict[Callable[[Draw], hf.Correction], list[TrainedHead]] = {}  # two rules may look at one path
@@ -179,7 +188,7 @@ def settle(draw: Draw, variants: Mapping[str, Variant]) -> Settled:
         if variant.make not in paths:
             method = variant.make(draw)
             wanted = variant.strengths or method.grid
-            paths[variant.make] = list(method.train(draw.cut, draw.train, wanted, watch=validator))
+            paths[variant.make] = list(method.train(draw.cut, draw.train, wanted, watch=judge))
         path = paths[variant.make]
         place = variant.rule.choose([head.history[-1] for head in path], original).index
         strengths[name] = None if place is None else path[place].strength

@@ -5,7 +5,7 @@ python docs/examples/several_artifacts.py --root FOLDER --biased-class MEL --oth
 
 The networks of the embedded suite have learned both; with --root half of the images of a second class get the second
 artifact, and heads are trained on both. RR-ClArC by the paper's recipe along signal-CAVs. The strength of a single
-correction is chosen by its own artifact, that of the joint one by the first, as in a run file.
+correction is chosen by its own artifact; that of the joint one by the first, as in a run file, or by the mean of both.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import numpy as np
 from comparing import (
     FLIPS,
     WITH_IT,
+    Judge,
     Settled,
     Tally,
     Variant,
     ask,
     describe,
     draw_models,
+    judge_by,
     learn_direction,
     read_arguments,
     settle,
@@ -33,7 +35,11 @@ from comparing import (
 
 import hansfree as hf
 from hansfree.activations import cut_again, join, pick
+from hansfree.selection import Validation
 from hansfree.tournament import Draw
+from hansfree.training import Heads
+
+BY_FIRST, BY_BOTH = "both, by the first", "both, by both"
 
 
 def two_draws(args: argparse.Namespace) -> Iterator[tuple[Draw, Draw]]:
@@ -54,16 +60,34 @@ def two_draws(args: argparse.Namespace) -> Iterator[tuple[Draw, Draw]]:
         )
 
 
+def judge_by_both(one: Draw, other: Draw) -> Judge:
+    """Return what judges heads by the mean of the balanced accuracies with either artifact."""
+    judges = judge_by(one), judge_by(other)
+
+    def judge(heads: Heads) -> list[Validation]:
+        return [
+            replace(ours, biased=replace(ours.biased, value=(ours.biased.value + theirs.biased.value) / 2))
+            for ours, theirs in zip(*(each(heads) for each in judges))
+        ]
+
+    return judge
+
+
 def correct(one: Draw, other: Draw, names: tuple[str, str]) -> tuple[Settled, Settled]:
     """Correct for one artifact, for the other, and for both; the heads are of one model, and each has to face both."""
     cavs = {name: learn_direction(draw, "signal") for name, draw in zip(names, (one, other))}
-    along = {**cavs, "both": hf.join_cavs(cavs)}
+    along = {**cavs, BY_FIRST: hf.join_cavs(cavs), BY_BOTH: hf.join_cavs(cavs)}
 
     def variants(*wanted: str) -> dict[str, Variant]:
         return {name: Variant(lambda draw, cav=along[name]: hf.RRClArC(cav, tuning=draw.tuning)) for name in wanted}
 
-    first, second = settle(one, variants(names[0], "both")), settle(other, variants(names[1]))
-    heads, strengths = {**first.heads, **second.heads}, {**first.strengths, **second.strengths}
+    found = [
+        settle(one, variants(names[0], BY_FIRST)),
+        settle(other, variants(names[1])),
+        settle(one, variants(BY_BOTH), judge=judge_by_both(one, other)),
+    ]
+    heads = {name: state for each in found for name, state in each.heads.items()}
+    strengths = {name: strength for each in found for name, strength in each.strengths.items()}
     return Settled(one, strengths, heads), Settled(other, strengths, heads)
 
 
@@ -74,20 +98,19 @@ def main() -> None:
     names = tuple(args.artifact)
     settled = [correct(*draws, names) for draws in two_draws(args)]  # type: ignore[arg-type]
     write_settings(args, __file__, " + ".join(names), [first for first, _ in settled])
-    tallies = {"own": Tally(), "other": Tally()}
-    print("| | as it came, for it alone, for the other, for both | both minus it alone | both minus the other |")
+    tallies = {name: Tally() for name in (BY_FIRST, BY_BOTH)}
+    print(f"| | as it came, it alone, the other alone, {BY_FIRST}, {BY_BOTH} | {BY_FIRST} | {BY_BOTH} |")
     print("|---|---|---|---|")
     for place, (name, other) in enumerate((names, names[::-1])):
         said, labels = ask(args, [each[place] for each in settled])
         for measure, words in ((WITH_IT, "balanced accuracy"), (FLIPS, "flips")):
-            cells = [f"{words} with {name}", describe(said, labels, ("", name, other, "both"), measure)]
-            cells += [tallies["own"].compare(said, labels, "both", name, measure)]
-            cells += [tallies["other"].compare(said, labels, "both", other, measure)]
+            cells = [f"{words} with {name}", describe(said, labels, ("", name, other, *tallies), measure)]
+            cells += [tally.compare(said, labels, joint, name, measure) for joint, tally in tallies.items()]
             print(f"| {' | '.join(cells)} |", flush=True)
-    clean = describe(said, labels, ("", *names, "both"), "balanced_accuracy_clean")
-    print(f"balanced accuracy without an artifact: as it came, {', '.join(names)}, both: {clean}")
-    print(f"both against the artifact's own correction, {tallies['own']}")
-    print(f"both against the other's correction, {tallies['other']}")
+    clean = describe(said, labels, ("", *names, *tallies), "balanced_accuracy_clean")
+    print(f"without an artifact: as it came, {', '.join((*names, *tallies))}: {clean}")
+    for joint, tally in tallies.items():
+        print(f"{joint} against the artifact's own correction, {tally}")
 
 
 if __name__ == "__main__":

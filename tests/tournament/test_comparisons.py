@@ -76,12 +76,13 @@ def test_several_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caps
     run(monkeypatch, "several_artifacts", tmp_path)
     said = capsys.readouterr().out
     (first, _) = (json.loads(line) for line in (tmp_path / "several_artifacts.jsonl").read_text().splitlines())
-    assert set(first["strengths"]) == {"timestamp", "lsb", "both"}
-    rows = re.findall(rf"\| ({NUMBER}), ({NUMBER}), ({NUMBER}), ({NUMBER}) \| ({NUMBER}) [^|]+\| ({NUMBER}) ", said)
+    joint = {"both, by the first", "both, by both"}
+    assert set(first["strengths"]) == {"timestamp", "lsb", *joint}
+    rows = re.findall(rf"\| ({NUMBER}(?:, {NUMBER}){{4}}) \| ({NUMBER}) [^|]+\| ({NUMBER}) ", said)
     assert len(rows) == 4
-    for _, own, other, both, to_own, to_other in (map(float, row) for row in rows):
-        assert to_own == pytest.approx(both - own, abs=0.16)
-        assert to_other == pytest.approx(both - other, abs=0.16)
+    for scores, *differences in rows:
+        _, own, _, *both = map(float, scores.split(", "))
+        assert [float(each) for each in differences] == pytest.approx([each - own for each in both], abs=0.16)
 
 
 @pytest.mark.usefixtures("small")
