@@ -1,7 +1,7 @@
 """Does the knee, the weakest strength that is nearly the best, correct as well as the best? Over several draws.
 
 python docs/examples/knee_rule.py
-python docs/examples/knee_rule.py --root FOLDER --biased-class MEL --weights FILE --size 224 --epochs 40
+python docs/examples/knee_rule.py --root FOLDER --biased-class MEL --weights FILE --size 112 --epochs 40
 
 RR-ClArC by the paper's recipe, along the signal-CAV and along the mean change of pairs; both rules have the same 22
 strengths and the same clean budget.

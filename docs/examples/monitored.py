@@ -1,7 +1,7 @@
 """How many images with the artifact does a monitor find, and does it keep its rate of false alarms? Over several draws.
 
 python docs/examples/monitored.py
-python docs/examples/monitored.py --root FOLDER --biased-class MEL --weights FILE --size 224 --epochs 40
+python docs/examples/monitored.py --root FOLDER --biased-class MEL --weights FILE --size 112 --epochs 40
 
 Thresholds are set on clean validation images for 1 % of false alarms, and counted on test images. Nothing is chosen, so
 there are no settings to write down. Directions: the signal-CAV, and the mean change of pairs.

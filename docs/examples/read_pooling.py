@@ -1,7 +1,7 @@
 """Is a direction better that is learned from what the head reads? Over several draws, against maxima and means.
 
 python docs/examples/read_pooling.py
-python docs/examples/read_pooling.py --root FOLDER --biased-class MEL --weights FILE --size 224 --epochs 40
+python docs/examples/read_pooling.py --root FOLDER --biased-class MEL --weights FILE --size 112 --epochs 40
 
 The layer is before its activation, and the CAV learns from maxima over the positions (the paper), from means, or from
 what reaches the first trainable layer: means after the ReLU for ResNet-18, and for the demo's network the mean of the
