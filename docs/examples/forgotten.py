@@ -1,0 +1,114 @@
+"""Does RR-ClArC forget, and does the second stage help? Over networks of several seeds, on the embedded suite.
+
+python docs/examples/forgotten.py
+
+RR-ClArC corrects the head by the paper's recipe, its strength chosen on validation images. Then all layers are trained
+for two epochs, with the penalty at the same strength, and without it (the control). A fresh probe looks for the
+artifact in what each model computes, and the poisoned images try to bring it back. There is no --root here: all layers
+of a large network would take hours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from comparing import (
+    FLIPS,
+    WITH_IT,
+    Settled,
+    Tally,
+    Variant,
+    describe,
+    draw_models,
+    in_memory,
+    learn_direction,
+    read_arguments,
+    settle,
+    write_settings,
+)
+from torch import nn
+
+import hansfree as hf
+from hansfree.metrics import predict_classes
+from hansfree.models import predict_logits
+from hansfree.tournament import Answers
+
+GENTLE = hf.FineTuning(optimizer="adam", learning_rate=1e-4, epochs=2, batch_size=64)  # of all layers
+SLOW = hf.FineTuning(optimizer="adam", learning_rate=1e-4, epochs=20, batch_size=128)  # of relearning
+MODEL, HEAD, WHOLE, CONTROL, FRESH = "as it came", "head corrected", "then all layers", "without penalty", "fresh head"
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What one model does on test images."""
+
+    answers: tuple[np.ndarray, np.ndarray]
+    probe: hf.Probe
+    curve: hf.RelearningCurve
+
+
+def train_all(settled: Settled) -> dict[str, nn.Module]:
+    """Return the models of a draw; no test image is read."""
+    draw = settled.draw
+    layer, images = draw.train.layer, draw.data.train
+    fixed = draw.cut.model_with(settled.heads["rr-clarc"], draw.model)
+    strength = settled.strengths["rr-clarc"] or 1.0  # where none was admissible, the head is as it came
+    method = hf.RRClArC(hf.SignalCAV(), strength=strength, tuning=replace(GENTLE, seed=draw.number))
+    control = hf.Vanilla(tuning=method.tuning)
+    return {
+        MODEL: draw.model,
+        HEAD: fixed,
+        WHOLE: hf.correct_all_layers(fixed, layer, method, images, biased_class=draw.biased_class),
+        CONTROL: hf.correct_all_layers(fixed, layer, control, images),
+        FRESH: hf.reset_head(draw.model, draw.train, seed=draw.number),
+    }
+
+
+def look(settled: Settled, model: nn.Module) -> Seen:
+    """Ask a model, probe it and tempt it, with activations of its own."""
+    data, layer = settled.draw.data, settled.draw.train.layer
+    sets = [in_memory(images) for images in (data.test_clean, data.test_biased)]
+    clean, biased = (hf.collect_activations(model, layer, images) for images in sets)
+    poisoned = hf.collect_activations(model, layer, data.train)
+    held_out = {"clean": clean, "biased": biased}
+    said = tuple(predict_classes(predict_logits(model, images)) for images in sets)
+    curve = hf.relearn(model, poisoned, **held_out, biased_class=data.biased_class, tuning=SLOW)
+    return Seen(said, hf.probe_artifact(model, **held_out), curve)  # type: ignore[arg-type]
+
+
+def row(name: str, seen: dict[str, list[Seen]], said: dict[str, Answers], labels: np.ndarray) -> str:
+    """Return the means over the networks; steps until half of the effect is back, and in how many it was."""
+    probes, curves = ([getattr(each, part) for each in seen[name]] for part in ("probe", "curve"))
+    left = [hf.Forgetting(first.probe, probe).remaining.value for first, probe in zip(seen[MODEL], probes)]
+    halves = [first.curve.probability_change[0].value / 2 for first in seen[MODEL]]
+    steps = [curve.steps_until(half) for curve, half in zip(curves, halves)]
+    back = [step for step in steps if step is not None]
+    cells = [describe(said, labels, [name], measure) for measure in ("balanced_accuracy_clean", WITH_IT, FLIPS)]
+    cells += [f"{np.mean([getattr(probe, place).value for probe in probes]):.2f}" for place in ("logits", "hidden")]
+    cells += [f"{100 * np.mean(left):.0f}", f"{np.mean(back):.0f} ({len(back)} of {len(steps)})" if back else "never"]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print what is left of every artifact, and what the second stage changes."""
+    args = read_arguments(__doc__, ("timestamp", "lsb"))
+    variants = {"rr-clarc": Variant(lambda draw: hf.RRClArC(learn_direction(draw, "signal"), tuning=draw.tuning))}
+    for artifact in args.artifact:
+        settled = [settle(draw, variants) for draw in draw_models(args, artifact)]
+        write_settings(args, __file__, artifact, settled)
+        models = [train_all(each) for each in settled]
+        seen = {name: [look(each, its[name]) for each, its in zip(settled, models)] for name in models[0]}
+        said = {name: Answers(*map(np.stack, zip(*(each.answers for each in its)))) for name, its in seen.items()}
+        labels = np.asarray(settled[0].draw.data.test_clean.labels)
+        print(f"\n| {artifact} | clean | with it | flips | AUC, logits | AUC, hidden | change left | steps to half |")
+        print("|---|---|---|---|---|---|---|---|")
+        print("\n".join(row(name, seen, said, labels) for name in models[0]))
+        tally = Tally()
+        for new, old in ((HEAD, MODEL), (WHOLE, HEAD), (WHOLE, CONTROL)):
+            leads = [tally.compare(said, labels, new, old, measure) for measure in (WITH_IT, FLIPS)]
+            print(f"{new} minus {old}: balanced accuracy with it {leads[0]}, flips {leads[1]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""How many images with the artifact does a monitor find, and does it keep its rate of false alarms? Over several draws.
+
+python docs/examples/monitored.py
+python docs/examples/monitored.py --root FOLDER --biased-class MEL --weights FILE --size 112 --epochs 40
+
+Thresholds are set on clean validation images for 1 % of false alarms, and counted on test images. Nothing is chosen, so
+there are no settings to write down. Directions: the signal-CAV, and the mean change of pairs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from comparing import FLIPS, draw_models, learn_direction, read_arguments, with_test
+
+import hansfree as hf
+from hansfree.tournament import Answers, Comparison, Draw, compare
+
+RATE = 0.01
+
+
+def flags(draw: Draw, direction: str) -> dict[str, np.ndarray]:
+    """Return which test images a monitor flags, without and with the artifact."""
+    test = draw.test
+    sets = {"clean": draw.val.clean, "test_clean": test.clean, "test_biased": test.biased}
+    monitor = hf.Monitor.fit(draw.model, learn_direction(draw, direction), **sets, false_fire_rate=RATE)
+    seen = {"false": test.clean, "found": test.biased}
+    return {name: monitor.cav.decision_function(images.pooled) > monitor.threshold for name, images in seen.items()}
+
+
+def told(flagged: list[np.ndarray], others: list[np.ndarray]) -> Comparison:
+    """Return the share of flagged images minus that of others, with the interval over images and draws."""
+    nothing = np.zeros(np.shape(flagged), dtype=int)
+    ours, theirs = (Answers(nothing, np.stack(each).astype(int)) for each in (flagged, others))
+    return compare(ours, theirs, nothing[0], FLIPS)
+
+
+def main() -> None:
+    """Print found artifacts and false alarms."""
+    args = read_arguments(__doc__, ("timestamp", "brightness", "lsb"))
+    print("| artifact | direction | false alarms | found | found in the draws | pair minus signal, found |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for artifact in args.artifact:
+        draws = [with_test(args, draw) for draw in draw_models(args, artifact)]
+        found = {name: [flags(draw, name) for draw in draws] for name in ("signal", "pair")}
+        for name, each in found.items():
+            shares = {kind: [one[kind] for one in each] for kind in ("false", "found")}
+            cells = [f"{artifact} | {name}"]
+            for flagged in shares.values():
+                share = told(flagged, [np.zeros_like(one) for one in flagged])
+                cells.append(f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})")
+            cells.append(", ".join(f"{100 * one.mean():.0f}" for one in shares["found"]))
+            lead = told(shares["found"], [one["found"] for one in found["signal"]])
+            paired = f"{100 * lead.value:+.1f} ({100 * lead.low:+.1f} to {100 * lead.high:+.1f})"
+            print(f"| {' | '.join(cells)} | {paired if name == 'pair' else ''} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Is a direction better that is learned from what the head reads? Over several draws, against maxima and means.
+
+python docs/examples/read_pooling.py
+python docs/examples/read_pooling.py --root FOLDER --biased-class MEL --weights FILE --size 112 --epochs 40
+
+The layer is before its activation, and the CAV learns from maxima over the positions (the paper), from means, or from
+what reaches the first trainable layer: means after the ReLU for ResNet-18, and for the demo's network the mean of the
+cells that its max pooling leaves. RR-ClArC by the paper's recipe, the same 22 strengths, rule and clean budget for all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from comparing import Variant, draw_models, learn_direction, print_comparisons, read_arguments
+
+import hansfree as hf
+from hansfree.activations import Activations, compute_features
+from hansfree.tournament import Draw
+
+POOLINGS = ("max", "mean", "read")
+
+
+def read(draw: Draw, images: Activations) -> np.ndarray:
+    """Return what the head reads of each channel, (n, channels)."""
+    (values,) = compute_features(draw.cut, images).values
+    return values.reshape(len(values), images.shape[0], -1).mean(2)
+
+
+def along(direction: str, pooling: str, draw: Draw) -> hf.RRClArC:
+    """Return the correction along a direction of pooled activations."""
+    if pooling != "read":
+        cav = learn_direction(draw, direction, pooling)
+    elif direction == "signal":
+        rows = draw.cav_rows
+        cav = hf.SignalCAV().fit(read(draw, draw.train)[rows], np.asarray(draw.train.has_artifact)[rows])
+    else:
+        cav = hf.PairCAV(count=1).fit_pairs(read(draw, draw.pairs.clean), read(draw, draw.pairs.biased))
+    return hf.RRClArC(cav, tuning=draw.tuning)
+
+
+def main() -> None:
+    """Compare the poolings."""
+    args = read_arguments(__doc__, ("timestamp", "brightness", "lsb"))
+    directions = ("signal", "pair")
+    variants = {f"{kind} {name}": Variant(partial(along, kind, name)) for kind in directions for name in POOLINGS}
+    rivals = {f"{kind} {name}": f"{kind} max" for kind in directions for name in POOLINGS[1:]}
+    print_comparisons(args, __file__, partial(draw_models, args), variants, rivals)
+
+
+if __name__ == "__main__":
+    main()
