@@ -123,7 +123,7 @@ def make_draws(subject: Subject, data: BiasedData, numbers: Sequence[int]) -> It
 
 @dataclass(frozen=True, eq=False)
 class _Material:
-    """What changes from draw to draw."""
+    """The models of one draw, and the images as they see them."""
 
     train: Activations
     pairs: Twins
