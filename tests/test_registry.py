@@ -52,6 +52,15 @@ def test_a_taken_name_is_refused_and_stays_with_its_owner() -> None:
     assert Tool.named("knife") is Knife
 
 
+def test_a_name_that_looks_like_two_is_refused() -> None:
+    with pytest.raises(TypeError, match="'knife@hammer' holds '@', which joins the names of two"):
+
+        class Both(Tool, name="knife@hammer"):
+            pass
+
+    assert len(Tool.members()) == 2
+
+
 def test_an_unknown_name_gets_the_nearest_and_all_others() -> None:
     with pytest.raises(UnknownNameError) as caught:
         Tool.named("hamer")

@@ -13,6 +13,9 @@ from typing_extensions import Self
 
 from hansfree.errors import UnknownNameError, nearest
 
+RESERVED = "@"
+"""Joins two members' names to one, so no name of its own may hold it."""
+
 
 class Registered:
     """Base of a family; a subclass with ``name=`` is found by that name, one without is an intermediate base."""
@@ -28,6 +31,8 @@ class Registered:
             cls.kind = cls.__dict__.get("kind", cls.__name__)
         if name is None:
             return
+        if RESERVED in name:
+            raise TypeError(f"The name {name!r} holds {RESERVED!r}, which joins the names of two.")
         if name in cls._members:
             taken = cls._members[name]
             raise TypeError(f"The name {name!r} is taken by {taken.__module__}.{taken.__qualname__}.")

@@ -22,6 +22,8 @@ ROWS = {
     "a step of RR-ClArC over one of Vanilla": "rr_step_over_vanilla_step",
     "RRR, one strength, over the paper's": "rrr_over_paper",
     "RRR, the five of a run, over the paper's": "rrr_grid_over_paper",
+    "RRR everywhere, one strength, over the paper's": "rrr_everywhere_over_paper",
+    "RRR everywhere, the five of a run, over the paper's": "rrr_grid_everywhere_over_paper",
     "heatmaps: time over plain zennit's": "heatmaps_over_zennit",
     "pass onto disk: images per second over the forward pass": "cache_speed_over_forward",
     "a strength more, over the pass": "strength_over_pass",

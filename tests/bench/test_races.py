@@ -32,7 +32,13 @@ FOUND = {
     "path": {"demo.one_over_paper", "demo.path_over_paper", "demo.paper_seconds_per_image"},
     "floor": {"demo.path_over_forward", "demo.path_over_forward_jpeg", "demo.jpeg_images_per_second"},
     "step": {"demo.rr_step_over_vanilla_step"},
-    "rrr": {"demo.rrr_over_paper", "demo.rrr_grid_over_paper", "demo.rrr_grid_seconds_per_image"},
+    "rrr": {
+        "demo.rrr_over_paper",
+        "demo.rrr_grid_over_paper",
+        "demo.rrr_grid_seconds_per_image",
+        "demo.rrr_everywhere_over_paper",
+        "demo.rrr_grid_everywhere_over_paper",
+    },
     "lrp": {"demo.heatmaps_over_zennit", "demo.heatmaps_per_second"},
     "cache": {
         "demo.cache_speed_over_forward",

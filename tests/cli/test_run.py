@@ -85,6 +85,20 @@ def test_classes_in_the_wrong_order_are_told_before_a_run(call: Call, user: Path
     assert "[dark, bright] would give" in out
     assert "Mend that first" in out
     assert "All fits together" not in out
+    _, out, _ = call("run", "mine.yaml")
+    told = out.index("[dark, bright] would give")
+    assert told < out.index("test images, in %"), "before long work"
+    _, out, _ = call("run", "mine.yaml")
+    assert "Mend that first" not in out  # told when the run was begun; at its end it is told again
+
+
+def test_init_names_what_is_not_there_and_writes_the_size_of_a_patch(call: Call, user: Path) -> None:
+    words = ["--model", "net.py:build", "--root", ".", "--table", "label.csv", "--classes", ", ".join(CLASSES)]
+    code, out, _ = call("init", "mine.yaml", *words, "--insert", "patch", "--patch", "sticker.png", "--scale", "0.4")
+    assert code == 0
+    assert "label.csv is not there yet. Did you mean 'labels.csv'?" in out
+    assert "sticker.png is not there" not in out
+    assert read_run_file(Path("mine.yaml")).artifact.scale == 0.4
 
 
 def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:

@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import Dataset
 
+from hansfree.activations import collect_activations, cut_again
 from hansfree.corrections import RRR
 from hansfree.datasets import Example
 from hansfree.errors import DataError, OptionError
+from hansfree.models import build_model
+from hansfree.splitting import split
+from hansfree.training import FineTuning
 from tests.corrections.examples import (
     CASES,
     TinyImages,
@@ -142,3 +147,56 @@ def test_a_class_that_the_model_does_not_have_is_refused(target: Any) -> None:
     model = CASE.model()
     with pytest.raises(OptionError, match="classes 0 to 2"):
         RRR(TinyImages(), target=target).correct(model, collect(CASE, model, TinyImages()))
+
+
+@pytest.mark.parametrize("artifact", ["some pixels", "everywhere"])
+def test_dropout_is_the_same_on_the_way_down_and_up(artifact: str) -> None:
+    data = double_images()
+    if artifact == "everywhere":
+        data.masks[torch.from_numpy(data.has_artifact)] = 1
+    case = CASES["convolution"]
+    activations = collect(case, case.model(), TinyImages(8))
+    whole = case.model().double()
+    whole.fc = nn.Sequential(nn.Dropout(0.5), whole.fc)
+    cut = split(whole, case.layer, example=data.images[:1])
+    method = RRR(data)
+    batch = batch_of(cut, method, activations, data)
+    cut.train_mode()
+    whole.fc[0].train()
+    torch.manual_seed(1)
+    _, penalty, slopes = value_and_gradients(cut, method, batch)
+    torch.manual_seed(1)
+    expected = rrr_loss(whole, data.images, data.masks, target=None, cosine=False)
+    torch.testing.assert_close(penalty.mean(), expected.mean().detach(), **EXACT)
+    parameters = {name: whole.get_parameter(name) for name in cut.trainable}
+    torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
+
+
+def test_an_artifact_everywhere_needs_the_forward_pass_in_the_first_epoch_only(monkeypatch: Any) -> None:
+    model = build_model("resnet18", classes=3).eval()
+    data = TinyImages(4)
+    data.images, data.masks = torch.randn(4, 3, 32, 32), torch.ones(4, 32, 32)
+    data.has_artifact[:] = True
+    activations = collect_activations(model, "layer4.1.add", data)
+    calls = []
+    forward = nn.Conv2d.forward
+    monkeypatch.setattr(nn.Conv2d, "forward", lambda self, x: calls.append(len(x)) or forward(self, x))
+    method = RRR(data, tuning=FineTuning(batch_size=2, epochs=3))
+    list(method.train(cut_again(model, activations), activations, [1.0, 2.0]))
+    assert calls == [2] * 20 * 2
+
+
+@pytest.mark.parametrize("artifact", ["some pixels", "everywhere"])
+def test_stacked_heads_with_dropout_are_those_that_are_trained_alone(artifact: str) -> None:
+    data, model = TinyImages(8), CASE.model()
+    if artifact == "everywhere":
+        data.masks[torch.from_numpy(data.has_artifact)] = 1
+    model.fc = nn.Sequential(nn.Dropout(0.5), model.fc)
+    activations = collect(CASE, model, data)
+    method = RRR(data, tuning=FineTuning(batch_size=4, epochs=2, learning_rate=0.1))
+    cut = cut_again(model, activations)
+    stacked = list(method.train(cut, activations, [0.5, 2.0]))
+    alone = [head for strength in (0.5, 2.0) for head in method.train(cut, activations, [strength])]
+    assert not torch.equal(stacked[0].state["fc.1.weight"], stacked[1].state["fc.1.weight"])
+    for one, other in zip(stacked, alone):
+        torch.testing.assert_close(one.state, other.state)

@@ -59,22 +59,24 @@ def test_two_nodes_make_the_files_of_one_machine(user: Path, local: Path, cluste
     check_same(user / "two" / "run", local)
 
 
-def test_strengths_of_large_heads_and_seeds_are_spread_with_the_same_results(
+def test_strengths_of_large_heads_seeds_and_cavs_are_spread_with_the_same_results(
     user: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hansfree.training.loop._STACKED_BYTES", 1)
     (user / "large").touch()
     more = {"methods": ["vanilla", "rr-clarc"], "strengths": {"rr-clarc": [0.1, 1, 10]}, "repeats": 2}
+    more |= {"further_cavs": "svm"}
     carry_out(open_run_file(read_run_file(write_run(user / "one.yaml", out="one/run", correction=more))))
     done = on_ray(cluster, write_run(user / "spread.yaml", out="spread/run", correction=more))
     (user / "large").unlink()
     assert done.exit_code == 0, done.output
     run, alone = user / "spread" / "run", user / "one" / "run"
-    apart = [f"rr-clarc strengths {number}" for number in range(3)]
+    directions = ("rr-clarc", "rr-clarc@svm")
+    apart = [f"{name} strengths {number}" for name in directions for number in range(3)]
     assert sorted(log(run, "stage")) == sorted([*log(alone, "stage"), *apart])
-    assert {"rr-clarc seed 1", "vanilla seed 1"} < set(log(alone, "stage"))
-    assert len(log(run, "node")) == SHARDS + len(apart) + 5, "the model as it came, and two methods with two seeds"
-    for file in ("results.csv", "corrected/rr-clarc.safetensors"):
+    assert {"rr-clarc seed 1", "rr-clarc@svm seed 1", "vanilla seed 1"} < set(log(alone, "stage"))
+    assert len(log(run, "node")) == SHARDS + len(apart) + 7, "the model as it came, and three methods with two seeds"
+    for file in ("results.csv", *(f"corrected/{name}.safetensors" for name in directions)):
         assert (run / file).read_bytes() == (alone / file).read_bytes()
 
 
@@ -90,6 +92,24 @@ def test_pairs_are_passed_by_the_nodes_too(user: Path, cluster: Any) -> None:
     assert any(shard.startswith("train_biased ") for shard in log(run, "shard"))
     assert shards(run) == shards(alone)
     assert (run / "results.csv").read_bytes() == (alone / "results.csv").read_bytes()
+
+
+def test_a_further_cav_of_pairs_is_made_before_anybody_corrects_along_it(user: Path, cluster: Any) -> None:
+    both: dict[str, Any] = {"artifact": {"insert": "lsb"}, "correction": {"methods": ["p-clarc", "rr-clarc"]}}
+    alone, run = user / "cavs-one" / "run", user / "cavs-two" / "run"
+    file = write_run(user / "cavs-two.yaml", out="cavs-two/run", **both)
+    carry_out(open_run_file(read_run_file(file)))  # begun without further CAVs, on one machine
+    both["correction"]["further_cavs"] = ["pair", "ridge"]
+    carry_out(open_run_file(read_run_file(write_run(user / "cavs-one.yaml", out="cavs-one/run", **both))))
+    done = on_ray(cluster, write_run(file, out="cavs-two/run", **both))
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    spread = [line["stage"] for line in lines if "node" in line and "stage" in line]
+    assert sorted(spread) == ["p-clarc@pair", "p-clarc@ridge", "rr-clarc@pair", "rr-clarc@ridge"]
+    told = log(run, "stage")
+    assert told.index("cav pair") < min(map(told.index, spread)), "on the first machine, before the others begin"
+    for name in ("results.csv", "cav-pair.safetensors", *(f"corrected/{name}.safetensors" for name in spread)):
+        assert (run / name).read_bytes() == (alone / name).read_bytes()
 
 
 def test_a_node_that_dies_costs_its_unfinished_shards_only(user: Path, local: Path, cluster: Any) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hansfree.datasets import Part
 from hansfree.errors import DataError, OptionError
+from hansfree.experiments import Setting
 from hansfree.layer_choice import LayerChoice, LayerScore, Trial, choose_layer
 from hansfree.layer_choice.choosing import _take
+from hansfree.layer_choice.confirming import try_layer
 from hansfree.layer_choice.scoring import measure_direction
 from hansfree.metrics import Score
 from hansfree.training import FineTuning
@@ -102,6 +105,18 @@ def test_a_layer_whose_trial_would_take_long_is_not_tried(monkeypatch: pytest.Mo
     found = choose_layer(Mixing().eval(), make_data(), tuning=FineTuning(epochs=1), strengths=[1.0], confirm=1)
     assert [*found.trials] == ["mixed"]
     assert found.remarks == ("apart was not tried: its output is larger than an image, and a trial takes long.",)
+
+
+def test_a_layer_that_refuses_its_trial_does_not_end_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(setting: Setting, *given: Any, **named: Any) -> Trial:
+        if setting.layer == "apart":
+            raise OptionError("The head is too large to be solved.")
+        return try_layer(setting, *given, **named)
+
+    monkeypatch.setattr("hansfree.layer_choice.choosing.try_layer", refuse)
+    found = choose_layer(Mixing().eval(), make_data(), tuning=FineTuning(epochs=1), strengths=[1.0])
+    assert [*found.trials] == ["mixed"]
+    assert "apart could not be tried. The head is too large to be solved." in found.remarks
 
 
 # The rule, on numbers

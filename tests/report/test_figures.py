@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hansfree.cavs import CAV
 from hansfree.report.figures import draw_alignment
 from hansfree.report.reading import Results, load_results
 from hansfree.report.strengths import draw_strengths
@@ -65,6 +66,20 @@ def test_panels_fill_the_figure_when_nothing_diverged(make_run: MakeRun) -> None
     assert drawing is not None
     drawing.figure.draw_without_rendering()
     assert sum(axes.get_position().width for axes in drawing.figure.axes) > 0.75
+
+
+def test_titles_of_many_panels_do_not_meet(make_run: MakeRun) -> None:
+    def change(rows: list[Row]) -> list[Row]:
+        paths = [row for row in rows if row.method == "rr-clarc"]
+        names = [f"rr-clarc-step@{cav}" for cav in CAV.members()]
+        return [*rows, *(replace(row, method=name) for name in names for row in paths)]
+
+    drawing = draw_strengths(load_results(make_run(change=change)))
+    assert drawing is not None
+    drawing.figure.canvas.draw()
+    titles = [axes.title.get_window_extent() for axes in drawing.figure.axes]
+    assert len(titles) == 2 + len(CAV.members())
+    assert not [one for i, one in enumerate(titles) for other in titles[:i] if one.overlaps(other)]
 
 
 def test_pyplot_is_not_touched(make_run: MakeRun) -> None:

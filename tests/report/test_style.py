@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hansfree.corrections import Correction, RRClArC
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction, RRClArC, along_cavs
 from hansfree.report.reading import load_results, method_title
 from hansfree.report.style import OTHER_STYLE, new_figure, quiet_axes, show_percent, style_of
+from hansfree.report.svg import _SHAPES
 from tests.report.conftest import CHOSEN, MakeRun, score
 
 PAPER = {
@@ -47,6 +49,18 @@ def test_no_two_methods_look_the_same(new_methods: list[str]) -> None:
     styles = [style_of(name) for name in (*PAPER, *new_methods)]
     assert len(set(styles)) == len(styles)
     assert style_of("never-registered") == OTHER_STYLE
+
+
+def test_along_a_further_cav_a_method_keeps_its_colour_and_takes_the_cavs_mark() -> None:
+    names = list(along_cavs(list(Correction.members()), list(CAV.members())))
+    styles = [style_of(name) for name in names]
+    assert len(set(styles)) == len(styles)
+    assert style_of("rr-clarc@svm")[0] == style_of("rr-clarc")[0]
+    assert style_of("rr-clarc@svm")[1] == style_of("p-clarc@svm")[1]
+    assert {marker for _, marker in styles} <= _SHAPES.keys(), "the page can draw them"
+    assert method_title("rr-clarc@svm") == "RR-ClArC along svm"
+    assert method_title("never-registered@svm") == "never-registered along svm"
+    assert style_of("never-registered@svm") == OTHER_STYLE
 
 
 def test_a_new_method_stands_after_the_papers(new_methods: list[str], make_run: MakeRun) -> None:

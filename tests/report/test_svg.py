@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
-from hansfree.report.style import _MARKERS, STYLES
+from hansfree.report.style import _MARKERS, drawn_order, style_of
 from hansfree.report.svg import Frame, add_mark, add_points, ticks, to_file, to_markup
 
 FRAME = Frame((0.2, 0.8), (0.0, 1.0), 300, 200)
@@ -28,7 +28,7 @@ def test_the_corners_of_the_frame_are_its_ends() -> None:
 
 
 def test_every_mark_of_the_style_has_a_shape() -> None:
-    for marker in {*_MARKERS, *(marker for _, marker in STYLES.values())}:
+    for marker in {*_MARKERS, *(style_of(method)[1] for method in drawn_order())}:
         parent = Element("g")
         add_mark(parent, marker, "#000000", size=4)
         assert parent[0].get("d", "").endswith("Z")

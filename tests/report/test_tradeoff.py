@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from hansfree.cavs import CAV
 from hansfree.report.reading import Results, load_results
 from hansfree.report.tradeoff import Plot, draw_tradeoff
 from hansfree.results import Row
-from tests.report.conftest import CHOSEN, STRENGTHS, TAKEN, MakeRun
+from tests.report.conftest import CHOSEN, STRENGTHS, TAKEN, MakeRun, score
 
 
 def labels_of(plot: Plot | None) -> list[str]:
@@ -62,3 +63,19 @@ def test_the_grey_line_is_spoken_of_where_it_is_drawn(make_run: MakeRun, biased:
     is_drawn = any(line.get("stroke") == "#AAAAAA" for line in plot.svg.iter("line"))
     assert is_drawn == (biased > 0.8)
     assert ("On the grey line" in plot.caption) == is_drawn
+
+
+def test_a_legend_of_many_long_names_has_room(make_run: MakeRun) -> None:
+    names = [f"{method}@{cav}" for method in ("p-clarc-one-sided", "rr-clarc", "a-clarc") for cav in CAV.members()]
+    metrics = ("balanced_accuracy_clean", "balanced_accuracy_biased")
+
+    def change(rows: list[Row]) -> list[Row]:
+        return [*rows, *(score(name, metric, 0.8) for name in names for metric in metrics)]
+
+    plot = draw_tradeoff(load_results(make_run(change=change)))
+    assert plot is not None
+    words = [text for text in plot.svg.iter("text") if " along " in (text.text or "")]
+    assert len(words) == len(names)
+    assert max(float(text.get("y", "inf")) for text in words) < float(plot.svg.get("height", "0"))
+    longest = max(float(text.get("x", "inf")) + 7 * len(text.text or "") for text in words)
+    assert longest < float(plot.svg.get("width", "0"))

@@ -129,3 +129,17 @@ def test_a_failure_has_no_ruling_on_the_terminal(make_run: MakeRun) -> None:
     assert broken.startswith("Do not use this model (RR-ClArC)")
     assert ours.startswith("A-ClArC: corrected. On 310 test images")
     assert subject == "The verdict is on A-ClArC, the best of the others on validation images."
+
+
+def test_repeats_with_other_seeds_are_no_further_methods(make_run: MakeRun) -> None:
+    """Of five methods, two more seeds each, and one of those seeds better than all."""
+    results = load(make_run)
+    beside = reach_verdict(results).beside
+    rows = list(results.rows)
+    for seed, shift in ((1, 0.0), (2, 0.1)):
+        again = (row for row in results.rows if row.method not in ("original", "clean-trained"))
+        rows += [replace(row, seed=seed, value=min(1.0, row.value + shift)) for row in again]
+    repeated = reach_verdict(replace(results, rows=tuple(rows)))
+    assert beside
+    assert repeated.beside.replace(" · seed 0", "") == beside
+    assert "seed 1" not in repeated.beside

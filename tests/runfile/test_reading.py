@@ -87,6 +87,17 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ({"correction": {"methods": []}}, "correction.methods is []"),
         ({"correction": {"methods": ["vanilla", "vanilla"]}}, "correction.methods: 'vanilla' stands twice."),
         ({"correction": {"cav": "sigal"}}, "Did you mean 'signal'?"),
+        ({"correction": {"further_cavs": ["svn"]}}, "further_cavs.0: There is no CAV called 'svn'. Did you mean"),
+        ({"correction": {"further_cavs": ["svm", "svm"]}}, "correction.further_cavs: 'svm' stands twice."),
+        (
+            {"correction": {"cav": "svm", "further_cavs": ["ridge", "svm"]}},
+            "correction: 'further_cavs' names others, and 'svm' is this run's own ('cav')",
+        ),
+        (
+            {"correction": {"methods": ["vanilla", "dfr"], "further_cavs": "svm"}},
+            "correction: 'further_cavs' changes nothing: none of vanilla, dfr goes along a CAV",
+        ),
+        ({"correction": {"methods": ["rr-clarc@svm"]}}, "There is no method called 'rr-clarc@svm'. Did you mean"),
         ({"correction": {"strengths": {"rr-clrc": [1]}}}, "Did you mean 'rr-clarc'?"),
         ({"correction": {"strengths": {"rr-clarc": [-1]}}}, "correction.strengths.rr-clarc.0 is -1: it should be"),
         ({"correction": {"strengths": {"rr-clarc": []}}}, "correction.strengths.rr-clarc is []"),

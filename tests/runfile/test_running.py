@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hansfree.errors import OptionError, RunError
+from hansfree.errors import DataError, OptionError, RunError
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
 from hansfree.report.reading import load_results, method_title
@@ -198,7 +198,8 @@ def test_a_folder_that_is_in_use_is_refused_before_the_images_are_read(
 ) -> None:
     read: list[object] = []
     monkeypatch.setattr("hansfree.runfile.running.keep_in_memory", lambda data, **_: read.append(data))
-    opened = open_run_file(read_run_file(write_run(user / "run.yaml")))
+    told_where = {"methods": ["vanilla", "rrr"], "strengths": {}}  # reads the pictures into memory
+    opened = open_run_file(read_run_file(write_run(user / "run.yaml", correction=told_where)))
     with open_run(user / "run", {"seed": 0}), pytest.raises(RunError, match="in use"):
         carry_out(opened)
     assert read == []
@@ -222,6 +223,14 @@ def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> 
     meta = summary(user)["meta"]
     assert (meta["n_train"], meta["n_test_clean"]) == (56, 2 * ENOUGH)  # held out are those that had none by nature
     assert meta["artifact"] == "sticker"
+    (told,) = (remark for remark in meta["remarks"] if remark.startswith("Put into 52 validation images"))
+    assert "of the 14 marked training images" in told
+
+
+def test_a_patch_unlike_the_marked_artifact_is_told(user: Path, unreported: None) -> None:
+    finished = run(user, artifact={"insert": "brightness"})
+    assert any("the two are not alike" in sentence for sentence in finished.sentences)
+    assert any("the two are not alike" in remark for remark in summary(user)["meta"]["remarks"])
 
 
 def test_a_model_with_one_logit(user: Path, unreported: None) -> None:
@@ -260,6 +269,15 @@ def test_nothing_admissible_is_a_plain_word_and_no_export(user: Path, unreported
     with pytest.raises(OptionError, match=r"Do not use the models of .*name it: vanilla\."):
         export_run(user / "run")
     assert export_run(user / "run", "vanilla").weights.weights.exists()
+
+
+def test_what_a_method_refuses_is_told_before_any_is_trained(user: Path, unreported: None) -> None:
+    """There is no training image of one class: DFR cannot make that class's weights."""
+    rows = read_table(user / "labels.csv")
+    write_table(user / "labels.csv", [row for row in rows if not (row[1] == "bright" and row[3] == "train")])
+    with pytest.raises(DataError, match="there is no image of class 1"):
+        run(user, correction={"methods": ["vanilla", "dfr"], "strengths": {}})
+    assert not (user / "run" / "stages" / "vanilla.json").exists()
 
 
 def test_plain_fine_tuning_is_no_correction(user: Path, unreported: None) -> None:

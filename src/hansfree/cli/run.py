@@ -13,6 +13,7 @@ from hansfree.cli.app import app
 from hansfree.cli.terminal import console, progress_bars, show_methods
 
 if TYPE_CHECKING:
+    from hansfree.progress import Progress
     from hansfree.runfile import Opened
 
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; `hansfree init` writes a first one.")]
@@ -47,11 +48,14 @@ def init(
     biased_class: Annotated[str | None, typer.Option(help="Class that the artifact leaks into.")] = None,
     insert: Annotated[str | None, typer.Option(help="Artifact to put in: timestamp, brightness, lsb or patch.")] = None,
     patch: Annotated[Path | None, typer.Option(help="Picture with transparency, for --insert patch.")] = None,
+    scale: Annotated[
+        float | None, typer.Option(min=0.01, max=1, help="The patch's part of an image's side. [default: 0.25]")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: hansfree-run beside FILE]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write a commented run file; what the flags leave open is asked."""
-    from hansfree.files import refuse_existing
+    from hansfree.files import neighbour, refuse_existing
 
     refuse_existing(file, force=force)  # before the questions
     source = model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)", flag="--model")
@@ -66,7 +70,7 @@ def init(
     out = out or _path(_ask("Folder of the run (empty: hansfree-run beside the file)", default=""))
 
     from hansfree.models import load_model  # after the questions: it takes seconds
-    from hansfree.runfile import Answers, look_at, write_run_file
+    from hansfree.runfile import Answers, look_at, missing_paths, write_run_file
 
     answers = Answers(
         source=source,
@@ -81,8 +85,11 @@ def init(
         biased_class=biased_class,
         insert=insert,
         file=patch,
+        scale=scale,
         out=out,
     )
+    for path in missing_paths(answers):
+        console.print(f"{path} is not there yet.{neighbour(path)}", soft_wrap=True, highlight=False)
     seen = look_at(load_model(answers.source, weights=answers.weights), answers)
     for sentence in seen.sentences:
         console.print(sentence, soft_wrap=True, highlight=False)
@@ -93,15 +100,13 @@ def init(
 @app.command()
 def check(file: File) -> None:
     """Look whether a run can start: keys, files, classes, layer, what the model answers; nothing is written."""
-    from hansfree.runfile import doubt_answers, open_run_file, read_run_file
+    from hansfree.runfile import open_run_file, read_run_file
 
     with progress_bars() as progress:
         opened = open_run_file(read_run_file(file), progress=progress)
-        doubt = doubt_answers(opened.setting.model, opened.setting.data.val_clean, progress=progress)
-    _tell(opened)
-    if doubt:
-        console.print(doubt, soft_wrap=True, highlight=False)
-        console.print("Mend that first: a run of such a model may well recommend none.", soft_wrap=True)
+        _tell(opened)
+        is_misordered = _warn_of_order(opened, progress)
+    if is_misordered:
         raise typer.Exit(1)
     console.print(f"All fits together. To start: hansfree run {file}", soft_wrap=True)
 
@@ -123,11 +128,26 @@ def run(
     with open_engine(engine, address=address) as opened_engine, progress_bars() as progress:
         opened = open_run_file(plan, progress=progress)
         _tell(opened)
+        if not (plan.out / "config.yaml").exists():  # told before long work; a run that was begun has told it
+            _warn_of_order(opened, progress)
         finished = carry_out(opened, engine=opened_engine, command=command, progress=progress)
     show_methods(finished.rows)
     for line in finished.sentences:
         console.print(line, soft_wrap=True)
     console.print(f"report: {tell_path(finished.report)}", soft_wrap=True)
+
+
+def _warn_of_order(opened: Opened, progress: Progress) -> bool:
+    """Ask the model a few images, and say what looks wrong; return whether its classes seem to be in another order."""
+    from hansfree.runfile import doubt_answers
+
+    doubt = doubt_answers(opened.setting.model, opened.setting.data.val_clean, progress=progress)
+    if doubt is None:
+        return False
+    console.print(doubt.sentence, soft_wrap=True, highlight=False)
+    if doubt.is_order:
+        console.print("Mend that first: of such a model a run recommends none.", soft_wrap=True)
+    return doubt.is_order
 
 
 def _tell(opened: Opened) -> None:

@@ -58,7 +58,10 @@ def show_methods(rows: list[Row]) -> None:
 
     shown = ("accuracy_clean", "accuracy_biased", "flip_rate", "tcav", "artifact_relevance")
     tried = [row for row in rows if row.split == "test" and row.epoch is None and row.chosen is not None]
-    final = {(row.method, row.metric): row for row in tried if row.chosen == 1}
+    final: dict[tuple[str, str], Row] = {}
+    for row in tried:
+        if row.chosen == 1:
+            final.setdefault((row.method, row.metric), row)  # of the run's own seed, as the sentences; repeats follow
     # Close together: it has to fit into the 80 columns of a small terminal.
     table = Table(title="test images, in % ± standard error", box=None, pad_edge=False)
     # A run leaves balanced accuracy out where images with the artifact are of too few classes to know it.

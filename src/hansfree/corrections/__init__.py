@@ -14,6 +14,7 @@ from hansfree.corrections.leace import LEACE
 from hansfree.corrections.dfr import DFR
 from hansfree.corrections.augmented import Augmented
 from hansfree.corrections.projection import Projection
+from hansfree.corrections.along import along_cavs, goes_along_cav, method_named, split_name
 
 __all__ = [
     "DFR",
@@ -30,4 +31,8 @@ __all__ = [
     "RRClArC",
     "RRClArCStep",
     "Vanilla",
+    "along_cavs",
+    "goes_along_cav",
+    "method_named",
+    "split_name",
 ]

@@ -54,8 +54,6 @@ class DFR(Correction, name="dfr"):
             raise DataError(f"DFR trains the last layer anew, but there is no image of class {min(missing)}.")
         if type(cut.head.get_submodule(_last(cut))) is not nn.Linear:
             raise SplitError(f"DFR retrains a linear layer, but the last one of the model is {_last(cut)!r}.")
-        if told := describe_empty(activations):
-            log.warning("%s", told)
 
     def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
         """Tell which groups are empty."""
@@ -72,6 +70,8 @@ class DFR(Correction, name="dfr"):
     ) -> Iterator[TrainedHead]:
         """Solve for one last layer per strength."""
         self.check(cut, activations)
+        if told := describe_empty(activations):
+            log.warning("%s", told)
         features = self.features(cut, activations)
         inputs = _inputs_of_last(cut, features, self.tuning.device).double()
         steps = progress(strengths, total=len(strengths), label=self.name)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vjp
+from torch.func import jvp, vjp
 from torch.utils.data import Dataset, default_collate
 from typing_extensions import Self
 
@@ -18,7 +18,7 @@ from hansfree.cavs import CAV
 from hansfree.corrections.base import Correction, count_classes
 from hansfree.datasets.base import Example
 from hansfree.errors import DataError, OptionError, check_choice
-from hansfree.splitting import Linearised, Split
+from hansfree.splitting import Linearised, Patterned, Patterns, Split, box_around
 from hansfree.training import FineTuning, HeadBatch, WeightedHead
 
 Norm = Literal["squared", "cosine"]
@@ -28,8 +28,8 @@ class RRR(Correction, name="rrr"):
     """Fine-tune with a penalty on the gradient of the log-probabilities at the pixels of the artifact's mask.
 
     The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
-    pixels once, its masked part comes back up as one tangent, and only the head is differentiated twice. All strengths
-    share the trunk's forward pass. Images without artifact have an empty mask and cost the head's own step alone.
+    pixels once, its masked part comes back up as one tangent, and goes on through the head. All strengths share the
+    trunk's forward pass. Images without artifact have an empty mask and cost the head's own step alone.
 
     Args:
         images: The images of the activations, in the same order, as :class:`~hansfree.datasets.Example` with masks.
@@ -98,29 +98,28 @@ class RRR(Correction, name="rrr"):
         images, masks = examples.image.to(device), examples.mask[:, None].to(device)
         # A share needs the gradient at all pixels. Where masks lie is read here: on a GPU all would wait for it.
         within = examples.mask[:, None] if self.norm == "squared" else None
-        frozen = cache(lambda: Linearised([batch.trunk, batch.phi], images, within=within))  # once, outside of vmap
+        frozen = cache(lambda: _linearised(batch, batch.rows[marked].tolist(), images, within))  # once, outside of vmap
 
-        def log_probability(*inputs: Tensor) -> tuple[Tensor, Tensor]:
-            logits = head(*inputs)
+        def log_probability(logits: Tensor) -> Tensor:
             each = logits[marked].log_softmax(1)
-            return each.sum(1) if self.target == "sum" else each[:, self.target], logits
+            return each.sum(1) if self.target == "sum" else each[:, self.target]
 
-        # The head runs once for both, with one dropout, as the paper's does.
-        outputs, pull_to_head, logits = vjp(log_probability, *batch.values, has_aux=True)  # type: ignore[misc]
-        at_head = tuple(part[marked] for part in pull_to_head(torch.ones_like(outputs)))
-        share = len(marked) / len(batch.rows)  # images without mask count as zeros in the mean
-        return logits, self._penalty(at_head, frozen, masks) * share
+        with torch.no_grad(), torch.random.fork_rng():  # the head runs again below, with the same dropout
+            outputs, pull_to_head = vjp(lambda *inputs: log_probability(head(*inputs)), *batch.values)  # type: ignore[misc]
+            at_head = tuple(part[marked] for part in pull_to_head(torch.ones_like(outputs)))
 
-    def _penalty(self, at_head: Live, frozen: Callable[[], Linearised], masks: Tensor) -> Tensor:
         def measure(at_head: Live) -> Live:
             value, half_slope = self._size(frozen().pull(at_head), masks)
             return value, *frozen().push(half_slope)
 
-        value, *tangents = _ForEachHead.apply(measure, *(part.detach() for part in at_head))
-        change = torch.stack([(part * tangent).flatten(1).sum(1) for part, tangent in zip(at_head, tangents)]).sum(0)
-        # The penalty's value, with the gradient that its slope gives.
-        penalty: Tensor = value + 2 * (change - change.detach())
-        return penalty
+        value, *found = _ForEachHead.apply(measure, *at_head)
+        # What a fixed tangent makes of the log-probability is what the gradient at the head makes of it. So the head's
+        # gradient is differentiated by going up once more, where each linear layer takes both in one product.
+        tangents = tuple(_spread(each, marked, like) for each, like in zip(found, batch.values))
+        logits, along = head.push(batch.values, tuple(each[None] for each in tangents))
+        change = jvp(log_probability, (logits,), (along[0],))[1]
+        share = len(marked) / len(batch.rows)  # images without mask count as zeros in the mean
+        return logits, (value + 2 * (change - change.detach())) * share  # the value, with the gradient of its slope
 
     def _size(self, gradient: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """Return the penalty and half of its derivative by the pixels' gradient."""
@@ -136,6 +135,24 @@ class RRR(Correction, name="rrr"):
     def _may_have_mask(self, rows: np.ndarray) -> np.ndarray:
         known = getattr(self.images, "has_artifact", None)
         return np.ones(len(rows), dtype=bool) if known is None else np.asarray(known)[rows]
+
+
+def _linearised(batch: HeadBatch, rows: list[int], images: Tensor, within: Tensor | None) -> Linearised | Patterned:
+    """Return the frozen parts around images: from their patterns where gradients go to most of the pixels."""
+    parts = [batch.trunk, batch.phi]
+    if within is None or box_around(within) is None:
+        if "patterns" not in batch.kept:
+            batch.kept["patterns"] = Patterns.of(parts)
+        if batch.kept["patterns"] is not None:
+            return batch.kept["patterns"].around(rows, images)  # type: ignore[no-any-return]
+    return Linearised(parts, images, within=within)
+
+
+def _spread(found: Tensor, marked: np.ndarray, like: Tensor) -> Tensor:
+    """Return tangents of all images; those of images without a mask are zero."""
+    if len(found) == len(like):
+        return found
+    return torch.zeros_like(like).index_copy(0, torch.from_numpy(marked).to(like.device), found.to(like))
 
 
 class _ForEachHead(torch.autograd.Function):

@@ -7,7 +7,7 @@ diagnosis.findings                                       # what they rest on, on
 
 from hansfree.doctor.diagnosis import Agreement, CurvePoint, Diagnosis, Finding, Level, Suspect
 from hansfree.doctor.examination import examine_cav
-from hansfree.doctor.glance import Glance, glance_at
+from hansfree.doctor.glance import Glance, expected_cosine, glance_at
 from hansfree.doctor.marked import Basis, choose_basis
 from hansfree.doctor.thresholds import LIMIT, THRESHOLDS
 
@@ -24,5 +24,6 @@ __all__ = [
     "Suspect",
     "choose_basis",
     "examine_cav",
+    "expected_cosine",
     "glance_at",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hansfree.cavs.class_means import FloatArray
+from hansfree.doctor.angles import of_both_halves
 from hansfree.doctor.refits import Bits
 from hansfree.doctor.repeats import SPARING, Repeats
 from hansfree.doctor.solvers import new_cav
@@ -20,6 +21,18 @@ class Glance:
 
     auc: float
     is_visible: bool
+
+
+def expected_cosine(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> float:
+    """Return the cosine that a CAV of these samples is expected to have with the one that endless samples would give.
+
+    From how far random halves agree (`hansfree.doctor.angles`); 0 where they do not.
+    """
+    features = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
+    fitted = new_cav(cav, bits, seed=seed).fit(features, bits)
+    _, directions = Repeats(fitted, features, bits, seed=seed, effort=SPARING, progress=silent).halves()
+    between = np.sum(directions[:, 0] * directions[:, 1], axis=1).mean()
+    return float(np.sqrt(of_both_halves(between)))
 
 
 def glance_at(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> Glance:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hansfree.cavs import CAV, save_cavs
-from hansfree.corrections import CAVCorrection, Correction
+from hansfree.corrections import CAVCorrection, Correction, split_name
 from hansfree.errors import DataError
 from hansfree.experiments.joining import corrected_cav
 from hansfree.experiments.kept import Kept
@@ -47,12 +48,15 @@ class Experiment:
         return rows
 
     def plain(self, name: str) -> Variant:
-        """Return a registered correction in the units of this experiment's grid."""
+        """Return a correction by its name, as ``rr-clarc`` or ``rr-clarc@svm``, in the units of this grid."""
         return Variant.plain(name, grid=self.setting.grid)
 
     def cav_rows(self) -> list[Row]:
         """Return the quality of the CAVs."""
-        return [Row(**row) for row in self.run.stage("cavs", self._cavs)]
+        rows = self.run.stage("cavs", self._cavs)
+        for kind in self.setting.further_cavs:  # a stage each, so that one can be added to a run that was begun
+            rows += self.run.stage(f"cav {kind}", partial(self._further_cav, kind))
+        return [Row(**row) for row in rows]
 
     def original_rows(self) -> list[Row]:
         """Return the scores of the model as it came, and of its clean-trained reference."""
@@ -73,6 +77,15 @@ class Experiment:
         stage = Part(variant.name, "seed", seed).stage
         return [Row(**row) for row in self.run.stage(stage, lambda: self._repeat(variant, seed))]
 
+    def check(self, methods: Sequence[str]) -> None:
+        """Raise what a method would refuse these data for, before any of them is trained; masks may take long."""
+        self.cav_rows()
+        for name in methods:
+            variant = self.plain(name)
+            if not variant.uses_masks:
+                method = self._method(variant, self.setting.tuning.seed)
+                method.check(self.material.cut, self.material.train_for(method))
+
     def selection(self, variant: Variant) -> dict[str, Any]:
         """Say which strength was chosen for a correction, and why."""
         return self._corrected(variant)["selection"]  # type: ignore[no-any-return]
@@ -81,7 +94,8 @@ class Experiment:
         """Return the strengths that a correction is tried with; 0 alone where it has none."""
         if not method.has_strength:
             return [0.0]
-        return sorted(set(self.setting.strengths.get(variant.name) or variant.strengths or method.grid))
+        given = self.setting.strengths.get(split_name(variant.name)[0])  # for all directions of a method
+        return sorted(set(given or variant.strengths or method.grid))
 
     def along(self, variant: Variant) -> Strengths:
         """Return a correction along its strengths."""
@@ -115,6 +129,13 @@ class Experiment:
         cavs.setdefault(self.setting.cav, material.cav)
         corrected_cav(material, self.setting.cav)  # here, so that what cannot be joined is told before long work
         return [asdict(row) for row in quality_rows(material, cavs, self._about)]
+
+    def _further_cav(self, kind: str) -> list[dict[str, Any]]:
+        """Make a further CAV, joined where the setting says so, before anybody corrects along it."""
+        corrected_cav(self.material, kind)
+        is_known = kind in CAV.from_marks()  # by the stage of all of these
+        cavs = {} if is_known else {kind: self.material.cav_named(kind)}
+        return [asdict(row) for row in quality_rows(self.material, cavs, self._about)]
 
     def _original(self) -> list[dict[str, Any]]:
         setting, material = self.setting, self.material
@@ -160,7 +181,7 @@ class Experiment:
             self.kept.keep(variant.name, evidence, model)
             chosen = compute_scores(evidence)
         return {
-            "rows": [asdict(row) for row in self._path_rows(method, path, chosen)],
+            "rows": [asdict(row) for row in self._path_rows(variant, method, path, chosen)],
             "selection": self._selection(method, path),
         }
 
@@ -173,7 +194,7 @@ class Experiment:
         train, strength = self.material.train_for(method), chosen["strength"]
         (head,) = method.train(self.material.cut, train, [strength or 0.0], progress=self.progress)
         scores = compute_scores(self.material.judge(head.state, method.inference_edit(train)))
-        about = {**self._about, **method.describe(), "seed": seed, "chosen": 1, "split": "test"}
+        about = {**self._describe(variant, method), "seed": seed, "chosen": 1, "split": "test"}
         return [asdict(row) for row in rows_of(scores, strength=strength, **about)]
 
     def _method(self, variant: Variant, seed: int) -> Correction:
@@ -217,16 +238,22 @@ class Experiment:
         chosen = None if path.choice.index is None else after[path.choice.index]
         return {"derivative": {"original": self.material.original_validation.derivative, "chosen": chosen}}
 
-    def _path_rows(self, method: Correction, path: StrengthPath, chosen_scores: list[Score]) -> list[Row]:
+    def _path_rows(
+        self, variant: Variant, method: Correction, path: StrengthPath, chosen_scores: list[Score]
+    ) -> list[Row]:
         rows: list[Row] = []
         for i, (strength, history, scores) in enumerate(zip(path.strengths, path.histories, path.scores)):
-            about = {**self._about, **method.describe(), "chosen": int(i == path.choice.index)}
+            about = {**self._describe(variant, method), "chosen": int(i == path.choice.index)}
             about["strength"] = strength if method.has_strength else None
             for epoch, seen in enumerate(history, start=1):
                 known = [seen.clean] if seen.biased is None else [seen.clean, seen.biased]
                 rows += rows_of(known, epoch=epoch, split="val", **about)
             rows += rows_of(chosen_scores if i == path.choice.index else scores, split="test", **about)
         return rows
+
+    def _describe(self, variant: Variant, method: Correction) -> dict[str, Any]:
+        told = {**self._about, **method.describe()}
+        return told if variant.method is None else {**told, "method": variant.method}
 
     @property
     def _about(self) -> dict[str, Any]:

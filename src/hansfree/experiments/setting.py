@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from hansfree.cavs import CAV
-from hansfree.corrections import Correction
+from hansfree.corrections import Correction, method_named, split_name
 from hansfree.errors import OptionError
 from hansfree.experiments.concepts import Concept
 from hansfree.experiments.plans import Grid
@@ -37,7 +37,8 @@ class Setting:
     model: nn.Module
     layer: str
     tuning: FineTuning
-    cav: str = "signal"
+    cav: str = "signal"  # along which all models are judged, too
+    further_cavs: tuple[str, ...] = ()  # that corrections go along as well
     reference: Callable[[], nn.Module | None] = lambda: None  # makes the model that never saw the artifact, when asked
     grid: Grid = "own"  # each method's own strengths, or the paper's in the paper's units
     strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)  # per method, instead of the grid
@@ -52,7 +53,8 @@ class Setting:
         """Refuse data of which no strength could be chosen."""
         if self.repeats < 1:
             raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
-        if CAV.named(self.cav).needs_pairs and self.data.train_biased is None:
+        kinds = map(CAV.named, (self.cav, *self.further_cavs))
+        if any(kind.needs_pairs for kind in kinds) and self.data.train_biased is None:
             raise OptionError(NO_PAIRS)
         check_selectable(self.data)
         if not (self.rule.needs_derivative or has_counter_examples(self.data)):
@@ -73,13 +75,13 @@ class Variant:
     name: str  # of its stage, its weights and its heatmaps
     make: Callable[..., Correction]  # (cav=, images=, tuning=) -> the correction
     cav: str | None = None  # another direction than the setting's
+    method: str | None = None  # what its rows say; None: the correction's own name
     strengths: Sequence[float] | None = None  # None: the setting's, or else the method's own grid
     uses_masks: bool = False
 
     @classmethod
     def plain(cls, name: str, *, grid: Grid = "own") -> Variant:
-        """Return a registered correction as it is, or as the paper measures it."""
-        member = Correction.named(name)
-        if grid == "paper":
-            return cls(name=name, make=member.for_paper, strengths=member.paper_grid, uses_masks=member.uses_masks)
-        return cls(name=name, make=member.for_run, uses_masks=member.uses_masks)
+        """Return a registered correction as it is, or as the paper measures it; ``rr-clarc@svm``: along that CAV."""
+        member, cav = method_named(name), split_name(name)[1]
+        make, strengths = (member.for_paper, member.paper_grid) if grid == "paper" else (member.for_run, None)
+        return cls(name=name, make=make, cav=cav, method=name, strengths=strengths, uses_masks=member.uses_masks)

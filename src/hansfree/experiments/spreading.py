@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hansfree.corrections import Correction
+from hansfree.corrections import method_named
 from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.parts import Part
 from hansfree.results import ORIGINAL
@@ -40,6 +40,6 @@ def do_part(experiment: Experiment, part: Part) -> None:
 def _groups(experiment: Experiment, name: str) -> int:
     """Return into how many groups a method's strengths are spread; 0 where they stay together."""
     # Asked of the class: to make a member may take masks, and those long.
-    strengths = experiment.strengths(experiment.plain(name), Correction.named(name))
+    strengths = experiment.strengths(experiment.plain(name), method_named(name))
     groups = group_strengths(experiment.material.cut, strengths, experiment.setting.tuning)
     return len(groups) if len(groups) >= _FEWEST else 0

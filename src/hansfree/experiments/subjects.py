@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from hansfree.corrections import Correction
+from hansfree.corrections import method_named
 from hansfree.datasets import ExampleSet, InMemory
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.experiment import Experiment
@@ -109,7 +109,7 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
 
 def reads_pictures(method: str) -> bool:
     """Tell whether a method trains on the pictures themselves, epoch after epoch."""
-    return method != ORIGINAL and Correction.named(method).uses_masks
+    return method != ORIGINAL and method_named(method).uses_masks
 
 
 def keep_in_memory(data: BiasedData, *, progress: Progress = silent) -> BiasedData:

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hansfree.corrections import Correction
+from hansfree.corrections import Correction, split_name
 from hansfree.export.reading import FinishedRun
 from hansfree.export.saving import Exported
 from hansfree.files import hash_file, write_text
@@ -49,7 +49,7 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
     """
     environment = open_templates("export", is_html=False)
     environment.filters["cell"] = _cell
-    member = Correction.members().get(method)
+    member = Correction.members().get(split_name(method)[0])
     results = run.results
     meta, variant = results.meta, results.variant(method)
     choice = results.selection.get(method, {})
@@ -59,6 +59,7 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
         what=_WORDS.sub(r"\1", (member.__doc__ or "").splitlines()[0]) if member else "",
         biased_class=_class_name(meta),
         cav=next((row.cav for row in run.chosen(method) if row.cav), None),
+        judged_along=meta.get("cav") if split_name(method)[1] else None,
         choice=choice,
         reason=_REJECTED.sub("", str(choice.get("reason", ""))),
         rule=results.with_class_names(str(choice.get("rule", ""))),

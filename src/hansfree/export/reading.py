@@ -42,7 +42,7 @@ class FinishedRun:
         variant = self.results.variant(method)
         return [row for row in self.results.rows if row.chosen and type(variant).of(row) == variant] if variant else []
 
-    def method_named(self, method: str | None) -> str:
+    def method_to_export(self, method: str | None) -> str:
         """Return the method to export, by default what the run recommends, or RR-ClArC where it says nothing.
 
         One whose weights are not there is an error, and so is none where the run recommends none.

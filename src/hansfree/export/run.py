@@ -52,7 +52,7 @@ def export_run(
         force: Replace what an earlier export wrote.
     """
     finished = read_run(run)
-    method = finished.method_named(method)
+    method = finished.method_to_export(method)
     folder = out or run / "exported" / method
     weights, card, graph = folder / "model.safetensors", folder / "MODEL_CARD.md", folder / "model.onnx"
     there = [path.name for path in (weights, card, graph) if path.exists()]

@@ -125,7 +125,10 @@ def choose_layer(
             name=layer, data=data, model=model, layer=layer, tuning=tuning, rule=BalancedRule(budget), train=train
         )
         with TemporaryDirectory(prefix="hansfree-layer-") as folder:
-            trials[layer] = try_layer(setting, strengths, Path(folder), progress=progress)
+            try:
+                trials[layer] = try_layer(setting, strengths, Path(folder), progress=progress)
+            except (DataError, OptionError) as error:  # a head too large to be solved, for example
+                remarks.append(f"{layer} could not be tried. {error}")
     layer, reason = _take(scores, trials)
     return LayerChoice(layer=layer, reason=reason, scores=tuple(scores), trials=trials, remarks=tuple(remarks))
 

@@ -99,6 +99,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
         "biased_class": data.biased_class,
         "class_names": list(data.train.class_names),
         "layer": setting.layer,
+        "cav": setting.cav,
         "claims": [asdict(claim) for claim in claims(data)],
         "counts": count_images(data),
         "budget": setting.rule.budget,

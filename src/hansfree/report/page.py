@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hansfree.corrections import split_name
 from hansfree.files import write_text, written_atomically
 from hansfree.metrics import MIN_GROUP
 from hansfree.metrics.intervals import RESAMPLES
@@ -106,6 +107,8 @@ def _render(results: Results, **drawn: Any) -> str:
         notes=results.notes(),
         with_class_names=results.with_class_names,
         doctor=results.doctor,
+        # the CAV that all are judged along, where some were corrected along others
+        judged_along=meta.get("cav") if any(split_name(method)[1] for method in results.selection) else None,
         is_inserted=results.is_inserted,
         is_rare=results.why_unknown("accuracy_biased") is not None,
         min_group=MIN_GROUP,

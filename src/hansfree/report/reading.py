@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hansfree.corrections import Correction, RRClArC
+from hansfree.corrections import Correction, RRClArC, split_name
 from hansfree.doctor import Diagnosis
 from hansfree.errors import RunError
 from hansfree.files import neighbour
@@ -74,7 +74,12 @@ class Results:
         order = [ORIGINAL, *Correction.members()]
         last = len(order) + 1
         places = {name: place for place, name in enumerate(order)} | {CLEAN_TRAINED: last}
-        return sorted(found, key=lambda variant: places.get(variant.method, last - 1))
+
+        def place(variant: Variant) -> tuple[int, bool]:
+            method, further = split_name(variant.method)
+            return places.get(method, last - 1), further is not None
+
+        return sorted(found, key=place)
 
     @property
     def is_inserted(self) -> bool:
@@ -143,7 +148,7 @@ class Results:
 
     def difference(self, ours: Variant, theirs: Variant, metric: str) -> Difference | None:
         """Return by how much two models differ in a score on the same images; None if that is unknown."""
-        if not (self._is_first(ours) and self._is_first(theirs)):
+        if not (self.is_first(ours) and self.is_first(theirs)):
             return None
         wanted = ours.method, theirs.method, metric
         both = (side for each in self.paired for side in (each, each.turned))
@@ -151,7 +156,7 @@ class Results:
 
     def interval(self, variant: Variant, metric: str) -> Interval | None:
         """Return the 95 % interval of a score; None if that is unknown."""
-        return self.intervals.get(variant.method, {}).get(metric) if self._is_first(variant) else None
+        return self.intervals.get(variant.method, {}).get(metric) if self.is_first(variant) else None
 
     def validation_score(self, variant: Variant) -> float | None:
         """Return what the selection rule saw of a model in the end, the more the better; None if that is unknown."""
@@ -165,7 +170,7 @@ class Results:
         seen = [row for row in self.validated if row.metric == metric and Variant.of(row) == variant]
         return max(seen, key=lambda row: row.epoch or 0).value if seen else None
 
-    def _is_first(self, variant: Variant) -> bool:
+    def is_first(self, variant: Variant) -> bool:
         """Tell whether a variant is of the run's own seed: of repeats, answers per image are not kept."""
         return variant.seed is None or variant.seed == self.meta.get("seed", variant.seed)
 
@@ -179,16 +184,20 @@ def takes_out_direction(method: str) -> bool:
 
     What its head would do along the direction then says nothing about the model: derivatives cannot compare it.
     """
-    member = Correction.members().get(method)
+    member = _member(method)
     return member is not None and member.inference_edit is not Correction.inference_edit
 
 
 def method_title(method: str) -> str:
-    """Return a method's name as the paper spells it."""
+    """Return a method's name as the paper spells it, with the further CAV that it goes along."""
     if method in REFERENCES:
         return method.capitalize()
-    member = Correction.members().get(method)
-    return member.title if member else method
+    member, (name, cav) = _member(method), split_name(method)
+    return (member.title if member else name) + (f" along {cav}" if cav else "")
+
+
+def _member(method: str) -> type[Correction] | None:
+    return Correction.members().get(split_name(method)[0])
 
 
 def spread_of(row: Row) -> float:

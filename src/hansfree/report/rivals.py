@@ -21,7 +21,7 @@ def describe_rivals(results: Results, shown: Variant, competing: list[Variant]) 
 
 
 def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
-    marks = marks_of(results, DECISIVE)
+    marks = marks_of(results, DECISIVE, competing)
     if len(competing) < 2 or not marks:
         return ""
     if marks.get(shown) == "best":

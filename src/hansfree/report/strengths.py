@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from hansfree.report.reading import Results, Variant
 from hansfree.report.style import ALARM, INK, Drawing, new_figure, quiet_axes, show_percent, style_of
 from hansfree.results import Row
 
+_MOST_COLUMNS = 4  # panels side by side, so that their titles have room
 _ACCURACIES = ("balanced_accuracy", "accuracy")  # the first that a run has
 Pair = tuple[Row, Row]  # the same model without and with the artifact
 
@@ -21,8 +24,9 @@ def draw_strengths(results: Results) -> Drawing | None:
     paths = {variant: pairs for variant, pairs in paths.items() if len(pairs) > 1}
     if not paths:
         return None
-    figure = new_figure(height=3.0)
-    panels = quiet_axes(figure, columns=len(paths))
+    columns, n_rows = min(len(paths), _MOST_COLUMNS), math.ceil(len(paths) / _MOST_COLUMNS)
+    figure = new_figure(height=3.0 * n_rows)
+    panels = quiet_axes(figure, rows=n_rows, columns=columns)
     for axes, (variant, pairs) in zip(panels, paths.items()):
         colour, marker = style_of(variant.method)
         finite = [pair for pair in pairs if not any(map(results.has_diverged, pair))]
@@ -36,9 +40,12 @@ def draw_strengths(results: Results) -> Drawing | None:
         for strength in (c.strength or 0 for c, b in pairs if (c, b) not in finite):
             axes.plot(strength, 0.03, "x", color=ALARM, transform=axes.get_xaxis_transform(), clip_on=False)
         axes.set_xscale("log")
-        axes.set_title(variant.title(paths), fontsize=10, color=INK)
+        axes.set_title(variant.title(paths).replace(" along ", "\nalong "), fontsize=10, color=INK)
         axes.set_xlabel("strength")
-    panels[0].set_ylabel(name)
+    for axes in panels[len(paths) :]:
+        axes.remove()
+    for axes in panels[::columns]:
+        axes.set_ylabel(name)
     show_percent(panels[0].yaxis)
     told = "; ".join(
         f"{v.title(paths)}: {pairs[0][0].strength:.3g} to {pairs[-1][0].strength:.3g}" for v, pairs in paths.items()

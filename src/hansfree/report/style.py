@@ -10,7 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hansfree.corrections import Correction
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction, split_name
 from hansfree.results import CLEAN_TRAINED, ORIGINAL
 
 # Okabe and Ito's palette: told apart with every common colour vision; markers or hatches say the same without colour.
@@ -21,7 +22,9 @@ KINDS = ((VERMILION, "o"), (BLUE, "s"), (GREEN, "^"), (PURPLE, "D"), (ORANGE, "v
 # Methods take colours in the order in which they are registered, the paper's first; as there are more markers than
 # colours, the pairs differ for 56 methods.
 _COLOURS = (ORANGE, PURPLE, GREEN, SKY, VERMILION, BLUE, YELLOW)
-_MARKERS = ("s", "D", "^", "v", "o", "h", "p", "*")
+_MARKERS = ("s", "D", "^", "v", "o", "h", "p", "8")
+# Along a further CAV a method keeps its colour, and the marker is the CAV's.
+_CAV_MARKERS = ("<", ">", "d", "P", "X", "*")
 _REFERENCES = {ORIGINAL: ("#000000", "X"), CLEAN_TRAINED: ("#777777", "P")}
 OTHER_STYLE = (BLUE, "h")
 INK, FAINT, ALARM = "#333333", "#DDDDDD", "#B00020"
@@ -32,14 +35,19 @@ def style_of(method: str) -> tuple[str, str]:
     """Return the colour and the marker of a method."""
     if method in _REFERENCES:
         return _REFERENCES[method]
-    names = list(Correction.members())
-    if method not in names:
+    names, kinds, (own, cav) = list(Correction.members()), list(CAV.members()), split_name(method)
+    if own not in names:
         return OTHER_STYLE
-    place = names.index(method)
-    return _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
+    place = names.index(own)
+    marker = _MARKERS[place % len(_MARKERS)]
+    if cav in kinds:
+        marker = _CAV_MARKERS[kinds.index(cav) % len(_CAV_MARKERS)]
+    return _COLOURS[place % len(_COLOURS)], marker
 
 
-STYLES = {name: style_of(name) for name in (ORIGINAL, *Correction.members(), CLEAN_TRAINED)}
+def drawn_order() -> list[str]:
+    """Return the registered methods and the references in the order in which figures show them."""
+    return [ORIGINAL, *Correction.members(), CLEAN_TRAINED]
 
 
 @dataclass(frozen=True)
@@ -63,9 +71,9 @@ def new_figure(*, width: float = WIDTH, height: float) -> Figure:
     return figure
 
 
-def quiet_axes(figure: Figure, *, columns: int = 1) -> list[Axes]:
-    """Return panels in a row that share their y axis, with a faint grid and no box."""
-    panels = list(figure.subplots(1, columns, sharey=True, squeeze=False)[0])
+def quiet_axes(figure: Figure, *, rows: int = 1, columns: int = 1) -> list[Axes]:
+    """Return panels, row after row, that share their y axis, with a faint grid and no box."""
+    panels = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
     for axes in panels:
         quieten(axes)
     return panels

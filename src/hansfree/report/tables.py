@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -106,12 +107,16 @@ def inner_table(results: Results) -> Table:
     return _table(results, [name for name, metric in Metric.members().items() if metric.needs])
 
 
-def marks_of(results: Results, metric: str) -> dict[Variant, Mark]:
-    """Mark the competing method nearest to the metric's ideal, and those within one standard error of it."""
+def marks_of(results: Results, metric: str, among: Sequence[Variant] | None = None) -> dict[Variant, Mark]:
+    """Mark the competing method nearest to the metric's ideal, and those within one standard error of it.
+
+    Args:
+        among: None for all models of the run, repeats with other seeds too.
+    """
     ideal = Metric.named(metric).ideal
     scores = {
         variant: results.chosen(variant)[metric]
-        for variant in results.methods()
+        for variant in (results.methods() if among is None else among)
         if kind_of(results, variant) == "method" and metric in results.chosen(variant)
     }
     if len(scores) < 2 or footnote_of(results, metric):

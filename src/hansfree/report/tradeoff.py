@@ -16,6 +16,7 @@ from hansfree.report.svg import Frame, add_mark, add_points, add_text, to_markup
 from hansfree.results import ORIGINAL
 
 _WIDTH, _HEIGHT, _LEGEND = 620, 520, 190  # pixels
+_LINE, _LETTER = 26, 7.2  # pixels, of the legend
 _MOST_LOST = 0.1  # of accuracy without the artifact: who loses more is no choice, and gets no room on the axes
 _LARGE, _SMALL = 9.0, 4.5  # radius of the chosen strength's mark, and of the others'
 
@@ -53,7 +54,7 @@ def draw_tradeoff(results: Results) -> Plot | None:
         f"{name}, with the artifact",
         name="tradeoff",
         alt=f"{name} with the artifact against that without it, test images: every method and strength.",
-        room=_LEGEND,
+        room=max(_LEGEND, 40 + _LETTER * max(len(variant.title(paths)) for variant in paths)),
     )
     shown = {variant: [pair for each, pair in inside if each == variant] for variant in paths}
     for variant, pairs in shown.items():
@@ -89,7 +90,7 @@ def _frame(points: dict[Variant, list[Pair]]) -> Frame:
     for values in ([c.value for c, _ in kept], [b.value for _, b in kept]):
         margin = max(0.05 * (max(values) - min(values)), 0.005)
         ends.append((min(values) - margin, max(values) + margin))
-    return Frame(ends[0], ends[1], _WIDTH, _HEIGHT)
+    return Frame(ends[0], ends[1], _WIDTH, max(_HEIGHT, _LINE * (len(points) + 2)))
 
 
 def _add_path(svg: Element, frame: Frame, variant: Variant, pairs: list[Pair]) -> None:
@@ -101,7 +102,7 @@ def _add_path(svg: Element, frame: Frame, variant: Variant, pairs: list[Pair]) -
 
 def _add_legend(svg: Element, variants: list[Variant], among: dict[Variant, list[Pair]]) -> None:
     for number, variant in enumerate(variants):
-        up = 40 + 26 * number
+        up = 40 + _LINE * number
         mark = SubElement(svg, "g", {"transform": f"translate({_WIDTH + 16} {up})"})
         add_mark(mark, style_of(variant.method)[1], style_of(variant.method)[0], size=7)
         add_text(svg, _WIDTH + 32, up + 4.5, variant.title(among))

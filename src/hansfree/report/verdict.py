@@ -78,7 +78,7 @@ def shown_variant(results: Results) -> Variant | None:
     Of several (methods, or targets and norms of one) the best on validation images speaks: on test images the best
     would look better than it is.
     """
-    competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
+    competing = _competing(results)
     lead = _recommended(results) or FIRST
     wanted = [variant for variant in competing if variant.method == lead] or competing
     scores = {variant: score for variant in wanted if (score := results.validation_score(variant)) is not None}
@@ -94,7 +94,7 @@ def reach_verdict(results: Results) -> Verdict:
     if shown is None:
         nothing = ("No method has a usable result on the test images.",)
         return Verdict(_failure(results, None), nothing, advice=advice, is_advised_against=is_against)
-    competing = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
+    competing = _competing(results)
     judgement = results.rulings.get(shown.method, Judgement("cannot be known", ""))
     return Verdict(
         failure=_failure(results, shown),
@@ -111,6 +111,12 @@ def reach_verdict(results: Results) -> Verdict:
         advice=advice,
         is_advised_against=is_against,
     )
+
+
+def _competing(results: Results) -> list[Variant]:
+    """Return the models that a reader can choose among: of the run's own seed, as repeats are no other methods."""
+    found = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
+    return [variant for variant in found if results.is_first(variant)]
 
 
 def _recommended(results: Results) -> str | None:

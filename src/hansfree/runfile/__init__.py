@@ -6,7 +6,7 @@ from hansfree.runfile.ordering import doubt_answers
 from hansfree.runfile.reading import read_run_file
 from hansfree.runfile.running import Finished, carry_out
 from hansfree.runfile.schema import RunFile
-from hansfree.runfile.template import Answers, look_at, write_run_file
+from hansfree.runfile.template import Answers, look_at, missing_paths, write_run_file
 
 __all__ = [
     "DEFAULTS",
@@ -17,6 +17,7 @@ __all__ = [
     "carry_out",
     "doubt_answers",
     "look_at",
+    "missing_paths",
     "open_run_file",
     "read_run_file",
     "write_run_file",

@@ -20,7 +20,7 @@ _CHANGES_NOTHING = {
         name for name, key in DataSection.model_fields.items() if Path in (key.annotation, *get_args(key.annotation))
     },
     "artifact": {"name", "file", "also"},
-    "correction": {"methods"},
+    "correction": {"methods", "further_cavs"},
 }
 
 # Left out of a config where they say nothing new, so that runs that were begun before the keys were there go on.

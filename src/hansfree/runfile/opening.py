@@ -17,7 +17,7 @@ from hansfree.runfile.disk import tell_disk
 from hansfree.runfile.identity import LATER_KEYS, known_config
 from hansfree.runfile.loading import first_logits, load_run_model, model_facts
 from hansfree.runfile.schema import COLUMN, Rule, RunFile
-from hansfree.runfile.telling import advise_more, describe_balance, describe_images, notes_on_scaling
+from hansfree.runfile.telling import advise_more, describe_balance, describe_further, describe_images, notes_on_scaling
 from hansfree.runs import check_run_folder
 from hansfree.selection import BalancedRule, KneeRule, check_selectable
 from hansfree.splitting import split
@@ -62,6 +62,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         layer=loaded.layer,
         tuning=_tuning(run),
         cav=run.correction.cav,
+        further_cavs=run.correction.further_cavs,
         strengths=run.correction.strengths,
         rule=_RULES[run.correction.rule](run.correction.budget),
         repeats=run.correction.repeats,
@@ -81,6 +82,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
         *([("balanced", describe_balance(data))] if run.correction.balanced else []),
+        *([("further CAVs", describe_further(run.correction))] if run.correction.further_cavs else []),
         ("disk", tell_disk(run.out, setting, with_pairs=run.correction.needs_pairs, further=further)),
         *(("removed too", describe_concept(each, data)) for each in removed),
         *(("kept", describe_concept(each, data)) for each in protected),

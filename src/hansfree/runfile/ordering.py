@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
@@ -17,7 +18,15 @@ _BATCH = 16
 _CLEARLY = 0.2  # of balanced accuracy: more than a bias between two classes makes
 
 
-def doubt_answers(model: nn.Module, images: ExampleSet, *, progress: Progress = silent) -> str:
+@dataclass(frozen=True)
+class Doubt:
+    """Why a model's answers look wrong on images without the artifact."""
+
+    sentence: str
+    is_order: bool  # another order of the classes would suit far better; else the model is at chance in any
+
+
+def doubt_answers(model: nn.Module, images: ExampleSet, *, progress: Progress = silent) -> Doubt | None:
     """Ask the model about clean validation images, as many of each class, and say what :func:`doubt_order` finds."""
     each = max(1, _TRIED // len(images.class_names))
     tried = np.concatenate([np.flatnonzero(images.labels == label)[:each] for label in np.unique(images.labels)])
@@ -30,10 +39,11 @@ def doubt_answers(model: nn.Module, images: ExampleSet, *, progress: Progress = 
 
 def doubt_order(
     answers: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *, where: str = "clean test images"
-) -> str:
-    """Say that the classes are likely in the wrong order, and which order the answers fit; empty where all is well.
+) -> Doubt | None:
+    """Say that the classes are likely in the wrong order, and which order the answers fit; None where all is well.
 
     A model is doubted that is no better than chance on clean images, or that another order would suit far better.
+    The first may be the shortcut's own doing: one that names a class only with the artifact never names it here.
 
     Args:
         answers: the number of the largest output, per clean image; negative where there is none.
@@ -48,18 +58,22 @@ def doubt_order(
     best = _accuracy(unseen, order)
     is_far = best - _accuracy(unseen, numbers) >= _CLEARLY
     if now > chance and not is_far:
-        return ""
+        return None
     told = (
         f"The model as it came has a balanced accuracy of {100 * now:.1f} % on {where}, where chance has "
         f"{100 * chance:.1f} %."
     )
     if is_far:
         names = ", ".join(class_names[number] for number in order)
-        return (
+        return Doubt(
             f"{told} Most likely data.classes is not in the order of the model's outputs: [{names}] would give "
-            f"{100 * best:.1f} %."
+            f"{100 * best:.1f} %.",
+            is_order=True,
         )
-    return f"{told} Look whether it is the trained model, and gets its images as in training (data.size, mean, std)."
+    return Doubt(
+        f"{told} Look whether it is the trained model, and gets its images as in training (data.size, mean, std).",
+        is_order=False,
+    )
 
 
 def _answered(answers: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:

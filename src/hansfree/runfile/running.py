@@ -14,6 +14,7 @@ from torch import nn
 from hansfree.experiments import Experiment, Setting
 from hansfree.experiments.examining import doubt_concepts, examine_direction
 from hansfree.experiments.joining import describe_joint
+from hansfree.experiments.likeness import Likeness, compare_insertion
 from hansfree.experiments.subjects import keep_in_memory, reads_pictures
 from hansfree.export.run import export_run
 from hansfree.files import tell_path, write_text
@@ -59,39 +60,51 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         with engine(opened, folder, progress) as crew:
             crew.collect()
             experiment = Experiment(_with_pictures(opened, progress), folder, progress=progress)
-            experiment.cav_rows()
+            experiment.check(run.correction.trials)
             names = _image_names(opened.images)
             diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
             doubts = doubt_concepts(experiment)
-            crew.correct(experiment, run.correction.methods)
-        experiment.rows(run.correction.methods)
-        best = _advise(experiment, run.correction.methods)
+            crew.correct(experiment, run.correction.trials)
+        experiment.rows(run.correction.trials)
+        best = _advise(experiment, run.correction.trials)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
-        about["remarks"] += doubts
+        likeness = _likeness(opened, experiment)
+        about["remarks"] += [*doubts, *(found.sentence for found in likeness)]
         about |= describe_joint(experiment.material)
-        further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.methods)
-        rows = write_outcome(experiment, about, methods=run.correction.methods, further=further)
+        further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.trials)
+        rows = write_outcome(experiment, about, methods=run.correction.trials, further=further)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines
-    said = dict.fromkeys((diagnosis.verdict, *verdict, *best.sentences, *exported))  # verdict and advice share reasons
+    unlike = (found.sentence for found in likeness if found.is_unlike)
+    # verdict and advice share reasons
+    said = dict.fromkeys((diagnosis.verdict, *unlike, *verdict, *best.sentences, *exported))
     return Finished(rows, tuple(said), best.method, report)
 
 
 def _with_pictures(opened: Opened, progress: Progress) -> Setting:
     """Return the setting, with the pictures in memory for a method that trains on them, epoch after epoch."""
     setting = opened.setting
-    if not any(map(reads_pictures, opened.run.correction.methods)):
+    if not any(map(reads_pictures, opened.run.correction.trials)):
         return setting
     return replace(setting, data=keep_in_memory(setting.data, progress=progress))
 
 
+def _likeness(opened: Opened, experiment: Experiment) -> list[Likeness]:
+    """Compare an artifact that is put in with the one that the images came with; nothing where there is only one."""
+    has_both = opened.images.is_natural and opened.setting.data.is_inserted
+    return [compare_insertion(experiment)] if has_both else []
+
+
 def _advise(experiment: Experiment, methods: Sequence[str]) -> Advice:
-    """Choose a corrected model, unless the one that came is none to correct."""
+    """Choose a corrected model, unless the classes of the one that came are in another order."""
     images, answers = experiment.setting.data.test_clean, experiment.kept.load(ORIGINAL)["predicted_clean"]
     doubt = doubt_order(answers, images.labels, images.class_names)
-    return Advice(None, (f"No model is recommended. {doubt}",)) if doubt else recommend(experiment, methods)
+    if doubt is not None and doubt.is_order:
+        return Advice(None, (f"No model is recommended. {doubt.sentence}",))
+    found = recommend(experiment, methods)
+    return found if doubt is None else Advice(found.method, (*found.sentences, doubt.sentence))
 
 
 def run_config(opened: Opened) -> dict[str, Any]:

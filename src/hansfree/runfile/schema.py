@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
-from hansfree.corrections import Correction
+from hansfree.corrections import Correction, along_cavs, goes_along_cav
 from hansfree.errors import nearest
 from hansfree.studies.inserted import fits_pictures, inserted_by_name
 from hansfree.studies.own import SHARES
@@ -88,6 +88,8 @@ def _as_list(value: Any) -> Any:
 
 Method = Annotated[str, _member(Correction)]
 Methods = Annotated[tuple[Method, ...], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_no_name_twice)]
+Kind = Annotated[str, _member(CAV)]
+FurtherKinds = Annotated[tuple[Kind, ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)]
 Further = Annotated[
     tuple[Annotated[str, _insertable(by_name=True)], ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)
 ]
@@ -198,7 +200,8 @@ class CorrectionSection(Section):
     """How the model is corrected; the defaults are the paper's recipe."""
 
     methods: Methods = ("vanilla", "p-clarc", "a-clarc", "rr-clarc")
-    cav: Annotated[str, _member(CAV)] = "signal"
+    cav: Kind = "signal"
+    further_cavs: FurtherKinds = ()  # that methods go along too, each as a method of its own
     train: Literal["all", "last"] = "all"
     optimizer: Optimizer = "sgd"
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
@@ -212,10 +215,24 @@ class CorrectionSection(Section):
     repeats: PositiveInt = 1
 
     @property
+    def trials(self) -> tuple[str, ...]:
+        """All that is run: the methods, and after each that goes along a CAV its further directions (rr-clarc@svm)."""
+        return tuple(along_cavs(self.methods, self.further_cavs))
+
+    @property
     def needs_pairs(self) -> bool:
         """Whether training images are wanted without and with the artifact."""
         methods = (Correction.named(name) for name in self.methods)
-        return CAV.named(self.cav).needs_pairs or any(method.uses_pairs for method in methods)
+        kinds = map(CAV.named, (self.cav, *self.further_cavs))
+        return any(kind.needs_pairs for kind in kinds) or any(method.uses_pairs for method in methods)
+
+    @model_validator(mode="after")
+    def _further_means_others(self) -> CorrectionSection:
+        if self.cav in self.further_cavs:
+            raise ValueError(f"'further_cavs' names others, and {self.cav!r} is this run's own ('cav')")
+        if self.further_cavs and not any(map(goes_along_cav, self.methods)):
+            raise ValueError(f"'further_cavs' changes nothing: none of {', '.join(self.methods)} goes along a CAV")
+        return self
 
     @model_validator(mode="after")
     def _minimum_to_go_to(self) -> CorrectionSection:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from hansfree.metrics import MIN_GROUP
 from hansfree.models import Preprocessing
+from hansfree.runfile.schema import CorrectionSection
 from hansfree.studies import BiasedData, OwnImages
 
 _TOO_MUCH = 2  # times the picture's own size: what a model sees is then mostly made up by the scaling
@@ -41,6 +42,12 @@ def describe_balance(data: BiasedData) -> str:
         for place in (counts.argmax(), counts.argmin())
     )
     return f"every class counts the same: the largest is {largest}, the smallest {smallest}"
+
+
+def describe_further(correction: CorrectionSection) -> str:
+    """Name the methods along further CAVs, as results and `hansfree export` call them."""
+    names = (name for name in correction.trials if name not in correction.methods)
+    return f"{', '.join(names)}; all models are judged along {correction.cav}"
 
 
 def notes_on_scaling(images: OwnImages, seen: Preprocessing) -> list[str]:

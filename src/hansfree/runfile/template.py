@@ -41,6 +41,7 @@ class Answers:
     biased_class: str | None = None
     insert: str | None = None
     file: Path | None = None
+    scale: float | None = None
     out: Path | None = None  # None: beside the file
 
 
@@ -74,12 +75,19 @@ def look_at(model: nn.Module, answers: Answers) -> Looked:
     return Looked(replace(answers, output=answers.output or "classes"), seen, (doubt,))
 
 
+def missing_paths(answers: Answers) -> list[Path]:
+    """Return what the answers name and this machine does not have; it may be that of another one."""
+    given = (answers.root, answers.table, answers.artifacts, answers.file)
+    return [path for path in given if path is not None and not path.expanduser().exists()]
+
+
 def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *, force: bool = False) -> None:
     """Write a commented run file; one that is there already stays, unless ``force`` says otherwise."""
     refuse_existing(path, force=force)
     templates = open_templates("runfile", is_html=False)
     text = templates.get_template("run.yaml.jinja").render(
         {name: _quoted(value) for name, value in asdict(_beside(path, answers)).items()},
+        scale=answers.scale,
         size=preprocessing.size,
         resize=preprocessing.resize,
         channels=preprocessing.channels,

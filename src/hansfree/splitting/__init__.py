@@ -10,6 +10,8 @@ from hansfree.splitting.linearised import Linearised
 from hansfree.splitting.orders import Order
 from hansfree.splitting.overwriting import overwriting
 from hansfree.splitting.partition import Train
+from hansfree.splitting.patterns import Patterned, Patterns
+from hansfree.splitting.reach import box_around
 from hansfree.splitting.stages import HeadParts, Stage
 
 __all__ = [
@@ -17,9 +19,12 @@ __all__ = [
     "Layer",
     "Linearised",
     "Order",
+    "Patterned",
+    "Patterns",
     "Split",
     "Stage",
     "Train",
+    "box_around",
     "exact_forward_mode",
     "folded",
     "insert_after",

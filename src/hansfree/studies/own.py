@@ -261,6 +261,11 @@ class OwnImages(ListedStudy):
         self._check_enough(data.train.class_names[self.biased_class], int(bits.sum()), len(bits))
         return data
 
+    @property
+    def is_natural(self) -> bool:
+        """Whether training images came with the artifact; else it is put into them."""
+        return self._bits is not None
+
     def _to_insert(self, place: Path) -> Artifact:
         """Return the artifact to put in; without one and without bits there is nothing to go by."""
         if self._insert is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -47,6 +47,7 @@ class HeadBatch:
     noise: torch.Generator  # for what a method samples; the same for all strengths
     trunk: nn.Module
     phi: nn.Module  # from the layer to the head's input
+    kept: dict[str, Any] = field(default_factory=dict)  # what a method keeps for the length of one training
 
 
 class Objective(Protocol):
@@ -153,6 +154,7 @@ def _train_group(
         trunk = folded(trunk)
     counts = image_weights(features, tuning)
     history: list[Sequence[Any]] = []
+    kept: dict[str, Any] = {}
     step = 0
     for epoch in range(tuning.epochs):
         cut.train_mode()
@@ -160,7 +162,7 @@ def _train_group(
             with seeded(tuning.seed, step) as noise, exact_forward_mode(), _precision(tuning):
                 values, tangents = heads.rows(features, rows)
                 labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
-                batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi)
+                batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi, kept)
 
                 def loss(head: WeightedHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
                     logits, penalty = objective.forward(head, batch)

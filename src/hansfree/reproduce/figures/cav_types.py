@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hansfree.report.reading import FIRST
-from hansfree.report.style import INK, STYLES, Drawing, show_percent
+from hansfree.report.style import INK, Drawing, show_percent, style_of
 from hansfree.reproduce.averages import Average, chosen_scores
 from hansfree.reproduce.figures.panels import accuracy_name, add_legend, name_ticks, panel_grid, panel_titles, words
 from hansfree.reproduce.keys import SubjectKey, Subjects
@@ -36,7 +36,7 @@ def draw_cav_types(subjects: Subjects, *, method: str = FIRST) -> Drawing | None
             [mean.value for mean in found.values()],
             0.65,
             yerr=[mean.error for mean in found.values()],
-            color=STYLES[FIRST][0],
+            color=style_of(FIRST)[0],
             ecolor=INK,
         )
         for cav, mean in found.items():

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 
 from hansfree.report.reading import FIRST
-from hansfree.report.style import INK, OTHER_STYLE, STYLES, WIDTH, Drawing, new_figure, quieten
+from hansfree.report.style import INK, WIDTH, Drawing, new_figure, quieten, style_of
 from hansfree.reproduce.averages import average, final_rows, method_scores, unseeded
 from hansfree.reproduce.figures.heatmaps import scale_limit, show_relevance
 from hansfree.reproduce.figures.panels import (
@@ -65,7 +65,7 @@ def draw_strength_curves(
             axes.axvline(strength, color=INK, linewidth=0.8, linestyle=":", zorder=0)
         chosen = _chosen_strength(subjects[key], method)
         if chosen in biased:
-            colour, marker = STYLES.get(method, OTHER_STYLE)
+            colour, marker = style_of(method)
             axes.plot(chosen, biased[chosen], marker=marker, markersize=10, color=colour, mec="white")
         axes.set_title(titles[key], fontsize=9, color=INK)
         axes.set_xlabel("strength", fontsize=9, color=INK)
@@ -103,7 +103,7 @@ def _chosen_strength(rows: Sequence[Row], method: str) -> float:
 
 
 def _draw(axes: Axes, biased: Curve, clean: Curve, method: str) -> None:
-    colour, marker = STYLES.get(method, OTHER_STYLE)
+    colour, marker = style_of(method)
     quieten(axes)
     axes.plot(
         list(biased), list(biased.values()), "-", color=colour, marker=marker, markersize=4, label="with artifact"
@@ -119,7 +119,7 @@ def _draw_vanilla(axes: Axes, rows: Sequence[Row], name: str) -> None:
     for part, line, label in (("biased", "-", "Vanilla, with artifact"), ("clean", "--", "Vanilla, without")):
         mean = scores.get(f"{name}_{part}")
         if mean is not None and math.isfinite(mean.value):
-            axes.axhline(mean.value, linestyle=line, color=STYLES["vanilla"][0], linewidth=1.2, zorder=1, label=label)
+            axes.axhline(mean.value, linestyle=line, color=style_of("vanilla")[0], linewidth=1.2, zorder=1, label=label)
 
 
 def _add_strip(figure: Figure, spec: SubplotSpec, shown: StrengthMaps) -> Axes:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from hansfree.report.heatmap_set import HeatmapSet
 from hansfree.report.reading import method_title
-from hansfree.report.style import ALARM, STYLES, Drawing
+from hansfree.report.style import ALARM, Drawing, drawn_order
 from hansfree.reproduce.figures.panels import image_grid, name_row, panel_titles, show_image
 from hansfree.reproduce.keys import SubjectKey
 
@@ -22,7 +22,7 @@ Sets = Mapping[SubjectKey, HeatmapSet]
 
 def draw_method_heatmaps(sets: Sets) -> Drawing | None:
     """Draw the heatmap panel: input, then every method in the paper's order; an image's row has one colour scale."""
-    methods = [name for name in STYLES if any(name in maps.relevance for maps in sets.values())]
+    methods = [name for name in drawn_order() if any(name in maps.relevance for maps in sets.values())]
     methods += sorted({name for maps in sets.values() for name in maps.relevance} - set(methods))
     figure = _grid(sets, {name: method_title(name) for name in methods}, is_scale_shared=True)
     if figure is None:

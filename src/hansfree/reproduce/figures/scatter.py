@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from hansfree.report.reading import Variant
-from hansfree.report.style import FAINT, INK, OTHER_STYLE, STYLES, Drawing
+from hansfree.report.style import FAINT, INK, Drawing, drawn_order, style_of
 from hansfree.reproduce.averages import average, final_rows, unseeded
 from hansfree.reproduce.figures.panels import (
     accuracy_name,
@@ -34,7 +34,7 @@ def draw_scatter(subjects: Subjects) -> Drawing | None:
     for axes, (key, found) in zip(panels, points.items()):
         axes.axline((0.5, 0.5), slope=1, color=FAINT, linewidth=1.2, zorder=0)
         for variant, path in found.items():
-            colour, marker = STYLES.get(variant.method, OTHER_STYLE)
+            colour, marker = style_of(variant.method)
             others = [(clean, biased) for clean, biased, is_chosen in path if not is_chosen]
             taken = [(clean, biased) for clean, biased, is_chosen in path if is_chosen]
             if others:
@@ -67,5 +67,5 @@ def accuracy_points(rows: Sequence[Row], name: str) -> dict[Variant, list[Point]
         biased = means.get((variant, strength, f"{name}_biased"))
         if metric == f"{name}_clean" and biased and math.isfinite(clean.value + biased.value):
             found.setdefault(variant, []).append((clean.value, biased.value, (variant, strength) in chosen))
-    order = list(STYLES)
+    order = drawn_order()
     return dict(sorted(found.items(), key=lambda i: order.index(i[0].method) if i[0].method in order else len(order)))

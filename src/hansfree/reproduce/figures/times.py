@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hansfree.report.reading import method_title
-from hansfree.report.style import INK, OTHER_STYLE, STYLES, Drawing
+from hansfree.report.style import INK, Drawing, style_of
 from hansfree.reproduce.figures.panels import panel_grid, panel_titles
 from hansfree.reproduce.keys import Subjects
 from hansfree.reproduce.times import seconds_of
@@ -23,7 +23,7 @@ def draw_times(subjects: Subjects) -> Drawing | None:
         vanilla = found.get("vanilla")
         for method, mean in found.items():
             place = every.index(method)
-            colour = STYLES.get(method, OTHER_STYLE)[0]
+            colour = style_of(method)[0]
             axes.barh(place, mean.value, 0.65, xerr=mean.seed_error, color=colour, ecolor=INK)
             share = f"{100 * mean.value / vanilla.value:.0f} %" if vanilla else f"{mean.value:.3g} s"
             axes.annotate(
