@@ -2,7 +2,7 @@
 
 Usage::
 
-    python docs/examples/elected.py results/table/redrawn/*/results.csv results/synthetic/tournament/results.csv
+    python docs/examples/elected.py results/table/redrawn/*/results.csv results/synthetic/tournament*/results.csv
 """
 
 from __future__ import annotations

@@ -14,7 +14,17 @@ from hansfree.datasets import Stamped
 from hansfree.errors import DataError
 from hansfree.experiments.subjects import Subject
 from hansfree.models import build_model, predict_logits
-from hansfree.tournament import BALANCED_REFERENCE, BIASED, ENTRANTS, Draw, judge_model, make_draws, model_named, play
+from hansfree.tournament import (
+    APART,
+    BALANCED_REFERENCE,
+    BIASED,
+    ENTRANTS,
+    Draw,
+    judge_model,
+    make_draws,
+    model_named,
+    play,
+)
 from hansfree.tournament.contest import fit_cav
 from hansfree.weights import write_weights
 from tests.experiments.examples import Joint, Single, opened
@@ -105,17 +115,37 @@ def test_the_strength_is_chosen_on_validation_images(draws: list[Draw]) -> None:
     assert np.mean(right) == pytest.approx(again.val_biased)
 
 
-def test_a_model_that_was_trained_whole_is_the_same_in_all_draws(tmp_path: Path) -> None:
+def test_each_draw_of_whole_models_trains_its_own_and_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(tmp_path, Joint()) as subject:
         first, second = make_draws(subject, subject.study.data("demo"), [0, 1])
-        asked = judge_model(first, first.reference)  # another trunk, which the cache does not know
-        said = predict_logits(first.reference, first.data.test_biased)
-        solved = model_named(BALANCED_REFERENCE, first)
-    assert not torch.equal(solved.classifier.weight, first.reference.classifier.weight)
-    assert asked.biased == said.argmax(1).tolist()
-    assert first.model is second.model
     assert (first.tuning.seed, second.tuning.seed) == (0, 1)
-    assert len(first.train) == 160
+    assert len(first.train) == len(second.train) == 160
+    models = [first.model, first.reference, second.model, second.reference]
+    kernels = [next(model.parameters()) for model in models]  # of the first layer: trunks differ too
+    assert all(not torch.equal(a, b) for i, a in enumerate(kernels) for b in kernels[:i])
+
+    monkeypatch.setattr("hansfree.experiments.base_models.pretrain", None)  # what is kept is not trained again
+    with opened(tmp_path, Joint()) as subject:
+        (again,) = make_draws(subject, subject.study.data("demo"), [1])
+    assert torch.equal(next(again.model.parameters()), next(second.model.parameters()))
+
+
+def test_whole_models_are_asked_about_their_own_features(tmp_path: Path) -> None:
+    with opened(tmp_path, Joint()) as subject:
+        for draw in make_draws(subject, subject.study.data("demo"), [0, 1]):
+            for name in APART:
+                model = model_named(name, draw)  # references have other trunks, which the cache does not know
+                said = predict_logits(model, draw.data.test_biased)
+                assert judge_model(draw, model).biased == said.argmax(1).tolist()
+            for images, kept in ((draw.data.train, draw.train), (draw.data.val_biased, draw.val.biased)):
+                with torch.no_grad():
+                    expected = draw.cut.trunk(images.batch([3]).image)[0]
+                found = torch.cat([layer for layer, *_ in kept.stream()])[3]
+                torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=1e-4)
+            solved = model_named(BALANCED_REFERENCE, draw)
+            assert not torch.equal(solved.classifier.weight, draw.reference.classifier.weight)
 
 
 def test_data_without_pairs_are_refused(subject: Subject) -> None:

@@ -55,7 +55,7 @@ def reproduce(
     ] = None,
     corrected: Annotated[str, typer.Option(help="What corrections fine-tune: all after the layer, or last.")] = "all",
     correction_epochs: Annotated[int, typer.Option(min=1, help="Epochs of every correction.")] = 10,
-    repeats: Annotated[int, typer.Option(min=1, help="Seeds of the correction.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Seeds of the correction, or draws of a tournament.")] = 1,
     grid: Annotated[str, typer.Option(help="Strengths: own, or the paper's 22 in its units.")] = "own",
     strengths: Annotated[list[str] | None, typer.Option(help="METHOD=0.1,1,10 instead of the grid.")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="METHOD, or MODEL:METHOD, that is not run.")] = None,

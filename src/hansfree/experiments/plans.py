@@ -29,7 +29,7 @@ class Plan:
             output: enough for pretrained weights, and minutes instead of hours.
         epochs: of training; None is the study's own recipe.
         corrected: what the corrections fine-tune: ``"all"`` after the layer, or only the ``"last"`` linear layer.
-        repeats: seeds of the correction.
+        repeats: seeds of the correction, or draws of a tournament.
         grid: each method's ``"own"`` strengths, or the ``"paper"``'s, in the paper's units.
         strengths: per method, instead of the grid.
         left_out: methods that are not run.

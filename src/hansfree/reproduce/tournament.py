@@ -32,6 +32,7 @@ from hansfree.tournament import (
     RIVALS,
     Draw,
     Entrant,
+    Kind,
     Match,
     Outcome,
     elect,
@@ -47,7 +48,7 @@ from hansfree.training import check_solvable, tuning_for
 _DRAWS = {
     "poisoned": "other images of the biased class carry the artifact, and both heads are trained anew",
     "natural": "four fifths of the training images, and both heads are trained anew",
-    "whole": "one biased model; the corrections have other seeds",
+    "whole": "each trains a biased model and a clean reference of its own, from other weights and in another order",
 }
 
 
@@ -73,11 +74,12 @@ class Tournament(Reproduction, name="tournament"):
         names = [*APART, *(entrant.name for entrant in self.entrants)]
         numbers = range(subject.plan.repeats)
         data = _data(subject)
-        missing = [n for n in numbers if not all(subject.run.has(_stage(n, name)) for name in names)]
+        stage = partial(_stage, kind_of_draws(subject.plan, data))
+        missing = [n for n in numbers if not all(subject.run.has(stage(n, name)) for name in names)]
         for draw in make_draws(subject, data, missing):
             for name in subject.progress(names, total=len(names), label=f"draw {draw.number}"):
-                subject.run.stage(_stage(draw.number, name), partial(_judged, name, draw))
-        matches = {name: _match(subject, name, numbers) for name in names}
+                subject.run.stage(stage(draw.number, name), partial(_judged, name, draw))
+        matches = {name: _match(subject, [stage(n, name) for n in numbers]) for name in names}
         if all(name in matches for name in CANDIDATES):
             matches[ELECTED] = elect([matches[name] for name in CANDIDATES])
         labels = np.asarray(data.test_clean.labels)
@@ -99,7 +101,7 @@ class Tournament(Reproduction, name="tournament"):
             pictures["images"] += f"; {n} test images without it, onto each of which one from another is pasted"
         return pictures | {
             "training starts from": describe_weights(plan.weights),
-            "trained on the biased images": f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)}",
+            "trained on the biased images": f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)} and up",
             "layer": f"`{architecture_named(plan.model).layer}`",
             "draws": f"{plan.repeats}: {_DRAWS[kind_of_draws(plan, subject.study.data(plan.model))]}",
             "corrections fine-tune": f"{CORRECTED[plan.corrected]}, {describe_recipe(tuning)} and up",
@@ -131,8 +133,10 @@ def _data(subject: Subject) -> BiasedData:
     return study.data(model) if parts is None else paste_artifact(subject, parts)
 
 
-def _stage(number: int, name: str) -> str:
-    return f"draw-{number}-{name.replace('/', '-')}"
+def _stage(kind: Kind, number: int, name: str) -> str:
+    # "draw" of a whole model was once a seed of the correction: what older runs kept under it is not taken for a model
+    word = "model" if kind == "whole" else "draw"
+    return f"{word}-{number}-{name.replace('/', '-')}"
 
 
 def _judged(name: str, draw: Draw) -> dict[str, object] | None:
@@ -142,8 +146,8 @@ def _judged(name: str, draw: Draw) -> dict[str, object] | None:
     return None if outcome is None else asdict(outcome)
 
 
-def _match(subject: Subject, name: str, numbers: range) -> Match:
-    kept = [subject.run.read(_stage(number, name)) for number in numbers]
+def _match(subject: Subject, stages: Sequence[str]) -> Match:
+    kept = [subject.run.read(stage) for stage in stages]
     return Match(tuple(None if each is None else Outcome(**each) for each in kept))
 
 

@@ -1,7 +1,7 @@
 """Beyond the paper: better directions and more rivals against its methods, over several draws."""
 
 from hansfree.tournament.contest import judge_model, model_named, play
-from hansfree.tournament.draws import Draw, kind_of_draws, make_draws
+from hansfree.tournament.draws import Draw, Kind, kind_of_draws, make_draws
 from hansfree.tournament.entrants import (
     APART,
     AUGMENTED,
@@ -38,6 +38,7 @@ __all__ = [
     "Comparison",
     "Draw",
     "Entrant",
+    "Kind",
     "Match",
     "Measure",
     "Outcome",

@@ -1,7 +1,8 @@
 """The draws of a tournament: who carries the artifact in training, and the models that learned from that.
 
-Every image goes through the trunk once without and once with the artifact; a draw is a choice of rows, and a head that
-was trained on them. Where the whole model was trained there is one model, and draws differ by the correction's seed.
+Where only heads are trained, every image goes through the trunk once without and once with the artifact; a draw is a
+choice of rows, and heads that were trained on them. Where whole models are trained, a draw has two of its own and its
+own cache: the images are the same in all draws, the first weights and the order of the images are not.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hansfree.datasets import ExampleSet, Stamped
 from hansfree.errors import DataError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
-from hansfree.experiments.subjects import Subject
+from hansfree.experiments.subjects import Subject, keep_in_memory
 from hansfree.metrics import predict_classes
 from hansfree.models import architecture_named
 from hansfree.splitting import Split, Train
@@ -31,6 +32,7 @@ from hansfree.training import FineTuning, Heads, tuning_for
 
 Kind = Literal["poisoned", "natural", "whole"]
 
+_TwoSets = tuple[ExampleSet, ExampleSet]
 _SEEN = 0.8  # part of the training images that a draw sees where the artifact is in them by nature
 
 
@@ -94,7 +96,7 @@ def make_draws(subject: Subject, data: BiasedData, numbers: Sequence[int]) -> It
     if not numbers:
         return
     plan = subject.plan
-    kinds: dict[Kind, type[_Source]] = {"whole": _Given, "poisoned": _Poisoned, "natural": _Natural}
+    kinds: dict[Kind, type[_Source]] = {"whole": _Whole, "poisoned": _Poisoned, "natural": _Natural}
     kind = kind_of_draws(plan, data)
     source = kinds[kind](subject, data)
     for number in numbers:
@@ -108,55 +110,46 @@ def make_draws(subject: Subject, data: BiasedData, numbers: Sequence[int]) -> It
             clean=material.clean,
             train=material.train,
             pairs=material.pairs,
-            val=source.val,
-            test=source.test,
+            val=material.val,
+            test=material.test,
             corrected=plan.corrected,
             cut=cut_again(material.model, material.train, train=plan.corrected),
             tuning=tuning_for(
                 subject.study, plan.model, epochs=plan.correction_epochs, seed=plan.seed + number, device=plan.device
             ),
-            data=data,
+            data=source.data,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _Material:
-    """What changes from draw to draw."""
+    """The models of one draw, and the images as they see them."""
 
     train: Activations
     pairs: Twins
+    val: Twins
+    test: Twins
     model: nn.Module
     reference: nn.Module
     clean: Activations
 
 
 class _Source(ABC):
-    """What all draws of a subject share: a trunk, its cache and the held-out images."""
+    """Makes the draws of a subject."""
 
     def __init__(self, subject: Subject, data: BiasedData) -> None:
         self.subject, self.data = subject, data
         self.layer = architecture_named(subject.plan.model).layer
-        self.trunk = self.build()
-        self.val = Twins(self.collect(data.val_clean, "val clean"), self.collect(data.val_biased, "val biased"))
-        self.test = Twins(self.collect(data.test_clean, "test clean"), self.collect(data.test_biased, "test biased"))
 
     @abstractmethod
     def drawn(self, number: int) -> _Material:
         """Return one draw."""
 
-    def build(self) -> nn.Module:
-        """Return a model with the trunk of all draws."""
-        return self.models(0).untrained(self.data.train)
-
-    def collect(self, images: ExampleSet, name: str, *, model: nn.Module | None = None) -> Activations:
-        """Return the layer's output; the cache knows images that went through this trunk before.
-
-        Args:
-            model: None for the one whose trunk all draws share.
-        """
+    def collect(self, model: nn.Module, images: ExampleSet, name: str) -> Activations:
+        """Return the layer's output; the cache knows images that went through this trunk before."""
         subject = self.subject
         plan = plan_pass(
-            model or self.trunk,
+            model,
             self.layer,
             DataLoader(images, batch_size=64, num_workers=subject.plan.workers),
             folder=subject.work / "activations",
@@ -165,31 +158,55 @@ class _Source(ABC):
         )
         return collect(plan, progress=subject.progress)
 
+    def twins(self, model: nn.Module, images: _TwoSets, name: str) -> Twins:
+        """Return the layer's output for the same images without and with the artifact."""
+        clean, biased = images
+        return Twins(self.collect(model, clean, f"{name} clean"), self.collect(model, biased, f"{name} biased"))
+
+    def held_out(self, model: nn.Module) -> tuple[Twins, Twins]:
+        """Return the layer's output for validation and test images."""
+        data = self.data
+        val, test = (data.val_clean, data.val_biased), (data.test_clean, data.test_biased)
+        return self.twins(model, val, "val"), self.twins(model, test, "test")
+
     def models(self, number: int) -> BaseModels:
         """Return what makes the models of a draw."""
         subject = self.subject
         plan = replace(subject.plan, seed=subject.plan.seed + number)
         return BaseModels(study=subject.study, plan=plan, work=subject.work, progress=subject.progress)
 
-    def with_head(self, images: Activations, number: int) -> nn.Module:
-        """Return a model whose head was trained on some images."""
-        models = self.models(number)
-        return Vanilla(tuning=models.head_recipe()).correct(models.untrained(self.data.train), images)
+
+class _OneTrunk(_Source):
+    """All draws share a trunk, its cache and the held-out images; only heads are trained."""
+
+    def __init__(self, subject: Subject, data: BiasedData) -> None:
+        super().__init__(subject, data)
+        self.trunk = self.models(0).untrained(data.train)
+        self.val, self.test = self.held_out(self.trunk)
+
+    def material(self, train: Activations, pairs: Twins, clean: Activations, number: int) -> _Material:
+        """Return a draw whose biased head learned from ``train``, and its reference from ``clean``."""
+        model, reference = self._with_head(train, number), self._with_head(clean, number)
+        return _Material(train, pairs, self.val, self.test, model, reference, clean)
 
     def rng(self, number: int) -> np.random.Generator:
         """Return the randomness of a draw."""
         return np.random.default_rng((self.subject.study.seed, number))
 
+    def _with_head(self, images: Activations, number: int) -> nn.Module:
+        models = self.models(number)
+        return Vanilla(tuning=models.head_recipe()).correct(models.untrained(self.data.train), images)
 
-class _Poisoned(_Source):
+
+class _Poisoned(_OneTrunk):
     """The artifact is put into other images of the biased class in every draw."""
 
     def __init__(self, subject: Subject, data: BiasedData) -> None:
         super().__init__(subject, data)
         poisoned = cast(Stamped, data.train)
         full = Stamped(poisoned.source, poisoned.artifact, share=1, seed=poisoned.seed, transform=poisoned.transform)
-        self.clean = self.collect(cast(ExampleSet, data.clean_train), "train clean")
-        self.biased = self.collect(full, "train biased")
+        self.clean = self.collect(self.trunk, cast(ExampleSet, data.clean_train), "train clean")
+        self.biased = self.collect(self.trunk, full, "train biased")
 
     def drawn(self, number: int) -> _Material:
         """Draw as many images of the biased class as the study has with the artifact; the rest can be made pairs."""
@@ -200,58 +217,41 @@ class _Poisoned(_Source):
         rows = np.arange(len(self.clean))
         train = pick(join(self.clean, self.biased), rows + len(rows) * has_artifact)
         free = np.flatnonzero(~has_artifact)
-        return _Material(
-            train,
-            Twins(pick(self.clean, free), pick(self.biased, free)),
-            self.with_head(train, number),
-            self.with_head(self.clean, number),
-            self.clean,
-        )
+        return self.material(train, Twins(pick(self.clean, free), pick(self.biased, free)), self.clean, number)
 
 
-class _Natural(_Source):
+class _Natural(_OneTrunk):
     """The artifact is in the images by nature: a draw sees a part of them."""
 
     def __init__(self, subject: Subject, data: BiasedData) -> None:
         super().__init__(subject, data)
-        self.train = self.collect(data.train, "train")
-        self.clean, self.biased = (
-            self.collect(images, name) for images, name in zip(data.pairs or (), ("pairs clean", "pairs biased"))
-        )
+        self.train = self.collect(self.trunk, data.train, "train")
+        self.pairs = self.twins(self.trunk, cast(_TwoSets, data.pairs), "pairs")
 
     def drawn(self, number: int) -> _Material:
         """Draw a part of the training images; the reference learns from those of them without the artifact."""
         count = round(_SEEN * len(self.train))
         seen = np.sort(self.rng(number).choice(len(self.train), count, replace=False))
         train = pick(self.train, seen)
-        rows = np.flatnonzero(np.isin(self.clean.ids, train.ids))
+        rows = np.flatnonzero(np.isin(self.pairs.clean.ids, train.ids))
         without = pick(train, np.flatnonzero(~np.asarray(train.has_artifact)))
-        return _Material(
-            train,
-            Twins(pick(self.clean, rows), pick(self.biased, rows)),
-            self.with_head(train, number),
-            self.with_head(without, number),
-            without,
-        )
+        pairs = Twins(pick(self.pairs.clean, rows), pick(self.pairs.biased, rows))
+        return self.material(train, pairs, without, number)
 
 
-class _Given(_Source):
-    """The whole model was trained: there is one, and draws differ by the seed of the correction."""
+class _Whole(_Source):
+    """Every draw trains a biased model and a reference of its own; they are kept, and so are their caches."""
 
-    def build(self) -> nn.Module:
-        """Return the biased model."""
-        return self.models(0).trained(self.data.learned, "biased model")[0]
+    def __init__(self, subject: Subject, data: BiasedData) -> None:
+        super().__init__(subject, keep_in_memory(data, progress=subject.progress))  # many epochs of the same images
 
     def drawn(self, number: int) -> _Material:
-        """Return the same for every draw."""
-        return self._only
-
-    @cached_property
-    def _only(self) -> _Material:
-        clean, biased = (
-            self.collect(images, name) for images, name in zip(self.data.pairs or (), ("pairs clean", "pairs biased"))
-        )
-        learned = cast(ExampleSet, self.data.clean_train)
-        reference, _ = self.models(0).trained(learned, "clean reference")
-        seen = self.collect(learned, "train clean", model=reference)
-        return _Material(self.collect(self.data.train, "train"), Twins(clean, biased), self.trunk, reference, seen)
+        """Train, or find, both models of a draw."""
+        data, models = self.data, self.models(number)
+        learned = cast(ExampleSet, data.clean_train)
+        model, _ = models.trained(data.learned, f"biased model {number}")
+        reference, _ = models.trained(learned, f"clean reference {number}")
+        train = self.collect(model, data.train, "train")
+        pairs = self.twins(model, cast(_TwoSets, data.pairs), "pairs")
+        clean = self.collect(reference, learned, "train clean")  # what the reference saw, at its own layer
+        return _Material(train, pairs, *self.held_out(model), model, reference, clean)
