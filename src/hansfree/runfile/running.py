@@ -70,7 +70,7 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
         likeness = _likeness(opened, experiment)
-        about["remarks"] += [*doubts, *(found.sentence for found in likeness)]
+        about["remarks"] += [*(found.sentence for found in likeness), *doubts]
         about |= describe_joint(experiment.material)
         further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.trials)
         rows = write_outcome(experiment, about, methods=run.correction.trials, further=further)
