@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hansfree.artifacts import Timestamp
 from hansfree.datasets import ExampleSet, Part, Stamped, SyntheticLesions
 from hansfree.metrics.evidence import NO_PREDICTION
-from hansfree.runfile.ordering import doubt_answers, doubt_order
+from hansfree.runfile.ordering import ask_model, doubt_order
 
 NAMES = ("a", "b", "c", "d")
 
@@ -109,9 +109,11 @@ class Knowing(nn.Module):
 def test_before_a_run_some_images_of_every_class_tell_the_order() -> None:
     lesions = Stamped(SyntheticLesions(150, size=32), Timestamp(), share=0)
     right, wrong = (Knowing(lesions, order) for order in ((0, 1, 2, 3), (1, 0, 3, 2)))
-    assert doubt_answers(right, lesions) is None
+    asked = ask_model(right, lesions)
+    assert asked.doubt is None
+    assert asked.sentence == "a balanced accuracy of 100.0 % on 128 clean validation images"
     a, b, c, d = lesions.class_names
-    doubt = doubt_answers(wrong, lesions)
+    doubt = ask_model(wrong, lesions).doubt
     assert doubt is not None
     assert doubt.is_order
     told = doubt.sentence
@@ -125,5 +127,5 @@ def test_a_rare_class_is_asked_about_too() -> None:
     rare = np.flatnonzero(lesions.labels == 3)[:6]
     images = Part(lesions, np.concatenate([np.flatnonzero(lesions.labels != 3), rare]))
     model = Knowing(images, (0, 1, 2, 3))
-    assert doubt_answers(model, images) is None
+    assert ask_model(model, images).doubt is None
     assert model.asked == 3 * 32 + 6

@@ -14,7 +14,7 @@ from hansfree.cli.terminal import console, progress_bars, show_methods
 
 if TYPE_CHECKING:
     from hansfree.progress import Progress
-    from hansfree.runfile import Opened
+    from hansfree.runfile import Asked, Opened
 
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; `hansfree init` writes a first one.")]
 
@@ -104,9 +104,9 @@ def check(file: File) -> None:
 
     with progress_bars() as progress:
         opened = open_run_file(read_run_file(file), progress=progress)
-        _tell(opened)
-        is_misordered = _warn_of_order(opened, progress)
-    if is_misordered:
+        asked = _ask_answers(opened, progress)
+    _tell(opened, asked)
+    if asked.doubt is not None and asked.doubt.is_order:
         raise typer.Exit(1)
     console.print(f"All fits together. To start: hansfree run {file}", soft_wrap=True)
 
@@ -127,9 +127,8 @@ def run(
     plan, command = read_run_file(file), f"hansfree {shlex.join(sys.argv[1:])}"
     with open_engine(engine, address=address) as opened_engine, progress_bars() as progress:
         opened = open_run_file(plan, progress=progress)
-        _tell(opened)
-        if not (plan.out / "config.yaml").exists():  # told before long work; a run that was begun has told it
-            _warn_of_order(opened, progress)
+        is_new = not (plan.out / "config.yaml").exists()  # a run that was begun has told what the model answers
+        _tell(opened, _ask_answers(opened, progress) if is_new else None)
         finished = carry_out(opened, engine=opened_engine, command=command, progress=progress)
     show_methods(finished.rows)
     for line in finished.sentences:
@@ -137,28 +136,27 @@ def run(
     console.print(f"report: {tell_path(finished.report)}", soft_wrap=True)
 
 
-def _warn_of_order(opened: Opened, progress: Progress) -> bool:
-    """Ask the model a few images, and say what looks wrong; return whether its classes seem to be in another order."""
-    from hansfree.runfile import doubt_answers
+def _ask_answers(opened: Opened, progress: Progress) -> Asked:
+    from hansfree.runfile import ask_model
 
-    doubt = doubt_answers(opened.setting.model, opened.setting.data.val_clean, progress=progress)
-    if doubt is None:
-        return False
-    console.print(doubt.sentence, soft_wrap=True, highlight=False)
-    if doubt.is_order:
-        console.print("Mend that first: of such a model a run recommends none.", soft_wrap=True)
-    return doubt.is_order
+    return ask_model(opened.setting.model, opened.setting.data.val_clean, progress=progress)
 
 
-def _tell(opened: Opened) -> None:
+def _tell(opened: Opened, asked: Asked | None) -> None:
+    """Print what was found, and what the model answered where it was asked."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
-    for name, sentence in opened.facts:
+    answers = [] if asked is None else [("answers", asked.sentence)]
+    for name, sentence in (*opened.facts, *answers):
         table.add_row(name, sentence)
     console.print(table)
+    if asked is not None and asked.doubt is not None:
+        console.print(asked.doubt.sentence, soft_wrap=True, highlight=False)
+        if asked.doubt.is_order:
+            console.print("Mend that first: of such a model a run recommends none.", soft_wrap=True)
 
 
 def _ask_artifact(

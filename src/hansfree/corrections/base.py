@@ -144,11 +144,16 @@ class Correction(Registered, ABC):
         *,
         watch: Watch | None = None,
         progress: Progress = silent,
+        label: str | None = None,
     ) -> Iterator[TrainedHead]:
-        """Fine-tune one head per strength on the same cache (:func:`hansfree.training.train_heads`)."""
+        """Fine-tune one head per strength on the same cache (:func:`hansfree.training.train_heads`).
+
+        Args:
+            label: What progress and warnings call it; its own name by default.
+        """
         self.check(cut, activations)
-        features = self.features(cut, activations)
-        return train_heads(cut, features, self, strengths, self.tuning, watch=watch, progress=progress, label=self.name)
+        features, label = self.features(cut, activations), label or self.name
+        return train_heads(cut, features, self, strengths, self.tuning, watch=watch, progress=progress, label=label)
 
     def features(self, cut: Split, activations: Activations) -> Features:
         """Return what the head is trained on."""

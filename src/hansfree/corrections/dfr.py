@@ -67,6 +67,7 @@ class DFR(Correction, name="dfr"):
         *,
         watch: Watch | None = None,
         progress: Progress = silent,
+        label: str | None = None,
     ) -> Iterator[TrainedHead]:
         """Solve for one last layer per strength."""
         self.check(cut, activations)
@@ -74,7 +75,7 @@ class DFR(Correction, name="dfr"):
             log.warning("%s", told)
         features = self.features(cut, activations)
         inputs = _inputs_of_last(cut, features, self.tuning.device).double()
-        steps = progress(strengths, total=len(strengths), label=self.name)
+        steps = progress(strengths, total=len(strengths), label=label or self.name)
         return self._solved(cut, activations, inputs, steps, watch)
 
     def _solved(

@@ -192,7 +192,7 @@ class Experiment:
             return []
         method = self._method(variant, seed)
         train, strength = self.material.train_for(method), chosen["strength"]
-        (head,) = method.train(self.material.cut, train, [strength or 0.0], progress=self.progress)
+        (head,) = method.train(self.material.cut, train, [strength or 0.0], progress=self.progress, label=variant.name)
         scores = compute_scores(self.material.judge(head.state, method.inference_edit(train)))
         about = {**self._describe(variant, method), "seed": seed, "chosen": 1, "split": "test"}
         return [asdict(row) for row in rows_of(scores, strength=strength, **about)]

@@ -75,7 +75,7 @@ class Strengths:
         if not isinstance(head, TriedHead):
             return head.state
         (group,) = (group for group in self.groups if head.strength in group)
-        again = self.method.train(self.material.cut, self.train, group, progress=self.progress)
+        again = self.method.train(self.material.cut, self.train, group, progress=self.progress, label=self.name)
         return next(one.state for one in again if one.strength == head.strength)
 
     def try_group(self, number: int) -> list[dict[str, Any]]:
@@ -83,8 +83,14 @@ class Strengths:
         return [_to_keep(head, self.score(head)) for head in self._trained(self.groups[number])]
 
     def _trained(self, strengths: Sequence[float]) -> Iterator[TrainedHead]:
-        watch = self.material.validator(self.edit)
-        return self.method.train(self.material.cut, self.train, strengths, watch=watch, progress=self.progress)
+        return self.method.train(
+            self.material.cut,
+            self.train,
+            strengths,
+            watch=self.material.validator(self.edit),
+            progress=self.progress,
+            label=self.name,
+        )
 
     @cached_property
     def _pairs(self) -> Pairs:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from hansfree.activations import Pooling
-from hansfree.corrections import RRClArC
+from hansfree.corrections import Correction, RRClArC, split_name
 from hansfree.datasets.base import IMAGENET, Normalize
 from hansfree.errors import OptionError, RunError, nearest
 from hansfree.export.saving import load_corrected, run_quietly
@@ -56,6 +56,11 @@ class FinishedRun:
             )
         if wanted not in known and (self.path / "stages" / f"{wanted}.json").is_file():
             raise self.lost(wanted)
+        if wanted not in known and split_name(wanted)[0] in Correction.members():
+            raise OptionError(
+                f"{self.path} has no weights of {wanted}, only of: {', '.join(known) or 'none'}. Add it to the run file "
+                "(correction.methods; further_cavs for a name with @), and run that again: what is done is kept."
+            )
         if wanted not in known:
             found = f" There are: {', '.join(known)}." if known else ""
             raise OptionError(f"{self.path} has no weights corrected by {wanted!r}.{nearest(wanted, known)}{found}")

@@ -2,7 +2,7 @@
 
 from hansfree.runfile.loading import DEFAULTS
 from hansfree.runfile.opening import Opened, open_run_file
-from hansfree.runfile.ordering import doubt_answers
+from hansfree.runfile.ordering import Asked, ask_model
 from hansfree.runfile.reading import read_run_file
 from hansfree.runfile.running import Finished, carry_out
 from hansfree.runfile.schema import RunFile
@@ -11,11 +11,12 @@ from hansfree.runfile.template import Answers, look_at, missing_paths, write_run
 __all__ = [
     "DEFAULTS",
     "Answers",
+    "Asked",
     "Finished",
     "Opened",
     "RunFile",
+    "ask_model",
     "carry_out",
-    "doubt_answers",
     "look_at",
     "missing_paths",
     "open_run_file",

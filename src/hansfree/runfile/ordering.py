@@ -26,7 +26,15 @@ class Doubt:
     is_order: bool  # another order of the classes would suit far better; else the model is at chance in any
 
 
-def doubt_answers(model: nn.Module, images: ExampleSet, *, progress: Progress = silent) -> Doubt | None:
+@dataclass(frozen=True)
+class Asked:
+    """What a model answers about a few images before a run."""
+
+    sentence: str
+    doubt: Doubt | None
+
+
+def ask_model(model: nn.Module, images: ExampleSet, *, progress: Progress = silent) -> Asked:
     """Ask the model about clean validation images, as many of each class, and say what :func:`doubt_order` finds."""
     each = max(1, _TRIED // len(images.class_names))
     tried = np.concatenate([np.flatnonzero(images.labels == label)[:each] for label in np.unique(images.labels)])
@@ -34,7 +42,13 @@ def doubt_answers(model: nn.Module, images: ExampleSet, *, progress: Progress = 
         tried = tried[np.linspace(0, len(tried) - 1, _TRIED).round().astype(int)]
     asked = Part(images, tried)
     answers = predict_classes(predict_logits(model, asked, batch_size=_BATCH, progress=progress).astype(np.float64))
-    return doubt_order(answers, asked.labels, images.class_names, where=f"{len(asked)} clean validation images")
+    where = f"{len(asked)} clean validation images"
+    numbers = np.arange(len(images.class_names))
+    right = _accuracy(_answered(answers, asked.labels, len(numbers)), numbers)
+    return Asked(
+        f"a balanced accuracy of {100 * right:.1f} % on {where}",
+        doubt_order(answers, asked.labels, images.class_names, where=where),
+    )
 
 
 def doubt_order(
