@@ -179,6 +179,8 @@ def test_what_cannot_be_exported_is_a_sentence(make_run: MakeRun, tmp_path: Path
     run = make_run()
     with pytest.raises(OptionError, match=r"no weights corrected by 'p-clrc'\. Did you mean 'p-clarc'\?"):
         export_run(run, "p-clrc")
+    with pytest.raises(OptionError, match=r"no weights of rr-clarc@svm, only of: .*p-clarc.* Add it to the run"):
+        export_run(run, "rr-clarc@svm")
     with pytest.raises(RunError, match=r"There is no run folder .*rnu\. Did you mean 'run'\?"):
         export_run(tmp_path / "rnu")
     for content in (b"[1, 2", b"\xff\xfe"):

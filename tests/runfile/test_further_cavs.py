@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 from hansfree.cavs import load_cavs
 from hansfree.errors import OptionError
 from hansfree.export.run import export_run
+from hansfree.progress import Progress, silent
 from hansfree.report import write_report
 from hansfree.report.reading import load_results
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
@@ -23,10 +25,19 @@ TRIALS = ["vanilla", "p-clarc", "p-clarc@svm", "p-clarc@pair", "rr-clarc", "rr-c
 PATCH = {"insert": "patch", "file": "sticker.png", "place": "top-left", "also": "lsb"}
 
 
-def run(user: Path, **sections: Any) -> Finished:
+def run(user: Path, *, progress: Progress = silent, **sections: Any) -> Finished:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hansfree.runfile.running.write_report", lambda out: out / "report.html")
-        return carry_out(open_run_file(read_run_file(write_run(user / "run.yaml", **sections))))
+        opened = open_run_file(read_run_file(write_run(user / "run.yaml", **sections)))
+        return carry_out(opened, progress=progress)
+
+
+def listing(labels: list[str]) -> Progress:
+    def show(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
+        labels.append(label)
+        yield from steps
+
+    return show
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +46,14 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(user: Path) -> Finished:
-    return run(user, artifact=PATCH, correction=ALONG)
+def labels() -> list[str]:
+    """What the progress of the finished run called its steps."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def finished(user: Path, labels: list[str]) -> Finished:
+    return run(user, progress=listing(labels), artifact=PATCH, correction=ALONG)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +75,10 @@ def test_each_is_a_method_of_its_own_with_its_cav(finished: Finished) -> None:
     under = {row.method for row in of_models if row.split == "test with lsb"}
     assert under == {"original", *TRIALS}, "and each meets the other artifacts"
     assert {row.cav for row in finished.rows if row.method == "cav:pair"} == {"pair"}, "its quality is told too"
+
+
+def test_progress_calls_each_by_its_name(finished: Finished, labels: list[str]) -> None:
+    assert set(TRIALS) <= set(labels)
 
 
 def test_the_other_methods_are_not_changed_by_it(finished: Finished, plain: Finished) -> None:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from hansfree.activations import Pooling
+from hansfree.cavs import CAV
 from hansfree.corrections import Correction, RRClArC, split_name
 from hansfree.datasets.base import IMAGENET, Normalize
 from hansfree.errors import OptionError, RunError, nearest
@@ -56,10 +57,11 @@ class FinishedRun:
             )
         if wanted not in known and (self.path / "stages" / f"{wanted}.json").is_file():
             raise self.lost(wanted)
-        if wanted not in known and split_name(wanted)[0] in Correction.members():
+        own, cav = split_name(wanted)
+        if wanted not in known and own in Correction.members() and (cav is None or cav in CAV.members()):
             raise OptionError(
-                f"{self.path} has no weights of {wanted}, only of: {', '.join(known) or 'none'}. Add it to the run file "
-                "(correction.methods; further_cavs for a name with @), and run that again: what is done is kept."
+                f"{self.path} has no weights of {wanted}, only of: {', '.join(known) or 'none'}. Add it to the run "
+                "file (correction.methods; further_cavs for a name with @), and run that again: what is done is kept."
             )
         if wanted not in known:
             found = f" There are: {', '.join(known)}." if known else ""
