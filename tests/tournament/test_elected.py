@@ -18,7 +18,7 @@ def test_the_page_has_the_table_of_the_kept_scores() -> None:
     redrawn = sorted((ROOT / "results" / "table" / "redrawn").glob("*/results.csv"), key=str)
     table = elected(*redrawn, ROOT / "results" / "synthetic" / "tournament" / "results.csv")
     assert table.count("\n") == 2 + 15 + 4
-    assert table in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert table in (ROOT / "docs" / "tournament.md").read_text(encoding="utf-8")
 
 
 def test_the_best_within_the_budget_is_elected(tmp_path: Path) -> None:
