@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import hansfree as hf
 from hansfree.datasets.image_files import ImageFiles
 from hansfree.studies.synthetic import Synthetic
 from hansfree.weights import write_weights
+from tests.layer_choice.worlds import write_table
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "chosen_layer.py"
 LINE = re.compile(r"  (\w+) +model (\S+)  auto (\S+)  chosen (\S+)  difference (\S+) \(.*/below (\d)/(\d)/(\d)")
@@ -64,13 +64,7 @@ def test_settings_are_written_before_a_test_image_is_drawn(
 def test_images_of_a_table_and_weights_of_a_backbone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    images = hf.SyntheticLesions(160, size=32, classes=2)
-    lines = ["image,label,split"]
-    for row in range(len(images)):
-        Image.fromarray(images.image(row)).save(tmp_path / f"{row}.png")
-        part = "train" if row < 80 else "val" if row < 136 else "test"
-        lines.append(f"{row}.png,{'AB'[images.labels[row]]},{part}")
-    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    write_table(tmp_path)
     weights, pixels, seen = tmp_path / "demo.safetensors", ImageFiles.image, []
     write_weights(weights, hf.build_model("demo", classes=2).state_dict())
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from hansfree.datasets import ExampleSet, Normalize
+from hansfree.datasets import ExampleSet, Normalize, SyntheticLesions
 from hansfree.studies import BiasedData
 
 
@@ -69,3 +72,14 @@ def make_data(n: int = 240, *, inserted: bool = True) -> BiasedData:
         has_masks=False,
         is_inserted=inserted,
     )
+
+
+def write_table(root: Path) -> None:
+    """Write pictures of two classes, A and B, and a table of them with a split, as a folder of somebody's images."""
+    images = SyntheticLesions(160, size=32, classes=2)
+    lines = ["image,label,split"]
+    for row in range(len(images)):
+        Image.fromarray(images.image(row)).save(root / f"{row}.png")
+        part = "train" if row < 80 else "val" if row < 136 else "test"
+        lines.append(f"{row}.png,{'AB'[images.labels[row]]},{part}")
+    (root / "labels.csv").write_text("\n".join(lines))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import hansfree as hf
 from hansfree.studies.synthetic import Synthetic
 from hansfree.weights import write_weights
+from tests.layer_choice.worlds import write_table
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SIZES = {"n_base": 200, "n_train": 120, "n_val": 104, "n_test": 40}
@@ -111,13 +111,7 @@ def test_what_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caps
 def test_images_of_a_table(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    images = hf.SyntheticLesions(160, size=32, classes=2)
-    lines = ["image,label,split"]
-    for row in range(len(images)):
-        Image.fromarray(images.image(row)).save(tmp_path / f"{row}.png")
-        part = "train" if row < 80 else "val" if row < 136 else "test"
-        lines.append(f"{row}.png,{'AB'[images.labels[row]]},{part}")
-    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    write_table(tmp_path)
     weights = tmp_path / "resnet18.safetensors"
     write_weights(weights, hf.build_model("resnet18", classes=2).state_dict())
     options: list[object] = ["--root", tmp_path, "--biased-class", "A", "--weights", weights]
