@@ -35,6 +35,7 @@ _HOMES = {
         "AClArC",
         "Augmented",
         "Correction",
+        "LogitPairing",
         "OneSidedPClArC",
         "PClArC",
         "RClArC",

@@ -30,13 +30,14 @@ PICTURES = {
     "ablation-epochs": {"epochs"},
     "ablation-target": {"targets"},
     "tournament": {"tournament"},
+    "pairs": {"tournament"},
     "refit": {"tournament"},
 }
 
 
 def run(name: str, work: Path, out: Path) -> Path:
     plan = Plan(**PLAN)
-    if name in ("tournament", "refit"):  # where all play with their own strengths
+    if name in ("tournament", "pairs", "refit"):  # where all play with their own strengths
         plan = replace(plan, strengths={})
     return reproduce(name, [(Single(artifact="lsb"), plan)], out=out, work=work, command=COMMAND)
 

@@ -12,7 +12,7 @@ from hansfree.corrections.one_sided import OneSidedPClArC
 from hansfree.corrections.r_clarc import RClArC
 from hansfree.corrections.leace import LEACE
 from hansfree.corrections.dfr import DFR
-from hansfree.corrections.augmented import Augmented
+from hansfree.corrections.pairs import Augmented, LogitPairing, PairCorrection
 from hansfree.corrections.projection import Projection
 from hansfree.corrections.along import along_cavs, goes_along_cav, method_named, split_name
 
@@ -24,8 +24,10 @@ __all__ = [
     "Augmented",
     "CAVCorrection",
     "Correction",
+    "LogitPairing",
     "OneSidedPClArC",
     "PClArC",
+    "PairCorrection",
     "Projection",
     "RClArC",
     "RRClArC",

@@ -28,6 +28,7 @@ from hansfree.tournament import (
     ELECTED,
     ENTRANTS,
     MEASURES,
+    PAIRED,
     REFITS,
     RIVALS,
     Draw,
@@ -118,6 +119,13 @@ class Tournament(Reproduction, name="tournament"):
         return Presentation(
             text=write_tournament(matches, labels=labels), drawings=[draw_tournament(matches, labels=labels)]
         )
+
+
+class Pairs(Tournament, name="pairs"):
+    """What can be done where the artifact can be put in, against the paper's methods, LEACE and DFR."""
+
+    title = "Beyond the paper: what to do with pairs"
+    entrants = PAIRED
 
 
 class Refit(Tournament, name="refit"):

@@ -114,7 +114,7 @@ def answers(draw: Draw, state: State, edit: nn.Module | None) -> tuple[np.ndarra
 def _train_for(entrant: Entrant, draw: Draw) -> Activations:
     train = draw.train
     if entrant.kind.uses_pairs:
-        train = join(draw.pairs.clean, draw.pairs.biased)
+        train = join(train, draw.pairs.biased)
         find_pairs(train)  # an error of its own where they are none
     return train if entrant.pooling == train.pooling else pool_again(train, entrant.pooling)
 

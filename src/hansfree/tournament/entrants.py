@@ -71,7 +71,8 @@ PAPER = "rr-clarc"  # the paper's own method: signal-CAV, its recipe
 OURS = "rr-clarc/pairs/balanced"  # chosen on validation images (docs/decisions/0034)
 
 AUGMENTED = "augmented/balanced"
-CANDIDATES = (OURS, AUGMENTED)
+PAIRING = "logit-pairing/balanced"
+CANDIDATES = (OURS, PAIRING)  # what the file that `init` writes lets take part, where the artifact can be put in
 ELECTED = "elected"  # in every draw the candidate that is better on validation images
 
 RIVALS = (
@@ -90,10 +91,18 @@ RIVALS = (
     _balanced("a-clarc", "A-ClArC"),
     _balanced("leace", "LEACE"),
     _balanced("augmented", "Augmented"),
+    _balanced("logit-pairing", "Logit pairing"),
     _rr("rr-clarc/pairs/converged", "subspace of pairs, converged", direction="pairs", fit="converged"),
     _rr(OURS, "subspace of pairs, solved, balanced", direction="pairs", fit="converged", balanced=True),
 )
 """Who takes part in the tournament."""
+
+PAIRED = tuple(
+    entrant
+    for entrant in RIVALS
+    if entrant.name in {PAPER, "p-clarc", "a-clarc", "leace", "dfr", "vanilla/balanced", AUGMENTED, *CANDIDATES}
+)
+"""The paper's methods, LEACE and DFR against what can be done with pairs: a tournament in half of the time."""
 
 REFITS = (
     *(entrant for entrant in RIVALS if entrant.method == "rr-clarc"),

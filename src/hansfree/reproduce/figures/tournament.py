@@ -16,6 +16,7 @@ from hansfree.tournament import (
     ELECTED,
     ENTRANTS,
     OURS,
+    PAIRING,
     PAPER,
     REFERENCE,
     Answers,
@@ -30,6 +31,7 @@ _NAMED = {  # what readers call them, and whose colour and marker they have
     PAPER: ("RR-ClArC, the paper's", style_of(PAPER)),
     OURS: ("RR-ClArC, ours", OTHER_STYLE),
     AUGMENTED: ("augmented, solved, balanced", style_of(ENTRANTS[AUGMENTED].method)),
+    PAIRING: ("logit pairing, solved, balanced", style_of(ENTRANTS[PAIRING].method)),
 }
 
 

@@ -31,7 +31,7 @@ _TITLES = {
     BIASED: "Biased model",
     REFERENCE: "Clean-trained",
     BALANCED_REFERENCE: "Clean-trained, solved, balanced",
-    ELECTED: "Ours or augmented, whichever validation prefers",
+    ELECTED: "Ours or logit pairing, whichever validation prefers",
 }
 _BARS = {
     REFERENCE: "against clean-trained",
