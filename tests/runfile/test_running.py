@@ -14,8 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hansfree.errors import DataError, OptionError, RunError
+from hansfree.experiments.kept import Kept
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
+from hansfree.metrics import Difference
 from hansfree.report.reading import load_results, method_title
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
 from hansfree.runs import open_run
@@ -278,6 +280,21 @@ def test_what_a_method_refuses_is_told_before_any_is_trained(user: Path, unrepor
     with pytest.raises(DataError, match="there is no image of class 1"):
         run(user, correction={"methods": ["vanilla", "dfr"], "strengths": {}})
     assert not (user / "run" / "stages" / "vanilla.json").exists()
+
+
+def test_models_are_compared_once_per_run(user: Path, unreported: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pair of models is compared, which takes long with many of them."""
+    compared: list[list[str]] = []
+    compare = Kept.paired
+
+    def count(kept: Kept, methods: list[str]) -> list[Difference]:
+        compared.append(list(methods))
+        return compare(kept, methods)
+
+    monkeypatch.setattr(Kept, "paired", count)
+    run(user, correction={"methods": ["vanilla", "p-clarc"], "strengths": {}})
+    assert compared == [["vanilla", "p-clarc"]]
+    assert {each["method"] for each in summary(user)["paired"]} >= {"vanilla", "p-clarc"}
 
 
 def test_plain_fine_tuning_is_no_correction(user: Path, unreported: None) -> None:
