@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hansfree.cli.app import app
+from hansfree.cli.listing import Listing, fill_in
 from hansfree.cli.terminal import console, progress_bars, show_methods
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; `hansfree init` writes a first one.")]
 
 
-@app.command()
+@app.command(cls=Listing)
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file to write.")] = Path("hansfree.yaml"),
     model: Annotated[
@@ -46,7 +47,7 @@ def init(
     ] = None,
     classes: Annotated[str | None, typer.Option(help="Names in the order of the model's outputs, with commas.")] = None,
     biased_class: Annotated[str | None, typer.Option(help="Class that the artifact leaks into.")] = None,
-    insert: Annotated[str | None, typer.Option(help="Artifact to put in: timestamp, brightness, lsb or patch.")] = None,
+    insert: Annotated[str | None, typer.Option(help="Artifact to put in: {insertable}.")] = None,
     patch: Annotated[Path | None, typer.Option(help="Picture with transparency, for --insert patch.")] = None,
     scale: Annotated[
         float | None, typer.Option(min=0.01, max=1, help="The patch's part of an image's side. [default: 0.25]")
@@ -170,7 +171,7 @@ def _ask_artifact(
         if table is None:
             artifacts = _path(_ask("File that lists the images with the artifact (empty: none)", default=""))
         if table is None and artifacts is None:
-            insert = _ask("Artifact to put into the images: timestamp, brightness, lsb or patch", flag="--insert")
+            insert = _ask(fill_in("Artifact to put into the images: {insertable}"), flag="--insert")
     if insert == "patch" and patch is None:
         patch = Path(_ask("Picture to paste, with a transparent background", flag="--patch"))
     return table, artifacts, insert, patch
