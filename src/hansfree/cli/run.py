@@ -65,6 +65,7 @@ def init(
         label = label or _ask("Which label is to be corrected", flag="--label")
     root = root or Path(_ask("Folder of the images", flag="--root"))
     table, artifacts, insert, patch = _ask_artifact(table, artifacts, insert, patch)
+    _check_patch(insert, {"--patch": patch, "--scale": scale})
     classes = classes or _ask(
         "Names of the classes in the order of the model's outputs, with commas (empty: the alphabet's)", default=""
     )
@@ -175,6 +176,15 @@ def _ask_artifact(
     if insert == "patch" and patch is None:
         patch = Path(_ask("Picture to paste, with a transparent background", flag="--patch"))
     return table, artifacts, insert, patch
+
+
+def _check_patch(insert: str | None, about: dict[str, object]) -> None:
+    """Refuse options that say something about a patch where none is put in: they would change nothing."""
+    for flag, given in about.items():
+        if given is not None and insert != "patch":
+            raise typer.BadParameter(
+                f"{flag} is about a patch. Give --insert patch --patch PICTURE.png too, or leave {flag} out."
+            )
 
 
 def _ask(question: str, *, flag: str = "", default: str | None = None) -> str:
