@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from hansfree.errors import DataError, OptionError, RunError
@@ -185,7 +186,11 @@ def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: No
     write_table(user / "labels.csv", rows)
     run(user, correction={"methods": ["vanilla"], "strengths": {}})
     suspects = json.loads((user / "run" / "doctor.json").read_text())["suspects"]
-    assert wrong in [suspect["id"] for suspect in suspects]
+    named = [suspect["id"] for suspect in suspects]
+    assert wrong in named
+    with np.load(user / "run" / "mislabelled.npz") as kept, Image.open(user / wrong) as picture:
+        assert len(kept["pictures"]) == min(len(named), 6)
+        np.testing.assert_array_equal(kept["pictures"][named.index(wrong)], picture.convert("RGB"))
 
 
 def test_a_single_image_of_another_class_is_enough(user: Path, unreported: None) -> None:
