@@ -19,7 +19,7 @@ from hansfree.experiments.subjects import keep_in_memory
 from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
-from hansfree.report.outcome import write_outcome
+from hansfree.report.outcome import gather_results, write_outcome
 from hansfree.report.reading import load_results
 from hansfree.report.verdict import reach_verdict
 from hansfree.results import CLEAN_TRAINED, Row
@@ -69,7 +69,7 @@ class Demo:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
             examine_direction(experiment, progress=progress)
-            rows = write_outcome(experiment, {**self._about(), "command": command})
+            rows = write_outcome(experiment, gather_results(experiment), {**self._about(), "command": command})
             report = write_report(folder)
             return rows, reach_verdict(load_results(folder)).lines, report
 

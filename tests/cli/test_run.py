@@ -101,6 +101,18 @@ def test_init_names_what_is_not_there_and_writes_the_size_of_a_patch(call: Call,
     assert read_run_file(Path("mine.yaml")).artifact.scale == 0.4
 
 
+@pytest.mark.parametrize("flag", [("--scale", "0.4"), ("--patch", "sticker.png")])
+@pytest.mark.parametrize("told_by", [("--table", "labels.csv"), ("--insert", "lsb")])
+def test_init_refuses_what_only_a_patch_has(
+    call: Call, user: Path, flag: tuple[str, str], told_by: tuple[str, str]
+) -> None:
+    code, _, err = call("init", "mine.yaml", "--model", "net.py:build", "--root", ".", *told_by, *flag)
+    assert code == 2
+    told = " ".join(err.split())
+    assert f"{flag[0]} is about a patch. Give --insert patch --patch PICTURE.png too, or leave {flag[0]} out." in told
+    assert not Path("mine.yaml").exists()
+
+
 def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
     questions = asked(
         {

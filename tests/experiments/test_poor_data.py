@@ -20,7 +20,7 @@ from hansfree.experiments import Experiment, Setting
 from hansfree.metrics import MIN_GROUP
 from hansfree.models import DemoNet, architecture_named, build_model
 from hansfree.report import write_report
-from hansfree.report.outcome import write_outcome
+from hansfree.report.outcome import gather_results, write_outcome
 from hansfree.report.reading import load_results
 from hansfree.results import Row
 from hansfree.runs import open_run
@@ -127,7 +127,7 @@ def test_what_is_kept_can_be_compared_and_shown(rows: list[Row], experiment: Exp
 
 
 def test_the_outcome_is_read_and_reported_without_any_image_to_show(rows: list[Row], experiment: Experiment) -> None:
-    write_outcome(experiment, {})
+    write_outcome(experiment, gather_results(experiment), {})
     folder, is_shown = experiment.run.path, len(experiment.setting.data.test_biased) > 0
     assert (folder / "heatmaps.npz").exists() == is_shown
     results = load_results(folder)

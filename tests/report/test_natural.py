@@ -118,6 +118,31 @@ def test_the_doctor_speaks_on_the_page(make_run: MakeRun) -> None:
     assert (run / "figures" / "doctor.png").exists()
 
 
+def test_images_that_look_mislabelled_are_shown(make_run: MakeRun) -> None:
+    rng = np.random.default_rng(0)
+    has_artifact = np.arange(90) < 30
+    features = rng.normal(size=(90, 6))
+    features[has_artifact, 0] += 9
+    names = [f"<b>{row}.png" for row in range(90)]
+    has_artifact[[3, 80]] = False, True
+    diagnosis = examine_cav(features, has_artifact, ids=names, seed=0)
+    assert {suspect.id for suspect in diagnosis.suspects} == {names[3], names[80]}
+    run = folder(make_run, RICH)
+    (run / "doctor.json").write_text(diagnosis.to_json(), encoding="utf-8")
+    assert 'id="mislabelled"' not in write_report(run).read_text(encoding="utf-8"), (
+        "of older runs there are no pictures"
+    )
+    np.savez(run / "mislabelled.npz", pictures=rng.integers(0, 255, (2, 32, 32, 3)).astype(np.uint8))
+    page = write_report(run)
+    _, _, section = page.read_text(encoding="utf-8").partition('<section id="mislabelled">')
+    section = section.partition("</section>")[0]
+    assert section.count("<img ") == 2
+    told = {"&lt;b&gt;3.png": "listed without the artifact", "&lt;b&gt;80.png": "listed with the artifact"}
+    for name, listed in told.items():
+        assert f"<strong>{name}</strong><br>{listed}</figcaption>" in section
+    assert "most suspicious of" not in section, "they are all there are"
+
+
 def test_classes_side_by_side(make_run: MakeRun) -> None:
     results = load(make_run, POOR)
     clean, biased = class_tables(results, shown_variant(results))

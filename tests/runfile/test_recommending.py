@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hansfree.metrics import Difference, Score
+from hansfree.report.outcome import gather_results
 from hansfree.results import Row
 from hansfree.runfile.recommending import recommend
 from hansfree.selection import BalancedRule, DerivativeRule, Validation
@@ -18,15 +19,25 @@ from hansfree.studies import SETS
 RULES = {"accuracy": BalancedRule(), "derivative": DerivativeRule()}
 
 
+@dataclass
+class Labelled:
+    """A set of images of which only the labels are known."""
+
+    labels: np.ndarray
+    class_names: tuple[str, ...] = ("a", "b")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def has_artifact(self) -> np.ndarray:
+        return np.zeros(len(self), dtype=bool)
+
+
 def small_data(biased_labels: tuple[int, ...], *, is_inserted: bool) -> Any:
-    names = ("a", "b")
-    clean, biased = np.arange(60) % 2, np.array(biased_labels)
-    parts = dict.fromkeys(SETS, clean) | {"test_biased": biased}
-    sets = {
-        part: SimpleNamespace(class_names=names, labels=labels, has_artifact=np.zeros(len(labels), dtype=bool))
-        for part, labels in parts.items()
-    }
-    return SimpleNamespace(**sets, biased_class=0, is_inserted=is_inserted)
+    labels = dict.fromkeys(SETS, np.arange(60) % 2) | {"test_biased": np.array(biased_labels)}
+    sets = {part: Labelled(each) for part, each in labels.items()}
+    return SimpleNamespace(**sets, artifact="ruler", biased_class=0, is_inserted=is_inserted)
 
 
 @dataclass
@@ -44,7 +55,8 @@ class Finished:
     @property
     def setting(self) -> Any:
         data = small_data(self.biased_labels, is_inserted=self.is_inserted)
-        return SimpleNamespace(rule=RULES[self.rule], data=data)
+        tuning = SimpleNamespace(seed=0)
+        return SimpleNamespace(rule=RULES[self.rule], data=data, layer="conv", cav="signal", tuning=tuning)
 
     @property
     def material(self) -> Any:
@@ -93,7 +105,8 @@ class Finished:
 
 
 def advice(methods: list[str], **facts: Any) -> Any:
-    return recommend(Finished(**facts), methods)  # type: ignore[arg-type]
+    experiment: Any = Finished(**facts)
+    return recommend(experiment, gather_results(experiment, methods))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from hansfree.errors import DataError, OptionError, RunError
+from hansfree.experiments.kept import Kept
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
+from hansfree.metrics import Difference
 from hansfree.report.reading import load_results, method_title
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
 from hansfree.runs import open_run
@@ -183,7 +186,11 @@ def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: No
     write_table(user / "labels.csv", rows)
     run(user, correction={"methods": ["vanilla"], "strengths": {}})
     suspects = json.loads((user / "run" / "doctor.json").read_text())["suspects"]
-    assert wrong in [suspect["id"] for suspect in suspects]
+    named = [suspect["id"] for suspect in suspects]
+    assert wrong in named
+    with np.load(user / "run" / "mislabelled.npz") as kept, Image.open(user / wrong) as picture:
+        assert len(kept["pictures"]) == min(len(named), 6)
+        np.testing.assert_array_equal(kept["pictures"][named.index(wrong)], picture.convert("RGB"))
 
 
 def test_a_single_image_of_another_class_is_enough(user: Path, unreported: None) -> None:
@@ -278,6 +285,21 @@ def test_what_a_method_refuses_is_told_before_any_is_trained(user: Path, unrepor
     with pytest.raises(DataError, match="there is no image of class 1"):
         run(user, correction={"methods": ["vanilla", "dfr"], "strengths": {}})
     assert not (user / "run" / "stages" / "vanilla.json").exists()
+
+
+def test_models_are_compared_once_per_run(user: Path, unreported: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pair of models is compared, which takes long with many of them."""
+    compared: list[list[str]] = []
+    compare = Kept.paired
+
+    def count(kept: Kept, methods: list[str]) -> list[Difference]:
+        compared.append(list(methods))
+        return compare(kept, methods)
+
+    monkeypatch.setattr(Kept, "paired", count)
+    run(user, correction={"methods": ["vanilla", "p-clarc"], "strengths": {}})
+    assert compared == [["vanilla", "p-clarc"]]
+    assert {each["method"] for each in summary(user)["paired"]} >= {"vanilla", "p-clarc"}
 
 
 def test_plain_fine_tuning_is_no_correction(user: Path, unreported: None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from hansfree.artifacts import Artifact
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
 from hansfree.errors import RunError
+from hansfree.registry import Registered
 from hansfree.runfile import DEFAULTS, Answers, RunFile, look_at, read_run_file, write_run_file
 from hansfree.runfile.schema import CorrectionSection
 from hansfree.training import Optimizer
@@ -66,6 +68,46 @@ def test_every_choice_of_a_correction_is_named(tmp_path: Path, insert: str | Non
     _, _, text = (tmp_path / "a.yaml").read_text().partition("\ncorrection:\n")
     named = set(re.findall(r"[\w-]+", text))
     assert {*Correction.members(), *CAV.members(), *get_args(Optimizer)} <= named
+
+
+@pytest.mark.parametrize("insert", [None, "timestamp"])
+@pytest.mark.parametrize(
+    ("family", "like"),
+    [
+        (Correction, "leace"),
+        (Correction, "rrr"),
+        (Correction, "augmented"),
+        (CAV, "ridge"),
+        (CAV, "pair"),
+        (Artifact, "lsb"),
+    ],
+)
+def test_a_new_class_is_named_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: type[Registered], like: str, insert: str | None
+) -> None:
+    monkeypatch.setitem(family._members, "newcomer", family.named(like))
+    write_run_file(tmp_path / "a.yaml", Answers(source="demo", root=Path("images"), insert=insert), DEFAULTS)
+    told = [line for line in (tmp_path / "a.yaml").read_text().splitlines() if "newcomer" in line]
+    assert told
+    assert all("#" in line.partition("newcomer")[0] for line in told), "possible, and not proposed"
+
+
+def words_of(kind: Any) -> set[str]:
+    """Return the words that a type allows, also those of types in it."""
+    words = get_args(kind)
+    if get_origin(kind) is Literal:
+        return {word for word in words if isinstance(word, str)}
+    return set().union(*map(words_of, words))
+
+
+def test_every_closed_choice_is_named(tmp_path: Path) -> None:
+    write_run_file(tmp_path / "a.yaml", Answers(source="demo", root=Path("images")), DEFAULTS)
+    named = set(re.findall(r"[\w-]+", (tmp_path / "a.yaml").read_text()))
+    sections = [field.annotation for field in RunFile.model_fields.values()]
+    keys = [key for each in sections if hasattr(each, "model_fields") for key in each.model_fields.values()]
+    choices = set().union(*(words_of(key.annotation) for key in keys))
+    assert {"knee", "squash", "edges", "binary", "adam"} <= choices
+    assert choices <= named
 
 
 def test_where_the_artifact_can_be_put_in_the_file_says_what_won(tmp_path: Path) -> None:

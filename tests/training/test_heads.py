@@ -217,9 +217,22 @@ def test_a_strength_that_diverges_is_recorded_and_spoils_no_other(
         assert not finite[1e12]
         assert not finite[3e38]
     assert {head.strength for head in found if not head.history[-1]} == {s for s in strengths if not finite[s]}
-    assert "strength 1e+300 diverged" in caplog.text
+    failed = ", ".join(f"{strength:g}" for strength in strengths if not finite[strength])
+    assert caplog.messages == [f"rr-clarc diverged at strength {failed}."]
     for head in (found[0], found[2]):
         close(head, scene.train(method, [head.strength])[0])
+
+
+def test_large_heads_that_diverged_are_told_in_one_line_although_nobody_asks_for_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loop, "_STACKED_BYTES", 1)  # one after the other
+    scene = Scene()
+    method = scene.rr(FineTuning(learning_rate=0.05, epochs=2, batch_size=8))
+    strengths = [1e300, 0.0, 1e301]
+    heads = method.train(scene.cut, scene.activations, strengths, label="rr-clarc@svm")
+    assert [next(heads).is_finite for _ in strengths] == [False, True, False]
+    assert caplog.messages == ["rr-clarc@svm diverged at strength 1e+300, 1e+301."]
 
 
 def test_batch_norm_keeps_its_statistics_and_dropout_is_off_when_watched() -> None:

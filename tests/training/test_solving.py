@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -112,7 +114,7 @@ def test_heads_of_several_layers_get_better_by_their_own_objective(target: str) 
     method = RRClArC(fit_cav(activations), target=target, tuning=TUNING)  # type: ignore[arg-type]
     problem = solving._Problem(cut, method.features(cut, activations), method, TUNING)
     before = float(problem.value(problem.start, 0.5))
-    assert float(problem.value(problem.solve(0.5), 0.5)) < before - 0.01
+    assert float(problem.value(problem.solve(0.5)[0], 0.5)) < before - 0.01
 
 
 def test_the_given_model_stays_and_the_penalty_works() -> None:
@@ -162,8 +164,25 @@ def test_a_penalty_that_has_no_minimum_at_the_heads_input_is_refused(options: di
 def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     _, activations, cut = scene()
     monkeypatch.setattr(minimum, "_STEPS", 1)
-    solved(RRClArC(fit_cav(activations), tuning=TUNING), cut, activations, [100.0])
-    assert "the solver stopped before the minimum" in caplog.text
+    method = RRClArC(fit_cav(activations), tuning=TUNING)
+    solved(method, cut, activations, [100.0, 1000.0])
+    (told,) = caplog.messages
+    slope = r"\(slope \d\.\de[+-]\d\d\)"
+    words = rf"rr-clarc: the solver stopped before the minimum at strength 100 {slope}, 1000 {slope}\."
+    assert re.fullmatch(words, told)
+
+
+def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    def run_away(value: object, moved: Iterable[Tensor], *, flat: float) -> float:
+        for tensor in moved:
+            tensor.data.fill_(torch.nan)
+        return float("nan")
+
+    _, activations, cut = scene()
+    monkeypatch.setattr("hansfree.training.solving.minimise", run_away)
+    heads = RRClArC(fit_cav(activations), tuning=TUNING).train(cut, activations, [1.0, 20.0])
+    assert [next(heads).is_finite for _ in range(2)] == [False, False]
+    assert caplog.messages == ["rr-clarc has no solution in finite numbers at strength 1, 20."]
 
 
 @pytest.mark.parametrize("method", [Vanilla, DFR])

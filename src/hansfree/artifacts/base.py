@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from typing_extensions import Self
 
 from hansfree.errors import DataError
 from hansfree.registry import Registered
@@ -23,6 +24,16 @@ class Artifact(Registered, ABC):
     """Whether the mask says where the artifact is; an unlocalised one touches the whole image."""
     needs_file: ClassVar[bool] = False
     """Whether it is made from a user's file, so that its name alone does not tell what it looks like."""
+
+    @classmethod
+    def fits_pictures(cls) -> bool:
+        """Tell whether it can be put on a finished picture; others need a source that draws them."""
+        return cls.insert is Artifact.insert
+
+    @classmethod
+    def for_pictures(cls) -> dict[str, type[Self]]:
+        """Return the members that can be put on a finished picture, in order."""
+        return {name: member for name, member in cls.members().items() if member.fits_pictures()}
 
     @abstractmethod
     def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hansfree.cli.app import app
+from hansfree.cli.listing import Listing
 from hansfree.cli.terminal import console, progress_bars
 
 if TYPE_CHECKING:
     from hansfree.bench import Record
 
 
-@app.command()
+@app.command(cls=Listing)
 def bench(
     race: Annotated[
         list[str] | None,
-        typer.Option(help="Once per race: path, floor, step, rrr, lrp, cache, growth, cav, memory. [default: all]"),
+        typer.Option(help="Once per race: {races}. [default: all]"),
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="Once per model. [default: resnet18, efficientnet_b0 and vgg16]")

@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from hansfree.cli.app import app
+from hansfree.cli.listing import Listing
 from hansfree.cli.terminal import console, progress_bars, show_methods
 
 
-@app.command()
+@app.command(cls=Listing)
 def demo(
-    artifact: Annotated[str, typer.Option(help="timestamp, brightness, lsb or plaster.")] = "timestamp",
-    model: Annotated[str, typer.Option(help="demo, resnet18, vgg16 or efficientnet_b0.")] = "demo",
+    artifact: Annotated[str, typer.Option(help="One of {artifacts}.")] = "timestamp",
+    model: Annotated[str, typer.Option(help="One of {models}.")] = "demo",
     size: Annotated[int, typer.Option(help="Image size in pixels.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of data, training and correction.")] = 0,
     out: Annotated[

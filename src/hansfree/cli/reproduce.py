@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hansfree.cli.app import app
+from hansfree.cli.listing import Listing
 from hansfree.cli.studies import (
     ARTIFACT,
     FIRST_WEIGHTS,
@@ -33,7 +34,7 @@ from hansfree.cli.terminal import console, progress_bars
 _ALL = "all"
 
 
-@app.command()
+@app.command(cls=Listing)
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which experiment; without it, all are listed.")] = None,
     data: Data = None,

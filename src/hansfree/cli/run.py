@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hansfree.cli.app import app
+from hansfree.cli.listing import Listing, fill_in
 from hansfree.cli.terminal import console, progress_bars, show_methods
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; `hansfree init` writes a first one.")]
 
 
-@app.command()
+@app.command(cls=Listing)
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file to write.")] = Path("hansfree.yaml"),
     model: Annotated[
@@ -46,7 +47,7 @@ def init(
     ] = None,
     classes: Annotated[str | None, typer.Option(help="Names in the order of the model's outputs, with commas.")] = None,
     biased_class: Annotated[str | None, typer.Option(help="Class that the artifact leaks into.")] = None,
-    insert: Annotated[str | None, typer.Option(help="Artifact to put in: timestamp, brightness, lsb or patch.")] = None,
+    insert: Annotated[str | None, typer.Option(help="Artifact to put in: {insertable}.")] = None,
     patch: Annotated[Path | None, typer.Option(help="Picture with transparency, for --insert patch.")] = None,
     scale: Annotated[
         float | None, typer.Option(min=0.01, max=1, help="The patch's part of an image's side. [default: 0.25]")
@@ -64,6 +65,7 @@ def init(
         label = label or _ask("Which label is to be corrected", flag="--label")
     root = root or Path(_ask("Folder of the images", flag="--root"))
     table, artifacts, insert, patch = _ask_artifact(table, artifacts, insert, patch)
+    _check_patch(insert, {"--patch": patch, "--scale": scale})
     classes = classes or _ask(
         "Names of the classes in the order of the model's outputs, with commas (empty: the alphabet's)", default=""
     )
@@ -170,10 +172,19 @@ def _ask_artifact(
         if table is None:
             artifacts = _path(_ask("File that lists the images with the artifact (empty: none)", default=""))
         if table is None and artifacts is None:
-            insert = _ask("Artifact to put into the images: timestamp, brightness, lsb or patch", flag="--insert")
+            insert = _ask(fill_in("Artifact to put into the images: {insertable}"), flag="--insert")
     if insert == "patch" and patch is None:
         patch = Path(_ask("Picture to paste, with a transparent background", flag="--patch"))
     return table, artifacts, insert, patch
+
+
+def _check_patch(insert: str | None, about: dict[str, object]) -> None:
+    """Refuse options that say something about a patch where none is put in: they would change nothing."""
+    for flag, given in about.items():
+        if given is not None and insert != "patch":
+            raise typer.BadParameter(
+                f"{flag} is about a patch. Give --insert patch --patch PICTURE.png too, or leave {flag} out."
+            )
 
 
 def _ask(question: str, *, flag: str = "", default: str | None = None) -> str:

@@ -19,10 +19,10 @@ Data = Annotated[
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of the dataset's files, in their official layout.")]
 ARTIFACT = "Which artifact; `hansfree reproduce` lists those of each dataset."
-MODEL = "demo, resnet18, vgg16 or efficientnet_b0"
+MODEL = "One of {models}"
 WEIGHTS = "What training starts from: pretrained (torchvision's), random, or a .safetensors, .pt or .pth file"
 FIRST_WEIGHTS = "[default: pretrained for the paper's datasets, random for all others and for the model demo]"
-TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: whole or head.")]
+TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: {trained}.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of data, training and correction.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that read images, for sets too large for memory.")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hansfree.cli.app import app
+from hansfree.cli.listing import Listing
 from hansfree.cli.studies import (
     ARTIFACT,
     FIRST_WEIGHTS,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from hansfree.studies import Study
 
 
-@app.command()
+@app.command(cls=Listing)
 def train(
     data: Data = None,
     root: Root = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from PIL import Image
@@ -54,10 +54,10 @@ def collect_cases(
     cases = {
         "labels": data.test_biased.labels[rows],
         "is_sampled": np.isin(rows, sample),
-        "pictures_biased": _pictures(data.test_biased, rows),
+        "pictures_biased": small_pictures(data.test_biased, rows),
     }
     if data.is_inserted:
-        cases["pictures_clean"] = _pictures(data.test_clean, rows)
+        cases["pictures_clean"] = small_pictures(data.test_clean, rows)
     conditions = _CONDITIONS if data.is_inserted else ("biased",)  # by nature, the clean images are others
     for name, arrays in known.items():
         for condition in conditions:
@@ -78,12 +78,12 @@ def _ends(n: int) -> tuple[slice, slice]:
     return slice(0, EXTREMES), slice(max(0, n - EXTREMES), n)
 
 
-def _pictures(images: ExampleSet, rows: np.ndarray) -> np.ndarray:
-    """Return small pictures, uint8 (n, height, width, 3)."""
-    return np.stack([_shrunk(images.pixels(int(row))[0]) for row in rows])
+def small_pictures(images: ExampleSet, rows: Iterable[int], *, side: int = _SIDE) -> np.ndarray:
+    """Return pictures of some images, uint8 (n, height, width, 3), no side longer than ``side``."""
+    return np.stack([_shrunk(images.pixels(int(row))[0], side) for row in rows])
 
 
-def _shrunk(image: np.ndarray) -> np.ndarray:
+def _shrunk(image: np.ndarray, side: int) -> np.ndarray:
     picture = Image.fromarray(in_colour(image))
-    picture.thumbnail((_SIDE, _SIDE))  # never larger than it is
+    picture.thumbnail((side, side))  # never larger than it is
     return np.asarray(picture)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from hansfree.activations import find_pairs
 from hansfree.cavs import CAV
-from hansfree.doctor import Diagnosis, choose_basis, examine_cav, glance_at
+from hansfree.doctor import Diagnosis, Suspect, choose_basis, examine_cav, glance_at
+from hansfree.experiments.cases import small_pictures
 from hansfree.experiments.experiment import Experiment
-from hansfree.files import write_text
+from hansfree.files import write_text, written_atomically
 from hansfree.progress import Progress, silent
 
 log = logging.getLogger(__name__)
 
+_SHOWN = 6  # images that look mislabelled, the most suspicious ones
+_SIDE = 128  # pixels of their pictures: an artifact may be small
 _LEAST_OTHERS = 2  # images of other classes, for the doctor to know where those lie
 
 
@@ -26,7 +29,9 @@ def examine_direction(
     is_marked: np.ndarray | None = None,
     progress: Progress = silent,
 ) -> Diagnosis:
-    """Ask the doctor, and keep what he says as ``doctor.json`` in the run folder, where the report looks for it.
+    """Ask the doctor, and keep what he says in the run folder, where the report looks for it.
+
+    ``doctor.json`` holds the words and numbers, ``mislabelled.npz`` pictures of images that look mislabelled.
 
     Args:
         names: What the owner of the images calls them, by id; their id by default.
@@ -63,7 +68,20 @@ def examine_direction(
 
     text = folder.stage("doctor", work)
     write_text(folder.path / "doctor.json", text)
-    return Diagnosis.from_json(text)
+    diagnosis = Diagnosis.from_json(text)
+    _keep_mislabelled(experiment, diagnosis.suspects[:_SHOWN], names)
+    return diagnosis
+
+
+def _keep_mislabelled(experiment: Experiment, suspects: Sequence[Suspect], names: Mapping[int, str] | None) -> None:
+    """Keep pictures of the images that look mislabelled, in the doctor's order, where there are any."""
+    if not suspects:
+        return
+    images = experiment.setting.data.train
+    rows = {id_ if names is None else names[id_]: row for row, id_ in enumerate(images.ids.tolist())}
+    pictures = small_pictures(images, (rows[suspect.id] for suspect in suspects), side=_SIDE)
+    with written_atomically(experiment.run.path / "mislabelled.npz") as temporary:
+        np.savez_compressed(temporary, pictures=pictures)
 
 
 def doubt_concepts(experiment: Experiment) -> list[str]:

@@ -27,29 +27,23 @@ _PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
 
 
 def write_outcome(
-    experiment: Experiment,
-    about: Mapping[str, Any],
-    *,
-    methods: Sequence[str] | None = None,
-    further: Sequence[Row] = (),
+    experiment: Experiment, results: Results, about: Mapping[str, Any], *, further: Sequence[Row] = ()
 ) -> list[Row]:
-    """Do what is not done yet; write ``results.csv``, ``results.json`` and arrays for the report; return the rows.
+    """Write ``results.csv``, ``results.json`` and arrays for the report; return the rows.
 
     No heatmaps and no cases are written where no test image carries the artifact.
 
     Args:
+        results: What `gather_results` found in the experiment.
         about: What only the caller knows: title, model, command.
-        methods: The paper's by default.
         further: Scores under other artifacts, which stand after all others.
     """
-    folder, kept = experiment.run.path, experiment.kept
-    names = Correction.defaults() if methods is None else list(methods)
+    folder, kept, names = experiment.run.path, experiment.kept, list(results.selection)
     rows = [*experiment.rows(names), *further]
     for file, arrays in (("heatmaps.npz", kept.shown(names)), ("cases.npz", kept.cases(names))):
         if arrays:
             with written_atomically(folder / file) as temporary:
                 np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
-    results = gather_results(experiment, names, meta=_facts(experiment.setting))
     write_table(folder / "results.csv", rows, unknown=results.unknown)
     write_json(
         folder / "results.json",
@@ -72,16 +66,16 @@ def write_outcome(
     return rows
 
 
-def gather_results(experiment: Experiment, methods: Sequence[str], *, meta: Mapping[str, Any]) -> Results:
-    """Return what the report will know of the scores, with the ruling on every method; heatmaps apart.
+def gather_results(experiment: Experiment, methods: Sequence[str] | None = None) -> Results:
+    """Do what is not done yet; return what the report will know of the scores, with the ruling on every method.
 
-    Args:
-        meta: At least the class names, the biased class, the chance level and the budget.
+    All methods (the paper's by default) are compared with each other, which takes long where there are many.
     """
+    methods = Correction.defaults() if methods is None else methods
     data, rows = experiment.setting.data, experiment.rows(methods)
     results = Results(
         rows=tested_rows(rows),
-        meta=dict(meta),
+        meta=_facts(experiment.setting),
         selection={name: experiment.selection(experiment.plain(name)) for name in methods},
         heatmaps=None,
         paired=tuple(experiment.kept.paired(methods)),

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hansfree.corrections import RRClArC, Vanilla
 from hansfree.experiments import Experiment
-from hansfree.metrics import chance_level
-from hansfree.report.outcome import gather_results
 from hansfree.report.reading import Results, takes_out_direction
 from hansfree.report.usable import objection_to
 
@@ -28,15 +25,14 @@ class Advice:
     sentences: tuple[str, ...]
 
 
-def recommend(experiment: Experiment, methods: Sequence[str]) -> Advice:
+def recommend(experiment: Experiment, results: Results) -> Advice:
     """Choose among the admissible methods by what the selection rule looked at on the validation images.
 
     Test images choose nothing, or their scores would be too good; they may only refuse the one that was chosen.
     """
-    wanted = [method for method in methods if method != Vanilla.name]
+    wanted = [method for method in results.selection if method != Vanilla.name]  # which the others have to beat
     if not wanted:
         return Advice(None, ("Only plain fine-tuning was run, which corrects nothing: no model is recommended.",))
-    results = gather_results(experiment, methods, meta=_meta(experiment))  # Vanilla is what the others have to beat
     scores = {method: score for method in wanted if (score := _score(results, method)) is not None}
     apart = _left_out(experiment, [method for method in wanted if results.selection[method]["admissible"]])
     if not scores and apart:
@@ -100,17 +96,6 @@ def _original(experiment: Experiment) -> float:
     if experiment.setting.rule.needs_derivative:
         return -math.inf if before.derivative is None else -before.derivative
     return -math.inf if before.biased is None else before.biased.value
-
-
-def _meta(experiment: Experiment) -> dict[str, Any]:
-    """Return what is needed of the data to tell which model may be used."""
-    data = experiment.setting.data
-    return {
-        "class_names": data.train.class_names,
-        "biased_class": data.biased_class,
-        "chance_level": chance_level(data.test_clean.labels),
-        "budget": experiment.setting.rule.budget,
-    }
 
 
 def _objection(results: Results, method: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -22,8 +22,8 @@ from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
-from hansfree.report.outcome import write_outcome
-from hansfree.report.reading import load_results
+from hansfree.report.outcome import gather_results, write_outcome
+from hansfree.report.reading import Results, load_results
 from hansfree.report.verdict import reach_verdict
 from hansfree.results import ORIGINAL, Row
 from hansfree.runfile.also import score_further
@@ -65,15 +65,15 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
             diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
             doubts = doubt_concepts(experiment)
             crew.correct(experiment, run.correction.trials)
-        experiment.rows(run.correction.trials)
-        best = _advise(experiment, run.correction.trials)
+        results = gather_results(experiment, run.correction.trials)
+        best = _advise(experiment, results)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
         likeness = _likeness(opened, experiment)
         about["remarks"] += [*(found.sentence for found in likeness), *doubts]
         about |= describe_joint(experiment.material)
         further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.trials)
-        rows = write_outcome(experiment, about, methods=run.correction.trials, further=further)
+        rows = write_outcome(experiment, results, about, further=further)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines
@@ -97,13 +97,13 @@ def _likeness(opened: Opened, experiment: Experiment) -> list[Likeness]:
     return [compare_insertion(experiment)] if has_both else []
 
 
-def _advise(experiment: Experiment, methods: Sequence[str]) -> Advice:
+def _advise(experiment: Experiment, results: Results) -> Advice:
     """Choose a corrected model, unless the classes of the one that came are in another order."""
     images, answers = experiment.setting.data.test_clean, experiment.kept.load(ORIGINAL)["predicted_clean"]
     doubt = doubt_order(answers, images.labels, images.class_names)
     if doubt is not None and doubt.is_order:
         return Advice(None, (f"No model is recommended. {doubt.sentence}",))
-    found = recommend(experiment, methods)
+    found = recommend(experiment, results)
     return found if doubt is None else Advice(found.method, (*found.sentences, doubt.sentence))
 
 

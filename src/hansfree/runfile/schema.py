@@ -12,7 +12,7 @@ from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, along_cavs, goes_along_cav
 from hansfree.errors import nearest
-from hansfree.studies.inserted import fits_pictures, inserted_by_name
+from hansfree.studies.inserted import inserted_by_name
 from hansfree.studies.own import SHARES
 from hansfree.training import Optimizer
 
@@ -68,9 +68,7 @@ def _insertable(*, by_name: bool = False) -> AfterValidator:
     """Return what refuses an artifact that cannot be put on a picture; ``by_name``: or not without a file."""
 
     def check(name: str) -> str:
-        known = inserted_by_name()
-        if not by_name:
-            known = [name for name, kind in Artifact.members().items() if fits_pictures(kind)]
+        known = inserted_by_name() if by_name else list(Artifact.for_pictures())
         if name not in known:
             way = " by its name alone" if by_name else ""
             raise ValueError(

@@ -8,18 +8,23 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import torch
 import yaml
 from torch import nn
 
+from hansfree.artifacts import Artifact, Place
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction
 from hansfree.errors import OptionError
 from hansfree.files import refuse_existing, write_text
 from hansfree.models import Preprocessing, find_logits, preprocessing_of
 from hansfree.runfile.loading import DEFAULTS
 from hansfree.runfile.reading import move_source
-from hansfree.runfile.schema import AUTO
+from hansfree.runfile.schema import AUTO, CorrectionSection
 from hansfree.templates import open_templates
+from hansfree.training import Optimizer
 from hansfree.weights import PRETRAINED
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(:\w[\w.-]*)?", re.ASCII)  # timm:resnet18 and file.py:build too
@@ -87,6 +92,7 @@ def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *
     templates = open_templates("runfile", is_html=False)
     text = templates.get_template("run.yaml.jinja").render(
         {name: _quoted(value) for name, value in asdict(_beside(path, answers)).items()},
+        **_choices(),
         scale=answers.scale,
         size=preprocessing.size,
         resize=preprocessing.resize,
@@ -95,6 +101,22 @@ def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *
         std=list(preprocessing.std),
     )
     write_text(path, text)
+
+
+def _choices() -> dict[str, object]:
+    """Return the names that the comments list: what is registered, so that a new class is named by itself."""
+    methods, cavs = Correction.members(), CAV.members()
+    return {
+        "insertable": list(Artifact.for_pictures()),
+        "places": get_args(Place),
+        "methods": list(methods),
+        "need_masks": tuple(name for name, member in methods.items() if member.uses_masks),
+        "need_pairs": tuple(name for name, member in methods.items() if member.uses_pairs),
+        "cavs": list(cavs),
+        "pair_cavs": [name for name in cavs if name not in CAV.from_marks()],
+        "optimizers": get_args(Optimizer),
+        "defaults": CorrectionSection(),
+    }
 
 
 def _beside(path: Path, answers: Answers) -> Answers:

@@ -21,12 +21,7 @@ def stampable(first: str) -> tuple[str, ...]:
 
 def inserted_by_name() -> list[str]:
     """Return the artifacts that can be put on a finished picture, and need no file."""
-    return [name for name, kind in Artifact.members().items() if fits_pictures(kind) and not kind.needs_file]
-
-
-def fits_pictures(kind: type[Artifact]) -> bool:
-    """Tell whether an artifact can be put on a finished picture; others need a source that draws them."""
-    return kind.insert is Artifact.insert
+    return [name for name, kind in Artifact.for_pictures().items() if not kind.needs_file]
 
 
 def check_share(share: float) -> None:

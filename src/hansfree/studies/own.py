@@ -18,7 +18,7 @@ from hansfree.progress import Progress, silent
 from hansfree.studies.classes import find_class, listed, number_labels
 from hansfree.studies.columns import find_image, read_bits, read_groups, read_rows, read_split
 from hansfree.studies.folders import read_artifact_list, read_folders, read_marked_list
-from hansfree.studies.inserted import check_share, fits_pictures, insert_bias
+from hansfree.studies.inserted import check_share, insert_bias
 from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
 from hansfree.studies.marked import read_marked, tell_marked
 from hansfree.studies.study import BiasedData, Recipe
@@ -102,7 +102,7 @@ class OwnImages(ListedStudy):
             raise OptionError("A table tells the artifact in a column: give no list of artifacts beside it.")
         if table is None and label is not None:
             raise OptionError("label chooses among several labels of one image, which only a table can have.")
-        if insert is not None and not fits_pictures(type(insert)):
+        if insert is not None and not insert.fits_pictures():
             raise OptionError(f"The artifact {insert.name!r} cannot be put on a finished picture.")
         self.resize, self.channels, self.transform = resize, channels, transform
         self._table, self._list, self._column = table, artifacts, artifact_column

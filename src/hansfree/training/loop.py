@@ -108,16 +108,17 @@ def train_heads(
         span = Span.where_smaller(cut, features, tuning)
     if span is not None:
         span.written(features)  # once, and before the progress starts
-    groups = group_strengths(cut, strengths, tuning)
+    groups, failed = group_strengths(cut, strengths, tuning), []
     steps = -(-len(features) // tuning.batch_size) * tuning.epochs
     ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
     for group in groups:
         heads = Heads(cut, len(group), tuning.device, span=span)
         history = _train_group(cut, heads, features, objective, group, tuning, watch, ticks)
         finite = heads.are_finite()
+        failed += [f"{strength:g}" for strength, is_finite in zip(group, finite) if not is_finite]
+        if group is groups[-1]:  # before its heads are handed out, as nobody need come back after them
+            warn_of_strengths(f"{label} diverged", failed)
         for i, strength in enumerate(group):
-            if not finite[i]:
-                log.warning("%s: strength %g diverged.", label, strength)
             yield TrainedHead(strength, partial(heads.state, i), finite[i], tuple(epoch[i] for epoch in history))
 
 
@@ -128,6 +129,12 @@ def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) 
     size = sum(4 * parameter.numel() for parameter in cut.head_parameters().values())
     together = max(1, _STACKED_BYTES // size)
     return [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
+
+
+def warn_of_strengths(what: str, strengths: Sequence[str]) -> None:
+    """Warn in one line of all strengths that something happened at; of none, say nothing."""
+    if strengths:
+        log.warning("%s at strength %s.", what, ", ".join(strengths))
 
 
 def image_weights(features: Features, tuning: FineTuning) -> Tensor | None:

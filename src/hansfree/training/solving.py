@@ -6,7 +6,6 @@ stops when it has converged. L2 towards the model's own head keeps as it was wha
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -21,11 +20,9 @@ from hansfree.splitting import Split, exact_forward_mode, on_device
 from hansfree.training.axes import Axes, Tensors
 from hansfree.training.balance import mean_loss
 from hansfree.training.heads import Heads, WeightedHead
-from hansfree.training.loop import HeadBatch, Objective, TrainedHead, Watch, image_weights
+from hansfree.training.loop import HeadBatch, Objective, TrainedHead, Watch, image_weights, warn_of_strengths
 from hansfree.training.minimum import check_double, minimise
 from hansfree.training.tuning import FineTuning
-
-log = logging.getLogger(__name__)
 
 _LARGEST = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
 _FLAT = 3e-5  # the largest slope that counts as none, along axes of about the same curvature
@@ -53,8 +50,10 @@ def solve_heads(
     check_solvable(cut)
     cut.eval_mode()
     problem = _Problem(cut, features, objective, tuning)
-    for strength in progress(strengths, total=len(strengths), label=label):
-        found = problem.solve(strength)
+    failed: list[str] = []
+    steep: list[str] = []
+    for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
+        found, slope = problem.solve(strength)
         heads = Heads(cut, 1, tuning.device)
         with torch.no_grad():
             for name, tensor in heads.parameters.items():
@@ -62,7 +61,12 @@ def solve_heads(
         history = () if watch is None else (watch(heads)[0],)
         is_finite = heads.are_finite()[0]
         if not is_finite:
-            log.warning("%s: strength %g has no solution in finite numbers.", label, strength)
+            failed.append(f"{strength:g}")
+        elif not slope <= _STEEP:
+            steep.append(f"{strength:g} (slope {slope:.1e})")
+        if number == len(strengths):  # before the last head is handed out, as nobody need come back after it
+            warn_of_strengths(f"{label} has no solution in finite numbers", failed)
+            warn_of_strengths(f"{label}: the solver stopped before the minimum", steep)
         yield TrainedHead(strength, partial(heads.state, 0), is_finite, history)
 
 
@@ -92,8 +96,8 @@ class _Problem:
             each = torch.eye(len(self.start[self.axes.weight])).to(self.axes.sizes)
             self.outputs = objective.squared_outputs(each)
 
-    def solve(self, strength: float) -> Tensors:
-        """Return the weights at the minimum, starting from those of the strength before."""
+    def solve(self, strength: float) -> tuple[Tensors, float]:
+        """Return the weights at the minimum and the slope there, starting from those of the strength before."""
         begin, change = self.found, dict if self.axes is None else self.axes.scaled(strength)
         moved = {name: torch.zeros_like(tensor).requires_grad_() for name, tensor in begin.items()}
 
@@ -109,12 +113,10 @@ class _Problem:
             return self.value(weights(), strength) if penalty is None else self.value(weights()) + penalty(moved)
 
         slope = minimise(value, moved.values(), flat=_FLAT)
-        if not slope <= _STEEP:
-            log.warning("Strength %g: the solver stopped before the minimum (slope %.1e).", strength, slope)
         found = {name: tensor.detach() for name, tensor in weights().items()}
         # one that ran away must not be where the next one starts
         self.found = found if all(bool(tensor.isfinite().all()) for tensor in found.values()) else self.start
-        return found
+        return found, slope
 
     def value(self, weights: Tensors, strength: float | None = None) -> Tensor:
         """Return what is made small; without a strength all but the penalty."""
