@@ -23,8 +23,9 @@ help:
 demo: $(INSTALLED)
 	$(BIN)/hansfree demo $(ARGS)
 
+# One thread each: small models gain nothing from more, and processes would fight over the cores.
 test: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup $(ARGS)
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/python -m ruff check

@@ -1,4 +1,4 @@
-"""What all tests share: a call of the command line, and the same examples in every run.
+"""What all tests share: a call of the command line, the same examples in every run, and who works beside whom.
 
 HYPOTHESIS_PROFILE=search looks for new ones.
 """
@@ -20,6 +20,14 @@ Call = Callable[..., tuple[int, str, str]]
 settings.register_profile("same", derandomize=True)
 settings.register_profile("search")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests that share what is costly to make go to one process: those of a folder with fixtures, or of a file."""
+    for item in items:
+        folder = item.path.parent
+        has_fixtures = folder != Path(__file__).parent and (folder / "conftest.py").exists()
+        item.add_marker(pytest.mark.xdist_group(str(folder if has_fixtures else item.path)))
 
 
 @pytest.fixture

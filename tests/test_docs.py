@@ -218,7 +218,8 @@ def test_make_sets_up_once_and_again_when_the_dependencies_change(tmp_path: Path
     for stamp in (".installed", ".installed-dev"):
         (tmp_path / ".venv" / stamp).touch()
     assert steps("demo").split() == [".venv/bin/hansfree", "demo"]
-    assert steps("test").split() == [".venv/bin/python", "-m", "pytest"]
+    assert ".venv/bin/python -m pytest" in steps("test")
+    assert "install" not in steps("test")
     later = (tmp_path / ".venv" / ".installed").stat().st_mtime + 10
     os.utime(tmp_path / "pyproject.toml", (later, later))
     assert "install" in steps("demo")

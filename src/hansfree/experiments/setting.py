@@ -23,7 +23,7 @@ from hansfree.training import FineTuning
 NO_PAIRS = (
     "Pairs are the same training images without and with the artifact, but the artifact of these data cannot be put "
     "into images: say what to insert (artifact.insert in a run file), or leave out what learns from pairs (the CAV "
-    "'pair' in correction.cav or further_cavs, 'augmented' in methods)."
+    "'pair' in correction.cav or further_cavs, 'augmented' or 'logit-pairing' in methods)."
 )
 
 __all__ = ["NO_PAIRS", "Setting", "Variant", "check_selectable"]
