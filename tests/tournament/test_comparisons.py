@@ -101,10 +101,10 @@ def test_a_monitor_in_every_draw(
 def test_what_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(monkeypatch, "forgotten", tmp_path, "--artifact", "timestamp")
     said = capsys.readouterr().out
-    names = ("as it came", "head corrected", "then all layers", "without penalty", "fresh head")
-    assert [line.split("|")[1].strip() for line in said.splitlines()[3:8]] == list(names)
+    names = ("as it came", "head corrected", "then all layers", "without penalty", "all layers, pairs", "fresh head")
+    assert [line.split("|")[1].strip() for line in said.splitlines()[3:9]] == list(names)
     assert said.splitlines()[3].split("|")[7].strip() == "100"  # all of its own change is left
-    assert said.count(" minus ") == 3
+    assert said.count(" minus ") == 4
 
 
 @pytest.mark.parametrize("name", ["step_penalty", "several_artifacts", "forgotten"])
