@@ -118,7 +118,7 @@ def test_where_the_artifact_can_be_put_in_the_file_says_what_won(tmp_path: Path)
     marked, put_in = (read_run_file(tmp_path / f"{insert}.yaml").correction for insert in (None, "lsb"))
     assert marked == CorrectionSection()
     won = {"cav": "pair", "train": "last", "optimizer": "converged", "balanced": True}
-    assert put_in == marked.model_copy(update={**won, "methods": ("vanilla", "rr-clarc", "augmented")})
+    assert put_in == marked.model_copy(update={**won, "methods": ("vanilla", "rr-clarc", "logit-pairing")})
 
 
 def test_paths_on_another_drive_are_written_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

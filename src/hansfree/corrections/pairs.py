@@ -32,23 +32,6 @@ class PairCorrection(Correction):
         return f"It was trained on {len(find_pairs(activations)):,} images, each without and with the artifact."
 
 
-class Augmented(PairCorrection, name="augmented"):
-    """Fine-tune on every image twice, without the artifact and with it put in, under the same label.
-
-    Images with the artifact that have no twin without it are left out: they would tie it to a class again.
-    """
-
-    title = "Augmented"
-
-    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-        """Return the logits; the images do the work."""
-        return head(*batch.values), None
-
-    def features(self, cut: Split, activations: Activations) -> Features:
-        """Return the head's inputs of the pairs alone."""
-        return super().features(cut, activations).part(find_pairs(activations).ravel())
-
-
 class LogitPairing(PairCorrection, name="logit-pairing"):
     """Fine-tune on all images, with a penalty on what the artifact does to the logits of each that has a twin.
 
@@ -81,3 +64,26 @@ class LogitPairing(PairCorrection, name="logit-pairing"):
     def squared_outputs(self, logits: Tensor) -> Tensor:
         """Return the logits: all of them count."""
         return logits
+
+    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
+        """Tell how many more had no twin."""
+        told = super().remark(activations, clean=clean, biased=biased)
+        alone = len(activations) - 2 * len(find_pairs(activations))
+        return f"{told[:-1]}, and on {alone:,} without a twin." if alone else told
+
+
+class Augmented(PairCorrection, name="augmented"):
+    """Fine-tune on every image twice, without the artifact and with it put in, under the same label.
+
+    Images with the artifact that have no twin without it are left out: they would tie it to a class again.
+    """
+
+    title = "Augmented"
+
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits; the images do the work."""
+        return head(*batch.values), None
+
+    def features(self, cut: Split, activations: Activations) -> Features:
+        """Return the head's inputs of the pairs alone."""
+        return super().features(cut, activations).part(find_pairs(activations).ravel())
