@@ -17,6 +17,7 @@ from hansfree.tournament import (
     ENTRANTS,
     MEASURES,
     OURS,
+    PAIRING,
     PAPER,
     REFERENCE,
     Answers,
@@ -95,12 +96,12 @@ def _summary(
 ) -> str:
     better = -1 if measure == "flip_rate" else 1
     names = [name for name in (*ENTRANTS, ELECTED) if all(name in found for found in answers.values())]
-    rivals = (*_BARS, OURS)
+    rivals = [rival for rival in (*_BARS, OURS, PAIRING) if all(rival in found for found in answers.values())]
     lines = []
     for name in names:
         cells = [title_of(name) + (" (ours)" if name == OURS else "")]
         for rival in rivals:
-            if name == rival or any(rival not in found for found in answers.values()):
+            if name == rival:
                 cells.append(DASH)
                 continue
             signs = [compare(found[name], found[rival], labels[key], measure).sign for key, found in answers.items()]
