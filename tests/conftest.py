@@ -24,10 +24,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let tests that share what is costly to make go to one process: those of a folder with fixtures, or of a file."""
+    here = Path(__file__).parent
     for item in items:
         folder = item.path.parent
-        has_fixtures = folder != Path(__file__).parent and (folder / "conftest.py").exists()
-        item.add_marker(pytest.mark.xdist_group(str(folder if has_fixtures else item.path)))
+        has_fixtures = folder != here and (folder / "conftest.py").exists()
+        shared = folder if has_fixtures else item.path
+        item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(here))))
 
 
 @pytest.fixture
