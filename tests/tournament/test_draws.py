@@ -10,22 +10,25 @@ import numpy as np
 import pytest
 import torch
 
+from hansfree.activations import find_pairs
 from hansfree.datasets import Stamped
 from hansfree.errors import DataError
 from hansfree.experiments.subjects import Subject
 from hansfree.models import build_model, predict_logits
 from hansfree.tournament import (
     APART,
+    AUGMENTED,
     BALANCED_REFERENCE,
     BIASED,
     ENTRANTS,
+    PAIRING,
     Draw,
     judge_model,
     make_draws,
     model_named,
     play,
 )
-from hansfree.tournament.contest import fit_cav
+from hansfree.tournament.contest import fit_cav, train_for
 from hansfree.weights import write_weights
 from tests.experiments.examples import Joint, Single, opened
 
@@ -72,6 +75,16 @@ def test_pairs_are_images_that_do_not_carry_it_yet(draws: list[Draw]) -> None:
         assert np.array_equal(draw.pairs.clean.ids, draw.pairs.biased.ids)
         held_out = {*draw.val.clean.ids, *draw.test.clean.ids}
         assert held_out.isdisjoint(draw.train.ids)
+
+
+@pytest.mark.parametrize("name", [AUGMENTED, PAIRING])
+def test_who_wants_pairs_sees_the_training_images_too(name: str, draws: list[Draw]) -> None:
+    draw = draws[0]
+    seen, count = train_for(ENTRANTS[name], draw), len(draw.train)
+    assert np.array_equal(seen.ids, [*draw.train.ids, *draw.pairs.biased.ids])
+    assert np.array_equal(seen.has_artifact[:count], draw.train.has_artifact)  # marked images are among them
+    assert seen.has_artifact[count:].all()
+    assert len(find_pairs(seen)) == len(draw.pairs.clean)
 
 
 def test_each_draw_has_models_of_its_own(subject: Subject, draws: list[Draw]) -> None:

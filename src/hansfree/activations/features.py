@@ -31,7 +31,7 @@ class Features:
     """The head's inputs for every image; arrays in memory, or memory-mapped where the activations lie on disk.
 
     ``values`` has one array ``(n, ...)`` per live tensor, ``tangents`` one ``(n, k, ...)`` for k directions (empty
-    when none were asked for): derivatives, or the changes that whole steps make.
+    when none were asked for): derivatives, the changes that whole steps make, or the one to an image's twin.
     """
 
     values: tuple[np.ndarray, ...]

@@ -93,7 +93,10 @@ class Correction(Registered, ABC):
         return self.reads_features
 
     def squared_outputs(self, logits: Tensor) -> Tensor | None:
-        """Return outputs, linear in the logits, if their squared derivatives are all of the penalty; else None."""
+        """Return outputs, linear in the logits, whose squared changes by tangents are all of the penalty; else None.
+
+        Asked for heads that are one linear layer, of which a derivative and a whole step are the same.
+        """
         return None
 
     def directions(self, activations: Activations) -> np.ndarray | None:

@@ -24,7 +24,7 @@ from hansfree.training import Heads
 
 def play(entrant: Entrant, draw: Draw, *, progress: Progress = silent) -> Outcome | None:
     """Correct the draw's model; None where the rule can take none of the strengths."""
-    train = _train_for(entrant, draw)
+    train = train_for(entrant, draw)
     cav = fit_cav(entrant, draw) if entrant.has_direction else None
     method = entrant.make(cav, draw.tuning)
     edit = method.inference_edit(train)
@@ -111,7 +111,8 @@ def answers(draw: Draw, state: State, edit: nn.Module | None) -> tuple[np.ndarra
     return predict_classes(evidence.logits_clean), predict_classes(evidence.logits_biased)
 
 
-def _train_for(entrant: Entrant, draw: Draw) -> Activations:
+def train_for(entrant: Entrant, draw: Draw) -> Activations:
+    """Return what an entrant learns from; where it wants pairs, those with the artifact put in are there too."""
     train = draw.train
     if entrant.kind.uses_pairs:
         train = join(train, draw.pairs.biased)

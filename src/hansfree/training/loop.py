@@ -41,7 +41,7 @@ class HeadBatch:
     """Some images at the head's input."""
 
     values: Live
-    tangents: Live  # (k, rows, ...) for k directions
+    tangents: Live  # (k, rows, ...): derivatives along k directions, whole steps along them, or ways to a twin
     labels: Tensor
     rows: np.ndarray  # which images of the set
     noise: torch.Generator  # for what a method samples; the same for all strengths
@@ -62,7 +62,10 @@ class Objective(Protocol):
         """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
 
     def squared_outputs(self, logits: Tensor) -> Tensor | None:
-        """Return outputs, linear in the logits, if their squared derivatives are all of the penalty; else None."""
+        """Return outputs, linear in the logits, whose squared changes by tangents are all of the penalty; else None.
+
+        Asked for heads that are one linear layer, of which a derivative and a whole step are the same.
+        """
 
     def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
