@@ -64,13 +64,13 @@ def examine_direction(
             seed=setting.tuning.seed,
             progress=progress,
         )
-        return basis.tell(found).to_json()
+        diagnosis = basis.tell(found)
+        _keep_mislabelled(experiment, diagnosis.suspects[:_SHOWN], names)  # here, as names may change between runs
+        return diagnosis.to_json()
 
     text = folder.stage("doctor", work)
     write_text(folder.path / "doctor.json", text)
-    diagnosis = Diagnosis.from_json(text)
-    _keep_mislabelled(experiment, diagnosis.suspects[:_SHOWN], names)
-    return diagnosis
+    return Diagnosis.from_json(text)
 
 
 def _keep_mislabelled(experiment: Experiment, suspects: Sequence[Suspect], names: Mapping[int, str] | None) -> None:
