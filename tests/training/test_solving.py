@@ -13,8 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hansfree.activations import Activations, compute_features, cut_again
-from hansfree.corrections import DFR, RRR, Correction, RRClArC, Vanilla
+from hansfree.activations import Activations, compute_features, cut_again, find_pairs
+from hansfree.cavs import PairCAV
+from hansfree.corrections import DFR, RRR, Correction, RRClArC, RRClArCStep, Vanilla
 from hansfree.errors import OptionError
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, TrainedHead, minimum, solving
@@ -102,6 +103,19 @@ def test_the_way_to_a_strength_does_not_matter() -> None:
 def test_along_the_axes_the_penalty_is_that_of_all_tangents(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, activations, cut = scene()
     method = RRClArC(fit_cav(activations, 2), target=target, tuning=TUNING)
+    (short,) = solved(method, cut, activations, [3.0])
+    monkeypatch.setattr(method, "squared_outputs", lambda logits: None)
+    (full,) = solved(method, cut, activations, [3.0])
+    torch.testing.assert_close(short.state, full.state, atol=2e-3, rtol=0)
+
+
+def test_along_the_axes_a_step_both_ways_counts_as_in_the_penalty_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second direction of pairs has no side: each of its two steps counts by half."""
+    model = LINEAR.model()
+    activations = collect(LINEAR, model, TinyImages(40, artifact="pairs"))
+    clean, biased = find_pairs(activations).T
+    cav = PairCAV(count=2).fit_pairs(activations.pooled[clean], activations.pooled[biased])
+    method, cut = RRClArCStep(cav, tuning=TUNING), cut_again(model, activations)
     (short,) = solved(method, cut, activations, [3.0])
     monkeypatch.setattr(method, "squared_outputs", lambda logits: None)
     (full,) = solved(method, cut, activations, [3.0])
