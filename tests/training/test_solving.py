@@ -16,7 +16,7 @@ from torch.nn import functional
 from hansfree.activations import Activations, compute_features, cut_again, find_pairs
 from hansfree.cavs import PairCAV
 from hansfree.corrections import DFR, RRR, Correction, RRClArC, RRClArCStep, Vanilla
-from hansfree.errors import OptionError
+from hansfree.errors import DivergedError, OptionError
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, TrainedHead, minimum, solving
 from tests.corrections.examples import CASES, CHANNELS, CLASSES, Case, TinyImages, collect, fit_cav
@@ -184,6 +184,9 @@ def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, 
     slope = r"\(slope \d\.\de[+-]\d\d\)"
     words = rf"rr-clarc: the solver stopped before the minimum at strength 100 {slope}, 1000 {slope}\."
     assert re.fullmatch(words, told)
+    caplog.clear()
+    solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
+    assert re.fullmatch(rf"vanilla: the solver stopped before the minimum {slope}\.", caplog.messages[0])
 
 
 def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -192,11 +195,19 @@ def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.M
             tensor.data.fill_(torch.nan)
         return float("nan")
 
-    _, activations, cut = scene()
+    model, activations, cut = scene()
     monkeypatch.setattr("hansfree.training.solving.minimise", run_away)
-    heads = RRClArC(fit_cav(activations), tuning=TUNING).train(cut, activations, [1.0, 20.0])
+    method = RRClArC(fit_cav(activations), tuning=TUNING)
+    heads = method.train(cut, activations, [1.0, 20.0])
     assert [next(heads).is_finite for _ in range(2)] == [False, False]
-    assert caplog.messages == ["rr-clarc has no solution in finite numbers at strength 1, 20."]
+    list(Vanilla(tuning=TUNING).train(cut, activations, [0.0]))
+    assert caplog.messages == [
+        "rr-clarc has no solution in finite numbers at strength 1, 20.",
+        "vanilla has no solution in finite numbers.",
+    ]
+    with pytest.raises(DivergedError) as told:  # the solver has no rate that could be smaller
+        method.correct(model, activations)
+    assert str(told.value) == "RRClArC diverged at strength 1: the weights are not finite. Use a smaller one."
 
 
 @pytest.mark.parametrize("method", [Vanilla, DFR])
