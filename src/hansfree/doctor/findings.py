@@ -98,7 +98,7 @@ def describe(measured: Measured) -> tuple[Finding, ...]:
         _permutation(measured),
         _needed(measured),
         _overlap(measured),
-        _mislabelled(measured),
+        _wrong_marks(measured),
         _agreement(measured),
     )
 
@@ -223,30 +223,30 @@ def _overlap(measured: Measured) -> Finding:
     )
 
 
-def _mislabelled(measured: Measured) -> Finding:
+def _wrong_marks(measured: Measured) -> Finding:
     if measured.is_paired:
         return Finding(
-            name="mislabelled", value=0.0, level="good", sentence="The artifact was put in, so that every bit is right."
+            name="wrong_marks", value=0.0, level="good", sentence="The artifact was put in, so that every bit is right."
         )
     if not measured.held_out.tells_suspects:
         return Finding(
-            name="mislabelled",
+            name="wrong_marks",
             value=None,
             level="unknown",
-            sentence="Mislabelled images cannot be told: the scores of both kinds overlap too much.",
+            sentence="Wrongly marked images cannot be told: the scores of both kinds overlap too much.",
         )
     n = len(measured.suspects)
     kinds = Counter(suspect.has_artifact for suspect in measured.suspects)
     named = ", ".join(str(suspect.id) for suspect in measured.suspects[:_MOST_NAMED])
     found = (
-        f"{n} {'image looks' if n == 1 else 'images look'} mislabelled ({kinds[True]} listed with the artifact, "
+        f"{n} {'image looks' if n == 1 else 'images look'} wrongly marked ({kinds[True]} listed with the artifact, "
         f"{kinds[False]} without): {named}{', ...' if n > _MOST_NAMED else ''}. Look at {'it' if n == 1 else 'them'}."
     )
     return Finding(
-        name="mislabelled",
+        name="wrong_marks",
         value=float(n),
-        level=level_of("mislabelled", n / (measured.n_artifact + measured.n_clean)),
-        sentence=found if n else "No image looks mislabelled.",
+        level=level_of("wrong_marks", n / (measured.n_artifact + measured.n_clean)),
+        sentence=found if n else "No image looks wrongly marked.",
     )
 
 

@@ -33,7 +33,7 @@ def judge(measured: Measured, findings: tuple[Finding, ...], *, unmarked: int | 
             f"But the artifact hardly shows in this layer (held-out AUC {measured.held_out.auc:.2f}): try another one."
         )
     elif measured.suspects:
-        sentences.append(by_name["mislabelled"].sentence)
+        sentences.append(by_name["wrong_marks"].sentence)
     return level, " ".join(sentences)
 
 
