@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,16 @@ def test_the_kind_that_is_short_is_asked_for_and_never_more_than_there_are(
     _, words = judge(measured, describe(measured), unmarked=unmarked)
     assert words.startswith(start)
     assert asked in words
+
+
+def test_one_degree_is_singular() -> None:
+    measured = of_error(1.0, n_artifact=105, n_clean=45)
+    findings = describe(measured)
+    told = " ".join([judge(measured, findings)[1], *(found.sentence for found in findings)])
+    assert "within about 1 degree of" in told
+    assert "lies about 1 degree (" in told
+    assert "turns the direction by 1 degree (" in told
+    assert not re.search(r"\b1 degrees", told)
 
 
 def test_one_image_that_looks_wrongly_marked_is_named_and_not_called_good() -> None:
