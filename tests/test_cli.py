@@ -76,6 +76,7 @@ def test_help_names_every_command() -> None:
     ("words", "sentence"),
     [
         (("demo", "--artifact", "timestmp"), "Did you mean 'timestamp'?"),
+        (("demo", "--artifact", "patch"), "Known: timestamp, brightness, lsb, plaster."),
         (("demo", "--model", "resnet81"), "Did you mean 'resnet18'?"),
         (("layers", "vgg61"), "Did you mean 'vgg16'?"),
         (("demo", "--size", "8"), "at least 32"),

@@ -164,5 +164,6 @@ def test_what_cannot_be_trained_is_refused() -> None:
     labels = torch.full((24,), 3)
     refused(DataError, "classes 0 to 2", Vanilla(tuning=SHORT), images=TensorDataset(data.images, labels))
     wild = FineTuning(learning_rate=1e20, epochs=2, batch_size=8)
-    refused(DivergedError, "diverged in epoch 1", RRClArC(SignalCAV(), strength=1e6, tuning=wild))
+    refused(DivergedError, "In epoch 1 all layers with rr-clarc", RRClArC(SignalCAV(), strength=1e6, tuning=wild))
+    refused(DivergedError, r"diverged with a learning rate of 1e\+20: .* Use a smaller one\.", Vanilla(tuning=wild))
     assert snapshot(model) == facts

@@ -53,8 +53,12 @@ class Demo:
         return cls(**{**smaller, **options})
 
     def __post_init__(self) -> None:
-        """Refuse names that do not exist before anything starts."""
-        Artifact.named(self.artifact)
+        """Refuse what cannot be before anything starts."""
+        if Artifact.named(self.artifact).needs_file:
+            raise OptionError(
+                f"The demo cannot show the artifact {self.artifact!r}, which is made from a file of yours: use a run "
+                f"file (hansfree init). Known: {', '.join(Artifact.by_name())}."
+            )
         architecture_named(self.model)
         if self.size < 32:
             raise OptionError(f"size is {self.size} pixels; at least 32 are needed to show a lesion.")

@@ -108,10 +108,7 @@ def correct_all_layers(
             optimizer.step()
             next(ticks, None)
         if not all(torch.isfinite(parameter).all() for parameter in parameters.values()):
-            raise DivergedError(
-                f"All layers with {method.name} diverged in epoch {epoch + 1} at strength {method.strength:g} and a "
-                f"learning rate of {tuning.learning_rate:g}. Use a smaller one of the two."
-            )
+            raise DivergedError(f"In epoch {epoch + 1} all layers with {method.name} {method.tell_divergence()}")
     return _installed(model, parameters)
 
 

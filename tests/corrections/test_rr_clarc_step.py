@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations import Live, collect_activations, compute_features, cut_again
+from hansfree.activations import Activations, Live, collect_activations, compute_features, cut_again, find_pairs
 from hansfree.activations.features import spread
+from hansfree.cavs import PairCAV
 from hansfree.corrections import RRClArC, RRClArCStep
+from hansfree.corrections.rr_clarc_step import StepNorm
 from hansfree.errors import OptionError
 from hansfree.splitting import HeadParts, Stage
 from hansfree.training import HeadBatch, WeightedHead
@@ -123,6 +125,47 @@ def test_a_saturated_head_hides_from_the_derivative_and_not_from_the_step() -> N
     _, change = RRClArCStep(cav)._respond(bent, batch)
     assert derivative.abs().max() == 0
     assert change.flatten().tolist() == [2.0, 2.0]
+
+
+def cav_without_side(case: Case) -> tuple[PairCAV, Activations]:
+    """Fit two directions to pairs; along the second the artifact moves images both ways."""
+    activations = collect(case, case.model(), TinyImages(60, artifact="pairs"))
+    clean, biased = find_pairs(activations).T
+    cav = PairCAV(count=2).fit_pairs(activations.pooled[clean], activations.pooled[biased])
+    assert (cav.scale_ > 0).tolist() == [True, False]
+    return cav, activations
+
+
+def test_along_a_direction_without_a_side_both_ways_count_by_half() -> None:
+    """The sign of such a direction is arbitrary, and the head bends: each way tells something of its own."""
+    case = CASES["mlp"]
+    cav, activations = cav_without_side(case)
+    model, images = case.model().double(), DATA.images.double()
+    cut, method = in_double(case.model(), case), RRClArCStep(cav)
+    batch = whole_steps(batch_of(cut, method, activations, DATA), cut.trunk(images), method.directions(activations))
+    _, penalty, _ = value_and_gradients(cut, method, batch)
+    sided, other = torch.from_numpy(cav.directions_ * cav.size_[:, None])
+    along, there, back = (
+        (moved_logits(model, case, images, step) - model(images)).square().sum(1).detach()
+        for step in (sided, other, -other)
+    )
+    assert not torch.allclose(there, back, rtol=0.01), "this head does not bend"
+    torch.testing.assert_close(penalty, along + (there + back) / 2, **EXACT)
+
+
+@pytest.mark.parametrize("norm", ["squared", "absolute"])
+@pytest.mark.parametrize("has_side", [True, False])
+def test_for_a_linear_head_it_is_rr_clarc(has_side: bool, norm: StepNorm) -> None:
+    case = Case(lambda: nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.Flatten(), nn.Linear(24, 3)), "0", "0")
+    cav, activations = cav_without_side(case)
+    along, cut = fit_cav(activations) if has_side else cav, in_double(case.model(), case)
+    penalties = []
+    for kind in (RRClArC, RRClArCStep):
+        method = kind(along, target=[0, 2], norm=norm)
+        batch = batch_of(cut, method, activations, DATA)  # without a bend, the tangents are the whole steps
+        penalties.append(value_and_gradients(cut, method, batch)[1])
+    assert (penalties[0] > 1e-6).all()
+    torch.testing.assert_close(penalties[1], penalties[0], **EXACT)
 
 
 def weighted(head: nn.Module) -> WeightedHead:

@@ -85,7 +85,7 @@ def test_bits_without_meaning_are_refused() -> None:
     assert diagnosis.verdict.startswith("Do not use this direction")
     assert diagnosis.finding("permutation_p").value > 0.05
     assert diagnosis.finding("images_needed").value is None
-    assert diagnosis.finding("mislabelled").level == "unknown"
+    assert diagnosis.finding("wrong_marks").level == "unknown"
     assert diagnosis.finding("bootstrap_angle").value == pytest.approx(45, abs=4)
 
 
@@ -110,12 +110,12 @@ def test_planted_wrong_bits_are_found_on_both_sides() -> None:
     odds = [suspect.odds for suspect in diagnosis.suspects]
     assert odds == sorted(odds, reverse=True)
     assert all((suspect.score < 0) == suspect.has_artifact for suspect in diagnosis.suspects)
-    assert "5 images look mislabelled (3 listed with the artifact, 2 without)" in diagnosis.verdict
+    assert "5 images look wrongly marked (3 listed with the artifact, 2 without)" in diagnosis.verdict
 
 
 def test_right_bits_make_no_suspects(clear: Diagnosis) -> None:
     assert clear.suspects == ()
-    assert clear.finding("mislabelled").level == "good"
+    assert clear.finding("wrong_marks").level == "good"
 
 
 def test_a_direction_that_is_the_class_is_warned_of() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -42,12 +43,24 @@ def test_the_kind_that_is_short_is_asked_for_and_never_more_than_there_are(
     assert asked in words
 
 
-def test_one_image_that_looks_mislabelled_is_named_and_not_called_good() -> None:
+def test_one_degree_is_singular() -> None:
+    measured = of_error(1.0, n_artifact=105, n_clean=45)
+    findings = describe(measured)
+    told = " ".join([judge(measured, findings)[1], *(found.sentence for found in findings)])
+    assert "within about 1 degree of" in told
+    assert "lies about 1 degree (" in told
+    assert "turns the direction by 1 degree (" in told
+    assert not re.search(r"\b1 degrees", told)
+
+
+def test_one_image_that_looks_wrongly_marked_is_named_and_not_called_good() -> None:
     suspects = (Suspect("img_18.png", True, -2.0, 99.0),)
     found = describe(replace(of_error(5.0, n_artifact=105, n_clean=45), suspects=suspects))
-    (finding,) = (each for each in found if each.name == "mislabelled")
+    (finding,) = (each for each in found if each.name == "wrong_marks")
     assert finding.level == "fair"
-    assert finding.sentence.endswith(": img_18.png. Look at it.")
+    assert finding.sentence == (
+        "1 image looks wrongly marked (1 listed with the artifact, 0 without): img_18.png. Look at it."
+    )
 
 
 def of_error(error: float, *, n_artifact: int, n_clean: int) -> Measured:

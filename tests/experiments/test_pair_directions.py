@@ -11,10 +11,11 @@ import pytest
 from hansfree.activations import collect_activations
 from hansfree.artifacts import Timestamp
 from hansfree.cavs import PairCAV
-from hansfree.corrections import RRClArC
+from hansfree.corrections import Correction, RRClArC, Vanilla
 from hansfree.datasets import SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting, Variant
+from hansfree.experiments.setting import tell_no_pairs
 from hansfree.models import build_model
 from hansfree.runs import open_run
 from hansfree.seeds import seeded
@@ -68,5 +69,13 @@ def test_marks_are_the_default_and_a_variant_may_ask_for_pairs(tmp_path: Path) -
 
 def test_data_without_pairs_are_refused_before_any_work() -> None:
     setting = make_setting("signal")
-    with pytest.raises(OptionError, match="say what to insert"):
+    with pytest.raises(OptionError, match="say what to insert") as told:
         replace(setting, cav="pair", data=replace(setting.data, train_biased=None))
+    using = [name for name, member in Correction.members().items() if member.uses_pairs]
+    assert len(using) >= 2
+    assert str(told.value).endswith(f"('pair' as a CAV; {', '.join(map(repr, using))} as a method).")
+
+
+def test_a_method_of_ones_own_that_uses_pairs_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Vanilla, "uses_pairs", True)
+    assert "'vanilla'" in tell_no_pairs()

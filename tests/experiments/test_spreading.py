@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,18 @@ def test_all_parts_in_any_order_are_one_go(
         assert trained == [*reversed(groups), again, [chosen], [chosen]]
         assert missing_rounds(one, NAME) == []
         assert outcome(one) == expected
+
+
+def test_a_group_that_is_trained_once_more_warns_once(
+    made: tuple[Setting, Path], trained: list[list[float]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    setting = replace(made[0], strengths={NAME: (0.1, 1e30)})
+    with experiment((setting, made[1]), tmp_path / "run") as one:
+        do_part(one, Part(NAME, "strengths", 0))
+        do_part(one, Part(NAME))
+    assert trained == [[0.1, 1e30], [0.1, 1e30]]
+    assert caplog.messages.count("rr-clarc diverged at strength 1e+30.") == 1
+    assert logging.getLogger("hansfree").isEnabledFor(logging.WARNING), "others are heard again"
 
 
 def test_what_is_left_is_trained_by_the_method_itself(

@@ -118,7 +118,7 @@ def test_the_doctor_speaks_on_the_page(make_run: MakeRun) -> None:
     assert (run / "figures" / "doctor.png").exists()
 
 
-def test_images_that_look_mislabelled_are_shown(make_run: MakeRun) -> None:
+def test_images_whose_artifact_mark_looks_wrong_are_shown(make_run: MakeRun) -> None:
     rng = np.random.default_rng(0)
     has_artifact = np.arange(90) < 30
     features = rng.normal(size=(90, 6))
@@ -137,6 +137,8 @@ def test_images_that_look_mislabelled_are_shown(make_run: MakeRun) -> None:
     _, _, section = page.read_text(encoding="utf-8").partition('<section id="mislabelled">')
     section = section.partition("</section>")[0]
     assert section.count("<img ") == 2
+    assert "label" not in section.lower(), "that is the class"
+    assert "mend it in the column or list that tells the artifact" in section
     told = {"&lt;b&gt;3.png": "listed without the artifact", "&lt;b&gt;80.png": "listed with the artifact"}
     for name, listed in told.items():
         assert f"<strong>{name}</strong><br>{listed}</figcaption>" in section

@@ -134,6 +134,13 @@ def test_a_method_that_takes_the_direction_out_is_not_compared_by_the_derivative
     assert "p-clarc" not in found.sentences[0]
     assert "effect of the artifact on the log-odds to first order" in found.sentences[0]
     assert found.sentences[1].startswith("Not compared by that: p-clarc. It takes the direction out")
+    several = advice(
+        ["p-clarc", "leace", "rr-clarc"], val={"p-clarc": 0, "leace": 0, "rr-clarc": 0.1}, rule="derivative"
+    )
+    assert several.sentences[1] == (
+        "Not compared by that: p-clarc, leace. They take the direction out of the activations, so what their heads "
+        "would do along it says nothing about the artifact."
+    )
     alone = advice(["p-clarc"], val={"p-clarc": 0.0}, rule="derivative")
     assert alone.method is None
     assert alone.sentences[0].startswith("No model is recommended: none can be chosen by the effect of the artifact")

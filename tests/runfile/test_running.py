@@ -193,6 +193,22 @@ def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: No
         np.testing.assert_array_equal(kept["pictures"][named.index(wrong)], picture.convert("RGB"))
 
 
+def test_a_run_with_a_wrong_mark_goes_on_when_the_root_has_moved(user: Path, unreported: None) -> None:
+    rows = [
+        (Path(image).name, label, 0 if image == "images/train-0-1-3.png" else bit, part)
+        for image, label, bit, part in read_table(user / "labels.csv")
+    ]
+    write_table(user / "labels.csv", [(f"images/{name}", *rest) for name, *rest in rows])
+    run(user, correction={"methods": ["vanilla"], "strengths": {}})
+    with np.load(user / "run" / "mislabelled.npz") as kept:
+        before = kept["pictures"]
+    write_table(user / "labels.csv", list(rows))
+    run(user, data={"root": "images"}, correction={"methods": ["vanilla", "p-clarc"], "strengths": {}})
+    assert {"vanilla", "p-clarc"} <= {row["method"] for row in table(user)}
+    with np.load(user / "run" / "mislabelled.npz") as kept:
+        np.testing.assert_array_equal(kept["pictures"], before)
+
+
 def test_a_single_image_of_another_class_is_enough(user: Path, unreported: None) -> None:
     rows = read_table(user / "labels.csv")
     gone = [row for row in rows if row[1:] in (("bright", "0", "train"), ("bright", "1", "train"))][1:]

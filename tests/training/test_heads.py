@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
-from hansfree.errors import OptionError
+from hansfree.errors import DivergedError, OptionError
 from hansfree.training import FineTuning, HeadBatch, Heads, TrainedHead, WeightedHead, group_strengths, loop
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
@@ -233,6 +234,20 @@ def test_large_heads_that_diverged_are_told_in_one_line_although_nobody_asks_for
     heads = method.train(scene.cut, scene.activations, strengths, label="rr-clarc@svm")
     assert [next(heads).is_finite for _ in strengths] == [False, True, False]
     assert caplog.messages == ["rr-clarc@svm diverged at strength 1e+300, 1e+301."]
+
+
+def test_a_method_without_strength_is_blamed_for_none(caplog: pytest.LogCaptureFixture) -> None:
+    scene, wild = Scene(CASES["convolution"]), FineTuning(learning_rate=1e30, epochs=2, batch_size=8)
+    (head,) = scene.train(Vanilla(tuning=wild), [0.0])
+    assert not head.is_finite
+    assert caplog.messages == ["vanilla diverged."]
+    with pytest.raises(DivergedError) as told:
+        Vanilla(tuning=wild).correct(scene.model, scene.activations)
+    assert str(told.value) == (
+        "Vanilla diverged with a learning rate of 1e+30: the weights are not finite. Use a smaller one."
+    )
+    with pytest.raises(DivergedError, match=r"at strength 1e\+300 with a learning rate of .* one of the two\."):
+        scene.rr(replace(wild, learning_rate=0.05), strength=1e300).correct(scene.model, scene.activations)
 
 
 def test_batch_norm_keeps_its_statistics_and_dropout_is_off_when_watched() -> None:

@@ -13,9 +13,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hansfree.activations import Activations, compute_features, cut_again
-from hansfree.corrections import DFR, RRR, Correction, RRClArC, Vanilla
-from hansfree.errors import OptionError
+from hansfree.activations import Activations, compute_features, cut_again, find_pairs
+from hansfree.cavs import PairCAV
+from hansfree.corrections import DFR, RRR, Correction, RRClArC, RRClArCStep, Vanilla
+from hansfree.errors import DivergedError, OptionError
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, TrainedHead, minimum, solving
 from tests.corrections.examples import CASES, CHANNELS, CLASSES, Case, TinyImages, collect, fit_cav
@@ -108,6 +109,19 @@ def test_along_the_axes_the_penalty_is_that_of_all_tangents(target: Any, monkeyp
     torch.testing.assert_close(short.state, full.state, atol=2e-3, rtol=0)
 
 
+def test_along_the_axes_a_step_both_ways_counts_as_in_the_penalty_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second direction of pairs has no side: each of its two steps counts by half."""
+    model = LINEAR.model()
+    activations = collect(LINEAR, model, TinyImages(40, artifact="pairs"))
+    clean, biased = find_pairs(activations).T
+    cav = PairCAV(count=2).fit_pairs(activations.pooled[clean], activations.pooled[biased])
+    method, cut = RRClArCStep(cav, tuning=TUNING), cut_again(model, activations)
+    (short,) = solved(method, cut, activations, [3.0])
+    monkeypatch.setattr(method, "squared_outputs", lambda logits: None)
+    (full,) = solved(method, cut, activations, [3.0])
+    torch.testing.assert_close(short.state, full.state, atol=2e-3, rtol=0)
+
+
 @pytest.mark.parametrize("target", ["expected", "logprob", "all"])
 def test_heads_of_several_layers_get_better_by_their_own_objective(target: str) -> None:
     _, activations, cut = scene(CASES["mlp"])
@@ -170,6 +184,9 @@ def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, 
     slope = r"\(slope \d\.\de[+-]\d\d\)"
     words = rf"rr-clarc: the solver stopped before the minimum at strength 100 {slope}, 1000 {slope}\."
     assert re.fullmatch(words, told)
+    caplog.clear()
+    solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
+    assert re.fullmatch(rf"vanilla: the solver stopped before the minimum {slope}\.", caplog.messages[0])
 
 
 def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -178,11 +195,19 @@ def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.M
             tensor.data.fill_(torch.nan)
         return float("nan")
 
-    _, activations, cut = scene()
+    model, activations, cut = scene()
     monkeypatch.setattr("hansfree.training.solving.minimise", run_away)
-    heads = RRClArC(fit_cav(activations), tuning=TUNING).train(cut, activations, [1.0, 20.0])
+    method = RRClArC(fit_cav(activations), tuning=TUNING)
+    heads = method.train(cut, activations, [1.0, 20.0])
     assert [next(heads).is_finite for _ in range(2)] == [False, False]
-    assert caplog.messages == ["rr-clarc has no solution in finite numbers at strength 1, 20."]
+    list(Vanilla(tuning=TUNING).train(cut, activations, [0.0]))
+    assert caplog.messages == [
+        "rr-clarc has no solution in finite numbers at strength 1, 20.",
+        "vanilla has no solution in finite numbers.",
+    ]
+    with pytest.raises(DivergedError) as told:  # the solver has no rate that could be smaller
+        method.correct(model, activations)
+    assert str(told.value) == "RRClArC diverged at strength 1: the weights are not finite. Use a smaller one."
 
 
 @pytest.mark.parametrize("method", [Vanilla, DFR])

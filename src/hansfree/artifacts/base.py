@@ -35,6 +35,11 @@ class Artifact(Registered, ABC):
         """Return the members that can be put on a finished picture, in order."""
         return {name: member for name, member in cls.members().items() if member.fits_pictures()}
 
+    @classmethod
+    def by_name(cls) -> dict[str, type[Self]]:
+        """Return the members that need no file, in order."""
+        return {name: member for name, member in cls.members().items() if not member.needs_file}
+
     @abstractmethod
     def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return a copy of ``image`` with the artifact, and the mask of the pixels it may have changed.

@@ -29,7 +29,7 @@ def fill_in(text: str) -> str:
 def _artifacts() -> Iterable[str]:
     from hansfree.artifacts import Artifact
 
-    return [name for name, kind in Artifact.members().items() if not kind.needs_file]
+    return Artifact.by_name()
 
 
 def _insertable() -> Iterable[str]:

@@ -133,11 +133,16 @@ class Correction(Registered, ABC):
         cut = cut_again(model, activations)
         (trained,) = self.train(cut, activations, [self.strength], progress=progress)
         if not trained.is_finite:
-            raise DivergedError(
-                f"{type(self).__name__} diverged at strength {self.strength:g} with a learning rate of "
-                f"{self.tuning.learning_rate:g}: the weights are not finite. Use a smaller one of the two."
-            )
+            raise DivergedError(f"{type(self).__name__} {self.tell_divergence()}")
         return self.install(model, cut, activations, trained.state)
+
+    def tell_divergence(self) -> str:
+        """Return the words for a training that diverged: with strength and rate, as far as they say anything."""
+        settings = [f"at strength {self.strength:g}"] if self.has_strength else []
+        if self.tuning.optimizer != "converged":
+            settings.append(f"with a learning rate of {self.tuning.learning_rate:g}")
+        advice = ("", " Use a smaller one.", " Use a smaller one of the two.")[len(settings)]
+        return f"{' '.join(['diverged', *settings])}: the weights are not finite.{advice}"
 
     def train(
         self,

@@ -15,7 +15,17 @@ from hansfree.corrections.base import Correction, count_classes
 from hansfree.errors import DataError, SplitError
 from hansfree.progress import Progress, silent
 from hansfree.splitting import HeadParts, Split, Stage
-from hansfree.training import HeadBatch, Heads, TrainedHead, Watch, WeightedHead, check_double, even_weights, minimise
+from hansfree.training import (
+    HeadBatch,
+    Heads,
+    TrainedHead,
+    Watch,
+    WeightedHead,
+    check_double,
+    even_weights,
+    minimise,
+    warn_of_strengths,
+)
 
 log = logging.getLogger(__name__)
 
@@ -75,11 +85,17 @@ class DFR(Correction, name="dfr"):
             log.warning("%s", told)
         features = self.features(cut, activations)
         inputs = _inputs_of_last(cut, features, self.tuning.device).double()
-        steps = progress(strengths, total=len(strengths), label=label or self.name)
-        return self._solved(cut, activations, inputs, steps, watch)
+        return self._solved(cut, activations, inputs, strengths, watch, progress, label or self.name)
 
     def _solved(
-        self, cut: Split, activations: Activations, inputs: Tensor, strengths: Iterator[float], watch: Watch | None
+        self,
+        cut: Split,
+        activations: Activations,
+        inputs: Tensor,
+        strengths: Sequence[float],
+        watch: Watch | None,
+        progress: Progress,
+        label: str,
     ) -> Iterator[TrainedHead]:
         path, weights = _last(cut), torch.from_numpy(group_weights(activations)).to(inputs.device)
         center, spread = _standard(inputs, weights, has_bias=cut.head.get_submodule(path).bias is not None)
@@ -92,9 +108,12 @@ class DFR(Correction, name="dfr"):
             trunk=cut.trunk,
             phi=cut.phi,
         )
-        for strength in strengths:
+        steep: dict[float, str] = {}
+        for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
             heads = Heads(cut, 1, self.tuning.device)
-            found = self._fit(cut.head.get_submodule(path), batch, weights, strength)
+            found, slope = self._fit(cut.head.get_submodule(path), batch, weights, strength)
+            if not slope <= _STEEP:
+                steep[strength] = f" (slope {slope:.1e})"
             found["weight"] = found["weight"] / spread
             if "bias" in found:
                 found["bias"] = found["bias"] - found["weight"] @ center
@@ -102,9 +121,14 @@ class DFR(Correction, name="dfr"):
                 for name, value in found.items():
                     heads.parameters[f"{path}.{name}"][0] = value
             history = () if watch is None else (watch(heads)[0],)
+            if number == len(strengths):  # before the last head is handed out, as nobody need come back after it
+                warn_of_strengths(f"{label}: the solver stopped before the minimum", self, steep)
             yield TrainedHead(strength, partial(heads.state, 0), heads.are_finite()[0], history)
 
-    def _fit(self, linear: nn.Module, batch: HeadBatch, weights: Tensor, strength: float) -> dict[str, Tensor]:
+    def _fit(
+        self, linear: nn.Module, batch: HeadBatch, weights: Tensor, strength: float
+    ) -> tuple[dict[str, Tensor], float]:
+        """Return the solution and the slope that is left."""
         tensors = {
             name: torch.zeros_like(parameter, dtype=torch.float64, device=weights.device).requires_grad_()
             for name, parameter in linear.named_parameters()
@@ -116,9 +140,8 @@ class DFR(Correction, name="dfr"):
             wrong = nn.functional.cross_entropy(logits, batch.labels, reduction="none") @ weights
             return wrong + strength * tensors["weight"].square().sum()
 
-        if not minimise(loss, tensors.values(), flat=_FLAT) <= _STEEP:
-            log.warning("DFR, strength %g: the solver stopped before the minimum.", strength)
-        return {name: tensor.detach() for name, tensor in tensors.items()}
+        slope = minimise(loss, tensors.values(), flat=_FLAT)
+        return {name: tensor.detach() for name, tensor in tensors.items()}, slope
 
 
 def group_weights(activations: Activations) -> np.ndarray:

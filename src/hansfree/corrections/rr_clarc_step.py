@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 from typing_extensions import Self
 
+from hansfree.activations import Activations
 from hansfree.cavs import CAV
 from hansfree.corrections.rr_clarc import RRClArC, Target
 from hansfree.errors import OptionError, check_choice
@@ -22,7 +24,8 @@ class RRClArCStep(RRClArC, name="rr-clarc-step"):
 
     A derivative says what an endless small part of the artifact does. A head that saturates can have none here and
     still answer otherwise once the artifact is there; the step sees that. For a head that is linear in the direction
-    it is RR-ClArC. The step is as long as the artifact is along each direction, at every position.
+    it is RR-ClArC. The step is as long as the artifact is along each direction, at every position. Along one in which
+    the artifact moves images both ways (``scale_`` of 0) the steps both ways count, by half each.
 
     Args:
         target: As for `RRClArC`, without sampled signs: ``"expected"``, ``"all"``, ``"logprob"``, a class or several.
@@ -56,6 +59,24 @@ class RRClArCStep(RRClArC, name="rr-clarc-step"):
     def takes_steps(self) -> bool:
         """Say that whole steps count."""
         return True
+
+    def directions(self, activations: Activations) -> np.ndarray:
+        """Return the CAV's directions; where one of them has no side all come twice, it with both signs."""
+        once = super().directions(activations)
+        if self._has_sides:
+            return once
+        return np.concatenate([once, np.where(self.cav.scale_[:, None] > 0, once, -once)])
+
+    def _outputs(self, logits: Tensor, noise: torch.Generator) -> Tensor:
+        """Let what comes twice count by half, in the squares or the absolute values that are summed."""
+        outputs = super()._outputs(logits, noise)
+        if self._has_sides:
+            return outputs
+        return outputs / (2**0.5 if self.norm == "squared" else 2)
+
+    @property
+    def _has_sides(self) -> bool:
+        return bool(np.all(self.cav.scale_ > 0))
 
     def _respond(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
         logits, moved = take_steps(head, batch)

@@ -98,7 +98,7 @@ def describe(measured: Measured) -> tuple[Finding, ...]:
         _permutation(measured),
         _needed(measured),
         _overlap(measured),
-        _mislabelled(measured),
+        _wrong_marks(measured),
         _agreement(measured),
     )
 
@@ -114,7 +114,7 @@ def _expected_error(measured: Measured) -> Finding:
         value=value,
         interval=(low, high),
         level=level_of("expected_error", value),
-        sentence=f"The direction lies about {value:.0f} degrees ({low:.0f} to {high:.0f}) from the one that endless "
+        sentence=f"The direction lies about {in_degrees(value)} ({low:.0f} to {high:.0f}) from the one that endless "
         f"images of this kind would give{remains}.",
     )
 
@@ -126,7 +126,7 @@ def _split_half(measured: Measured) -> Finding:
         value=value,
         interval=_middle(to_degrees(measured.half_cosines)),
         level=level_of("split_half_angle", value),
-        sentence=f"Directions of two random halves differ by {value:.0f} degrees (cosine "
+        sentence=f"Directions of two random halves differ by {in_degrees(value)} (cosine "
         f"{measured.half_cosines.mean():.2f}); with shuffled bits by {np.median(null):.0f}, and in 95 % of shuffles by "
         f"more than {np.percentile(null, 5):.0f}.",
     )
@@ -139,7 +139,7 @@ def _bootstrap(measured: Measured) -> Finding:
         value=value,
         interval=(low, high),
         level=level_of("bootstrap_angle", value),
-        sentence=f"Redrawing the images turns the direction by {value:.0f} degrees (95 %: {low:.0f} to {high:.0f}); "
+        sentence=f"Redrawing the images turns the direction by {in_degrees(value)} (95 %: {low:.0f} to {high:.0f}); "
         "pure noise in many channels would show 45.",
     )
 
@@ -223,30 +223,30 @@ def _overlap(measured: Measured) -> Finding:
     )
 
 
-def _mislabelled(measured: Measured) -> Finding:
+def _wrong_marks(measured: Measured) -> Finding:
     if measured.is_paired:
         return Finding(
-            name="mislabelled", value=0.0, level="good", sentence="The artifact was put in, so that every bit is right."
+            name="wrong_marks", value=0.0, level="good", sentence="The artifact was put in, so that every bit is right."
         )
     if not measured.held_out.tells_suspects:
         return Finding(
-            name="mislabelled",
+            name="wrong_marks",
             value=None,
             level="unknown",
-            sentence="Mislabelled images cannot be told: the scores of both kinds overlap too much.",
+            sentence="Wrongly marked images cannot be told: the scores of both kinds overlap too much.",
         )
     n = len(measured.suspects)
     kinds = Counter(suspect.has_artifact for suspect in measured.suspects)
     named = ", ".join(str(suspect.id) for suspect in measured.suspects[:_MOST_NAMED])
     found = (
-        f"{n} {'image looks' if n == 1 else 'images look'} mislabelled ({kinds[True]} listed with the artifact, "
+        f"{n} {'image looks' if n == 1 else 'images look'} wrongly marked ({kinds[True]} listed with the artifact, "
         f"{kinds[False]} without): {named}{', ...' if n > _MOST_NAMED else ''}. Look at {'it' if n == 1 else 'them'}."
     )
     return Finding(
-        name="mislabelled",
+        name="wrong_marks",
         value=float(n),
-        level=level_of("mislabelled", n / (measured.n_artifact + measured.n_clean)),
-        sentence=found if n else "No image looks mislabelled.",
+        level=level_of("wrong_marks", n / (measured.n_artifact + measured.n_clean)),
+        sentence=found if n else "No image looks wrongly marked.",
     )
 
 
@@ -273,6 +273,11 @@ def _agreement(measured: Measured) -> Finding:
 def _middle(values: FloatArray) -> tuple[float, float]:
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
+
+
+def in_degrees(angle: float) -> str:
+    """Write an angle in whole degrees."""
+    return f"{angle:.0f} {'degree' if round(angle) == 1 else 'degrees'}"
 
 
 def rounded(number: float) -> str:

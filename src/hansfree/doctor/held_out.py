@@ -1,4 +1,4 @@
-"""What the direction does to samples that it was not fitted on: scores, AUC, and samples that look mislabelled."""
+"""What the direction does to samples that it was not fitted on: scores, AUC, and samples that look wrongly marked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HeldOut:
     """Held-out scores in standard deviations from the border, positive towards the artifact, and their AUC.
 
     ``separation`` is the way between the medians of the two classes. Medians and the median deviation, so that
-    mislabelled samples do not move the yardstick that finds them.
+    wrongly marked samples do not move the yardstick that finds them.
     """
 
     scores: FloatArray

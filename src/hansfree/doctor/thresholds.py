@@ -66,7 +66,7 @@ THRESHOLDS = {
         "Absolute cosine. Removing the direction takes its square of the squared distance between the classes: a "
         "tenth at 0.3, a third at 0.6.",
     ),
-    "mislabelled": Threshold(
+    "wrong_marks": Threshold(
         0.0,
         0.1,
         "Share of samples: even one is worth a look. Wrong bits shrink the difference of the means by about their "

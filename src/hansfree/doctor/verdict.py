@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hansfree.doctor.angles import TARGET
 from hansfree.doctor.diagnosis import Finding, Level
-from hansfree.doctor.findings import Measured, rounded
+from hansfree.doctor.findings import Measured, in_degrees, rounded
 
 _WORST_FIRST: tuple[Level, ...] = ("poor", "fair", "good")
 _DECISIVE = ("permutation_p", "expected_error", "held_out_auc", "class_overlap")
@@ -33,20 +33,20 @@ def judge(measured: Measured, findings: tuple[Finding, ...], *, unmarked: int | 
             f"But the artifact hardly shows in this layer (held-out AUC {measured.held_out.auc:.2f}): try another one."
         )
     elif measured.suspects:
-        sentences.append(by_name["mislabelled"].sentence)
+        sentences.append(by_name["wrong_marks"].sentence)
     return level, " ".join(sentences)
 
 
 def _stability(measured: Measured, by_name: dict[str, Finding], unmarked: int | None) -> str:
     # Only who shows images of other classes says that these are of one.
     whose = " of the biased class" if measured.overlap is not None else ""
-    images, moves = f"{measured.n_artifact} artifact images{whose}", f"{measured.half_angle:.0f} degrees between halves"
+    images, moves = f"{measured.n_artifact} artifact images{whose}", f"{in_degrees(measured.half_angle)} between halves"
     if measured.is_paired:
         images = f"{measured.n_artifact} pairs of the same image without and with the artifact"
     if by_name["expected_error"].level == "good":
         return (
             f"{images} are enough: the direction moves by {moves}, which puts it within about "
-            f"{max(1.0, measured.expected_error):.0f} degrees of where endless images would."
+            f"{in_degrees(max(1.0, measured.expected_error))} of where endless images would."
         )
     if measured.is_at_limit:
         return (
@@ -60,7 +60,7 @@ def _stability(measured: Measured, by_name: dict[str, Finding], unmarked: int | 
     if by_name["expected_error"].level == "fair":
         return (
             f"{images} are few, use it with care: the direction moves by {moves} and is off by about "
-            f"{measured.expected_error:.0f} degrees.{more}"
+            f"{in_degrees(measured.expected_error)}.{more}"
         )
     return f"{images} are too few: the direction moves by {moves}.{more}"
 

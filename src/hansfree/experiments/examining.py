@@ -17,7 +17,7 @@ from hansfree.progress import Progress, silent
 
 log = logging.getLogger(__name__)
 
-_SHOWN = 6  # images that look mislabelled, the most suspicious ones
+_SHOWN = 6  # images that look wrongly marked, the most suspicious ones
 _SIDE = 128  # pixels of their pictures: an artifact may be small
 _LEAST_OTHERS = 2  # images of other classes, for the doctor to know where those lie
 
@@ -31,7 +31,7 @@ def examine_direction(
 ) -> Diagnosis:
     """Ask the doctor, and keep what he says in the run folder, where the report looks for it.
 
-    ``doctor.json`` holds the words and numbers, ``mislabelled.npz`` pictures of images that look mislabelled.
+    ``doctor.json`` holds the words and numbers, ``mislabelled.npz`` pictures of images that look wrongly marked.
 
     Args:
         names: What the owner of the images calls them, by id; their id by default.
@@ -64,17 +64,17 @@ def examine_direction(
             seed=setting.tuning.seed,
             progress=progress,
         )
-        return basis.tell(found).to_json()
+        diagnosis = basis.tell(found)
+        _keep_mislabelled(experiment, diagnosis.suspects[:_SHOWN], names)  # here, as names may change between runs
+        return diagnosis.to_json()
 
     text = folder.stage("doctor", work)
     write_text(folder.path / "doctor.json", text)
-    diagnosis = Diagnosis.from_json(text)
-    _keep_mislabelled(experiment, diagnosis.suspects[:_SHOWN], names)
-    return diagnosis
+    return Diagnosis.from_json(text)
 
 
 def _keep_mislabelled(experiment: Experiment, suspects: Sequence[Suspect], names: Mapping[int, str] | None) -> None:
-    """Keep pictures of the images that look mislabelled, in the doctor's order, where there are any."""
+    """Keep pictures of the images that look wrongly marked, in the doctor's order, where there are any."""
     if not suspects:
         return
     images = experiment.setting.data.train

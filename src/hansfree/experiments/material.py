@@ -26,7 +26,7 @@ from hansfree.datasets import ExampleSet, Masked
 from hansfree.errors import DataError, RunError
 from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features, probed_images
 from hansfree.experiments.pictures import Pictures
-from hansfree.experiments.setting import NO_PAIRS, Setting
+from hansfree.experiments.setting import Setting, tell_no_pairs
 from hansfree.files import written_atomically
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
@@ -62,7 +62,7 @@ class Material:
     def paired_train(self) -> Activations:
         """The training images, and those without the artifact once more with it put in."""
         if self.data.train_biased is None:
-            raise DataError(NO_PAIRS)
+            raise DataError(tell_no_pairs())
         return join(self.activations["train"], collect(self.plan("train_biased"), progress=self.progress))
 
     def remark_on(self, method: Correction) -> str:

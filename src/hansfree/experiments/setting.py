@@ -20,13 +20,18 @@ from hansfree.splitting import Train
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning
 
-NO_PAIRS = (
-    "Pairs are the same training images without and with the artifact, but the artifact of these data cannot be put "
-    "into images: say what to insert (artifact.insert in a run file), or leave out what learns from pairs (the CAV "
-    "'pair' in correction.cav or further_cavs, 'augmented' or 'logit-pairing' in methods)."
-)
+__all__ = ["Setting", "Variant", "check_selectable", "tell_no_pairs"]
 
-__all__ = ["NO_PAIRS", "Setting", "Variant", "check_selectable"]
+
+def tell_no_pairs() -> str:
+    """Return what to say to somebody who asks for pairs of data that have none."""
+    cavs = [repr(name) for name in CAV.members() if name not in CAV.from_marks()]
+    methods = [repr(name) for name, member in Correction.members().items() if member.uses_pairs]
+    return (
+        "Pairs are the same training images without and with the artifact, but the artifact of these data cannot be "
+        "put into images: say what to insert (artifact.insert in a run file), or leave out what learns from pairs "
+        f"({', '.join(cavs)} as a CAV; {', '.join(methods)} as a method)."
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,7 +61,7 @@ class Setting:
             raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
         kinds = map(CAV.named, (self.cav, *self.further_cavs))
         if any(kind.needs_pairs for kind in kinds) and self.data.train_biased is None:
-            raise OptionError(NO_PAIRS)
+            raise OptionError(tell_no_pairs())
         check_selectable(self.data)
         if not (self.rule.needs_derivative or has_counter_examples(self.data)):
             # the dataclass is frozen; this is its constructor's last step

@@ -6,7 +6,9 @@ own, done anywhere. It keeps what its heads did; their weights would fill the di
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -75,8 +77,9 @@ class Strengths:
         if not isinstance(head, TriedHead):
             return head.state
         (group,) = (group for group in self.groups if head.strength in group)
-        again = self.method.train(self.material.cut, self.train, group, progress=self.progress, label=self.name)
-        return next(one.state for one in again if one.strength == head.strength)
+        with _warned_before():
+            again = self.method.train(self.material.cut, self.train, group, progress=self.progress, label=self.name)
+            return next(one.state for one in again if one.strength == head.strength)
 
     def try_group(self, number: int) -> list[dict[str, Any]]:
         """Train one group apart; return what its heads did, as a stage keeps it."""
@@ -105,6 +108,18 @@ class Strengths:
                 heads = {head.strength: head for head in map(_from_kept, self.run.read(stage))}
                 tried |= heads if list(heads) == group else {}
         return tried
+
+
+@contextmanager
+def _warned_before() -> Iterator[None]:
+    """Keep back warnings for the length of the block: what is done again was told the first time."""
+    log = logging.getLogger("hansfree")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _to_keep(head: TrainedHead, scores: Sequence[Score]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def judge_marks(
 
     Args:
         cav: One that is learned from pairs has none here: the signal-CAV of the marks is examined in its place.
-        names: Of the images, for those that look mislabelled.
+        names: Of the images, for those that look wrongly marked.
         biased_class: None takes the one with the most artifact marks.
     """
     found = Judgement(int((marks != UNKNOWN).sum()), ranking.auc(marks), "unknown", "")

@@ -1,4 +1,4 @@
-"""The images that the doctor takes for mislabelled, shown: whoever looks at them knows whether he is right."""
+"""The images that the doctor takes for wrongly marked, shown: whoever looks at them knows whether he is right."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from hansfree.corrections import Correction
 from hansfree.datasets import ExampleSet, Normalize
 from hansfree.errors import OptionError
 from hansfree.experiments import Setting
-from hansfree.experiments.setting import NO_PAIRS
+from hansfree.experiments.setting import tell_no_pairs
 from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
 from hansfree.runfile.concepts import describe_concept, find_concepts, read_marks
@@ -50,7 +50,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     data = replace(images.data(), artifact=_artifact_name(run, images))
     check_selectable(data, advice=advise_more(images, data))
     if run.correction.needs_pairs and data.train_biased is None:
-        raise OptionError(NO_PAIRS)
+        raise OptionError(tell_no_pairs())
     removed, protected = (
         find_concepts(names, marks, images=images, data=data, cav=run.correction.cav)
         for names in (run.artifact.remove, run.artifact.keep)

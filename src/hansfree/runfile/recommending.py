@@ -79,10 +79,12 @@ def _left_out(experiment: Experiment, methods: Sequence[str]) -> str:
     apart = [method for method in methods if takes_out_direction(method)]
     if not experiment.setting.rule.needs_derivative or not apart:
         return ""
-    return (
-        f"Not compared by that: {', '.join(apart)}. It takes the direction out of the activations, so what its head "
-        "would do along it says nothing about the artifact."
+    why = (
+        "It takes the direction out of the activations, so what its head would do along it says"
+        if len(apart) == 1
+        else "They take the direction out of the activations, so what their heads would do along it says"
     )
+    return f"Not compared by that: {', '.join(apart)}. {why} nothing about the artifact."
 
 
 def _score(results: Results, method: str) -> float | None:

@@ -2,7 +2,7 @@
 
 from hansfree.training.balance import even_weights
 from hansfree.training.heads import Heads, WeightedHead, push
-from hansfree.training.loop import HeadBatch, TrainedHead, Watch, group_strengths, train_heads
+from hansfree.training.loop import HeadBatch, TrainedHead, Watch, group_strengths, train_heads, warn_of_strengths
 from hansfree.training.minimum import check_double, minimise
 from hansfree.training.pretraining import Pretraining, pretrain
 from hansfree.training.recipes import recipe_for, tuning_for
@@ -28,4 +28,5 @@ __all__ = [
     "recipe_for",
     "train_heads",
     "tuning_for",
+    "warn_of_strengths",
 ]

@@ -8,7 +8,7 @@ of what the images span where that is smaller.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -52,6 +52,10 @@ class HeadBatch:
 
 class Objective(Protocol):
     """What a correction asks of a head beyond the right class."""
+
+    @property
+    def has_strength(self) -> bool:
+        """Whether the strength says anything."""
 
     @property
     def reads_features(self) -> bool:
@@ -111,16 +115,16 @@ def train_heads(
         span = Span.where_smaller(cut, features, tuning)
     if span is not None:
         span.written(features)  # once, and before the progress starts
-    groups, failed = group_strengths(cut, strengths, tuning), []
+    groups, failed = group_strengths(cut, strengths, tuning), dict[float, str]()
     steps = -(-len(features) // tuning.batch_size) * tuning.epochs
     ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
     for group in groups:
         heads = Heads(cut, len(group), tuning.device, span=span)
         history = _train_group(cut, heads, features, objective, group, tuning, watch, ticks)
         finite = heads.are_finite()
-        failed += [f"{strength:g}" for strength, is_finite in zip(group, finite) if not is_finite]
+        failed |= {strength: "" for strength, is_finite in zip(group, finite) if not is_finite}
         if group is groups[-1]:  # before its heads are handed out, as nobody need come back after them
-            warn_of_strengths(f"{label} diverged", failed)
+            warn_of_strengths(f"{label} diverged", objective, failed)
         for i, strength in enumerate(group):
             yield TrainedHead(strength, partial(heads.state, i), finite[i], tuple(epoch[i] for epoch in history))
 
@@ -134,10 +138,12 @@ def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) 
     return [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
 
 
-def warn_of_strengths(what: str, strengths: Sequence[str]) -> None:
-    """Warn in one line of all strengths that something happened at; of none, say nothing."""
-    if strengths:
-        log.warning("%s at strength %s.", what, ", ".join(strengths))
+def warn_of_strengths(what: str, objective: Objective, found: Mapping[float, str]) -> None:
+    """Warn in one line of all strengths that something happened at, each with a remark; of none, say nothing."""
+    if found:
+        told = [f"{strength:g}{remark}" for strength, remark in found.items()]
+        where = f" at strength {', '.join(told)}" if objective.has_strength else "".join(found.values())
+        log.warning("%s%s.", what, where)
 
 
 def image_weights(features: Features, tuning: FineTuning) -> Tensor | None:

@@ -50,8 +50,8 @@ def solve_heads(
     check_solvable(cut)
     cut.eval_mode()
     problem = _Problem(cut, features, objective, tuning)
-    failed: list[str] = []
-    steep: list[str] = []
+    failed: dict[float, str] = {}
+    steep: dict[float, str] = {}
     for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
         found, slope = problem.solve(strength)
         heads = Heads(cut, 1, tuning.device)
@@ -61,12 +61,12 @@ def solve_heads(
         history = () if watch is None else (watch(heads)[0],)
         is_finite = heads.are_finite()[0]
         if not is_finite:
-            failed.append(f"{strength:g}")
+            failed[strength] = ""
         elif not slope <= _STEEP:
-            steep.append(f"{strength:g} (slope {slope:.1e})")
+            steep[strength] = f" (slope {slope:.1e})"
         if number == len(strengths):  # before the last head is handed out, as nobody need come back after it
-            warn_of_strengths(f"{label} has no solution in finite numbers", failed)
-            warn_of_strengths(f"{label}: the solver stopped before the minimum", steep)
+            warn_of_strengths(f"{label} has no solution in finite numbers", objective, failed)
+            warn_of_strengths(f"{label}: the solver stopped before the minimum", objective, steep)
         yield TrainedHead(strength, partial(heads.state, 0), is_finite, history)
 
 
