@@ -5,8 +5,9 @@ python docs/examples/forgotten.py --root real/redrawn --biased-class MEL --weigh
 
 RR-ClArC corrects the head by the paper's recipe, its strength chosen on validation images. Then all layers are trained
 for two epochs, with the penalty at the same strength, without it (the control), and without it on pairs: images without
-the artifact, and the same ones with it put in, for as many steps. A fresh probe looks for the artifact in what each model computes, and
-the poisoned images try to bring it back. Mind --size: all layers of ResNet-18 are trained fifteen times.
+the artifact, and the same ones with it put in, for as many steps. A fresh probe looks for the artifact in what each
+model computes, and the poisoned images try to bring it back. Mind --size: all layers of ResNet-18 are trained fifteen
+times for each artifact.
 """
 
 from __future__ import annotations

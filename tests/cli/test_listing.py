@@ -20,7 +20,6 @@ from tests.conftest import Call
     ("command", "family", "like"),
     [
         ("demo", Artifact._members, "plaster"),
-        ("demo", ARCHITECTURES, "resnet18"),
         ("train", ARCHITECTURES, "resnet18"),
         ("reproduce", ARCHITECTURES, "resnet18"),
         ("init", Artifact._members, "lsb"),

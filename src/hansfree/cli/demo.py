@@ -17,7 +17,7 @@ from hansfree.cli.terminal import console, progress_bars, show_methods
 @app.command(cls=Listing)
 def demo(
     artifact: Annotated[str, typer.Option(help="One of {artifacts}.")] = "timestamp",
-    model: Annotated[str, typer.Option(help="One of {models}.")] = "demo",
+    model: Annotated[str, typer.Option(help="An architecture; a wrong name is answered with all.")] = "demo",
     size: Annotated[int, typer.Option(help="Image size in pixels.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of data, training and correction.")] = 0,
     out: Annotated[
