@@ -32,6 +32,6 @@ def test_an_entrant_is_what_its_name_says(name: str) -> None:
     assert isinstance(method, Correction.named(entrant.method))
     assert (method.tuning.optimizer == "converged") == name.endswith(("/converged", "/balanced"))
     assert method.tuning.balanced == ("balanced" in name)
-    assert isinstance(entrant.cav(), PairCAV) == ("pair" in name)
+    assert isinstance(entrant.cav(), PairCAV) == ("/pair" in name)
     assert (entrant.pooling == "mean") == ("-mean" in name)
     assert method.tuning.seed == 3
