@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from hansfree.activations import Activations, Features, find_pairs
 from hansfree.corrections.base import Correction
-from hansfree.corrections.rr_clarc_step import take_steps
 from hansfree.splitting import Split
 from hansfree.training import HeadBatch, WeightedHead
 
@@ -58,8 +56,8 @@ class LogitPairing(PairCorrection, name="logit-pairing"):
 
     def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and how far those of the twin are from them."""
-        logits, moved = take_steps(head, batch)
-        return logits, (torch.stack(moved) - logits).square().sum((0, 2))
+        logits, moved = head.take_steps(batch.values, batch.tangents)
+        return logits, (moved - logits).square().sum((0, 2))
 
     def squared_outputs(self, logits: Tensor) -> Tensor:
         """Return the logits: all of them count."""

@@ -79,15 +79,6 @@ class RRClArCStep(RRClArC, name="rr-clarc-step"):
         return bool(np.all(self.cav.scale_ > 0))
 
     def _respond(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
-        logits, moved = take_steps(head, batch)
-        outputs = [self._outputs(each, batch.noise) for each in (logits, *moved)]
-        return logits, torch.stack(outputs[1:]) - outputs[0]
-
-
-def take_steps(head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, list[Tensor]]:
-    """Return the logits, and those after each of the whole steps that the batch holds as tangents."""
-    moved = []
-    for step in zip(*batch.tangents):
-        with torch.random.fork_rng():  # with and without share the dropout mask
-            moved.append(head(*map(torch.add, batch.values, step)))
-    return head(*batch.values), moved
+        logits, moved = head.take_steps(batch.values, batch.tangents)
+        after = torch.stack([self._outputs(each, batch.noise) for each in moved])
+        return logits, after - self._outputs(logits, batch.noise)

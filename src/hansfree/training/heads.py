@@ -36,6 +36,14 @@ class WeightedHead:
         """
         return self._push(self._parts.stages, values, tangents)
 
+    def take_steps(self, values: Live, steps: Live) -> tuple[Tensor, Tensor]:
+        """Return the logits, and those ``(k, n, classes)`` after whole steps ``(k, n, ...)``, with one dropout mask."""
+        moved = []
+        for step in zip(*steps):
+            with torch.random.fork_rng():
+                moved.append(self(*map(torch.add, values, step)))
+        return self(*values), torch.stack(moved)
+
     def _push(self, stages: Iterable[Stage], values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
         for stage in stages:
             if stage.path is None:
