@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -18,3 +20,15 @@ class Progress(Protocol):
 def silent(steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
     """Show nothing."""
     return iter(steps)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Keep back hansfree's warnings for the length of a block: they were told before, or are expected."""
+    log = logging.getLogger("hansfree")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

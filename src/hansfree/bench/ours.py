@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -27,6 +25,7 @@ from hansfree.bench.subject import Images
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction, RRClArC
 from hansfree.metrics import predict_classes
+from hansfree.progress import without_warnings
 from hansfree.selection import BalancedRule, Validation, Validator
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, Heads, train_heads
@@ -113,7 +112,7 @@ def walk(
         begun.append(timing.clock())
         return iter(steps)
 
-    with divergence_expected():
+    with without_warnings():  # with random weights most strengths diverge, and only their time counts
         heads = list(train_heads(cut, features, correction, tried, run, watch=watch, progress=begin))
         trained = timing.clock()
         choice = BalancedRule().choose([head.history[-1] for head in heads], original)
@@ -143,7 +142,7 @@ def seconds_per_step(correction: Correction, cut: Split, activations: Activation
             ends.append(timing.clock())
             yield step
 
-    with divergence_expected():
+    with without_warnings():  # with random weights most strengths diverge, and only their time counts
         for _ in train_heads(cut, features, correction, [1.0], correction.tuning, progress=watch):
             pass
     return median(end - start for start, end in pairwise(ends))
@@ -201,15 +200,3 @@ class _Laps:
     @property
     def laps(self) -> list[float]:
         return [end - start for start, end in pairwise(self.ends)]
-
-
-@contextmanager
-def divergence_expected() -> Iterator[None]:
-    """Keep quiet about strengths that diverge: with random weights most of them do, and only their time counts."""
-    logger = logging.getLogger("hansfree.training")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from hansfree.activations import collect_activations, compute_features, cut_again
-from hansfree.bench.ours import divergence_expected
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRClArC
 from hansfree.datasets import IMAGENET, ExampleSet
 from hansfree.files import write_json
 from hansfree.models import architecture_named, build_model
+from hansfree.progress import without_warnings
 from hansfree.selection import Validator
 from hansfree.training import FineTuning
 
@@ -56,7 +56,7 @@ def correct(images: int, folder: Path) -> None:
         cav.partial_fit(train.pooled[rows], np.asarray(train.has_artifact)[rows])
     features = compute_features(cut, held_out)
     watch = Validator(features, features, 0, np.asarray(held_out.labels))
-    with divergence_expected():
+    with without_warnings():  # of strengths that diverge
         list(RRClArC(cav, tuning=FineTuning(epochs=1, batch_size=64)).train(cut, train, RRClArC.grid, watch=watch))
 
 

@@ -6,9 +6,7 @@ own, done anywhere. It keeps what its heads did; their weights would fill the di
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +18,7 @@ from hansfree.evaluation import Pairs, judge_head
 from hansfree.experiments.material import Material
 from hansfree.experiments.parts import Part
 from hansfree.metrics import Score, compute_scores
-from hansfree.progress import Progress, silent
+from hansfree.progress import Progress, silent, without_warnings
 from hansfree.runs import Run
 from hansfree.selection import Validation
 from hansfree.training import TrainedHead, group_strengths
@@ -77,7 +75,7 @@ class Strengths:
         if not isinstance(head, TriedHead):
             return head.state
         (group,) = (group for group in self.groups if head.strength in group)
-        with _warned_before():
+        with without_warnings():  # they were told the first time
             again = self.method.train(self.material.cut, self.train, group, progress=self.progress, label=self.name)
             return next(one.state for one in again if one.strength == head.strength)
 
@@ -108,18 +106,6 @@ class Strengths:
                 heads = {head.strength: head for head in map(_from_kept, self.run.read(stage))}
                 tried |= heads if list(heads) == group else {}
         return tried
-
-
-@contextmanager
-def _warned_before() -> Iterator[None]:
-    """Keep back warnings for the length of the block: what is done again was told the first time."""
-    log = logging.getLogger("hansfree")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def _to_keep(head: TrainedHead, scores: Sequence[Score]) -> dict[str, Any]:

@@ -9,13 +9,13 @@ import numpy as np
 
 from hansfree.activations import cut_again
 from hansfree.bench.measures import Measure, Target
-from hansfree.bench.ours import Ready, divergence_expected, make_ready, walk
+from hansfree.bench.ours import Ready, make_ready, walk
 from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import Subject
 from hansfree.bench.timing import Side, take_turns, timed
 from hansfree.corrections import RRClArC
 from hansfree.models import build_model
-from hansfree.progress import Progress
+from hansfree.progress import Progress, without_warnings
 
 
 class GrowthRace(Race, name="growth"):
@@ -85,7 +85,7 @@ class GrowthRace(Race, name="growth"):
 
 def _path(subject: Subject, ready: Ready, strengths: Sequence[float]) -> Side:
     def work() -> None:
-        with divergence_expected():
+        with without_warnings():  # of strengths that diverge
             list(RRClArC(ready.cav, tuning=subject.tuning).train(ready.cut, ready.train, strengths))
 
     return timed(work)

@@ -10,14 +10,13 @@ import torch
 from hansfree.activations import collect_activations, cut_again
 from hansfree.artifacts import Artifact, Brightness, Timestamp
 from hansfree.bench.measures import Measure, Target, ratio
-from hansfree.bench.ours import divergence_expected
 from hansfree.bench.paper_rrr import PaperRRR
 from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import CLASSES, Subject
 from hansfree.bench.timing import Side, clock, take_turns, timed
 from hansfree.corrections import RRR
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
-from hansfree.progress import Progress
+from hansfree.progress import Progress, without_warnings
 from hansfree.training import Heads
 
 _BATCH = 8  # the graph of a double backward holds every activation of the whole model
@@ -82,7 +81,7 @@ def _sides(subject: Subject, artifact: Artifact) -> dict[str, Side]:
             ends.append(clock())
             return [None] * heads.count
 
-        with divergence_expected():
+        with without_warnings():  # of strengths that diverge
             list(ours.train(cut, activations, strengths, watch=watch))
         start, first, second = ends
         return first - start + (epochs - 1) * (second - first)
