@@ -101,6 +101,16 @@ def test_init_names_what_is_not_there_and_writes_the_size_of_a_patch(call: Call,
     assert read_run_file(Path("mine.yaml")).artifact.scale == 0.4
 
 
+@pytest.mark.parametrize(("given", "told"), [("timestmp", "Did you mean 'timestamp'?"), ("plaster", "cannot be put")])
+def test_init_refuses_what_cannot_be_put_in(given: str, told: str, tmp_path: Path, call: Call) -> None:
+    path = tmp_path / "mine.yaml"
+    words = ("--model", "demo", "--weights", "model.pt", "--root", ".", "--table", "labels.csv")
+    code, _, err = call("init", path, *words, "--insert", given)
+    assert code == 2
+    assert told in " ".join(err.replace("│", " ").split())
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("flag", [("--scale", "0.4"), ("--patch", "sticker.png")])
 @pytest.mark.parametrize("told_by", [("--table", "labels.csv"), ("--insert", "lsb")])
 def test_init_refuses_what_only_a_patch_has(

@@ -65,7 +65,7 @@ def init(
         label = label or _ask("Which label is to be corrected", flag="--label")
     root = root or Path(_ask("Folder of the images", flag="--root"))
     table, artifacts, insert, patch = _ask_artifact(table, artifacts, insert, patch)
-    _check_patch(insert, {"--patch": patch, "--scale": scale})
+    _check_insert(insert, {"--patch": patch, "--scale": scale})
     classes = classes or _ask(
         "Names of the classes in the order of the model's outputs, with commas (empty: the alphabet's)", default=""
     )
@@ -178,8 +178,16 @@ def _ask_artifact(
     return table, artifacts, insert, patch
 
 
-def _check_patch(insert: str | None, about: dict[str, object]) -> None:
-    """Refuse options that say something about a patch where none is put in: they would change nothing."""
+def _check_insert(insert: str | None, about: dict[str, object]) -> None:
+    """Refuse what cannot be put in, and options about a patch where none is put in: they would change nothing."""
+    from hansfree.artifacts import Artifact
+    from hansfree.errors import nearest
+
+    known = Artifact.for_pictures()
+    if insert and insert not in known:
+        raise typer.BadParameter(
+            f"--insert {insert} cannot be put into images.{nearest(insert, known)} Known: {', '.join(known)}."
+        )
     for flag, given in about.items():
         if given is not None and insert != "patch":
             raise typer.BadParameter(
