@@ -57,7 +57,7 @@ class Demo:
         if Artifact.named(self.artifact).needs_file:
             raise OptionError(
                 f"The demo cannot show the artifact {self.artifact!r}, which is made from a file of yours: use a run "
-                f"file (hansfree init). Known: {', '.join(Artifact.by_name())}."
+                f"file (hansfree init). Known: {', '.join(Artifact.without_file())}."
             )
         architecture_named(self.model)
         if self.size < 32:

@@ -36,7 +36,7 @@ class Artifact(Registered, ABC):
         return {name: member for name, member in cls.members().items() if member.fits_pictures()}
 
     @classmethod
-    def by_name(cls) -> dict[str, type[Self]]:
+    def without_file(cls) -> dict[str, type[Self]]:
         """Return the members that need no file, in order."""
         return {name: member for name, member in cls.members().items() if not member.needs_file}
 

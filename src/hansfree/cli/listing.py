@@ -29,7 +29,7 @@ def fill_in(text: str) -> str:
 def _artifacts() -> Iterable[str]:
     from hansfree.artifacts import Artifact
 
-    return Artifact.by_name()
+    return Artifact.without_file()
 
 
 def _insertable() -> Iterable[str]:
