@@ -24,6 +24,7 @@ def test_the_masked_pixels_are_a_donors_and_the_others_stay() -> None:
         image, mask = pasted.pixels(index)
         (donor,) = (i for i, known in enumerate(MASKS) if np.array_equal(known, mask))
         used.add(donor)
+        assert pasted.donor_ids[index] == DONORS.ids[donor]
         assert np.array_equal(image[mask], DONORS.pixels(donor)[0][mask])
         assert np.array_equal(image[~mask], CLEAN.pixels(index)[0][~mask])
     assert len(used) > 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hansfree.datasets import ExampleSet, Flagged
+from hansfree.datasets import ExampleSet, Flagged, Pasted
 from hansfree.experiments.subjects import Subject
 from hansfree.models import build_model
 from hansfree.studies import BiasedData
@@ -77,7 +77,9 @@ def test_held_out_images_without_it_get_one_from_another_image(subject: Subject,
     assert pasted.is_inserted
 
 
-def test_a_draw_sees_four_fifths_of_the_training_images(draws: list[Draw]) -> None:
+def test_a_draw_sees_four_fifths_of_the_training_images(draws: list[Draw], pasted: BiasedData) -> None:
+    assert isinstance(pasted.train_biased, Pasted)
+    donor_of = dict(zip(pasted.train_biased.ids.tolist(), pasted.train_biased.donor_ids.tolist()))
     seen = [set(draw.train.ids.tolist()) for draw in draws]
     assert [len(ids) for ids in seen] == [256, 256]
     assert seen[0] != seen[1]
@@ -85,6 +87,9 @@ def test_a_draw_sees_four_fifths_of_the_training_images(draws: list[Draw]) -> No
         assert draw.kind == "natural"
         marked = set(draw.train.ids[np.asarray(draw.train.has_artifact)].tolist())
         assert marked
-        assert set(draw.pairs.clean.ids.tolist()) == set(draw.clean.ids.tolist()) == ids - marked
+        assert set(draw.clean.ids.tolist()) == ids - marked
+        in_pairs = set(draw.pairs.clean.ids.tolist())
+        assert in_pairs == {one for one in ids - marked if donor_of[one] in marked}  # no artifact from outside the draw
+        assert 0 < len(in_pairs) < len(ids - marked)
         assert np.array_equal(draw.pairs.clean.ids, draw.pairs.biased.ids)
         assert ids.isdisjoint(draw.test.clean.ids.tolist())

@@ -39,6 +39,11 @@ class Pasted(ExampleSet):
         self.class_names, self.transform = clean.class_names, clean.transform
 
     @property
+    def donor_ids(self) -> np.ndarray:
+        """The ids of the images whose artifact each one got."""
+        return self.donors.ids[[self._donor(index) for index in range(len(self))]]
+
+    @property
     def fingerprint(self) -> str:
         """Everything that the examples depend on."""
         return (
@@ -47,10 +52,13 @@ class Pasted(ExampleSet):
 
     def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the uint8 image with the pasted artifact, and the pixels that were pasted."""
-        donor = int(np.random.default_rng((self.seed, int(self.ids[index]))).integers(len(self.donors)))
+        donor = self._donor(index)
         image, (source, _), mask = self.clean.pixels(index)[0], self.donors.pixels(donor), self.masks[donor]
         if image.shape != source.shape or image.shape[:2] != mask.shape:
             raise DataError(
                 f"Image, donor and mask need one size, but they are {image.shape}, {source.shape} and {mask.shape}."
             )
         return np.where(mask[..., None], source, image), mask.copy()
+
+    def _donor(self, index: int) -> int:
+        return int(np.random.default_rng((self.seed, int(self.ids[index]))).integers(len(self.donors)))

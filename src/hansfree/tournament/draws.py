@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from hansfree.activations import Activations, Features, collect, compute_features, cut_again, join, pick, plan_pass
 from hansfree.corrections import Vanilla
-from hansfree.datasets import ExampleSet, Stamped
+from hansfree.datasets import ExampleSet, Pasted, Stamped
 from hansfree.errors import DataError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
@@ -227,13 +227,18 @@ class _Natural(_OneTrunk):
         super().__init__(subject, data)
         self.train = self.collect(self.trunk, data.train, "train")
         self.pairs = self.twins(self.trunk, cast(_TwoSets, data.pairs), "pairs")
+        made = cast(ExampleSet, data.train_biased)
+        self.taken_from = made.donor_ids if isinstance(made, Pasted) else made.ids
 
     def drawn(self, number: int) -> _Material:
-        """Draw a part of the training images; the reference learns from those of them without the artifact."""
+        """Draw a part of the training images; the reference learns from those of them without the artifact.
+
+        Pairs hold no artifact of an image outside the draw: methods that take them would see more than the others.
+        """
         count = round(_SEEN * len(self.train))
         seen = np.sort(self.rng(number).choice(len(self.train), count, replace=False))
         train = pick(self.train, seen)
-        rows = np.flatnonzero(np.isin(self.pairs.clean.ids, train.ids))
+        rows = np.flatnonzero(np.isin(self.pairs.clean.ids, train.ids) & np.isin(self.taken_from, train.ids))
         without = pick(train, np.flatnonzero(~np.asarray(train.has_artifact)))
         pairs = Twins(pick(self.pairs.clean, rows), pick(self.pairs.biased, rows))
         return self.material(train, pairs, without, number)
