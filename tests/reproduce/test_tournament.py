@@ -13,7 +13,7 @@ from hansfree.experiments.plans import Plan
 from hansfree.models import build_model
 from hansfree.reproduce import Finding, Reproduction
 from hansfree.reproduce.figures.tournament import pareto
-from hansfree.tournament import APART, BALANCED_REFERENCE, BIASED, CANDIDATES, ELECTED, OURS, REFERENCE, RIVALS
+from hansfree.tournament import ALONG_PAIRS, APART, BALANCED_REFERENCE, BIASED, CANDIDATES, ELECTED, REFERENCE, RIVALS
 from hansfree.weights import write_weights
 from tests.experiments.examples import Single, opened, rows_like
 
@@ -39,7 +39,7 @@ def test_every_entrant_plays_on_every_draw(finding: Finding) -> None:
     assert list(finding.notes["matches"]) == NAMES
     assert all(len(match.outcomes) == 2 for match in finding.notes["matches"].values())
     taken = {name for name, match in finding.notes["matches"].items() if len(match.played) == 2}
-    assert {BIASED, REFERENCE, BALANCED_REFERENCE, "vanilla", OURS, ELECTED} <= taken
+    assert {BIASED, REFERENCE, BALANCED_REFERENCE, "vanilla", ALONG_PAIRS, ELECTED} <= taken
     for name in taken:
         rows = rows_like(finding.rows, method=name, metric="balanced_accuracy_biased", split="test")
         assert [row.seed for row in rows] == [0, 1]
@@ -68,10 +68,16 @@ def test_the_page_has_a_line_for_everybody_and_says_who_is_above(finding: Findin
     shown = Reproduction.named("tournament")().present([finding])
     for entrant in RIVALS:
         assert shown.text.count(f"| {entrant.title} ") == 3  # in both summaries, and in the setting
-    line, by_flips = re.findall(r"^\| .*\(ours\).*$", shown.text, re.M)
-    for ours in (line, by_flips):
-        against_clean = ours.split("|")[2].strip()
+    *summaries, setting = re.findall(r"^\| hansfree's default .*$", shown.text, re.M)
+    assert len(summaries) == 2
+    for line in summaries:
+        against_clean = line.split("|")[2].strip()
         assert sum(map(int, against_clean.split(" / "))) == 1  # one setting
+    lead = re.search(r"\((.*) to (.*)\)", setting.split("|")[5])  # to the clean-trained model
+    assert lead
+    low, high = map(float, lead.groups())
+    won, level, lost = (int(low > 0), int(low <= 0 <= high), int(high < 0))
+    assert summaries[0].split("|")[2].strip() == f"{won} / {level} / {lost}"
     assert [drawing.name for drawing in shown.drawings if drawing] == ["tournament"]
 
 
@@ -80,7 +86,7 @@ def test_the_default_is_no_worse_than_the_model_as_it_came(finding: Finding) -> 
         rows = rows_like(finding.rows, method=name, metric="flip_rate", split="test")
         return float(np.mean([row.value for row in rows]))
 
-    assert biased(OURS) <= biased(BIASED)
+    assert biased(ELECTED) <= biased(BIASED)
 
 
 class Listed(Single):

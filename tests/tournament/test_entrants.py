@@ -6,7 +6,7 @@ import pytest
 
 from hansfree.cavs import PairCAV, SignalCAV
 from hansfree.corrections import Correction
-from hansfree.tournament import ENTRANTS, OURS, PAPER, REFITS, RIVALS
+from hansfree.tournament import ALONG_PAIRS, ENTRANTS, PAPER, REFITS, RIVALS
 from hansfree.training import FineTuning
 
 TUNING = FineTuning(seed=3)
@@ -22,7 +22,7 @@ def test_the_papers_method_is_as_the_paper_has_it() -> None:
 def test_all_of_the_papers_methods_and_the_named_rivals_take_part() -> None:
     needed = {"vanilla", "rr-clarc", "p-clarc", "a-clarc", "r-clarc", "p-clarc-one-sided", "leace", "dfr", "augmented"}
     assert needed <= {entrant.method for entrant in RIVALS}
-    assert {OURS, PAPER} <= {entrant.name for entrant in RIVALS} & {entrant.name for entrant in REFITS}
+    assert {ALONG_PAIRS, PAPER} <= {entrant.name for entrant in RIVALS} & {entrant.name for entrant in REFITS}
 
 
 @pytest.mark.parametrize("name", ENTRANTS)

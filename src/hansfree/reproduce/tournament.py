@@ -106,7 +106,8 @@ class Tournament(Reproduction, name="tournament"):
             "layer": f"`{architecture_named(plan.model).layer}`",
             "draws": f"{plan.repeats}: {_DRAWS[kind_of_draws(plan, subject.study.data(plan.model))]}",
             "corrections fine-tune": f"{CORRECTED[plan.corrected]}, {describe_recipe(tuning)} and up",
-            "converged, solved": f"the minimum itself, L2 of weight {tuning.anchor:g} towards the biased model's head",
+            "solved": "the minimum itself (`optimizer: converged`), "
+            f"L2 of weight {tuning.anchor:g} towards the biased model's head",
             "balanced": "every class counts the same in the loss",
             "strengths": "each method's own grid",
             "strength chosen by": str(BalancedRule()),

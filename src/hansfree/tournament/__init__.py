@@ -3,6 +3,7 @@
 from hansfree.tournament.contest import judge_model, model_named, play
 from hansfree.tournament.draws import Draw, Kind, kind_of_draws, make_draws
 from hansfree.tournament.entrants import (
+    ALONG_PAIRS,
     APART,
     AUGMENTED,
     BALANCED_REFERENCE,
@@ -10,7 +11,6 @@ from hansfree.tournament.entrants import (
     CANDIDATES,
     ELECTED,
     ENTRANTS,
-    OURS,
     PAIRED,
     PAIRING,
     PAPER,
@@ -23,6 +23,7 @@ from hansfree.tournament.pasting import paste_artifact
 from hansfree.tournament.scoring import MEASURES, Answers, Comparison, Match, Measure, Outcome, compare, elect
 
 __all__ = [
+    "ALONG_PAIRS",
     "APART",
     "AUGMENTED",
     "BALANCED_REFERENCE",
@@ -31,7 +32,6 @@ __all__ = [
     "ELECTED",
     "ENTRANTS",
     "MEASURES",
-    "OURS",
     "PAIRED",
     "PAIRING",
     "PAPER",

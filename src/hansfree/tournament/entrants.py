@@ -64,16 +64,15 @@ def _balanced(name: str, title: str) -> Entrant:
 
 
 BIASED, REFERENCE = ORIGINAL, CLEAN_TRAINED
-BALANCED_REFERENCE = f"{CLEAN_TRAINED}/balanced"  # its head solved and balanced on the same images, as ours is
+BALANCED_REFERENCE = f"{CLEAN_TRAINED}/balanced"  # its head solved and balanced on the same images
 APART = (BIASED, REFERENCE, BALANCED_REFERENCE)
 """Who does not compete, and stands in every table."""
 PAPER = "rr-clarc"  # the paper's own method: signal-CAV, its recipe
-OURS = "rr-clarc/pairs/balanced"  # chosen on validation images (docs/decisions/0034)
-
+ALONG_PAIRS = "rr-clarc/pairs/balanced"  # chosen on validation images (docs/decisions/0034)
 AUGMENTED = "augmented/balanced"
 PAIRING = "logit-pairing/balanced"
-CANDIDATES = (OURS, PAIRING)  # what the file that `init` writes lets take part, where the artifact can be put in
-ELECTED = "elected"  # in every draw the candidate that is better on validation images
+CANDIDATES = (ALONG_PAIRS, PAIRING)  # what the file that `init` writes lets take part, where the artifact can be put in
+ELECTED = "elected"  # hansfree's default there: in every draw the candidate that is better on validation images
 
 RIVALS = (
     Entrant(name="vanilla", title="Vanilla", method="vanilla"),
@@ -85,15 +84,15 @@ RIVALS = (
     Entrant(name="leace", title="LEACE", method="leace"),
     Entrant(name="dfr", title="DFR", method="dfr"),
     Entrant(name="augmented", title="Augmented", method="augmented"),
-    Entrant(name="augmented/converged", title="Augmented, converged", method="augmented", fit="converged"),
+    Entrant(name="augmented/converged", title="Augmented, solved", method="augmented", fit="converged"),
     _balanced("vanilla", "Vanilla"),
     _balanced("p-clarc", "P-ClArC"),
     _balanced("a-clarc", "A-ClArC"),
     _balanced("leace", "LEACE"),
     _balanced("augmented", "Augmented"),
     _balanced("logit-pairing", "Logit pairing"),
-    _rr("rr-clarc/pairs/converged", "subspace of pairs, converged", direction="pairs", fit="converged"),
-    _rr(OURS, "subspace of pairs, solved, balanced", direction="pairs", fit="converged", balanced=True),
+    _rr("rr-clarc/pairs/converged", "subspace of pairs, solved", direction="pairs", fit="converged"),
+    _rr(ALONG_PAIRS, "subspace of pairs, solved, balanced", direction="pairs", fit="converged", balanced=True),
 )
 """Who takes part in the tournament."""
 
@@ -107,21 +106,21 @@ PAIRED = tuple(
 REFITS = (
     *(entrant for entrant in RIVALS if entrant.method == "rr-clarc"),
     _rr("rr-clarc/pair", "pair", direction="pair"),
-    _rr("rr-clarc/pair/converged", "pair, converged", direction="pair", fit="converged"),
+    _rr("rr-clarc/pair/converged", "pair, solved", direction="pair", fit="converged"),
     _rr("rr-clarc/pair/balanced", "pair, solved, balanced", direction="pair", fit="converged", balanced=True),
     _rr("rr-clarc/signal/adam", "signal, Adam", fit="adam"),
-    _rr("rr-clarc/signal/converged", "signal, converged", fit="converged"),
+    _rr("rr-clarc/signal/converged", "signal, solved", fit="converged"),
     _rr("rr-clarc/signal-mean", "signal of means", pooling="mean"),
-    _rr("rr-clarc/signal-mean/converged", "signal of means, converged", pooling="mean", fit="converged"),
+    _rr("rr-clarc/signal-mean/converged", "signal of means, solved", pooling="mean", fit="converged"),
     _rr("rr-clarc/pair/adam", "pair, Adam", direction="pair", fit="adam"),
     _rr("rr-clarc/pair-mean", "pair of means", direction="pair", pooling="mean"),
-    _rr("rr-clarc/pair-mean/converged", "pair of means, converged", direction="pair", pooling="mean", fit="converged"),
+    _rr("rr-clarc/pair-mean/converged", "pair of means, solved", direction="pair", pooling="mean", fit="converged"),
     _rr("rr-clarc/pairs", "subspace of pairs", direction="pairs"),
     _rr("rr-clarc/pairs/recipe-balanced", "subspace of pairs, balanced", direction="pairs", balanced=True),
     _rr("rr-clarc/signal/balanced", "signal, solved, balanced", fit="converged", balanced=True),
     _rr(
         "rr-clarc/pairs-mean/converged",
-        "subspace of pairs of means, converged",
+        "subspace of pairs of means, solved",
         direction="pairs",
         pooling="mean",
         fit="converged",

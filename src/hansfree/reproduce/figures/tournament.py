@@ -10,12 +10,12 @@ from hansfree.report.style import FAINT, INK, OTHER_STYLE, Drawing, style_of
 from hansfree.reproduce.figures.panels import add_legend, panel_grid, panel_titles, show_fine_percent
 from hansfree.reproduce.keys import SubjectKey
 from hansfree.tournament import (
+    ALONG_PAIRS,
     AUGMENTED,
     BALANCED_REFERENCE,
     BIASED,
     ELECTED,
     ENTRANTS,
-    OURS,
     PAIRING,
     PAPER,
     REFERENCE,
@@ -29,9 +29,10 @@ _NAMED = {  # what readers call them, and whose colour and marker they have
     REFERENCE: ("clean-trained", style_of(REFERENCE)),
     BALANCED_REFERENCE: ("clean-trained, solved, balanced", (style_of(REFERENCE)[0], "*")),
     PAPER: ("RR-ClArC, the paper's", style_of(PAPER)),
-    OURS: ("RR-ClArC, ours", OTHER_STYLE),
+    ALONG_PAIRS: ("RR-ClArC of pairs, solved, balanced", OTHER_STYLE),
     AUGMENTED: ("augmented, solved, balanced", style_of(ENTRANTS[AUGMENTED].method)),
     PAIRING: ("logit pairing, solved, balanced", style_of(ENTRANTS[PAIRING].method)),
+    ELECTED: ("hansfree's default", (INK, "o")),
 }
 
 
@@ -46,7 +47,7 @@ def draw_tournament(
         front = pareto({name: point for name, point in points.items() if name in ENTRANTS})
         axes.plot(*zip(*front), color=FAINT, linewidth=1.5, zorder=1)
         for name, point in points.items():
-            if name in _NAMED or name == ELECTED:  # that one is made of two others
+            if name in _NAMED:
                 continue
             axes.plot(*point, "o", color="#BBBBBB", markersize=5, mew=0, label="other entrants", zorder=2)
         for name, (title, (colour, marker)) in _NAMED.items():

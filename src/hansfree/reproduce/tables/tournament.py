@@ -11,12 +11,13 @@ from hansfree.reproduce.keys import SubjectKey
 from hansfree.reproduce.tables.markdown import markdown_table, paragraphs
 from hansfree.selection import BalancedRule
 from hansfree.tournament import (
+    ALONG_PAIRS,
     BALANCED_REFERENCE,
     BIASED,
+    CANDIDATES,
     ELECTED,
     ENTRANTS,
     MEASURES,
-    OURS,
     PAIRING,
     PAPER,
     REFERENCE,
@@ -32,12 +33,13 @@ _TITLES = {
     BIASED: "Biased model",
     REFERENCE: "Clean-trained",
     BALANCED_REFERENCE: "Clean-trained, solved, balanced",
-    ELECTED: "Ours or logit pairing, whichever validation prefers",
+    ELECTED: "hansfree's default",
 }
 _BARS = {
     REFERENCE: "against clean-trained",
     BALANCED_REFERENCE: "against the solved, balanced one",
     PAPER: "against the paper's",
+    ELECTED: "against hansfree's default",
 }  # to whom every entrant is compared
 DASH = "\N{EN DASH}"
 _BIASED_SCORE: Measure = "balanced_accuracy_biased"
@@ -55,7 +57,7 @@ def write_tournament(matches: Mapping[SubjectKey, Matches], *, labels: Mapping[S
         "Every entrant has the same training images, validation images and rule: "
         f"{BalancedRule()}. Where no strength was admissible, the model stays as it was and is scored as such.",
         "## Wins, ties and losses",
-        f"By balanced accuracy with the artifact, over {len(matches)} settings:",
+        f"By balanced accuracy with the artifact{_over(len(matches))}:",
         _summary(answers, labels, _BIASED_SCORE),
         "By flip rate, the share of test images whose answer changes when the artifact is put in. Fewer flips win; the "
         "rule did not choose by it, and a model that gives one answer to everything has none:",
@@ -70,9 +72,14 @@ def write_tournament(matches: Mapping[SubjectKey, Matches], *, labels: Mapping[S
     parts.append(
         "Means over draws in %, ± the standard error over draws. *Against clean-trained*: the paired difference in "
         "balanced accuracy with the artifact, in points, with its 95 % interval; beside it the same to a clean-trained "
-        "model whose head was solved and balanced as ours is, and to the paper's RR-ClArC. *Validation*: what the "
-        "choice of the default rests on."
+        "model whose head was solved and balanced too, and to the paper's RR-ClArC. *Validation*: balanced accuracy "
+        "with the artifact on validation images."
     )
+    if any(ELECTED in found for found in matches.values()):
+        parts.append(
+            f"*{title_of(ELECTED)}*, where the artifact can be put in, is in every draw the better one on validation "
+            f"images of these: {'; '.join(map(title_of, CANDIDATES))}."
+        )
     return paragraphs(*parts)
 
 
@@ -96,10 +103,10 @@ def _summary(
 ) -> str:
     better = -1 if measure == "flip_rate" else 1
     names = [name for name in (*ENTRANTS, ELECTED) if all(name in found for found in answers.values())]
-    rivals = [rival for rival in (*_BARS, OURS, PAIRING) if all(rival in found for found in answers.values())]
+    rivals = [rival for rival in (*_BARS, ALONG_PAIRS, PAIRING) if all(rival in found for found in answers.values())]
     lines = []
     for name in names:
-        cells = [title_of(name) + (" (ours)" if name == OURS else "")]
+        cells = [title_of(name)]
         for rival in rivals:
             if name == rival:
                 cells.append(DASH)
@@ -122,11 +129,12 @@ def _mean(
 
 
 def _setting(matches: Matches, answers: Mapping[str, Answers], labels: np.ndarray) -> str:
+    bars = [bar for bar in _BARS if bar in matches]
     lines = []
     for name, match in matches.items():
         differences = [
             DASH if name == bar else _points(compare(answers[name], answers[bar], labels, _BIASED_SCORE))
-            for bar in _BARS
+            for bar in bars
         ]
         lines.append(
             [
@@ -142,13 +150,17 @@ def _setting(matches: Matches, answers: Mapping[str, Answers], labels: np.ndarra
     heads = [
         "entrant",
         *_HEADS.values(),
-        *_BARS.values(),
+        *(_BARS[bar] for bar in bars),
         "validation",
         "strengths",
         "directions",
         "over budget",
     ]
     return markdown_table(heads, lines)
+
+
+def _over(settings: int) -> str:
+    return "" if settings == 1 else f", over {settings} settings"
 
 
 def _score(values: np.ndarray) -> str:
