@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import torch
 import typer
 from pydantic_core import PydanticUndefined
 
@@ -141,6 +142,20 @@ def test_the_example_images_and_their_model_are_made(tmp_path: Path) -> None:
     assert {row.split(",")[3] for row in rows[1:]} == {"train", "val", "test"}
     assert len(list((tmp_path / "images").iterdir())) == len(rows) - 1 == 32
     assert (tmp_path / "ruler.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["forgetting", "several", "monitor"])
+def test_the_examples_of_a_page_are_one_program_that_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name == "monitor":  # which begins with the files that another page makes
+        pytest.importorskip("timm")
+        names = runpy.run_path(str(DOCS / "examples" / "make_images.py"))
+        names["write_images"].__globals__.update(NUMBER=800, EPOCHS=0)  # 99 clean validation images are needed
+        torch.save(names["train"](*names["write_images"](tmp_path)).state_dict(), "model.pt")
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    exec(compile("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), f"{name}.md", "exec"), {})
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
