@@ -164,7 +164,7 @@ def train_head(args: argparse.Namespace, draw: Draw, model: nn.Module, images: A
 
 
 def learn_direction(draw: Draw, direction: str, pooling: str = "max") -> hf.CAV:
-    """Return the direction of the draw's training images: "signal" of marked ones, "pair" of pairs."""
+    """Return the direction of the draw's training images: "signal" of marked ones, "pair-1" of pairs."""
     return fit_cav(Entrant(name="", title="", method="rr-clarc", direction=direction, pooling=pooling), draw)
 
 

@@ -27,7 +27,7 @@ def main() -> None:
     """Compare the rules."""
     args = read_arguments(__doc__, ("timestamp", "brightness", "lsb"))
     rules = {"best": BalancedRule(), "knee": KneeRule()}
-    ways = {direction: partial(along, direction) for direction in ("signal", "pair")}
+    ways = {direction: partial(along, direction) for direction in ("signal", "pair-1")}
     variants = {f"{way} {name}": Variant(make, rule) for way, make in ways.items() for name, rule in rules.items()}
     rivals = {f"{way} knee": f"{way} best" for way in ways}
     print_comparisons(args, __file__, partial(draw_models, args), variants, rivals)

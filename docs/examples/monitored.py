@@ -41,7 +41,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|", flush=True)
     for artifact in args.artifact:
         draws = [with_test(args, draw) for draw in draw_models(args, artifact)]
-        found = {name: [flags(draw, name) for draw in draws] for name in ("signal", "pair")}
+        found = {name: [flags(draw, name) for draw in draws] for name in ("signal", "pair-1")}
         for name, each in found.items():
             shares = {kind: [one[kind] for one in each] for kind in ("false", "found")}
             cells = [f"{artifact} | {name}"]
@@ -51,7 +51,7 @@ def main() -> None:
             cells.append(", ".join(f"{100 * one.mean():.0f}" for one in shares["found"]))
             lead = told(shares["found"], [one["found"] for one in found["signal"]])
             paired = f"{100 * lead.value:+.1f} ({100 * lead.low:+.1f} to {100 * lead.high:+.1f})"
-            print(f"| {' | '.join(cells)} | {paired if name == 'pair' else ''} |", flush=True)
+            print(f"| {' | '.join(cells)} | {'' if name == 'signal' else paired} |", flush=True)
 
 
 if __name__ == "__main__":

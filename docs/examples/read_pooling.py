@@ -43,7 +43,7 @@ def along(direction: str, pooling: str, draw: Draw) -> hf.RRClArC:
 def main() -> None:
     """Compare the poolings."""
     args = read_arguments(__doc__, ("timestamp", "brightness", "lsb"))
-    directions = ("signal", "pair")
+    directions = ("signal", "pair-1")
     variants = {f"{kind} {name}": Variant(partial(along, kind, name)) for kind in directions for name in POOLINGS}
     rivals = {f"{kind} {name}": f"{kind} max" for kind in directions for name in POOLINGS[1:]}
     print_comparisons(args, __file__, partial(draw_models, args), variants, rivals)

@@ -133,16 +133,22 @@ def test_other_images_under_the_same_options_have_another_folder(work: Path) -> 
         assert first.run.path != second.run.path
 
 
-def test_other_weights_under_the_same_path_are_refused(tmp_path: Path) -> None:
+def test_other_weights_under_the_same_path_have_another_folder(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
-    save_file(build_model("demo", classes=4, seed=1).state_dict(), path)
-    with opened(tmp_path, Single(), weights=str(path), epochs=1) as subject:
+    folders = []
+    for seed in (1, 2, 1):
+        save_file(build_model("demo", classes=4, seed=seed).state_dict(), path)
+        with opened(tmp_path, Single(), weights=str(path), epochs=1) as subject:
+            folders.append(subject.run.path)
+    assert folders[0] == folders[2] != folders[1]
+
+
+def test_a_model_that_was_trained_anew_and_came_out_otherwise_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, Single(), epochs=1) as subject:
         subject.experiment.cav_rows()
-    save_file(build_model("demo", classes=4, seed=2).state_dict(), path)
-    with (
-        opened(tmp_path, Single(), weights=str(path), epochs=1) as subject,
-        pytest.raises(RunError, match="made with other weights"),
-    ):
+    (kept,) = (tmp_path / "models").iterdir()
+    save_file(build_model("demo", classes=4, seed=2).state_dict(), kept)
+    with opened(tmp_path, Single(), epochs=1) as subject, pytest.raises(RunError, match="made with other weights"):
         _ = subject.experiment
 
 

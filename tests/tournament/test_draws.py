@@ -108,7 +108,7 @@ def test_the_balanced_reference_learned_from_the_reference_images_alone(draws: l
 
 def test_a_signal_cav_sees_the_marked_images_and_a_pair_cav_the_pairs(draws: list[Draw]) -> None:
     draw = draws[0]
-    signal, pair = (fit_cav(ENTRANTS[name], draw) for name in ("rr-clarc", "rr-clarc/pair"))
+    signal, pair = (fit_cav(ENTRANTS[name], draw) for name in ("rr-clarc", "rr-clarc/pair-1"))
     change = (draw.pairs.biased.pooled - draw.pairs.clean.pooled).mean(0)
     np.testing.assert_allclose(pair.direction_, change / np.linalg.norm(change), atol=1e-5)
     assert signal.direction_ @ pair.direction_ > 0
@@ -116,11 +116,11 @@ def test_a_signal_cav_sees_the_marked_images_and_a_pair_cav_the_pairs(draws: lis
 
 def test_the_strength_is_chosen_on_validation_images(draws: list[Draw]) -> None:
     draw = draws[0]
-    outcome = play(ENTRANTS["rr-clarc/pair/converged"], draw)
+    outcome = play(ENTRANTS["rr-clarc/pair-1/converged"], draw)
     assert outcome is not None
     assert outcome.strength in ENTRANTS["rr-clarc"].kind.grid
     blind = replace(draw, test=draw.val)
-    again = play(ENTRANTS["rr-clarc/pair/converged"], blind)
+    again = play(ENTRANTS["rr-clarc/pair-1/converged"], blind)
     assert again is not None
     assert (again.strength, again.val_biased) == (outcome.strength, outcome.val_biased)  # the test images say nothing
     labels = np.asarray(draw.val.clean.labels)

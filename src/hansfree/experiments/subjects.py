@@ -18,14 +18,14 @@ from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.setting import Setting, check_selectable
-from hansfree.fingerprints import fingerprint, fingerprint_model
+from hansfree.fingerprints import fingerprint, fingerprint_model, hash_weights
 from hansfree.models import architecture_named
 from hansfree.progress import Progress, silent
 from hansfree.results import ORIGINAL
 from hansfree.runs import Run, open_run
 from hansfree.studies import SETS, BiasedData, Study
 from hansfree.training import tuning_for
-from hansfree.weights import PRETRAINED
+from hansfree.weights import PRETRAINED, read_weights
 
 _MEMORY = 4 * 2**30  # bytes of pixels and masks that are kept in memory, of all sets together
 # What a plan may change in a run that was begun: each method is a stage of its own, and strengths are listed apart.
@@ -101,8 +101,9 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
     }
     data = study.data(plan.model)  # known without reading a picture
     images = [getattr(data, part).fingerprint for part in SETS]
-    # another plan, or other images, have another folder
-    folder = f"{subject_name(study, plan)}-{fingerprint(repr(config), *images)[:8]}"
+    # another plan, other images or other first weights have another folder
+    start = "" if plan.weights in (None, PRETRAINED) else hash_weights(read_weights(Path(plan.weights)))
+    folder = f"{subject_name(study, plan)}-{fingerprint(repr(config), *images, start)[:8]}"
     with open_run(work / "runs" / folder, config) as run:
         yield Subject(study, plan, run, work, progress=progress)
 

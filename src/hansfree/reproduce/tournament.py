@@ -51,6 +51,7 @@ _DRAWS = {
     "natural": "four fifths of the training images, and both heads are trained anew",
     "whole": "each trains a biased model and a clean reference of its own, from other weights and in another order",
 }
+_MEANING = 2  # counted up when a draw or an entrant's name comes to mean something else: older results are not taken
 
 
 class Tournament(Reproduction, name="tournament"):
@@ -67,7 +68,8 @@ class Tournament(Reproduction, name="tournament"):
         if plan.trained == "whole" and study.needs_root:
             raise OptionError("A draw of such images trains models of its own: use --train head, which takes seconds.")
         check_solvable(
-            split(build_model(plan.model, classes=2), architecture_named(plan.model).layer, train=plan.corrected)
+            split(build_model(plan.model, classes=2), architecture_named(plan.model).layer, train=plan.corrected),
+            advice="Give --corrected last.",
         )
 
     def examine(self, subject: Subject) -> Finding:
@@ -143,9 +145,7 @@ def _data(subject: Subject) -> BiasedData:
 
 
 def _stage(kind: Kind, number: int, name: str) -> str:
-    # "draw" of a whole model was once a seed of the correction: what older runs kept under it is not taken for a model
-    word = "model" if kind == "whole" else "draw"
-    return f"{word}-{number}-{name.replace('/', '-')}"
+    return f"{kind}-{_MEANING}-{number}-{name.replace('/', '-')}"
 
 
 def _judged(name: str, draw: Draw) -> dict[str, object] | None:

@@ -11,7 +11,7 @@ from hansfree.corrections import CAVCorrection, Correction
 from hansfree.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.training import FineTuning
 
-Direction = Literal["signal", "pair", "pairs"]  # of marked images; mean change of pairs; leading changes of pairs
+Direction = Literal["signal", "pair", "pair-1"]  # of marked images; leading changes of pairs; their mean change alone
 Fit = Literal["recipe", "adam", "converged"]  # the paper's; larger steps of Adam; the minimum itself
 
 _ADAM_RATE = 1e-3
@@ -41,7 +41,7 @@ class Entrant:
 
     def cav(self) -> CAV:
         """Return the direction's estimator, not fitted."""
-        return {"signal": SignalCAV(), "pair": PairCAV(count=1), "pairs": PairCAV()}[self.direction]
+        return {"signal": SignalCAV(), "pair": PairCAV(), "pair-1": PairCAV(count=1)}[self.direction]
 
     def make(self, cav: CAV | None, tuning: FineTuning) -> Correction:
         """Return the correction, along a fitted direction where it has one."""
@@ -68,7 +68,7 @@ BALANCED_REFERENCE = f"{CLEAN_TRAINED}/balanced"  # its head solved and balanced
 APART = (BIASED, REFERENCE, BALANCED_REFERENCE)
 """Who does not compete, and stands in every table."""
 PAPER = "rr-clarc"  # the paper's own method: signal-CAV, its recipe
-ALONG_PAIRS = "rr-clarc/pairs/balanced"  # chosen on validation images (docs/decisions/0034)
+ALONG_PAIRS = "rr-clarc/pair/balanced"  # chosen on validation images (docs/decisions/0034)
 AUGMENTED = "augmented/balanced"
 PAIRING = "logit-pairing/balanced"
 CANDIDATES = (ALONG_PAIRS, PAIRING)  # what the file that `init` writes lets take part, where the artifact can be put in
@@ -91,8 +91,8 @@ RIVALS = (
     _balanced("leace", "LEACE"),
     _balanced("augmented", "Augmented"),
     _balanced("logit-pairing", "Logit pairing"),
-    _rr("rr-clarc/pairs/converged", "subspace of pairs, solved", direction="pairs", fit="converged"),
-    _rr(ALONG_PAIRS, "subspace of pairs, solved, balanced", direction="pairs", fit="converged", balanced=True),
+    _rr("rr-clarc/pair/converged", "subspace of pairs, solved", direction="pair", fit="converged"),
+    _rr(ALONG_PAIRS, "subspace of pairs, solved, balanced", direction="pair", fit="converged", balanced=True),
 )
 """Who takes part in the tournament."""
 
@@ -105,29 +105,29 @@ PAIRED = tuple(
 
 REFITS = (
     *(entrant for entrant in RIVALS if entrant.method == "rr-clarc"),
-    _rr("rr-clarc/pair", "pair", direction="pair"),
-    _rr("rr-clarc/pair/converged", "pair, solved", direction="pair", fit="converged"),
-    _rr("rr-clarc/pair/balanced", "pair, solved, balanced", direction="pair", fit="converged", balanced=True),
+    _rr("rr-clarc/pair-1", "pair", direction="pair-1"),
+    _rr("rr-clarc/pair-1/converged", "pair, solved", direction="pair-1", fit="converged"),
+    _rr("rr-clarc/pair-1/balanced", "pair, solved, balanced", direction="pair-1", fit="converged", balanced=True),
     _rr("rr-clarc/signal/adam", "signal, Adam", fit="adam"),
     _rr("rr-clarc/signal/converged", "signal, solved", fit="converged"),
     _rr("rr-clarc/signal-mean", "signal of means", pooling="mean"),
     _rr("rr-clarc/signal-mean/converged", "signal of means, solved", pooling="mean", fit="converged"),
-    _rr("rr-clarc/pair/adam", "pair, Adam", direction="pair", fit="adam"),
-    _rr("rr-clarc/pair-mean", "pair of means", direction="pair", pooling="mean"),
-    _rr("rr-clarc/pair-mean/converged", "pair of means, solved", direction="pair", pooling="mean", fit="converged"),
-    _rr("rr-clarc/pairs", "subspace of pairs", direction="pairs"),
-    _rr("rr-clarc/pairs/recipe-balanced", "subspace of pairs, balanced", direction="pairs", balanced=True),
+    _rr("rr-clarc/pair-1/adam", "pair, Adam", direction="pair-1", fit="adam"),
+    _rr("rr-clarc/pair-1-mean", "pair of means", direction="pair-1", pooling="mean"),
+    _rr("rr-clarc/pair-1-mean/converged", "pair of means, solved", direction="pair-1", pooling="mean", fit="converged"),
+    _rr("rr-clarc/pair", "subspace of pairs", direction="pair"),
+    _rr("rr-clarc/pair/recipe-balanced", "subspace of pairs, balanced", direction="pair", balanced=True),
     _rr("rr-clarc/signal/balanced", "signal, solved, balanced", fit="converged", balanced=True),
     _rr(
-        "rr-clarc/pairs-mean/converged",
+        "rr-clarc/pair-mean/converged",
         "subspace of pairs of means, solved",
-        direction="pairs",
+        direction="pair",
         pooling="mean",
         fit="converged",
     ),
-    Entrant(name="rr-clarc-step/pair", title="RR-ClArC (step), pair", method="rr-clarc-step", direction="pair"),
-    Entrant(name="p-clarc/pair", title="P-ClArC, pair", method="p-clarc", direction="pair"),
-    Entrant(name="p-clarc/pairs", title="P-ClArC, subspace of pairs", method="p-clarc", direction="pairs"),
+    Entrant(name="rr-clarc-step/pair-1", title="RR-ClArC (step), pair", method="rr-clarc-step", direction="pair-1"),
+    Entrant(name="p-clarc/pair-1", title="P-ClArC, pair", method="p-clarc", direction="pair-1"),
+    Entrant(name="p-clarc/pair", title="P-ClArC, subspace of pairs", method="p-clarc", direction="pair"),
 )
 """The same method with other directions, other pooling and other ways to refit the head."""
 

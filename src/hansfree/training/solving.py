@@ -70,13 +70,18 @@ def solve_heads(
         yield TrainedHead(strength, partial(heads.state, 0), is_finite, history)
 
 
-def check_solvable(cut: Split) -> None:
-    """Refuse a head that is too large to be solved for."""
+def check_solvable(
+    cut: Split, *, advice: str = "Train the last linear layer only (train='last'), or use optimizer='sgd'."
+) -> None:
+    """Refuse a head that is too large to be solved for.
+
+    Args:
+        advice: what helps, in the words of who asks.
+    """
     size = sum(parameter.numel() for parameter in cut.head_parameters().values())
     if size > _LARGEST:
         raise OptionError(
-            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. Train the "
-            "last linear layer only (train='last'), or use optimizer='sgd'."
+            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. {advice}"
         )
 
 
