@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hansfree.activations import Activations, collect_activations, cut_again
+from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction
 from hansfree.errors import CacheError, DataError
 from hansfree.evaluation import count_position_signs, evaluate, judge_head, pair_features
@@ -208,6 +209,23 @@ def test_sets_of_other_images_must_still_be_without_and_with_the_artifact() -> N
         evaluate(scene.model, clean=scene.clean, biased=scene.clean, biased_class=0, inserted=False)
     with pytest.raises(DataError, match="different layers or models"):
         evaluate(scene.model, clean=scene.clean, biased=_other_layer(scene), biased_class=0, inserted=False)
+
+
+@pytest.mark.parametrize("biased_class", [-1, 3])
+@pytest.mark.parametrize("has_cav", [True, False])
+def test_a_class_that_the_model_does_not_have_is_refused(biased_class: int, has_cav: bool) -> None:
+    scene = Scene("convolution")
+    with pytest.raises(DataError, match=f"biased class is {biased_class}, but 3 logits allow 0 to 2"):
+        scene.scores(scene.model, biased_class=biased_class, cav=scene.cav if has_cav else None)
+
+
+def test_a_cav_of_another_layer_or_without_a_direction_is_refused() -> None:
+    scene = Scene("convolution")
+    other = SignalCAV().fit(scene.train.pooled[:, :3], scene.train.has_artifact)
+    with pytest.raises(DataError, match="The CAV has 3 channels, the layer 'features' has 6"):
+        scene.scores(scene.model, cav=other)
+    with pytest.raises(ValueError, match="fit it"):
+        scene.scores(scene.model, cav=SignalCAV())
 
 
 def _fewer(scene: Scene) -> Activations:

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch.utils.data import TensorDataset
 
 from hansfree.activations import Activations, collect_activations
-from hansfree.cavs import CAV
+from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import PClArC
 from hansfree.errors import CacheError, DataError, OptionError, RunError
 from hansfree.monitor import Monitor, Rate, _threshold
@@ -148,6 +148,8 @@ def test_sets_that_would_tell_nothing_are_refused() -> None:
     other = replace(TEST_CLEAN[1], pooling="mean")
     with pytest.raises(DataError, match="different layers"):
         Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=other, false_fire_rate=0.1)
+    with pytest.raises(DataError, match="fitted on another layer"):
+        make(SignalCAV().fit(CLEAN.pooled[:, :3], np.arange(len(CLEAN)) % 2))
     with pytest.raises(OptionError, match="false_fire_rate"):
         make(rate=1.0)
 

@@ -13,9 +13,11 @@ from torch.func import functional_call, jvp
 from hansfree.activations import Activations, Features, compute_features, cut_again
 from hansfree.activations.positions import along
 from hansfree.cavs import CAV
+from hansfree.corrections.base import count_classes
 from hansfree.datasets.pairs import check_bits, check_same_images
 from hansfree.errors import DataError
 from hansfree.metrics import MIN_GROUP, Evidence, Score, compute_scores
+from hansfree.metrics.evidence import check_biased_class
 from hansfree.splitting import Split, exact_forward_mode, on_device, take_out
 
 State = Mapping[str, Tensor]
@@ -182,8 +184,11 @@ def evaluate(
     check_bits(clean, biased)
     if biased is None and inserted:
         raise DataError("There are no biased images, so the artifact was not inserted: say inserted=False.")
+    if cav is not None:
+        cav.check_layer(clean.layer, clean.pooled.shape[1])
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)
+    check_biased_class(biased_class, count_classes(cut, clean))
     pairs = pair_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
     state = cut.head_parameters()
     signs = None

@@ -125,6 +125,7 @@ class Monitor:
         if not 0 < false_fire_rate < 1:
             raise OptionError(f"false_fire_rate is a share, above 0 and below 1, not {false_fire_rate!r}.")
         _check_sets(clean, test_clean, test_biased)
+        cav.check_layer(clean.layer, clean.pooled.shape[1])
         cut = cut_again(take_out(model)[0], clean)
         threshold = _threshold(cav.decision_function(clean.pooled), false_fire_rate)
 

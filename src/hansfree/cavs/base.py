@@ -99,6 +99,14 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         predicted: NDArray[Any] = self.classes_[is_artifact.astype(int)]
         return predicted
 
+    def check_layer(self, layer: str, channels: int) -> None:
+        """Refuse a layer with another number of channels than it was fitted on."""
+        own = len(self.direction_)  # an error of its own where it is not fitted
+        if own != channels:
+            raise DataError(
+                f"The CAV has {own} channels, the layer {layer!r} has {channels}: it was fitted on another layer."
+            )
+
     @property
     def label(self) -> str:
         """What results call it."""

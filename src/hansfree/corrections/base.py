@@ -203,12 +203,7 @@ class CAVCorrection(Correction):
     def check(self, cut: Split, activations: Activations) -> None:
         """Refuse a CAV of another layer."""
         super().check(cut, activations)
-        channels = len(self.cav.direction_)  # an error of its own where the CAV is not fitted
-        if channels != activations.pooled.shape[1]:
-            raise DataError(
-                f"The CAV has {channels} channels, the layer {activations.layer!r} has "
-                f"{activations.pooled.shape[1]}: it was fitted on another layer."
-            )
+        self.cav.check_layer(activations.layer, activations.pooled.shape[1])
 
 
 def count_classes(cut: Split, activations: Activations) -> int:

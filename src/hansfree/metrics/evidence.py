@@ -106,10 +106,7 @@ class Evidence:
                 f"Labels run from {labels.min()} to {labels.max()}, "
                 f"but {self.n_classes} logits allow 0 to {self.n_classes - 1}."
             )
-        if not 0 <= self.biased_class < self.n_classes:
-            raise DataError(
-                f"The biased class is {self.biased_class}, but {self.n_classes} logits allow 0 to {self.n_classes - 1}."
-            )
+        check_biased_class(self.biased_class, self.n_classes)
 
     def _check_position_signs(self, signs: Integers) -> None:
         if self.derivatives is None:
@@ -122,6 +119,12 @@ class Evidence:
         # A position whose derivative is NaN has no sign, so a row may count fewer positions than there are.
         if len(signs) and (signs.min() < 0 or signs.sum(axis=1).max() > self.n_positions):
             raise DataError(f"position_signs must be counts of at most n_positions={self.n_positions} per image.")
+
+
+def check_biased_class(given: int, n_classes: int) -> None:
+    """Refuse a class that the model does not have."""
+    if not 0 <= given < n_classes:
+        raise DataError(f"The biased class is {given}, but {n_classes} logits allow 0 to {n_classes - 1}.")
 
 
 def _floats(name: str, values: ArrayLike, *, ndim: int) -> Floats:
