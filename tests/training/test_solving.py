@@ -99,7 +99,7 @@ def test_the_way_to_a_strength_does_not_matter() -> None:
     torch.testing.assert_close(along.state, alone.state, atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("target", ["expected", "all", [0, 2]])
+@pytest.mark.parametrize("target", ["expected", "all", [0, 2], np.array([0, 2])], ids=str)
 def test_along_the_axes_the_penalty_is_that_of_all_tangents(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, activations, cut = scene()
     method = RRClArC(fit_cav(activations, 2), target=target, tuning=TUNING)

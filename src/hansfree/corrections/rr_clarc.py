@@ -72,10 +72,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         check_choice("norm", norm, Norm)
         check_choice("positions", positions, Positions)
         check_choice("scale", scale, Scale)
-        if isinstance(target, str):
-            check_choice("target", target, NamedTarget)
+        self._named = target if isinstance(target, str) else None
+        if self._named is not None:
+            check_choice("target", self._named, NamedTarget)
         self._classes = () if isinstance(target, str) else _as_classes(target)
-        if isinstance(target, str) and target == "expected" and norm != "squared":
+        if self._named == "expected" and norm != "squared":
             raise OptionError(
                 f"target='expected' is the expectation of squares and goes with norm='squared' only, not {norm!r}. "
                 "Use target='random', 'all', 'logprob' or classes."
@@ -104,11 +105,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
     @property
     def is_smooth(self) -> bool:
         """Say that sampled signs are not."""
-        return super().is_smooth and self.target != "random"
+        return super().is_smooth and self._named != "random"
 
     def squared_outputs(self, logits: Tensor) -> Tensor | None:
         """Return the outputs; None where they bend, are drawn, or count by another norm."""
-        is_squared = self.norm == "squared" and self.target != "logprob" and self.is_smooth
+        is_squared = self.norm == "squared" and self._named != "logprob" and self.is_smooth
         return self._outputs(logits, torch.Generator()) if is_squared else None
 
     def directions(self, activations: Activations) -> np.ndarray:
@@ -164,12 +165,12 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         """Return the outputs whose derivatives count, ``(n, outputs)``: the paper's ``m . f``, or several such."""
         if self._classes:
             return logits[:, list(self._classes)]
-        if self.target == "random":
+        if self._named == "random":
             signs = 2 * torch.randint(0, 2, logits.shape, generator=noise).to(logits) - 1
             return (signs * logits).sum(1, keepdim=True)
-        if self.target == "all":
+        if self._named == "all":
             return logits.sum(1, keepdim=True)
-        if self.target == "logprob":
+        if self._named == "logprob":
             return logits.log_softmax(1).sum(1, keepdim=True)
         return logits
 
