@@ -204,6 +204,7 @@ def test_overflow_of_half_precision_is_refused(tmp_path: Path) -> None:
     [
         ({"precision": "float15"}, "precision is 'float15'. Did you mean 'float16'? Allowed: 'float32', 'float16'."),
         ({"pooling": "man"}, "pooling is 'man'. Did you mean 'mean'? Allowed: 'max', 'mean'."),
+        ({"device": "gpu"}, "There is no device 'gpu'. Did you mean 'cpu'? Known: cpu, cuda, mps."),
     ],
 )
 def test_unknown_choices_are_refused(options: dict[str, Any], sentence: str) -> None:

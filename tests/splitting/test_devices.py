@@ -1,8 +1,32 @@
 from __future__ import annotations
 
+import pytest
+import torch
 from torch import nn
 
-from hansfree.splitting import on_device
+from hansfree.errors import OptionError
+from hansfree.splitting import check_device, devices, on_device
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [
+        ("gpu", "There is no device 'gpu'. Did you mean 'cpu'? Known: cpu, cuda, mps."),
+        ("cpu:first", "There is no device 'cpu:first'."),
+        (0, "There is no device 0. Known: cpu, cuda, mps."),
+        ("cuda:1", "This machine, or this PyTorch, has no 'cuda' device. Take the device 'cpu'."),
+    ],
+)
+def test_a_device_that_there_is_not_is_refused(device: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(devices._KINDS, "cuda", lambda: False)
+    with pytest.raises(OptionError) as told:
+        check_device(device)
+    assert str(told.value).startswith(sentence)
+
+
+def test_a_device_is_a_name_with_or_without_a_number_or_torchs_own() -> None:
+    for device in ("cpu", "cpu:0", torch.device("cpu")):
+        check_device(device)  # type: ignore[arg-type]
 
 
 def test_a_part_is_copied_to_another_device_and_stays_where_it_was() -> None:

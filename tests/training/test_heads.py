@@ -15,6 +15,7 @@ from torch.nn import functional
 from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
 from hansfree.errors import DivergedError, OptionError
+from hansfree.splitting import devices
 from hansfree.training import FineTuning, HeadBatch, Heads, TrainedHead, WeightedHead, group_strengths, loop
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
@@ -339,6 +340,7 @@ def test_training_on_another_device_takes_everything_there_and_leaves_the_cut(
     name: str, strengths: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device "meta" has no numbers, but like a GPU it refuses to meet tensors of the CPU."""
+    monkeypatch.setitem(devices._KINDS, "meta", lambda: True)
     monkeypatch.setattr(Heads, "are_finite", lambda self: [True] * self.count)
     monkeypatch.setattr(Heads, "state", lambda self, _number: {key: p.device for key, p in self.parameters.items()})
     scene = Scene(CASES["convolution"])
@@ -370,6 +372,7 @@ def test_a_state_is_a_copy() -> None:
         {"batch_size": 0},
         {"seed": -1},
         {"precision": "float16"},
+        {"device": "gpu"},
     ],
 )
 def test_a_recipe_that_cannot_train_is_refused(options: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from hansfree.artifacts import Brightness
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import CacheError, DivergedError, OptionError
 from hansfree.models import build_model
+from hansfree.splitting import devices
 from hansfree.training import Pretraining, pretrain
 
 T = TypeVar("T")
@@ -118,6 +119,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_global_state(data: InMe
         ({"optimizer": "sdg"}, "Did you mean 'sgd'"),
         ({"optimizer": "sgd", "momentum": 1.0}, "momentum is 1.0"),
         ({"momentum": 0.9}, "for optimizer='sgd' only"),
+        ({"device": "gpu"}, "no device 'gpu'"),
         ({"milestones": (4, 2)}, "rising"),
         ({"milestones": (2, 2)}, "rising"),
         ({"milestones": (0, 2)}, "from 1 up"),
@@ -319,6 +321,7 @@ def test_the_model_is_trained_on_the_device_and_comes_back(data: InMemory, monke
         return self if "cpu" in args else to(self, *args, **kwargs)  # what is on meta cannot come back
 
     monkeypatch.setattr(nn.Module, "to", watched)
+    monkeypatch.setitem(devices._KINDS, "meta", lambda: True)
     with pytest.raises(KilledError):
         pretrain(model, data, small(device="meta"))
     assert places == {"meta"}

@@ -17,7 +17,7 @@ from hansfree.activations import Activations, compute_features, cut_again, find_
 from hansfree.cavs import PairCAV
 from hansfree.corrections import DFR, RRR, Correction, RRClArC, RRClArCStep, Vanilla
 from hansfree.errors import DivergedError, OptionError
-from hansfree.splitting import Split
+from hansfree.splitting import Split, devices
 from hansfree.training import FineTuning, TrainedHead, minimum, solving
 from tests.corrections.examples import CASES, CHANNELS, CLASSES, Case, TinyImages, collect, fit_cav
 
@@ -211,7 +211,8 @@ def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("method", [Vanilla, DFR])
-def test_a_device_without_float64_is_refused_in_a_sentence(method: Any) -> None:
+def test_a_device_without_float64_is_refused_in_a_sentence(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(devices._KINDS, "mps", lambda: True)
     _, activations, cut = scene()
     with pytest.raises(OptionError, match="mps does not have"):
         solved(method(tuning=FineTuning(optimizer="converged", device="mps")), cut, activations, [1.0])

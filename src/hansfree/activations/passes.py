@@ -28,7 +28,7 @@ from hansfree.activations.shards import (
 from hansfree.errors import DataError, OptionError, SplitError, check_choice
 from hansfree.fingerprints import fingerprint, fingerprint_model
 from hansfree.progress import Progress, silent
-from hansfree.splitting import Split, folded, overwriting, split
+from hansfree.splitting import Split, check_device, folded, overwriting, split
 
 Precision = Literal["float32", "float16"]
 
@@ -115,6 +115,7 @@ def plan_pass(
     """Look at the first image and cut the model; options as for `hansfree.collect_activations`. Nothing is written."""
     check_choice("precision", precision, Precision)
     check_choice("pooling", pooling, Pooling)
+    check_device(device)
     _check_type(model)
     loader = as_loader(data, batch_size)
     key = "" if folder is None else _data_key(loader.dataset, data_key)

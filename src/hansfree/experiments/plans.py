@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-
 from hansfree.corrections import Correction
-from hansfree.errors import OptionError, check_choice, nearest
+from hansfree.errors import OptionError, check_choice
 from hansfree.models import architecture_named
-from hansfree.splitting import Train
+from hansfree.splitting import Train, check_device
 from hansfree.weights import check_weights
 
 Trained = Literal["whole", "head"]
@@ -78,13 +76,3 @@ class Plan:
                 raise OptionError(f"{method} has no strength to choose: leave out its strengths.")
             if not values or not all(math.isfinite(value) and value >= 0 for value in values):
                 raise OptionError(f"The strengths of {method} are {tuple(values)}; numbers of at least 0 are needed.")
-
-
-def check_device(name: str) -> None:
-    """Refuse a device that does not exist, or that this machine does not have."""
-    kinds = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    kind = name.partition(":")[0]
-    if kind not in kinds:
-        raise OptionError(f"There is no device {name!r}.{nearest(kind, kinds)} Known: {', '.join(kinds)}.")
-    if not kinds[kind]:
-        raise OptionError(f"This machine, or this PyTorch, has no {kind!r} device. Take the device 'cpu'.")

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from hansfree.datasets.base import ExampleSet
 from hansfree.errors import DataError, OptionError, nearest
-from hansfree.experiments.plans import check_device
 from hansfree.files import neighbour
 from hansfree.models import Preprocessing, Recommendation, adapt, load_model, preprocessing_of, recommend_layer
 from hansfree.runfile.schema import AUTO, RunFile
-from hansfree.splitting import split
+from hansfree.splitting import check_device, split
 from hansfree.weights import PRETRAINED
 
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")

@@ -1,7 +1,7 @@
 """Cut a model at a layer by data flow: trunk, phi and head; list layers, and put a module behind one."""
 
 from hansfree.splitting.cut import Split, split
-from hansfree.splitting.devices import on_device
+from hansfree.splitting.devices import check_device, on_device
 from hansfree.splitting.folded import folded
 from hansfree.splitting.forward_mode import exact_forward_mode
 from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
@@ -25,6 +25,7 @@ __all__ = [
     "Stage",
     "Train",
     "box_around",
+    "check_device",
     "exact_forward_mode",
     "folded",
     "insert_after",

@@ -1,11 +1,29 @@
-"""Parts of a model on the device that computes them."""
+"""Devices: which there are, and parts of a model on the one that computes them."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import nn
+
+from hansfree.errors import OptionError, nearest
+
+_KINDS: dict[str, Callable[[], bool]] = {
+    "cpu": lambda: True,
+    "cuda": torch.cuda.is_available,
+    "mps": torch.backends.mps.is_available,
+}
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that does not exist, or that this machine does not have."""
+    kind, _, number = str(device).partition(":")
+    if kind not in _KINDS or not (number or "0").isdecimal():
+        raise OptionError(f"There is no device {device!r}.{nearest(kind, _KINDS)} Known: {', '.join(_KINDS)}.")
+    if not _KINDS[kind]():
+        raise OptionError(f"This machine, or this PyTorch, has no {kind!r} device. Take the device 'cpu'.")
 
 
 def on_device(part: nn.Module, device: str) -> nn.Module:

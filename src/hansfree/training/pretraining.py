@@ -17,6 +17,7 @@ from hansfree.datasets.memory import InMemory
 from hansfree.errors import DivergedError, OptionError, check_choice
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
+from hansfree.splitting import check_device
 from hansfree.training.checkpoint import Checkpoint
 
 Optimizer = Literal["sgd", "adam"]
@@ -45,6 +46,7 @@ class Pretraining:
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
         check_choice("optimizer", self.optimizer, Optimizer)
+        check_device(self.device)
         if not self.learning_rate > 0 or self.epochs < 1 or self.batch_size < 2 or self.seed < 0:
             raise OptionError(
                 f"{self}: the rate must be above 0, epochs at least 1, a batch at least 2, and the seed at least 0."

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hansfree.errors import OptionError, check_choice
+from hansfree.splitting import check_device
 
 Optimizer = Literal["sgd", "adam", "converged"]
 Precision = Literal["float32", "bfloat16"]
@@ -37,6 +38,7 @@ class FineTuning:
         """Refuse values that cannot train."""
         check_choice("optimizer", self.optimizer, Optimizer)
         check_choice("precision", self.precision, Precision)
+        check_device(self.device)
         if not self.learning_rate > 0:
             raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
         if not self.anchor > 0:
