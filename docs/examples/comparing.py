@@ -24,11 +24,10 @@ from hansfree.datasets import ExampleSet
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import open_subject
-from hansfree.metrics import MIN_GROUP
 from hansfree.models import architecture_named
-from hansfree.selection import BalancedRule, SelectionRule, Validation, Validator
+from hansfree.selection import BalancedRule, SelectionRule, Validation
 from hansfree.tournament import Answers, Draw, compare, make_draws
-from hansfree.tournament.contest import answers, fit_cav
+from hansfree.tournament.contest import answers, fit_cav, make_validator
 from hansfree.tournament.draws import Twins
 from hansfree.tournament.entrants import Entrant
 from hansfree.training import Heads, TrainedHead, tuning_for
@@ -168,18 +167,13 @@ def learn_direction(draw: Draw, direction: str, pooling: str = "max") -> hf.CAV:
     return fit_cav(Entrant(name="", title="", method="rr-clarc", direction=direction, pooling=pooling), draw)
 
 
-def judge_by(draw: Draw) -> Judge:
-    """Return what judges heads by the draw's validation images, as a run does."""
-    return Validator(*draw.val_features, draw.biased_class, draw.first_classes, inserted=True, least=MIN_GROUP)
-
-
 def settle(draw: Draw, variants: Mapping[str, Variant], *, judge: Judge | None = None) -> Settled:
     """Train every variant along its strengths, and let its rule take one by validation images.
 
     Args:
-        judge: None is by the draw's own.
+        judge: None is by the draw's validation images, as in a run.
     """
-    judge = judge or judge_by(draw)
+    judge = judge or make_validator(draw)
     (original,) = judge(Heads(draw.cut, 1, draw.tuning.device))
     strengths: dict[str, float | None] = {}
     heads: dict[str, State] = {"": draw.cut.head_parameters()}

@@ -25,7 +25,6 @@ from comparing import (
     ask,
     describe,
     draw_models,
-    judge_by,
     learn_direction,
     read_arguments,
     settle,
@@ -37,6 +36,7 @@ import hansfree as hf
 from hansfree.activations import cut_again, join, pick
 from hansfree.selection import Validation
 from hansfree.tournament import Draw
+from hansfree.tournament.contest import make_validator
 from hansfree.training import Heads
 
 BY_FIRST, BY_BOTH = "both, by the first", "both, by both"
@@ -62,7 +62,7 @@ def two_draws(args: argparse.Namespace) -> Iterator[tuple[Draw, Draw]]:
 
 def judge_by_both(one: Draw, other: Draw) -> Judge:
     """Return what judges heads by the mean of the balanced accuracies with either artifact."""
-    judges = judge_by(one), judge_by(other)
+    judges = make_validator(one), make_validator(other)
 
     def judge(heads: Heads) -> list[Validation]:
         return [

@@ -24,9 +24,8 @@ from hansfree.bench import timing
 from hansfree.bench.subject import Images
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction, RRClArC
-from hansfree.metrics import predict_classes
 from hansfree.progress import without_warnings
-from hansfree.selection import BalancedRule, Validation, Validator
+from hansfree.selection import BalancedRule, Validation, Validator, first_classes
 from hansfree.splitting import Split
 from hansfree.training import FineTuning, Heads, train_heads
 
@@ -172,9 +171,7 @@ def _repeated(features: Features, times: int) -> Features:
 
 def _validator(cut: Split, clean: Activations, biased: Activations, times: int) -> Validator:
     without, with_artifact = (_repeated(compute_features(cut, images), times) for images in (clean, biased))
-    cut.eval_mode()
-    logits = Heads(cut, 1, "cpu").logits(without)[0].double().numpy()
-    return Validator(without, with_artifact, _BIASED_CLASS, predict_classes(logits))
+    return Validator(without, with_artifact, _BIASED_CLASS, first_classes(cut, without))
 
 
 class _Laps:

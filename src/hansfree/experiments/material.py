@@ -30,7 +30,7 @@ from hansfree.experiments.setting import Setting, tell_no_pairs
 from hansfree.files import written_atomically
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
-from hansfree.selection import Validation, Validator
+from hansfree.selection import Validation, Validator, first_classes
 from hansfree.splitting import Split
 from hansfree.studies import SETS
 from hansfree.training import Heads
@@ -197,8 +197,7 @@ class Material:
 
     @cached_property
     def _original_predictions(self) -> np.ndarray:
-        features = compute_features(self.cut, self.activations["val_clean"])
-        return predict_classes(Heads(self.cut, 1, self.device).logits(features)[0].double().numpy())
+        return first_classes(self.cut, compute_features(self.cut, self.activations["val_clean"]), self.device)
 
     @cached_property
     def shown_rows(self) -> np.ndarray:

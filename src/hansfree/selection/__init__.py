@@ -11,7 +11,7 @@ from hansfree.selection.rules import (
     check_selectable,
     choose_rule,
 )
-from hansfree.selection.validator import Validation, Validator, has_enough
+from hansfree.selection.validator import Validation, Validator, first_classes, has_enough
 
 __all__ = [
     "BalancedRule",
@@ -26,6 +26,7 @@ __all__ = [
     "check_selectable",
     "choose_rule",
     "claims",
+    "first_classes",
     "has_enough",
     "walk_path",
 ]

@@ -20,7 +20,7 @@ from hansfree.metrics import (
     lost_classes,
     predict_classes,
 )
-from hansfree.splitting import exact_forward_mode
+from hansfree.splitting import Split, exact_forward_mode
 from hansfree.training import Heads, WeightedHead
 
 
@@ -85,6 +85,11 @@ class Validator:
             return BalancedAccuracyBiased(least=self.least).compute(evidence)
         except UndefinedMetricError:
             return None
+
+
+def first_classes(cut: Split, clean: Features, device: str = "cpu") -> np.ndarray:
+    """Return what the model as it came answers: the ``original`` of a `Validator` of its heads."""
+    return predict_classes(Heads(cut, 1, device).logits(clean)[0].double().numpy())
 
 
 @torch.no_grad()

@@ -14,7 +14,6 @@ from hansfree.errors import OptionError
 from hansfree.evaluation import State, judge_head, pair_features
 from hansfree.metrics import MIN_GROUP, predict_classes
 from hansfree.models import predict_logits
-from hansfree.progress import Progress, silent
 from hansfree.selection import BalancedRule, Choice, Validator, has_enough, walk_path
 from hansfree.tournament.draws import Draw
 from hansfree.tournament.entrants import BALANCED_REFERENCE, BIASED, REFERENCE, Entrant
@@ -22,17 +21,17 @@ from hansfree.tournament.scoring import Answers, Outcome
 from hansfree.training import Heads
 
 
-def play(entrant: Entrant, draw: Draw, *, progress: Progress = silent) -> Outcome | None:
+def play(entrant: Entrant, draw: Draw) -> Outcome | None:
     """Correct the draw's model; None where the rule can take none of the strengths."""
     train = train_for(entrant, draw)
     cav = fit_cav(entrant, draw) if entrant.has_direction else None
     method = entrant.make(cav, draw.tuning)
     edit = method.inference_edit(train)
-    validator = _validator(draw, edit)
-    rule, original = BalancedRule(), _validator(draw, None)(Heads(draw.cut, 1, draw.tuning.device))[0]
+    validator = make_validator(draw, edit)
+    rule, original = BalancedRule(), make_validator(draw)(Heads(draw.cut, 1, draw.tuning.device))[0]
     strengths = method.grid if method.has_strength else (0.0,)
     path = walk_path(
-        method.train(draw.cut, train, strengths, watch=validator, progress=progress),
+        method.train(draw.cut, train, strengths, watch=validator),
         (lambda seen: rule.choose(seen, original)) if method.has_strength else (lambda seen: Choice(0, "the only one")),
         lambda head: [],
     )
@@ -120,7 +119,8 @@ def train_for(entrant: Entrant, draw: Draw) -> Activations:
     return train if entrant.pooling == train.pooling else pool_again(train, entrant.pooling)
 
 
-def _validator(draw: Draw, edit: nn.Module | None) -> Validator:
+def make_validator(draw: Draw, edit: nn.Module | None = None) -> Validator:
+    """Return what judges heads by the draw's validation images, as a run does."""
     clean, biased = draw.val_features
     if edit is not None:
         clean, biased = (compute_features(draw.cut, images, edit=edit) for images in (draw.val.clean, draw.val.biased))
