@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.func import jvp
 
-from hansfree.bench.paper import FOLLOWING, PaperTraining
+from hansfree.bench.paper import PaperTraining
 from hansfree.bench.paper_rrr import PaperRRR
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRR, RRClArC
@@ -42,7 +42,12 @@ LABELS = torch.arange(IMAGES) % CLASSES
 def paper(model, direction, strength=0.7):
     cut = split(model, ARCHITECTURES["demo"].layer)
     return PaperTraining(
-        model, FOLLOWING["demo"], cut.trainable, direction, strength=strength, tuning=FineTuning(learning_rate=0.1)
+        model,
+        ARCHITECTURES["demo"].following,
+        cut.trainable,
+        direction,
+        strength=strength,
+        tuning=FineTuning(learning_rate=0.1),
     )
 
 
@@ -109,15 +114,11 @@ def test_what_enters_the_named_activation_is_the_layers_output(name):
     images = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     (expected, *_) = split(model, ARCHITECTURES[name].layer).trunk(images)
     entered = []
-    following = FOLLOWING[name]
+    following = ARCHITECTURES[name].following
     model.get_submodule(following.module).register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0].clone()))
     with torch.no_grad():
         model(images)
     torch.testing.assert_close(entered[following.call], expected)
-
-
-def test_every_model_has_its_activation():
-    assert FOLLOWING.keys() == ARCHITECTURES.keys()
 
 
 def test_the_papers_rrr_has_our_gradient(model, images):

@@ -8,32 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hansfree.models.architectures import Activation
 from hansfree.training import FineTuning
-
-
-@dataclass(frozen=True)
-class Activation:
-    """The activation that follows the layer, and which of its calls: what enters it is the layer's output."""
-
-    module: str
-    call: int = 0
-
-
-FOLLOWING = {
-    "demo": Activation("features.11"),
-    "vgg16": Activation("features.29"),
-    "resnet18": Activation("layer4.1.relu", call=1),  # the block's one ReLU serves twice; the sum comes second
-    "efficientnet_b0": Activation("features.8.2"),
-    "vgg16_pooled": Activation("features.29"),
-    "efficientnet_lite0": Activation("bn2"),  # a batch norm with its activation in one module
-}
-"""For each of the models, where the layer of :data:`hansfree.models.ARCHITECTURES` ends (all are pre-activation)."""
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 

@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from hansfree.artifacts import Timestamp
-from hansfree.bench.paper import FOLLOWING
 from hansfree.bench.sizes import Sizes
 from hansfree.datasets import Example, ExampleSet, Flagged, InMemory, Part, Stamped, SyntheticLesions
 from hansfree.datasets.image_files import ImageFiles
@@ -61,7 +60,7 @@ class Subject:
     def __init__(self, sizes: Sizes, name: str) -> None:
         architecture = architecture_named(name)
         self.sizes, self.name = sizes, name
-        self.layer, self.activation = architecture.layer, FOLLOWING[name]
+        self.layer, self.activation = architecture.layer, architecture.following
         self.tuning = FineTuning(optimizer=architecture.optimizer, batch_size=sizes.batch, leading=_LEADING)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,27 +21,26 @@ from hansfree.weights import PRETRAINED, load_weights, pretrained_weights, read_
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """What the paper's recipe says about a model: the last layer before its activation, and how it is trained."""
+class Activation:
+    """The activation that follows a layer, and which of its calls: what enters it is the layer's output."""
 
+    module: str
+    call: int = 0
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How a model is built, and what the paper's recipe says about it: the last layer before its activation, rates."""
+
+    build: Callable[[int], nn.Module]  # from the number of classes, with fresh weights
     layer: str
+    following: Activation
+    last: str  # path of the last linear layer, one row per class
     optimizer: Literal["sgd", "adam"]
     learning_rate: float  # of training; correction has a rate of its own
-    last: str  # path of the last linear layer, one row per class
     head_rate: float = 3e-3  # Adam's, where only what follows the layer is trained, from fresh weights
     has_pretrained: bool = True  # whether torchvision has weights of it
-
-
-ARCHITECTURES = {
-    "demo": Architecture("features.10", "sgd", 0.005, "classifier", has_pretrained=False),
-    "vgg16": Architecture("features.28", "sgd", 0.005, "classifier.6", head_rate=1e-4),
-    "resnet18": Architecture("layer4.1.add", "sgd", 0.005, "fc"),
-    "efficientnet_b0": Architecture("features.8.1", "adam", 0.001, "classifier.1"),
-    "vgg16_pooled": Architecture("features.28", "sgd", 0.005, "classifier", has_pretrained=False),
-    "efficientnet_lite0": Architecture("conv_head", "adam", 0.001, "classifier", has_pretrained=False),
-}
-
-PAPER_MODELS = ("vgg16", "resnet18", "efficientnet_b0")
+    rename: Callable[[Mapping[str, Tensor], nn.Module], dict[str, Tensor]] | None = None  # weights of other packages
 
 
 class DemoNet(nn.Module):
@@ -59,6 +59,46 @@ class DemoNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits."""
         return self.classifier(self.pool(self.features(images)).flatten(1))  # type: ignore[no-any-return]
+
+
+def _torchvision(name: str) -> Callable[[int], nn.Module]:
+    def build(classes: int) -> nn.Module:
+        import torchvision  # here, as it takes 1.6 s and the demo does without
+
+        return torchvision.models.get_model(name, weights=None, num_classes=classes)  # type: ignore[no-any-return]
+
+    return build
+
+
+ARCHITECTURES = {
+    "demo": Architecture(
+        DemoNet, "features.10", Activation("features.11"), "classifier", "sgd", 0.005, has_pretrained=False
+    ),
+    "vgg16": Architecture(
+        _torchvision("vgg16"), "features.28", Activation("features.29"), "classifier.6", "sgd", 0.005, head_rate=1e-4
+    ),
+    "resnet18": Architecture(  # the block's one ReLU serves twice; the sum comes second
+        _torchvision("resnet18"), "layer4.1.add", Activation("layer4.1.relu", call=1), "fc", "sgd", 0.005
+    ),
+    "efficientnet_b0": Architecture(
+        _torchvision("efficientnet_b0"), "features.8.1", Activation("features.8.2"), "classifier.1", "adam", 0.001
+    ),
+    "vgg16_pooled": Architecture(
+        PooledVGG, "features.28", Activation("features.29"), "classifier", "sgd", 0.005, has_pretrained=False
+    ),
+    "efficientnet_lite0": Architecture(
+        build_lite,
+        "conv_head",
+        Activation("bn2"),  # a batch norm with its activation in one module
+        "classifier",
+        "adam",
+        0.001,
+        has_pretrained=False,
+        rename=rename_lite,
+    ),
+}
+
+PAPER_MODELS = ("vgg16", "resnet18", "efficientnet_b0")
 
 
 def architecture_named(name: str) -> Architecture:
@@ -81,19 +121,10 @@ def build_model(name: str, *, classes: int, seed: int = 0, weights: str | Path |
     known = architecture_named(name)
     tensors = None if weights is None else _weights(name, weights)  # first: a wrong path should not take seconds
     with seeded(seed):
-        if name == "demo":
-            model: nn.Module = DemoNet(classes)
-        elif name == "vgg16_pooled":
-            model = PooledVGG(classes)
-        elif name == "efficientnet_lite0":
-            model = build_lite(classes)
-        else:
-            import torchvision  # here, as it takes 1.6 s and the demo does without
-
-            model = torchvision.models.get_model(name, weights=None, num_classes=classes)
+        model = known.build(classes)
     if tensors is not None:
-        if name == "efficientnet_lite0":
-            tensors = rename_lite(tensors, model)
+        if known.rename is not None:
+            tensors = known.rename(tensors, model)
         load_weights(model, tensors, last=known.last, source=f"{str(weights)!r}")
     return model
 
