@@ -49,6 +49,22 @@ def test_angles_between_halves_and_of_the_bootstrap_follow_theory() -> None:
     assert diagnosis.finding("bootstrap_angle").value == pytest.approx(redrawn, rel=0.06)
 
 
+def test_another_difference_of_means_is_examined_as_the_signal_cav_is(
+    clear: Diagnosis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CAV, "_members", CAV.members())
+
+    class OwnCAV(CAV, name="own"):
+        is_mean_difference = True
+
+        def _direction(self, X, has_artifact):
+            return X[has_artifact].mean(axis=0) - X[~has_artifact].mean(axis=0)
+
+    found = examined(6.0, cav="own").finding("expected_error")
+    assert found.value == pytest.approx(clear.finding("expected_error").value)
+    assert "mean shift would stay" in found.sentence
+
+
 def test_the_curve_falls_with_more_images_and_ends_at_the_whole(clear: Diagnosis) -> None:
     assert [point.n for point in clear.curve] == [5, 10, 20, 40]
     angles = [point.angle for point in clear.curve]

@@ -36,6 +36,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     """
 
     needs_pairs: ClassVar[bool] = False  # it is learned from the same images without and with the artifact
+    is_mean_difference: ClassVar[bool] = False  # its first direction is the way between two means: a pattern, no filter
     made: ClassVar[dict[str, type[CAV]]] = {}  # by name, those that are made of others: nobody can choose to fit them
 
     directions_: FloatArray

@@ -49,6 +49,7 @@ class PairCAV(CAV, name="pair"):
     """
 
     needs_pairs: ClassVar[bool] = True
+    is_mean_difference: ClassVar[bool] = True
 
     change_size_: FloatArray
     explained_: FloatArray

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
@@ -32,6 +34,8 @@ class SignalCAV(CAV, name="signal"):
     >>> bool(np.allclose(batches.directions_, cav.directions_))
     True
     """
+
+    is_mean_difference: ClassVar[bool] = True
 
     def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
         bit = has_artifact.astype(np.float64)

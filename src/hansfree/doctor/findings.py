@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hansfree.cavs import PairCAV, SignalCAV
+from hansfree.cavs import CAV, SignalCAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.doctor.angles import TARGET, angle_to_truth, images_for, of_both_halves, to_degrees
 from hansfree.doctor.diagnosis import Agreement, Finding, Suspect
@@ -106,7 +106,7 @@ def describe(measured: Measured) -> tuple[Finding, ...]:
 def _expected_error(measured: Measured) -> Finding:
     value, (low, high) = measured.expected_error, measured.error_interval
     # Only a pattern becomes the artifact's own shift with endless images; a filter becomes what separates best.
-    is_pattern = measured.cav in (SignalCAV.name, PairCAV.name)
+    is_pattern = CAV.named(measured.cav).is_mean_difference
     share = f"{100 * np.sin(np.radians(value)):.0f} % of the artifact's mean shift would stay after it is removed"
     remains = f"; {share}" if is_pattern else ""
     return Finding(

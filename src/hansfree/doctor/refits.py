@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from hansfree.cavs import CAV, PairCAV, SignalCAV
+from hansfree.cavs import CAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.cavs.penalised import PENALTIES, PenalisedCAV
 
@@ -21,11 +21,6 @@ A direction that a repeat cannot define is all zero: it agrees with nothing.
 """
 
 
-def is_mean_difference(cav: CAV) -> bool:
-    """Tell whether a CAV's first direction is the way between two means: a pattern, and quick to fit."""
-    return isinstance(cav, (SignalCAV, PairCAV))
-
-
 def make_refit(cav: CAV, X: FloatArray) -> Refit:
     """Return what fits ``cav`` again; ``X`` must be centred.
 
@@ -34,7 +29,7 @@ def make_refit(cav: CAV, X: FloatArray) -> Refit:
     a bootstrap sample it would be wrong, because copies of one image on both sides of the cross-validation favour the
     weakest penalty.
     """
-    if is_mean_difference(cav):
+    if cav.is_mean_difference:
         return lambda bits, counts: _unit(_contrasts(bits, counts) @ X)
 
     def fit_each(bits: Bits, counts: Counts) -> FloatArray:

@@ -14,7 +14,7 @@ from hansfree.doctor.angles import angle_to_truth, to_degrees
 from hansfree.doctor.diagnosis import CurvePoint
 from hansfree.doctor.draws import assign_folds, bootstrap_draw, disjoint_draws, shuffle_bits
 from hansfree.doctor.held_out import HeldOut, auc, fold_auc, held_out_scores, in_deviations
-from hansfree.doctor.refits import Bits, Counts, Refit, is_mean_difference, make_refit
+from hansfree.doctor.refits import Bits, Counts, Refit, make_refit
 from hansfree.progress import Progress
 
 _BATCH = 10  # repeats in one matrix product: enough to be quick, few enough for the memory of large sets
@@ -50,7 +50,7 @@ class Null:
 
 def effort_for(cav: CAV) -> Effort:
     """Return how often the tests of a CAV are repeated: as often as its fit is quick."""
-    return QUICK if is_mean_difference(cav) else SPARING
+    return QUICK if cav.is_mean_difference else SPARING
 
 
 def count_batches(effort: Effort, n_artifact: int) -> int:
