@@ -109,6 +109,7 @@ def test_a_gradient_that_is_zero_is_no_share_of_itself() -> None:
         ({"norm": "absolute"}, "Allowed: 'squared', 'cosine'"),
         ({"target": "all"}, "'sum' and a class number"),
         ({"target": 0.5}, "'sum' and a class number"),
+        ({"target": np.array([0, 1])}, "'sum' and a class number"),
     ],
 )
 def test_options_that_cannot_be(options: Any, sentence: str) -> None:

@@ -167,12 +167,24 @@ def test_a_strength_that_runs_away_does_not_spoil_the_next() -> None:
 @pytest.mark.parametrize(
     "options", [{"target": "random"}, {"norm": "cosine", "target": 0}, {"positions": "each"}], ids=str
 )
-def test_a_penalty_that_has_no_minimum_at_the_heads_input_is_refused(options: dict[str, Any]) -> None:
+def test_an_option_without_a_minimum_at_the_heads_input_is_refused(options: dict[str, Any]) -> None:
     _, activations, cut = scene()
-    with pytest.raises(OptionError, match="optimizer='converged' needs a penalty"):
+    option, value = next(iter(options.items()))
+    with pytest.raises(OptionError, match=f"no minimum to go to: .*{option}='{value}'"):
         solved(RRClArC(fit_cav(activations), tuning=TUNING, **options), cut, activations, [1.0])
-    with pytest.raises(OptionError, match="not RRR"):
-        solved(RRR(DATA, tuning=TUNING), cut, activations, [1.0])
+
+
+def test_a_method_without_a_minimum_at_the_heads_input_is_refused() -> None:
+    """Also one that the solver has never heard of."""
+
+    class AtLayer(Vanilla):
+        at_layer = True
+        name = "at-layer"
+
+    _, activations, cut = scene()
+    for method in (RRR(DATA, tuning=TUNING), AtLayer(tuning=TUNING)):
+        with pytest.raises(OptionError, match=f"{method.name} needs more than what enters the head. Use optimizer="):
+            solved(method, cut, activations, [1.0])
 
 
 def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

@@ -88,9 +88,9 @@ class Correction(Registered, ABC):
         return not self.at_layer and not self.uses_masks
 
     @property
-    def is_smooth(self) -> bool:
-        """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
-        return self.reads_features
+    def unsolvable(self) -> str:
+        """Why the penalty is no fixed function of the head's weights, with a minimum to go to; empty where it is."""
+        return "" if self.reads_features else f"{self.name} needs more than what enters the head"
 
     def squared_outputs(self, logits: Tensor) -> Tensor | None:
         """Return outputs, linear in the logits, whose squared changes by tangents are all of the penalty; else None.

@@ -103,13 +103,17 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         return self.norm == "cosine" or self.positions == "each"
 
     @property
-    def is_smooth(self) -> bool:
-        """Say that sampled signs are not."""
-        return super().is_smooth and self._named != "random"
+    def unsolvable(self) -> str:
+        """Name the option at fault: sampled signs, and what is computed at the layer."""
+        if self._named == "random":
+            return "target='random' draws signs anew for every pass"
+        if self.at_layer:
+            return f"norm={self.norm!r} with positions={self.positions!r} is computed at the layer"
+        return super().unsolvable
 
     def squared_outputs(self, logits: Tensor) -> Tensor | None:
         """Return the outputs; None where they bend, are drawn, or count by another norm."""
-        is_squared = self.norm == "squared" and self._named != "logprob" and self.is_smooth
+        is_squared = self.norm == "squared" and self._named != "logprob" and not self.unsolvable
         return self._outputs(logits, torch.Generator()) if is_squared else None
 
     def directions(self, activations: Activations) -> np.ndarray:

@@ -54,7 +54,7 @@ class RRR(Correction, name="rrr"):
     ) -> None:
         super().__init__(strength=strength, tuning=tuning)
         check_choice("norm", norm, Norm)
-        if target != "sum" and not isinstance(target, int | np.integer):
+        if not isinstance(target, int | np.integer) and str(target) != "sum":
             raise OptionError(f"target is {target!r}; allowed are 'sum' and a class number.")
         self.images = images
         self.target = target

@@ -62,8 +62,8 @@ class Objective(Protocol):
         """Whether all that it asks for follows from what the head makes of the features and of sums of them."""
 
     @property
-    def is_smooth(self) -> bool:
-        """Whether the penalty is a fixed function of the head's weights, so that it has a minimum to go to."""
+    def unsolvable(self) -> str:
+        """Why the penalty is no fixed function of the head's weights, with a minimum to go to; empty where it is."""
 
     def squared_outputs(self, logits: Tensor) -> Tensor | None:
         """Return outputs, linear in the logits, whose squared changes by tangents are all of the penalty; else None.

@@ -41,11 +41,8 @@ def solve_heads(
     label: str = "solving",
 ) -> Iterator[TrainedHead]:
     """Solve for one head per strength, in their order; the watch sees each head once."""
-    if not objective.is_smooth:
-        raise OptionError(
-            "optimizer='converged' needs a penalty that is the same whenever it is computed, at the head's input: "
-            "not RRR, target='random', norm='cosine' or positions='each'."
-        )
+    if why := objective.unsolvable:
+        raise OptionError(f"optimizer='converged' has no minimum to go to: {why}. Use optimizer='sgd' or 'adam'.")
     check_double(tuning.device)
     check_solvable(cut)
     cut.eval_mode()
