@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hansfree.report.numbers import percent, write_stderr, write_value
 from hansfree.report.reading import Results, Variant, load_results
-from hansfree.report.tables import Line, Table, inner_table, insertion_table, kind_of, marks_of
+from hansfree.report.tables import Line, Table, inner_table, insertion_table, marks_of
+from hansfree.report.usable import kind_of
 from hansfree.report.verdict import describe_setting, reach_verdict
 from hansfree.results import Row
 from tests.report.conftest import CHOSEN, META, SELECTION, MakeRun, choice, score

@@ -15,7 +15,7 @@ from torchvision import models
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
 from hansfree.splitting import Layer, insert_after, list_layers, split, take_out
-from hansfree.splitting.layers import PROJECTION
+from hansfree.splitting.inserted import PROJECTION
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,6 @@ from hansfree.errors import DataError, OptionError, check_choice, nearest
 from hansfree.fingerprints import fingerprint
 from hansfree.progress import Progress, silent
 
-__all__ = ["Channels", "ImageFiles", "Resize", "check_images", "find_folder", "read_table", "unlisted_files"]
-
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that spreadsheets write in place of commas, by country
 
 

@@ -20,8 +20,6 @@ from hansfree.splitting import Train
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning
 
-__all__ = ["Setting", "Variant", "check_selectable", "tell_no_pairs"]
-
 
 def tell_no_pairs() -> str:
     """Return what to say to somebody who asks for pairs of data that have none."""

@@ -17,12 +17,13 @@ from hansfree.datasets import ExampleSet, InMemory
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.plans import Plan
-from hansfree.experiments.setting import Setting, check_selectable
+from hansfree.experiments.setting import Setting
 from hansfree.fingerprints import fingerprint, fingerprint_model, hash_weights
 from hansfree.models import architecture_named
 from hansfree.progress import Progress, silent
 from hansfree.results import ORIGINAL
 from hansfree.runs import Run, open_run
+from hansfree.selection import check_selectable
 from hansfree.studies import SETS, BiasedData, Study
 from hansfree.training import tuning_for
 from hansfree.weights import PRETRAINED, read_weights

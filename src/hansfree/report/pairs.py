@@ -6,7 +6,8 @@ from hansfree.metrics import Difference, holm
 from hansfree.metrics.comparison import write_p
 from hansfree.report.numbers import CONFIDENCE, MISSING, write_point_range, write_points
 from hansfree.report.reading import Results, Variant
-from hansfree.report.tables import Cell, Column, Line, Table, count_images, kind_of
+from hansfree.report.tables import Cell, Column, Line, Table, count_images
+from hansfree.report.usable import kind_of
 
 _WITHOUT, _WITH = "Without the artifact", "With the artifact"
 # metric, head, part; the test stands beside the share that it is about

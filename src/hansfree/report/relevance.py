@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hansfree.metrics import ArtifactRelevance
 from hansfree.report.reading import Results, method_title
-from hansfree.report.tables import kind_of
+from hansfree.report.usable import kind_of
 from hansfree.results import ORIGINAL
 
 

@@ -9,7 +9,8 @@ from hansfree.metrics import BalancedAccuracyBiased, BalancedAccuracyClean, Flip
 from hansfree.report.numbers import CONFIDENCE, MISSING, unit_of
 from hansfree.report.reading import Results, Variant
 from hansfree.report.removal import mark_artifact
-from hansfree.report.tables import Column, Line, Table, cell_of, kind_of
+from hansfree.report.tables import Column, Line, Table, cell_of
+from hansfree.report.usable import kind_of
 from hansfree.results import Row, further_artifact
 
 Scores = Mapping[Variant, Mapping[str, Row]]  # by model and metric

@@ -11,9 +11,7 @@ from hansfree.metrics import Interval, Metric, Unknown
 from hansfree.report.numbers import MISSING, interval_at_end, is_share, unit_of, write_range, write_stderr, write_value
 from hansfree.report.reading import Results, Variant, method_title, spread_of
 from hansfree.report.untelling import Footnote, footnote_of
-from hansfree.report.usable import Kind as Kind
-from hansfree.report.usable import breaks_rule, lost_classes, overspent
-from hansfree.report.usable import kind_of as kind_of
+from hansfree.report.usable import Kind, breaks_rule, kind_of, lost_classes, overspent
 from hansfree.results import Row
 
 Mark = Literal["", "best", "near"]

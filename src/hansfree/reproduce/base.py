@@ -12,7 +12,6 @@ import numpy as np
 from hansfree.corrections import Correction
 from hansfree.experiments import Experiment
 from hansfree.experiments.plans import Plan
-from hansfree.experiments.setting import check_selectable
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import chance_level, majority_rate
 from hansfree.registry import Registered
@@ -21,6 +20,7 @@ from hansfree.report.style import Drawing
 from hansfree.reproduce.keys import Facts, Pairs, SubjectKey, count_epochs
 from hansfree.reproduce.settings import Words, setting_of
 from hansfree.results import Row
+from hansfree.selection import check_selectable
 from hansfree.studies import BiasedData, Study
 
 _PAPER_CORRECTION_EPOCHS = 10

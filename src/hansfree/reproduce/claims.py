@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from hansfree.corrections.rr_clarc import NamedTarget
 from hansfree.report.numbers import percent
 from hansfree.report.reading import FIRST, REFERENCES, method_title
-from hansfree.report.tables import kind_of
+from hansfree.report.usable import kind_of
 from hansfree.reproduce.averages import SIGNIFICANT, Average, as_results, cav_scores, method_scores, paired_lead
 from hansfree.reproduce.changes import changes_of
 from hansfree.reproduce.keys import Facts, FactsBySubject, SubjectKey, Subjects, is_localized

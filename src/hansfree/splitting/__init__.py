@@ -4,7 +4,8 @@ from hansfree.splitting.cut import Split, split
 from hansfree.splitting.devices import check_device, on_device
 from hansfree.splitting.folded import folded
 from hansfree.splitting.forward_mode import exact_forward_mode
-from hansfree.splitting.layers import Layer, insert_after, list_layers, take_out
+from hansfree.splitting.inserted import take_out
+from hansfree.splitting.layers import Layer, insert_after, list_layers
 from hansfree.splitting.layout import layer_order, layer_orders
 from hansfree.splitting.linearised import Linearised
 from hansfree.splitting.orders import Order

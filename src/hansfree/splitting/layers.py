@@ -13,11 +13,9 @@ from hansfree.errors import SplitError
 from hansfree.splitting.graph import Traced, ambiguous_sentence, trace
 from hansfree.splitting.hooked import check_module, module_facts
 from hansfree.splitting.inplace import operation_name
-from hansfree.splitting.inserted import PROJECTION, AppliedAfter, EditedForward, take_out
+from hansfree.splitting.inserted import PROJECTION, AppliedAfter, EditedForward
 from hansfree.splitting.orders import Order, inverse
 from hansfree.splitting.partition import Cut, Flow
-
-__all__ = ["PROJECTION", "Layer", "insert_after", "list_layers", "take_out"]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 
 from hansfree.artifacts import Artifact
 from hansfree.datasets.base import normalisation_for
-from hansfree.datasets.image_files import Channels, ImageFiles, Resize, check_images
+from hansfree.datasets.decoding import Channels, Resize
+from hansfree.datasets.image_files import ImageFiles, check_images
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.errors import DataError
 from hansfree.studies.inserted import insert_bias

@@ -9,8 +9,8 @@ import numpy as np
 
 from hansfree.artifacts import Artifact
 from hansfree.datasets.base import IMAGENET, Normalize
+from hansfree.datasets.decoding import Channels, Resize
 from hansfree.datasets.flagged import Flagged
-from hansfree.datasets.image_files import Channels, Resize
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.datasets.stamped import Stamped
 from hansfree.errors import DataError, OptionError, check_choice, nearest

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from hansfree.metrics import Metric
 from hansfree.report.numbers import MISSING, unit_of, write_stderr, write_value
 from hansfree.report.reading import method_title
-from hansfree.report.tables import Kind, Mark, kind_of, marks_of
+from hansfree.report.tables import Mark, marks_of
+from hansfree.report.usable import Kind, kind_of
 from hansfree.reproduce.averages import PAPER_METHODS, Average, as_results, chosen_scores, paper_place, write_average
 from hansfree.reproduce.keys import Facts, FactsBySubject, SubjectKey, Subjects
 from hansfree.reproduce.tables.departures import write_departures
