@@ -15,7 +15,7 @@ from torch.nn import functional
 from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
 from hansfree.errors import DivergedError, OptionError
-from hansfree.splitting import devices
+from hansfree.splitting import devices, split
 from hansfree.training import FineTuning, HeadBatch, Heads, TrainedHead, WeightedHead, group_strengths, loop
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
@@ -269,6 +269,16 @@ def test_batch_norm_keeps_its_statistics_and_dropout_is_off_when_watched() -> No
 
     random.train(random.rr(FineTuning(epochs=2)), [0.0, 1.0], watch=watch)
     assert seen == [True, True]
+
+
+@pytest.mark.parametrize("train_norm", [False, True])
+def test_batch_norm_is_trained_on_request_and_keeps_its_statistics(train_norm: bool) -> None:
+    scene = Scene(CASES["convolution"])
+    scene.cut = split(scene.model, scene.activations.layer, train_norm=train_norm)
+    (head,) = scene.train(scene.rr(FineTuning(learning_rate=0.1, epochs=2)), [1.0])
+    before, after = scene.model.state_dict(), scene.cut.model_with(head.state, scene.model).state_dict()
+    changed = {name for name in before if name.startswith("norm.") and not torch.equal(before[name], after[name])}
+    assert changed == ({"norm.weight", "norm.bias"} if train_norm else set())
 
 
 def test_the_watch_is_called_after_every_epoch_with_the_heads_of_that_epoch() -> None:
