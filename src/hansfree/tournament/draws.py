@@ -24,11 +24,11 @@ from hansfree.errors import DataError
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject, keep_in_memory
-from hansfree.metrics import predict_classes
 from hansfree.models import architecture_named
+from hansfree.selection import first_classes
 from hansfree.splitting import Split, Train
 from hansfree.studies import BiasedData
-from hansfree.training import FineTuning, Heads, tuning_for
+from hansfree.training import FineTuning, tuning_for
 
 Kind = Literal["poisoned", "natural", "whole"]
 
@@ -71,8 +71,7 @@ class Draw:
     @cached_property
     def first_classes(self) -> np.ndarray:
         """What the biased model answers for the validation images without the artifact."""
-        logits = Heads(self.cut, 1, self.tuning.device).logits(self.val_features[0])[0]
-        return predict_classes(logits.double().numpy())
+        return first_classes(self.cut, self.val_features[0], self.tuning.device)
 
     @cached_property
     def cav_rows(self) -> np.ndarray:
