@@ -66,6 +66,14 @@ def test_weights_that_the_run_did_not_evaluate_are_refused(make_run: MakeRun) ->
     assert not (run / "exported").exists()
 
 
+def test_damaged_logits_are_told(make_run: MakeRun) -> None:
+    run = make_run()
+    kept = run / "stages" / "p-clarc.npz"
+    kept.write_bytes(kept.read_bytes()[:-30])
+    with pytest.raises(RunError, match=r"p-clarc\.npz is damaged\. Delete it and .*p-clarc\.json, and let the command"):
+        export_run(run, "p-clarc")
+
+
 def test_another_pooling_is_noticed(make_run: MakeRun) -> None:
     run = make_run()
     with (run / "config.yaml").open("a") as file:

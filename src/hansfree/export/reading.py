@@ -18,6 +18,7 @@ from hansfree.corrections import Correction, RRClArC, split_name
 from hansfree.datasets.base import IMAGENET, Normalize
 from hansfree.errors import OptionError, RunError, nearest
 from hansfree.export.saving import load_corrected, run_quietly
+from hansfree.files import read_arrays
 from hansfree.models import adapt, build_model, load_model, plain
 from hansfree.report.reading import Results, load_results
 from hansfree.results import Row
@@ -183,10 +184,9 @@ def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example
     shown = run.results.heatmaps
     if shown is None or not kept.is_file():
         return False
-    with np.load(kept, allow_pickle=False) as arrays:
-        if "shown_logits" not in arrays:
-            return False
-        expected = arrays["shown_logits"]
+    expected = read_arrays(kept, stage=kept.with_suffix(".json")).get("shown_logits")
+    if expected is None:
+        return False
     got = run_quietly(corrected, example[: len(shown.images)]).numpy()
     if expected.shape != got.shape or not np.allclose(got, expected, rtol=0, atol=_TOLERANCE * np.abs(expected).max()):
         raise RunError(
