@@ -291,6 +291,10 @@ def test_nothing_admissible_is_a_plain_word_and_no_export(user: Path, unreported
     assert not (user / "run" / "exported").exists()
     with pytest.raises(OptionError, match=r"Do not use the models of .*name it: vanilla\."):
         export_run(user / "run")
+    with pytest.raises(
+        OptionError, match=r"no weights of rr-clarc, as no strength is admissible: .* There are: vanilla"
+    ):
+        export_run(user / "run", "rr-clarc")
     assert export_run(user / "run", "vanilla").weights.weights.exists()
 
 
