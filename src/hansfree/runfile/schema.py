@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
-from hansfree.corrections import Correction, along_cavs, goes_along_cav
+from hansfree.corrections import Correction, along_cavs, goes_along_cav, method_named
 from hansfree.errors import nearest
 from hansfree.studies.inserted import inserted_by_name
 from hansfree.studies.own import SHARES
@@ -216,6 +216,12 @@ class CorrectionSection(Section):
     def trials(self) -> tuple[str, ...]:
         """All that is run: the methods, and after each that goes along a CAV its further directions (rr-clarc@svm)."""
         return tuple(along_cavs(self.methods, self.further_cavs))
+
+    def strengths_of(self, trial: str) -> list[float]:
+        """Return what a trial's strength is chosen from; nothing where it has none."""
+        method = method_named(trial)
+        given = self.strengths.get(method.name)  # for all directions of a method
+        return sorted(set(given or method.grid)) if method.has_strength else []
 
     @property
     def needs_pairs(self) -> bool:
