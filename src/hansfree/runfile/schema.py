@@ -239,6 +239,15 @@ class CorrectionSection(Section):
         return self
 
     @model_validator(mode="after")
+    def _repeats_differ(self) -> CorrectionSection:
+        """Refuse repeats that are all the same: their spread of 0 would look like evidence."""
+        if self.repeats > 1 and self.optimizer == "converged":
+            raise ValueError("'repeats' are further seeds, and 'optimizer: converged' depends on none: leave one out")
+        if self.repeats > 1 and not any(Correction.named(name).depends_on_seed for name in self.methods):
+            raise ValueError(f"'repeats' changes nothing: none of {', '.join(self.methods)} depends on a seed")
+        return self
+
+    @model_validator(mode="after")
     def _minimum_to_go_to(self) -> CorrectionSection:
         told = [name for name in self.methods if Correction.named(name).uses_masks]
         if self.optimizer == "converged" and told:
