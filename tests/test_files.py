@@ -2,11 +2,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from hansfree.files import folder_written_atomically, format_bytes, write_json, write_text, written_atomically
+from hansfree.errors import RunError
+from hansfree.files import (
+    folder_written_atomically,
+    format_bytes,
+    read_arrays,
+    write_json,
+    write_text,
+    written_atomically,
+)
 
 
 def names(folder: Path) -> set[str]:
@@ -115,3 +125,22 @@ def test_json_comes_back(tmp_path: Path) -> None:
 )
 def test_sizes_are_told_in_short_units(number: int, text: str) -> None:
     assert format_bytes(number) == text
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_damaged_arrays_are_told_wherever_the_damage_is(tmp_path: Path, save: Callable[..., None]) -> None:
+    path, stage = tmp_path / "cases.npz", tmp_path / "stages" / "cases.json"
+    save(path, labels=np.arange(300) % 7)
+    whole = path.read_bytes()
+    assert read_arrays(path)["labels"].sum() == (np.arange(300) % 7).sum()
+    wrong = [whole[:cut] for cut in range(0, len(whole), 20)]
+    wrong += [whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :] for place in range(0, len(whole), 7)]
+    told = 0
+    for content in wrong:
+        path.write_bytes(content)
+        try:
+            read_arrays(path, stage=stage)  # not every bit of a zip file says something
+        except RunError as error:
+            told += "cases.npz is damaged. Delete it and " in str(error)
+            told += f"{stage}, and let the command that made the run go on: it makes both anew." in str(error)
+    assert told > len(wrong)

@@ -142,6 +142,18 @@ def test_what_is_known_of_a_config_is_compared_key_by_key(tmp_path: Path) -> Non
         pass
 
 
+def test_a_key_that_does_not_matter_any_more_is_not_compared(tmp_path: Path) -> None:
+    with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "grid": {"a": 1}}}):
+        pass
+    with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10}}, uncounted=["tuning.grid"]):
+        pass
+    with (
+        pytest.raises(RunError, match=r"\(tuning\.epochs was 10, is now 5\)"),
+        open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 5}}, uncounted=["tuning.grid"]),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("text", ["", "just text", "a: [1", "- 1\n- 2"])
 def test_a_damaged_config_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)

@@ -9,10 +9,12 @@ import re
 import secrets
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from safetensors import SafetensorError
@@ -112,9 +114,30 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def damaged(path: Path) -> RunError:
-    """Return what to raise where a file that hansfree made cannot be read any more."""
-    return RunError(f"{path} is damaged. Delete it: the same command makes it anew.")
+def read_arrays(path: Path, *, stage: Path | None = None) -> dict[str, np.ndarray]:
+    """Return what an ``.npz`` file of a run folder holds.
+
+    Args:
+        stage: What the run keeps of the stage that wrote it; see `damaged`.
+    """
+    with path.open("rb") as file:  # numpy leaves one open that it cannot read
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:  # by where the damage is
+            raise damaged(path, stage=stage) from error
+
+
+def damaged(path: Path, *, stage: Path | None = None) -> RunError:
+    """Return what to raise where a file of a run folder cannot be read any more.
+
+    Args:
+        stage: What has to go too, as a stage that is done writes nothing.
+    """
+    what, them = ("it", "it") if stage is None else (f"it and {stage}", "both")
+    return RunError(
+        f"{path} is damaged. Delete {what}, and let the command that made the run go on: it makes {them} anew."
+    )
 
 
 def hash_file(path: Path) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,12 +142,19 @@ def check_run_folder(
 
 
 @contextmanager
-def open_run(path: Path, config: Mapping[str, Any], *, defaults: Defaults = MappingProxyType({})) -> Iterator[Run]:
+def open_run(
+    path: Path,
+    config: Mapping[str, Any],
+    *,
+    defaults: Defaults = MappingProxyType({}),
+    uncounted: Collection[str] = (),
+) -> Iterator[Run]:
     """Open a run folder for writing; a folder that holds another run, or that is in use, is an error.
 
     Args:
         config: Everything that the results depend on, as plain values; kept as ``config.yaml``.
         defaults: Of keys that this config, or the kept one, may lack.
+        uncounted: Keys, as ``section.key``, that a kept config may have and that do not matter any more.
     """
     check_run_folder(path)
     lock = FileLock(path / ".lock", timeout=0)
@@ -159,7 +166,7 @@ def open_run(path: Path, config: Mapping[str, Any], *, defaults: Defaults = Mapp
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder.") from error
     with held:
-        _settle_config(path / "config.yaml", dict(config), defaults)
+        _settle_config(path / "config.yaml", dict(config), defaults, uncounted)
         yield Run(path)
 
 
@@ -183,7 +190,7 @@ def _read_config(kept: Path) -> dict[str, Any]:
     return content
 
 
-def _settle_config(kept: Path, config: dict[str, Any], defaults: Defaults) -> None:
+def _settle_config(kept: Path, config: dict[str, Any], defaults: Defaults, uncounted: Collection[str]) -> None:
     if not kept.exists():
         write_text(kept, yaml.safe_dump(config, sort_keys=False))
         return
@@ -191,7 +198,7 @@ def _settle_config(kept: Path, config: dict[str, Any], defaults: Defaults) -> No
     config = _as_kept(config)
     if not before.keys() & config.keys():
         raise RunError(f"{kept} is not of a hansfree run. Choose another folder.")
-    _refuse(kept.parent, _differences(_filled(before, defaults), _filled(config, defaults)))
+    _refuse(kept.parent, _differences(_filled(before, defaults), _filled(config, defaults), uncounted=uncounted))
 
 
 def _as_kept(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,15 +214,20 @@ def _filled(config: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
 
 
 def _differences(
-    before: Mapping[str, Any], now: Mapping[str, Any], *, only_known: bool = False, place: str = ""
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    *,
+    only_known: bool = False,
+    uncounted: Collection[str] = (),
+    place: str = "",
 ) -> Iterator[str]:
     """Yield what changed, key by key; those of a section are written ``section.key``."""
     for key in {**before, **now}:
-        if only_known and key not in now:
+        if (only_known and key not in now) or f"{place}{key}" in uncounted:
             continue
         old, new = before.get(key), now.get(key)
         if old and new and isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, only_known=only_known, place=f"{place}{key}.")
+            yield from _differences(old, new, only_known=only_known, uncounted=uncounted, place=f"{place}{key}.")
         elif old != new:
             yield f"{place}{key} was {old!r}, is now {new!r}"
 

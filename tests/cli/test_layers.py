@@ -115,6 +115,24 @@ def test_what_is_refused_is_one_sentence(call: Call, words: tuple[str, ...], sen
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (("mine.yaml", "--choose", "--size", "64"), "--size"),
+        (("mine.yaml", "--choose", "--weights", "model.pt"), "--weights"),
+        (("mine.yaml", "--choose", "--classes", "3"), "--classes"),
+        (("mine.yaml", "--choose", "--channels", "1"), "--channels"),
+        (("mine.yaml", "--choose", "--all"), "--all"),
+        (("demo", "--tries", "3"), "--tries"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(call: Call, words: tuple[str, ...], flag: str) -> None:
+    code, out, err = call("layers", *words)
+    assert (code, out) == (2, "")
+    assert "--choose" in err
+    assert f"Leave {flag} out." in " ".join(err.split())
+
+
 def test_the_layer_of_a_run_file_is_chosen_by_its_images(call: Call, tmp_path: Path) -> None:
     user = make_user(tmp_path / "user")
     file = write_run(user / "mine.yaml")

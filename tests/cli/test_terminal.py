@@ -88,3 +88,24 @@ def test_accuracy_that_tells_nothing_is_marked(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "70.0±10.0" in out
     assert ("† too few of these images" in out) != is_known
+
+
+def test_at_80_columns_a_long_name_folds_and_numbers_are_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal.console, "width", 80, raising=False)
+    scores = {"accuracy_clean": 91.3, "accuracy_biased": 100, "flip_rate": 12.5, "tcav": 100, "artifact_relevance": 7.5}
+    about = {"experiment": "run", "split": "test", "chosen": 1, "stderr": 0.123, "strength": 0.000125}
+    names = ("original", "p-clarc-one-sided@svm")
+    rows = [
+        Row(method=name, metric=metric, value=value / 100, **about)
+        for name in names
+        for metric, value in scores.items()
+    ]
+    terminal.show_methods(rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    numbers = ["0.000125", *(f"{value:.1f}±12.3" for value in scores.values())]
+    assert [line.split()[-6:] for line in lines if "±12.3" in line] == [numbers, numbers]
+    (first,) = (number for number, line in enumerate(lines) if line.startswith("p-clarc"))
+    assert lines[first].split()[0] + lines[first + 1].strip() == "p-clarc-one-sided@svm"

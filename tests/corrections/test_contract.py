@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hansfree.corrections import CAVCorrection, Correction
 from hansfree.errors import CacheError, DataError
 from hansfree.evaluation import judge_head, pair_features
 from hansfree.splitting import insert_after
-from hansfree.training import FineTuning
+from hansfree.training import FineTuning, Optimizer
 from tests.corrections.examples import CASES, TinyImages, collect, count_hooks, fit_cav, snapshot
 
 MEMBERS = Correction.members()
@@ -169,6 +170,18 @@ def test_the_global_random_state_is_neither_used_nor_changed(name: str) -> None:
             np.testing.assert_equal(np.random.get_state()[1:3], before[1])
             assert random.getstate() == before[2]
     assert all(torch.equal(results[0][key], results[1][key]) for key in results[0])
+
+
+@EVERY
+@pytest.mark.parametrize("optimizer", ["sgd", "converged"])
+def test_whether_it_depends_on_the_seed_is_told(name: str, optimizer: Optimizer) -> None:
+    model, data, activations, cav = setting(name=name)
+    if optimizer == "converged" and not make(name, cav, data).is_smooth:
+        pytest.skip("it has no minimum to go to")
+    tunings = (replace(TUNING, optimizer=optimizer, seed=seed) for seed in (1, 2))
+    first, second = (make(name, cav, data, tuning).correct(model, activations).state_dict() for tuning in tunings)
+    depends = not all(torch.equal(first[key], second[key]) for key in first)
+    assert depends == (MEMBERS[name].depends_on_seed and optimizer != "converged")
 
 
 @EVERY

@@ -147,6 +147,8 @@ def test_sets_that_prove_nothing_are_refused(setting: Setting) -> None:
         replace(setting, data=replace(setting.data, val_clean=few[0], val_biased=few[1]))
     with pytest.raises(OptionError, match="repeats is 0"):
         replace(setting, repeats=0)
+    with pytest.raises(OptionError, match="repeats is 3, but optimizer='converged' depends on no seed"):
+        replace(setting, repeats=3, tuning=FineTuning(optimizer="converged"))
 
 
 def test_a_class_with_few_validation_images_does_not_count_and_that_is_said(setting: Setting, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hansfree.corrections import Correction
 from hansfree.datasets import SyntheticLesions
 from hansfree.errors import DataError
 from hansfree.experiments import Experiment, Setting
+from hansfree.experiments.spreading import missing_rounds
 from hansfree.models import build_model
 from hansfree.runs import open_run
 from hansfree.studies.inserted import insert_bias
@@ -45,6 +46,16 @@ def test_every_rival_runs_when_it_is_named(name: str, experiment: Experiment) ->
     rows = experiment.variant_rows(experiment.plain(name))
     assert {row.method for row in rows} == {name}
     assert any(row.metric == "flip_rate" and row.split == "test" for row in rows)
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("dfr", {0}), ("leace", {0, 1, 2})])
+def test_what_depends_on_no_seed_is_not_repeated(
+    name: str, seeds: set[int], setting: Setting, experiment: Experiment, tmp_path: Path
+) -> None:
+    with open_run(tmp_path / "run", {"tiny": True}) as run:
+        repeated = Experiment(replace(setting, repeats=3), run, cache=experiment.material.cache)
+        assert {row.seed for row in repeated.variant_rows(repeated.plain(name))} == seeds
+        assert missing_rounds(repeated, name) == []
 
 
 def test_remarks_stand_beside_the_strength(experiment: Experiment) -> None:

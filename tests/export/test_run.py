@@ -20,7 +20,7 @@ from hansfree.export import load_corrected
 from hansfree.export.reading import open_model, read_run
 from hansfree.export.run import export_run
 from hansfree.models import build_model
-from tests.export.conftest import MakeRun, corrected_models, original_model, save
+from tests.export.conftest import SCORES, MakeRun, corrected_models, original_model, save
 from tests.export.examples import images
 
 
@@ -64,6 +64,14 @@ def test_weights_that_the_run_did_not_evaluate_are_refused(make_run: MakeRun) ->
     with pytest.raises(RunError, match="does not give the logits that the run evaluated"):
         export_run(run, "p-clarc")
     assert not (run / "exported").exists()
+
+
+def test_damaged_logits_are_told(make_run: MakeRun) -> None:
+    run = make_run()
+    kept = run / "stages" / "p-clarc.npz"
+    kept.write_bytes(kept.read_bytes()[:-30])
+    with pytest.raises(RunError, match=r"p-clarc\.npz is damaged\. Delete it and .*p-clarc\.json, and let the command"):
+        export_run(run, "p-clarc")
 
 
 def test_another_pooling_is_noticed(make_run: MakeRun) -> None:
@@ -175,11 +183,42 @@ def test_lost_weights_are_told_with_the_way_to_have_them_again(make_run: MakeRun
     assert "Did you mean" not in str(told.value)
 
 
+def test_a_method_without_an_admissible_strength_is_told_so(make_run: MakeRun) -> None:
+    run = make_run(scores={name: SCORES[name] for name in ("original", "p-clarc")})
+    (run / "corrected" / "rr-clarc.safetensors").unlink()
+    (run / "stages" / "rr-clarc.json").write_text("{}")
+    told = json.loads((run / "results.json").read_text())
+    told["selection"]["rr-clarc"] |= {"strength": None, "reason": "no strength is admissible: class 1 lost 4 points"}
+    (run / "results.json").write_text(json.dumps(told))
+    reason = r"no weights of rr-clarc, as no strength is admissible: odd \| name lost 4 points\. There are: p-clarc\.$"
+    with pytest.raises(OptionError, match=reason):
+        export_run(run, "rr-clarc")
+    with pytest.raises(OptionError, match=reason):
+        export_run(run)
+
+
+@pytest.mark.parametrize("stage", ["original", "doctor", "cavs"])
+def test_a_stage_that_is_no_method_is_told_so(make_run: MakeRun, stage: str) -> None:
+    run = make_run()
+    (run / "stages" / f"{stage}.json").write_text("{}")
+    with pytest.raises(OptionError, match=rf"no weights corrected by '{stage}'\. There are: rr-clarc, p-clarc\.$"):
+        export_run(run, stage)
+
+
+def test_weights_of_a_method_that_the_results_do_not_list_are_refused(make_run: MakeRun) -> None:
+    """It was taken out of the run file, and the run repeated: a card would state what nobody knows."""
+    run = make_run()
+    save(run / "corrected" / "vanilla.safetensors", original_model())
+    with pytest.raises(OptionError, match=r"do not list vanilla\. There are: rr-clarc, p-clarc\. Add it to the run"):
+        export_run(run, "vanilla")
+    assert not (run / "exported").exists()
+
+
 def test_what_cannot_be_exported_is_a_sentence(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run()
     with pytest.raises(OptionError, match=r"no weights corrected by 'p-clrc'\. Did you mean 'p-clarc'\?"):
         export_run(run, "p-clrc")
-    with pytest.raises(OptionError, match=r"no weights of rr-clarc@svm, only of: .*p-clarc.* Add it to the run"):
+    with pytest.raises(OptionError, match=r"do not list rr-clarc@svm\. There are: rr-clarc, p-clarc\. Add it"):
         export_run(run, "rr-clarc@svm")
     with pytest.raises(RunError, match=r"There is no run folder .*rnu\. Did you mean 'run'\?"):
         export_run(tmp_path / "rnu")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hansfree.doctor import examine_cav
+from hansfree.errors import RunError
 from hansfree.report import write_report
 from hansfree.report.classes import class_tables
 from hansfree.report.reading import Results, load_results
@@ -143,6 +144,9 @@ def test_images_whose_artifact_mark_looks_wrong_are_shown(make_run: MakeRun) -> 
     for name, listed in told.items():
         assert f"<strong>{name}</strong><br>{listed}</figcaption>" in section
     assert "most suspicious of" not in section, "they are all there are"
+    (run / "mislabelled.npz").write_bytes(b"PK\3\4 cut off")
+    with pytest.raises(RunError, match=r"mislabelled\.npz is damaged\. Delete it and .*doctor\.json, and let"):
+        write_report(run)
 
 
 def test_classes_side_by_side(make_run: MakeRun) -> None:

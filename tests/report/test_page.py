@@ -223,6 +223,14 @@ def test_a_missing_column_is_named(make_run: MakeRun) -> None:
         write_report(run)
 
 
+@pytest.mark.parametrize("file", ["heatmaps.npz", "cases.npz"])
+def test_damaged_arrays_are_named(make_run: MakeRun, file: str) -> None:
+    run = make_run()
+    (run / file).write_bytes(b"PK\3\4 cut off")
+    with pytest.raises(RunError, match=rf"{file} is damaged\. Delete it"):
+        write_report(run)
+
+
 def test_damaged_json_is_named(make_run: MakeRun) -> None:
     run = make_run()
     (run / "results.json").write_text(json.dumps({})[:1], encoding="utf-8")

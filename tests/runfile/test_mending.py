@@ -48,3 +48,16 @@ def test_lost_cavs_are_made_anew_as_the_sentence_says(user: Path, damage: str) -
     stage.unlink()
     assert "p-clarc" in {row.method for row in run(user, correction=more).rows}
     assert cavs.read_bytes() == before
+
+
+def test_damaged_answers_are_made_anew_as_the_sentence_says(user: Path) -> None:
+    run(user)
+    kept = user / "run" / "stages" / "vanilla.npz"
+    before = kept.read_bytes()
+    kept.write_bytes(before[:-50])
+    with pytest.raises(RunError, match=r"vanilla\.npz is damaged\. Delete it and .*vanilla\.json, and let the command"):
+        run(user)
+    kept.unlink()
+    kept.with_suffix(".json").unlink()
+    run(user)
+    assert kept.read_bytes() == before

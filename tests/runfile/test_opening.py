@@ -152,11 +152,6 @@ def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature
     [
         ({"correction": {"epochs": 5}}, "(correction.epochs was 2, is now 5)"),
         ({"model": {"layer": "0"}}, "(model.layer was '2', is now '0')"),
-        (
-            {"correction": {"strengths": {"rr-clarc": [3]}}},
-            "(correction.strengths.rr-clarc was [0.1, 1.0], is now [3.0])",
-        ),
-        ({"correction": {"strengths": {}}}, "(correction.strengths was {'rr-clarc': [0.1, 1.0]}, is now {})"),
         ({"data": {"shares": [0.6, 0.2, 0.2]}}, "(data.shares was [0.8, 0.1, 0.1], is now [0.6, 0.2, 0.2])"),
         ({"correction": {"rule": "knee"}}, "(correction.rule was 'best', is now 'knee')"),
         ({"correction": {"balanced": True}}, "(correction.balanced was False, is now True)"),

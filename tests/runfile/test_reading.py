@@ -101,6 +101,14 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ({"correction": {"strengths": {"rr-clrc": [1]}}}, "Did you mean 'rr-clarc'?"),
         ({"correction": {"strengths": {"rr-clarc": [-1]}}}, "correction.strengths.rr-clarc.0 is -1: it should be"),
         ({"correction": {"strengths": {"rr-clarc": []}}}, "correction.strengths.rr-clarc is []"),
+        (
+            {"correction": {"optimizer": "converged", "repeats": 3}},
+            "correction: 'repeats' are further seeds, and 'optimizer: converged' depends on none: leave one out.",
+        ),
+        (
+            {"correction": {"methods": "dfr", "strengths": {}, "repeats": 2}},
+            "correction: 'repeats' changes nothing: none of dfr depends on a seed.",
+        ),
         ({"correction": {"learning_rate": float("inf")}}, "correction.learning_rate is inf"),
         ({"correction": {"budget": 2}}, "correction.budget is 2: it should be less than or equal to 1."),
         ({"seed": -1}, "seed is -1: it should be greater than or equal to 0."),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -117,6 +118,29 @@ def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unr
     assert {name: after[name] for name in before} == before
     assert "a-clarc" in {row["method"] for row in table(user)}
     assert summary(user)["meta"]["artifact"] == "board"
+
+
+def test_methods_come_and_go_with_their_strengths(natural: Path, tmp_path: Path, unreported: None) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "moved"))
+    config = yaml.safe_load((user / "run" / "config.yaml").read_text())
+    config["correction"]["strengths"] = HELPS["strengths"]  # as earlier versions kept them
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    run(user, correction={**HELPS, "methods": ["vanilla", "rr-clarc-step"], "strengths": {"rr-clarc-step": 0.02}})
+    assert list(summary(user)["selection"]) == ["vanilla", "rr-clarc-step"]
+    assert {row["strength"] for row in table(user) if row["method"] == "rr-clarc-step"} == {"0.02"}
+    run(user, correction={**HELPS, "methods": ["rr-clarc"]})
+    assert summary(user)["selection"] == {"rr-clarc": summary(natural)["selection"]["rr-clarc"]}
+
+
+@pytest.mark.parametrize("strengths", [{}, {"rr-clarc": 3}, {"rr-clarc": [0.01, 0.02]}])
+def test_other_strengths_of_a_method_that_is_done_are_refused_before_the_run(
+    natural: Path, strengths: dict[str, Any]
+) -> None:
+    file = write_run(natural / "other.yaml", correction={**HELPS, "strengths": strengths})
+    told = r"has rr-clarc with other strengths: they were \[0\.01, 0\.02, 0\.03\], are now \[.*\]\. Write the former"
+    with pytest.raises(RunError, match=told):
+        open_run_file(read_run_file(file))
+    file.unlink()
 
 
 def test_another_run_in_the_same_folder_is_refused_and_named(natural: Path, tmp_path: Path) -> None:
@@ -291,6 +315,10 @@ def test_nothing_admissible_is_a_plain_word_and_no_export(user: Path, unreported
     assert not (user / "run" / "exported").exists()
     with pytest.raises(OptionError, match=r"Do not use the models of .*name it: vanilla\."):
         export_run(user / "run")
+    with pytest.raises(
+        OptionError, match=r"no weights of rr-clarc, as no strength is admissible: .* There are: vanilla"
+    ):
+        export_run(user / "run", "rr-clarc")
     assert export_run(user / "run", "vanilla").weights.weights.exists()
 
 

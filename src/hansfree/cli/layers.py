@@ -48,12 +48,17 @@ def layers(
         bool,
         typer.Option("--choose", help="SOURCE is a run file: score all layers on its images, and correct at the best."),
     ] = False,
-    tries: Annotated[int, typer.Option(min=0, help="With --choose: at how many of the best layers.")] = 3,
+    tries: Annotated[
+        int | None, typer.Option(min=0, help="With --choose: at how many of the best layers. [default: 3]")
+    ] = None,
 ) -> None:
     """List the layers of a model: names, output shapes, what they cost, and which one to take."""
     if choose:
-        _choose(Path(model), tries)
+        of_model = {"--weights": weights, "--classes": classes, "--size": size, "--channels": channels}
+        _refuse({**of_model, "--all": every or None}, "With --choose, the run file tells all about the model.")
+        _choose(Path(model), 3 if tries is None else tries)
         return
+    _refuse({"--tries": tries}, "Layers are tried with --choose and a run file only.")
 
     import torch
 
@@ -78,6 +83,13 @@ def layers(
     if len(shown) < len(found):
         console.print(f"Layers not shown: {len(found) - len(shown)} (--all shows them).", highlight=False)
     console.print(f"Recommended: {recommended.layer}. {recommended.reason}", highlight=False, markup=False)
+
+
+def _refuse(options: dict[str, object], why: str) -> None:
+    """Refuse options that would change nothing."""
+    for flag, given in options.items():
+        if given is not None:
+            raise typer.BadParameter(f"{why} Leave {flag} out.")
 
 
 def _choose(file: Path, tries: int) -> None:

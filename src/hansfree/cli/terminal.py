@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -13,6 +14,8 @@ from rich.markup import escape
 if TYPE_CHECKING:
     from hansfree.progress import Progress
     from hansfree.results import Row
+
+_NUMBER = 10  # columns of the longest score, 100.0±10.0
 
 # What is printed holds the user's own names and paths: "nevus [benign]" is no markup, ":x:" no emoji.
 console = Console(markup=False, emoji=False)
@@ -67,11 +70,13 @@ def show_methods(rows: list[Row]) -> None:
     # A run leaves balanced accuracy out where images with the artifact are of too few classes to know it.
     known = {row.metric for row in tried}
     untelling = {"accuracy_biased"} & known if "balanced_accuracy_biased" not in known else set()
-    table.add_column("method", no_wrap=True)
-    table.add_column("strength")
+    # A long name may fold, and no number may lose a digit.
+    table.add_column("method", overflow="fold")
+    table.add_column("strength", no_wrap=True)
     for metric in shown:
         label, is_muted = Metric.named(metric).label, metric in untelling
-        table.add_column(f"{label} †" if is_muted else label, justify="right", style="dim" if is_muted else None)
+        head = "\n".join(wrap(f"{label} †" if is_muted else label, _NUMBER))
+        table.add_column(head, justify="right", style="dim" if is_muted else None, no_wrap=True)
     for method in dict.fromkeys(row.method for row in tried):
         found = [final.get((method, metric)) for metric in shown]
         cells = ["-" if row is None else f"{100 * row.value:.1f}±{100 * (row.stderr or 0):.1f}" for row in found]

@@ -36,6 +36,7 @@ class Correction(Registered, ABC):
     paper_grid: ClassVar[tuple[float, ...]] = ()  # the paper's, for the units of :meth:`for_paper`
     uses_masks: ClassVar[bool] = False  # it is told where the artifact is
     uses_pairs: ClassVar[bool] = False  # it learns from images without the artifact and the same ones with it put in
+    depends_on_seed: ClassVar[bool] = True  # another seed makes another model, unless the optimizer is "converged"
     is_default: ClassVar[bool] = True  # it runs where no method is named: the paper's do, later rivals do not
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:

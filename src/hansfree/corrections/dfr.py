@@ -43,6 +43,7 @@ class DFR(Correction, name="dfr"):
 
     title = "DFR"
     is_default = False
+    depends_on_seed = False
     has_strength = True
     grid = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     paper_grid = grid  # its strength has one unit only

@@ -67,7 +67,7 @@ class Experiment:
         """Return the scores of a correction, with all of its seeds."""
         rows = [Row(**row) for row in self._corrected(variant)["rows"]]
         known = {row.seed for row in rows}  # runs of earlier versions kept all seeds in one stage
-        for seed in self.further_seeds:
+        for seed in self.further_seeds(variant):
             if seed not in known:
                 rows += self.repeated_rows(variant, seed)
         return rows
@@ -104,11 +104,10 @@ class Experiment:
         tried = self.strengths(variant, method)
         return Strengths(self.material, self.run, variant.name, method, tried, progress=self.progress)
 
-    @property
-    def further_seeds(self) -> range:
-        """The seeds that a correction is repeated with, at the strength that was chosen with the first."""
+    def further_seeds(self, variant: Variant) -> range:
+        """Return the seeds that a correction is repeated with, at the strength that was chosen with the first."""
         first = self.setting.tuning.seed
-        return range(first + 1, first + self.setting.repeats)
+        return range(first + 1, first + (self.setting.repeats if variant.depends_on_seed else 1))
 
     @property
     def explanation(self) -> Explanation:

@@ -11,7 +11,7 @@ from torch import nn
 from hansfree.corrections import Correction
 from hansfree.experiments.cases import collect_cases, probabilities_of
 from hansfree.experiments.material import Material
-from hansfree.files import written_atomically
+from hansfree.files import read_arrays, written_atomically
 from hansfree.metrics import (
     Answers,
     Difference,
@@ -56,8 +56,8 @@ class Kept:
 
         Of the clean-trained reference there are no heatmaps.
         """
-        with np.load(self._path(name)) as arrays:
-            return dict(arrays)
+        stage = ORIGINAL if name == CLEAN_TRAINED else name
+        return read_arrays(self._path(name), stage=self.folder / f"{stage}.json")
 
     def paired(self, methods: Sequence[str] | None = None) -> list[Difference]:
         """Return by how much the methods and the references differ from each other on the same images."""

@@ -57,6 +57,8 @@ class Setting:
         """Refuse data of which no strength could be chosen."""
         if self.repeats < 1:
             raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
+        if self.repeats > 1 and self.tuning.optimizer == "converged":
+            raise OptionError(f"repeats is {self.repeats}, but optimizer='converged' depends on no seed: 1 is enough.")
         kinds = map(CAV.named, (self.cav, *self.further_cavs))
         if any(kind.needs_pairs for kind in kinds) and self.data.train_biased is None:
             raise OptionError(tell_no_pairs())
@@ -82,10 +84,19 @@ class Variant:
     method: str | None = None  # what its rows say; None: the correction's own name
     strengths: Sequence[float] | None = None  # None: the setting's, or else the method's own grid
     uses_masks: bool = False
+    depends_on_seed: bool = True  # else it is not repeated: equal repeats would look like evidence
 
     @classmethod
     def plain(cls, name: str, *, grid: Grid = "own") -> Variant:
         """Return a registered correction as it is, or as the paper measures it; ``rr-clarc@svm``: along that CAV."""
         member, cav = method_named(name), split_name(name)[1]
         make, strengths = (member.for_paper, member.paper_grid) if grid == "paper" else (member.for_run, None)
-        return cls(name=name, make=make, cav=cav, method=name, strengths=strengths, uses_masks=member.uses_masks)
+        return cls(
+            name=name,
+            make=make,
+            cav=cav,
+            method=name,
+            strengths=strengths,
+            uses_masks=member.uses_masks,
+            depends_on_seed=member.depends_on_seed,
+        )

@@ -17,7 +17,7 @@ def missing_rounds(experiment: Experiment, name: str) -> list[list[Part]]:
     rounds = [[Part(name)]]
     if name != ORIGINAL:
         apart = [Part(name, "strengths", number) for number in range(0 if has(name) else _groups(experiment, name))]
-        seeds = [Part(name, "seed", seed) for seed in experiment.further_seeds]
+        seeds = [Part(name, "seed", seed) for seed in experiment.further_seeds(experiment.plain(name))]
         rounds = [apart, [Part(name)], seeds]
     missing = ([part for part in parts if not has(part.stage)] for parts in rounds)
     return [parts for parts in missing if parts]

@@ -18,6 +18,7 @@ from hansfree.corrections import Correction, RRClArC, split_name
 from hansfree.datasets.base import IMAGENET, Normalize
 from hansfree.errors import OptionError, RunError, nearest
 from hansfree.export.saving import load_corrected, run_quietly
+from hansfree.files import read_arrays
 from hansfree.models import adapt, build_model, load_model, plain
 from hansfree.report.reading import Results, load_results
 from hansfree.results import Row
@@ -46,27 +47,32 @@ class FinishedRun:
     def method_to_export(self, method: str | None) -> str:
         """Return the method to export, by default what the run recommends, or RR-ClArC where it says nothing.
 
-        One whose weights are not there is an error, and so is none where the run recommends none.
+        One whose weights are not there is an error, and so is none where the run recommends none. Weights of a method
+        that the results do not list are of an earlier run in this folder: nothing is known of them.
         """
-        known = sorted(path.stem for path in (self.path / "corrected").glob("*.safetensors"))
+        listed = self.results.selection
+        known = [name for name in listed if self.chosen(name) and self.weights_of(name).is_file()]
+        there = f" There are: {', '.join(known)}." if known else ""
         wanted = method or self.results.meta.get("recommended", RRClArC.name)
         if wanted is None:
             raise OptionError(
                 f"Do not use the models of {self.path}: the run recommends none, and its report says why. To export "
                 f"one all the same, name it: {', '.join(known) or 'there is none'}."
             )
-        if wanted not in known and (self.path / "stages" / f"{wanted}.json").is_file():
-            raise self.lost(wanted)
         own, cav = split_name(wanted)
-        if wanted not in known and own in Correction.members() and (cav is None or cav in CAV.members()):
+        if wanted in known:
+            return wanted
+        if wanted in listed and self.chosen(wanted):
+            raise self.lost(wanted)
+        if wanted in listed:
+            reason = self.results.with_class_names(str(listed[wanted].get("reason") or "no strength was chosen"))
+            raise OptionError(f"{self.path} has no weights of {wanted}, as {reason}.{there}")
+        if own in Correction.members() and (cav is None or cav in CAV.members()):
             raise OptionError(
-                f"{self.path} has no weights of {wanted}, only of: {', '.join(known) or 'none'}. Add it to the run "
-                "file (correction.methods; further_cavs for a name with @), and run that again: what is done is kept."
+                f"The results of {self.path} do not list {wanted}.{there} Add it to the run file (correction.methods; "
+                "further_cavs for a name with @), and run that again: what is done is kept."
             )
-        if wanted not in known:
-            found = f" There are: {', '.join(known)}." if known else ""
-            raise OptionError(f"{self.path} has no weights corrected by {wanted!r}.{nearest(wanted, known)}{found}")
-        return wanted
+        raise OptionError(f"{self.path} has no weights corrected by {wanted!r}.{nearest(wanted, listed)}{there}")
 
     def lost(self, method: str) -> RunError:
         """Return what to raise where a method was run and its weights are gone, or cannot be read."""
@@ -183,10 +189,9 @@ def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example
     shown = run.results.heatmaps
     if shown is None or not kept.is_file():
         return False
-    with np.load(kept, allow_pickle=False) as arrays:
-        if "shown_logits" not in arrays:
-            return False
-        expected = arrays["shown_logits"]
+    expected = read_arrays(kept, stage=kept.with_suffix(".json")).get("shown_logits")
+    if expected is None:
+        return False
     got = run_quietly(corrected, example[: len(shown.images)]).numpy()
     if expected.shape != got.shape or not np.allclose(got, expected, rtol=0, atol=_TOLERANCE * np.abs(expected).max()):
         raise RunError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hansfree.experiments.cases import EXTREMES, NOTABLE
+from hansfree.files import read_arrays
 from hansfree.report.numbers import percent
 from hansfree.report.pictures import picture_of
 from hansfree.report.reading import Results, method_title
@@ -59,8 +60,7 @@ def load_cases(path: Path) -> Cases | None:
     """Read ``cases.npz``; None where there is none, as no test image carries the artifact."""
     if not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as stored:
-        arrays = dict(stored)
+    arrays = read_arrays(path)
     told: dict[str, dict[str, np.ndarray]] = {}
     for key, values in arrays.items():
         kind, _, method = key.partition("/")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hansfree.files import read_arrays
+
 _PREFIX = "relevance/"
 
 
@@ -24,12 +26,12 @@ class HeatmapSet:
 
 def read_heatmaps(path: Path) -> HeatmapSet:
     """Read ``heatmaps.npz``; an older one does not say which images it holds."""
-    with np.load(path, allow_pickle=False) as stored:
-        return HeatmapSet(
-            stored["images"],
-            stored["masks"].astype(bool),
-            {key[len(_PREFIX) :]: stored[key] for key in stored.files if key.startswith(_PREFIX)},
-            stored["direction"],
-            stored["labels"] if "labels" in stored.files else None,
-            stored["ids"] if "ids" in stored.files else None,
-        )
+    stored = read_arrays(path)
+    return HeatmapSet(
+        stored["images"],
+        stored["masks"].astype(bool),
+        {key[len(_PREFIX) :]: values for key, values in stored.items() if key.startswith(_PREFIX)},
+        stored["direction"],
+        stored.get("labels"),
+        stored.get("ids"),
+    )

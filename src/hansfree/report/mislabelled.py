@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from hansfree.doctor import Diagnosis
+from hansfree.files import read_arrays
 from hansfree.report.pictures import picture_of
 
 
@@ -24,8 +23,7 @@ def show_mislabelled(diagnosis: Diagnosis | None, path: Path) -> list[Mislabelle
     """Return the most suspicious images, of which the run kept pictures in ``path``; nothing where it kept none."""
     if diagnosis is None or not path.is_file():
         return []
-    with np.load(path, allow_pickle=False) as stored:
-        pictures = stored["pictures"]
+    pictures = read_arrays(path, stage=path.parent / "stages" / "doctor.json")["pictures"]
     return [
         Mislabelled(
             picture_of(picture), str(suspect.id), f"listed {'with' if suspect.has_artifact else 'without'} the artifact"

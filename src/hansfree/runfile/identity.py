@@ -7,7 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
+from hansfree.errors import RunError
 from hansfree.runfile.schema import AUTO, ArtifactSection, CorrectionSection, DataSection, RunFile
+from hansfree.runs import Run
 
 # What may change in a run that was begun: where it works, what things are called, and which stages it has. Where
 # files lie is left out: images are known by name, size and time of change, weights by their numbers.
@@ -20,8 +22,10 @@ _CHANGES_NOTHING = {
         name for name, key in DataSection.model_fields.items() if Path in (key.annotation, *get_args(key.annotation))
     },
     "artifact": {"name", "file", "also"},
-    "correction": {"methods", "further_cavs"},
+    "correction": {"methods", "further_cavs", "strengths"},  # strengths belong to methods: `check_tried`
 }
+UNCOUNTED = ("correction.strengths",)
+"""What earlier versions kept in a config, and what is not compared any more."""
 
 # Left out of a config where they say nothing new, so that runs that were begun before the keys were there go on.
 LATER_KEYS: dict[str, dict[str, Any]] = {
@@ -43,3 +47,17 @@ def known_config(run: RunFile) -> dict[str, Any]:
         for key in [key for key, value in defaults.items() if settings[section][key] == value]:
             del settings[section][key]
     return {"hansfree": version("hansfree"), **settings}
+
+
+def check_tried(run: RunFile) -> None:
+    """Refuse other strengths for a method that is done: its stage is kept, so nobody would try them."""
+    folder = Run(run.out)
+    for name in run.correction.trials:
+        wanted = run.correction.strengths_of(name)
+        if wanted and folder.has(name):
+            tried = sorted({row["strength"] for row in folder.read(name)["rows"]})
+            if tried != wanted:
+                raise RunError(
+                    f"{run.out} has {name} with other strengths: they were {tried}, are now {wanted}. Write the former "
+                    "in correction.strengths, choose another folder, or delete this one to start anew."
+                )

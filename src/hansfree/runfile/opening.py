@@ -14,7 +14,7 @@ from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
 from hansfree.runfile.concepts import describe_concept, find_concepts, read_marks
 from hansfree.runfile.disk import tell_disk
-from hansfree.runfile.identity import LATER_KEYS, known_config
+from hansfree.runfile.identity import LATER_KEYS, check_tried, known_config
 from hansfree.runfile.loading import first_logits, load_run_model, model_facts
 from hansfree.runfile.schema import COLUMN, Rule, RunFile
 from hansfree.runfile.telling import advise_more, describe_balance, describe_further, describe_images, notes_on_scaling
@@ -45,6 +45,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     _check_strengths(run)
     marks = read_marks(run)  # a misspelt column is no other run
     check_run_folder(run.out, known_config(run), defaults=LATER_KEYS)
+    check_tried(run)
     loaded = load_run_model(run)
     images = _open_images(run, loaded.preprocessing, progress)
     data = replace(images.data(), artifact=_artifact_name(run, images))

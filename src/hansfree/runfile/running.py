@@ -28,7 +28,7 @@ from hansfree.report.verdict import reach_verdict
 from hansfree.results import ORIGINAL, Row
 from hansfree.runfile.also import score_further
 from hansfree.runfile.crew import Engine, alone
-from hansfree.runfile.identity import LATER_KEYS, known_config
+from hansfree.runfile.identity import LATER_KEYS, UNCOUNTED, known_config
 from hansfree.runfile.opening import Opened
 from hansfree.runfile.ordering import doubt_order
 from hansfree.runfile.recommending import Advice, recommend
@@ -54,7 +54,7 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         engine: Who helps with the pass and with the corrections.
     """
     run = opened.run
-    with open_run(run.out, run_config(opened), defaults=LATER_KEYS) as folder:
+    with open_run(run.out, run_config(opened), defaults=LATER_KEYS, uncounted=UNCOUNTED) as folder:
         _keep_weights(folder, opened.setting.model)
         write_text(run.out / "run.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
         with engine(opened, folder, progress) as crew:

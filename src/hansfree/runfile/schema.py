@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
-from hansfree.corrections import Correction, along_cavs, goes_along_cav
+from hansfree.corrections import Correction, along_cavs, goes_along_cav, method_named
 from hansfree.errors import nearest
 from hansfree.studies.inserted import inserted_by_name
 from hansfree.studies.own import SHARES
@@ -217,6 +217,12 @@ class CorrectionSection(Section):
         """All that is run: the methods, and after each that goes along a CAV its further directions (rr-clarc@svm)."""
         return tuple(along_cavs(self.methods, self.further_cavs))
 
+    def strengths_of(self, trial: str) -> list[float]:
+        """Return what a trial's strength is chosen from; nothing where it has none."""
+        method = method_named(trial)
+        given = self.strengths.get(method.name)  # for all directions of a method
+        return sorted(set(given or method.grid)) if method.has_strength else []
+
     @property
     def needs_pairs(self) -> bool:
         """Whether training images are wanted without and with the artifact."""
@@ -230,6 +236,15 @@ class CorrectionSection(Section):
             raise ValueError(f"'further_cavs' names others, and {self.cav!r} is this run's own ('cav')")
         if self.further_cavs and not any(map(goes_along_cav, self.methods)):
             raise ValueError(f"'further_cavs' changes nothing: none of {', '.join(self.methods)} goes along a CAV")
+        return self
+
+    @model_validator(mode="after")
+    def _repeats_differ(self) -> CorrectionSection:
+        """Refuse repeats that are all the same: their spread of 0 would look like evidence."""
+        if self.repeats > 1 and self.optimizer == "converged":
+            raise ValueError("'repeats' are further seeds, and 'optimizer: converged' depends on none: leave one out")
+        if self.repeats > 1 and not any(Correction.named(name).depends_on_seed for name in self.methods):
+            raise ValueError(f"'repeats' changes nothing: none of {', '.join(self.methods)} depends on a seed")
         return self
 
     @model_validator(mode="after")
