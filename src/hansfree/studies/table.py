@@ -14,7 +14,7 @@ from hansfree.datasets.flagged import Flagged
 from hansfree.datasets.part import Part
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree.progress import Progress, silent
-from hansfree.studies.columns import Row, find_image, read_groups, read_rows, read_split
+from hansfree.studies.columns import BITS, Row, find_image, read_bits, read_groups, read_rows, read_split
 from hansfree.studies.inserted import check_share, stampable
 from hansfree.studies.listed import Listing, StampedStudy
 from hansfree.studies.study import BiasedData, Recipe
@@ -30,7 +30,7 @@ class ImageTable(StampedStudy, name="table"):
     The table is ``labels.csv``, or the only CSV file in the folder. Its columns: ``image``, a file in the folder or
     in its subfolder ``images``, with or without ending; ``label``, the class's name; where wanted ``split`` (train,
     val or test; else 80 / 10 / 10 are drawn), ``group`` (a patient or lesion, which is never in two parts), and any
-    columns of 0 and 1, which tell natural artifacts: see :meth:`flags`. Other columns are ignored.
+    columns of 0 and 1, or false and true, which tell natural artifacts: see :meth:`flags`. Other columns are ignored.
 
     The artifact is put in, or it is one of those columns: then nothing is put in, and held-out images with the artifact
     are others than those without it.
@@ -179,21 +179,19 @@ def find_table(folder: Path) -> Path:
 
 
 def _read_flags(rows: Sequence[Row], table: Path) -> dict[str, np.ndarray]:
-    """Return the columns of 0 and 1; a gap in one of them, or a few other values, is an error and not a 0."""
+    """Return the columns of 0 and 1, or false and true; a gap, or a few other values, is an error and not a 0."""
     flags: dict[str, np.ndarray] = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
-        others = [value for value in values if value not in ("0", "1", "")]
+        others = [value for value in values if value and value.lower() not in BITS]
         bits = len(values) - values.count("") - len(others)
         if name in _OWN_COLUMNS or not bits or len(others) > _STRAY * (bits + len(others)):
             continue
         if others:
             image = rows[values.index(others[0])]["image"]
             raise DataError(
-                f"{table} gives {image!r} the {name} {others[0]!r}, where {bits} others have 0 or 1. "
+                f"{table} gives {image!r} the {name} {others[0]!r}, where {bits} others have 0 or 1, false or true. "
                 "Correct it, or remove the column if it tells something else."
             )
-        if "" in values:
-            raise DataError(f"{table} has no {name} for {rows[values.index('')]['image']!r}: 0 or 1.")
-        flags[name] = np.array([value == "1" for value in values])
+        flags[name] = read_bits(rows, name, table=table)
     return flags
