@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hansfree.errors import UnknownNameError
+from hansfree.errors import OptionError, UnknownNameError
 from hansfree.experiments.plans import Plan
 from hansfree.reproduce import Reproduction, reproduce
 from hansfree.results import read_rows
@@ -181,3 +181,22 @@ def test_an_unknown_experiment_is_refused_before_anything_is_written(tmp_path: P
     with pytest.raises(UnknownNameError, match="Did you mean 'table1'"):
         reproduce("tabel1", [(Single(), Plan(**PLAN))], out=tmp_path / "out", work=tmp_path / "work")
     assert not list(tmp_path.iterdir())
+
+
+def test_two_subjects_of_one_name_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    subjects = [(Single(size=size), Plan(**PLAN)) for size in (32, 48)]
+    with pytest.raises(OptionError, match=r"demo · brightness · single was asked for 2 times\. Allowed"):
+        reproduce("ablation-cav", subjects, out=tmp_path / "out", work=tmp_path / "work")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_scores_are_written_before_anything_is_drawn(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reproduction.named("q1"), "present", fail)
+    with pytest.raises(KeyboardInterrupt):
+        run("q1", work, tmp_path)
+    assert read_rows(tmp_path / "single" / "q1" / "results.csv")

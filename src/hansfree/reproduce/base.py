@@ -87,7 +87,12 @@ def heatmaps_of(finding: Finding) -> HeatmapSet:
 
 def key_of(subject: Subject) -> SubjectKey:
     """Return what tables and figures call a subject."""
-    return SubjectKey(subject.study.name, subject.study.artifact, subject.plan.model)
+    return name_subject(subject.study, subject.plan)
+
+
+def name_subject(study: Study, plan: Plan) -> SubjectKey:
+    """Return the same before the subject is opened."""
+    return SubjectKey(study.name, study.artifact, plan.model)
 
 
 def facts_of(
