@@ -77,12 +77,12 @@ def draw_strength_curves(
         for key, (b, _) in curves.items()
         if b
     )
+    strips = " Heatmaps (LRP of the biased class, one colour scale) at the dotted strengths." if maps else ""
     return Drawing(
         "strength",
         figure,
         f"Curves of {words(name).lower()} over the strength, with and without the artifact. With it: {told}.",
-        f"{words(name)} on the test images over the strength; the large mark is the chosen one. Heatmaps (LRP of the "
-        "biased class, one colour scale) at the dotted strengths.",
+        f"{words(name)} on the test images over the strength; the large mark is the chosen one.{strips}",
     )
 
 
