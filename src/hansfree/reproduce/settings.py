@@ -104,7 +104,7 @@ def describe_weights(weights: str | None) -> str:
 
 def describe_recipe(recipe: Pretraining | FineTuning) -> str:
     """Return epochs, optimizer, rate, batches and seed."""
-    optimizer = {"sgd": "SGD", "adam": "Adam", "converged": "the converged solver"}[recipe.optimizer]
+    optimizer = {"sgd": "SGD", "adam": "Adam"}[recipe.optimizer]
     return (
         f"{count_epochs(recipe.epochs)} of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
         f"seed {recipe.seed}"
