@@ -64,12 +64,14 @@ class Natural(Study):
     default_size = 48
     needs_root = False
     recipe = RECIPE
+    test_share = 0.5
 
     def data(self, model: str) -> BiasedData:
         self.scenes = scenes = Scenes(580, size=self.size, classes=2)
         rng = np.random.default_rng(self.seed)
-        # in training the artifact is in half of class 0 and nowhere else; to test, in half of all
+        # in training the artifact is in half of class 0 and nowhere else; to validate and test, in half of all
         share = np.where(np.arange(580) < 320, np.where(scenes.labels == 0, 0.5, 0.0), 0.5)
+        share[440:] = self.test_share
         scenes.has_plaster = rng.random(580) < share
         has = scenes.has_plaster
 
@@ -89,6 +91,13 @@ class Natural(Study):
             is_inserted=False,
             has_masks=False,
         )
+
+
+class Untested(Natural):
+    """The same, and no test image has a plaster."""
+
+    name = "untested"
+    test_share = 0.0
 
 
 class Scenes(SyntheticLesions):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,17 @@ def test_other_images_under_the_same_options_have_another_folder(work: Path) -> 
             return Single(seed=7).data(model)
 
     with opened(work, Single()) as first, opened(work, Other()) as second:
+        assert first.run.path != second.run.path
+
+
+def test_another_biased_class_has_another_folder(work: Path) -> None:
+    """A natural artifact is in the same images whichever class it is said to leak into."""
+
+    class Other(Natural):
+        def data(self, model: str) -> BiasedData:
+            return replace(super().data(model), biased_class=1)
+
+    with opened(work, Natural()) as first, opened(work, Other()) as second:
         assert first.run.path != second.run.path
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from hansfree.errors import UnknownNameError
 from hansfree.models import build_model
 from hansfree.reproduce import Finding, Reproduction
-from hansfree.reproduce.base import facts_of, heatmaps_of, key_of, reasons_of
+from hansfree.reproduce.base import facts_of, heatmaps_by_subject, key_of, reasons_of
 from hansfree.reproduce.keys import Facts, SubjectKey
 from hansfree.studies import Published
 from tests.experiments.examples import Single, opened
@@ -88,9 +88,11 @@ def test_reasons_are_given_where_a_strength_was_chosen_or_refused(tmp_path: Path
 
 def test_heatmaps_of_a_finding_are_those_called_relevance() -> None:
     arrays = {name: np.full((2, 4, 4), i) for i, name in enumerate(("images", "masks", "relevance/a", "relevance/b"))}
-    maps = heatmaps_of(
-        Finding(key=SubjectKey("d", "a", "m"), facts=Facts(), rows=[], arrays={**arrays, "other": np.zeros(1)})
-    )
+    shown = Finding(key=SubjectKey("d", "a", "m"), facts=Facts(), rows=[], arrays={**arrays, "other": np.zeros(1)})
+    without = Finding(key=SubjectKey("d", "b", "m"), facts=Facts(), rows=[])
+    found = heatmaps_by_subject([shown, without])
+    assert list(found) == [shown.key]
+    maps = found[shown.key]
     assert list(maps.relevance) == ["a", "b"]
     assert maps.relevance["b"] is arrays["relevance/b"]
     assert (maps.images, maps.masks) == (arrays["images"], arrays["masks"])

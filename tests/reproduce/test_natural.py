@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from hansfree.errors import DataError
+from hansfree.experiments.plans import Plan
 from hansfree.reproduce import Reproduction
-from tests.experiments.examples import Joint, Single, opened, rows_like
+from tests.experiments.examples import PLAN, Joint, Single, opened, rows_like
+from tests.experiments.examples import Natural as NaturalStudy
 from tests.reproduce.conftest import Examine
 
 NATURAL = Reproduction.named("natural")
@@ -45,10 +47,17 @@ def test_a_method_without_admissible_strength_has_no_row(tmp_path: Path) -> None
     assert "rrr" in {row.method for row in finding.rows}
 
 
-def test_data_that_say_nothing_of_natural_artifacts_are_refused_before_any_work(tmp_path: Path) -> None:
-    with (
-        opened(tmp_path, Joint()) as subject,
-        pytest.raises(DataError, match="Synthetic lesions does not say which test images"),
-    ):
-        NATURAL().examine(subject)
-    assert not (tmp_path / "models").exists()
+def test_data_that_say_nothing_of_natural_artifacts_are_refused_before_any_work() -> None:
+    with pytest.raises(DataError, match="Synthetic lesions does not say which test images"):
+        NATURAL().check(Joint(), Plan(**PLAN))
+
+
+def test_a_natural_artifact_cannot_itself_be_the_bias() -> None:
+    class Told(NaturalStudy):
+        def flags(self) -> dict[str, np.ndarray]:
+            return {"plaster": self.scenes.has_plaster[440:]}
+
+    study = Told()
+    study.data("demo")
+    with pytest.raises(DataError, match="Natural shortcut has the artifact 'plaster' by nature, and its clean"):
+        NATURAL().check(study, Plan(**PLAN))

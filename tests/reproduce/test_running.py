@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from hansfree.errors import UnknownNameError
+from hansfree.errors import DataError, OptionError, UnknownNameError
 from hansfree.experiments.plans import Plan
 from hansfree.reproduce import Reproduction, reproduce
 from hansfree.results import read_rows
 from hansfree.studies import Published
-from tests.experiments.examples import PLAN, Natural, Single
+from tests.experiments.examples import PLAN, Natural, Single, Untested
 
 COMMAND = "hansfree reproduce something --data single"
 PICTURES = {
@@ -93,6 +93,32 @@ def test_a_bias_that_is_in_the_scenes_can_be_shown_too(name: str, work: Path, tm
     assert not re.search(r"\bnan\b|\bNone\b", text)
     assert not {"flip_rate", "alignment_mean"} & {row.metric for row in read_rows(page.with_name("results.csv"))}
     assert not list(page.parent.glob("extremes*")), "there is no change to be aligned with"
+
+
+@pytest.mark.parametrize("name", ["table1", "ablation-strength"])
+def test_a_bias_that_no_test_image_has_is_said_to_be_unknown(name: str, work: Path, tmp_path: Path) -> None:
+    page = reproduce(name, [(Untested(), Plan(**PLAN))], out=tmp_path, work=work)
+    text = page.read_text(encoding="utf-8")
+    assert "\n- cannot be known: No test image has the artifact. At least 25 in each of two classes are needed" in text
+    assert not re.search(r"\bnan\b|\bNone\b", text)
+    rows = read_rows(page.with_name("results.csv"))
+    assert "accuracy_clean" in {row.metric for row in rows}
+    assert "accuracy_biased" not in {row.metric for row in rows}
+    assert not list(page.parent.glob("*.png"))
+
+
+def test_heatmaps_are_drawn_of_the_subjects_that_have_images(work: Path, tmp_path: Path) -> None:
+    subjects = [(study, Plan(**PLAN)) for study in (Natural(), Untested())]
+    for name, drawn in (("table1", {"scatter", "heatmap-panel"}), ("ablation-strength", {"strength"})):
+        page = reproduce(name, subjects, out=tmp_path, work=work)
+        assert {path.stem for path in page.parent.glob("*.png")} == drawn
+
+
+@pytest.mark.parametrize("name", ["overview", "q1"])
+def test_what_only_looks_at_images_with_the_artifact_refuses_a_bias_that_none_has(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"No test image of Natural shortcut carries the artifact 'plaster', and this"):
+        reproduce(name, [(Untested(), Plan(**PLAN))], out=tmp_path, work=tmp_path / "work")
+    assert not (tmp_path / "work").exists()
 
 
 def test_images_that_were_left_out_are_counted_once(work: Path, tmp_path: Path) -> None:
@@ -181,3 +207,22 @@ def test_an_unknown_experiment_is_refused_before_anything_is_written(tmp_path: P
     with pytest.raises(UnknownNameError, match="Did you mean 'table1'"):
         reproduce("tabel1", [(Single(), Plan(**PLAN))], out=tmp_path / "out", work=tmp_path / "work")
     assert not list(tmp_path.iterdir())
+
+
+def test_two_subjects_of_one_name_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    subjects = [(Single(size=size), Plan(**PLAN)) for size in (32, 48)]
+    with pytest.raises(OptionError, match=r"demo · brightness · single was asked for 2 times\. Allowed"):
+        reproduce("ablation-cav", subjects, out=tmp_path / "out", work=tmp_path / "work")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_scores_are_written_before_anything_is_drawn(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reproduction.named("q1"), "present", fail)
+    with pytest.raises(KeyboardInterrupt):
+        run("q1", work, tmp_path)
+    assert read_rows(tmp_path / "single" / "q1" / "results.csv")

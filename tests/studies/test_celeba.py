@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from hansfree.datasets.base import normalisation_for
 from hansfree.errors import DataError, OptionError
 from hansfree.studies.celeba import CelebA, choose_subset
 from hansfree.studies.study import SETS, Study
@@ -86,6 +87,13 @@ def test_hair_is_the_class_and_the_necktie_is_the_bit(root):
     assert abs(int(image[0, 0, 0]) - int(data.test_biased.ids[0])) <= 4  # the picture of that very row
     assert image.shape == (32, 32, 3)
     assert not mask.any()
+
+
+def test_every_model_gets_its_own_normalisation(root):
+    study = CelebA(root, size=32)
+    for model in ("resnet18", "efficientnet_lite0"):
+        data = study.data(model)
+        assert {getattr(data, part).transform for part in SETS} == {normalisation_for(model)}
 
 
 def test_the_parts_are_disjoint_and_each_has_the_same_share_of_every_kind(root):

@@ -49,6 +49,28 @@ def test_without_a_class_it_is_the_one_that_carries_it_most_often(root: Path) ->
     assert study.with_artifact("timestamp").marked("demo") is None
 
 
+def test_every_column_has_the_class_that_it_is_most_frequent_in(root: Path) -> None:
+    (root / "labels.csv").write_text(
+        "\n".join(
+            ["image,label,group,ruler,ink"]
+            + [f"{row:02}.png,{LABELS[row % 2]},{row},{int(row % 4 == 0)},{int(row % 4 == 1)}" for row in range(32)]
+        )
+    )
+    ruler = Study.named("table")(root, artifact="ruler", size=32)
+    ink = ruler.with_artifact("ink")
+    assert [study.data("demo").biased_class for study in (ruler, ink, ink.with_artifact("timestamp"))] == [0, 1, 0]
+    assert ruler.remarks == ["No biased class was given: ruler is most frequent in 'naevus'."]
+    assert ink.remarks == ["No biased class was given: ink is most frequent in 'wart'."]
+
+
+def test_a_given_class_stays(root: Path) -> None:
+    study = Study.named("table")(root, artifact="ruler", size=32, biased_class="wart")
+    for artifact in ("ink", "timestamp"):
+        other = study.with_artifact(artifact)
+        assert other.data("demo").biased_class == 1
+        assert other.remarks == study.remarks
+
+
 def test_a_column_that_is_not_there(root: Path) -> None:
     with pytest.raises(
         OptionError, match=r"no artifact 'rular'. Did you mean 'ruler'\?.* Known: timestamp, .*ruler, ink"

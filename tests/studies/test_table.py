@@ -85,11 +85,19 @@ def test_flags_are_the_columns_of_0_and_1_of_the_test_images(root):
     assert ImageTable(root, size=32, skip_bad=True).flags()["ruler"].tolist() == [True, False, False, False, True]
 
 
+def test_flags_may_be_false_and_true_as_in_a_run_file_s_table(root):
+    numbers = ImageTable(root, size=32, artifact="ruler").flags()
+    rows = [{**row, "ruler": str(row["ruler"] == "1")} for row in rows_of_table()]
+    write_table(root / "labels.csv", rows)
+    words = ImageTable(root, size=32, artifact="ruler").flags()
+    assert words["ruler"].tolist() == numbers["ruler"].tolist()
+
+
 def test_a_gap_among_flags_is_an_error(root):
     rows = rows_of_table()
     rows[7]["ruler"] = ""
     write_table(root / "labels.csv", rows)
-    with pytest.raises(DataError, match=r"labels.csv has no ruler for 'images/007.png': 0 or 1"):
+    with pytest.raises(DataError, match=r"labels.csv has nothing as ruler of 'images/007.png'. Allowed: 0 and 1"):
         ImageTable(root)
 
 

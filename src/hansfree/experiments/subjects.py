@@ -102,6 +102,8 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
     }
     data = study.data(plan.model)  # known without reading a picture
     images = [getattr(data, part).fingerprint for part in SETS]
+    if not data.is_inserted:
+        images.append(f"biased class {data.biased_class}")  # put in, the artifact itself tells the class
     # another plan, other images or other first weights have another folder
     start = "" if plan.weights in (None, PRETRAINED) else hash_weights(read_weights(Path(plan.weights)))
     folder = f"{subject_name(study, plan)}-{fingerprint(repr(config), *images, start)[:8]}"

@@ -22,7 +22,7 @@ Interval = tuple[float, float]
 LEVEL = 0.95  # of all intervals, and of the tests beside them
 STDERRS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard errors to each side, where an interval is made of those
 RESAMPLES = 2000
-_TAILS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
+TAILS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)  # the ends of an interval among resamples, in per cent
 _HALVINGS = 50  # of an interval of length 2 at most: to the last digits of a float
 
 
@@ -104,7 +104,7 @@ def _mean_interval(counts: np.ndarray, values: Floats, each: Sequence[Interval],
     n = counts.sum(axis=1)
     means = counts @ values / n
     drawn = np.random.default_rng(seed).multinomial(n, counts / n[:, None], size=(RESAMPLES, len(n)))
-    low, high = np.percentile((drawn @ values / n).mean(axis=1), _TAILS)
+    low, high = np.percentile((drawn @ values / n).mean(axis=1), TAILS)
     below, above = (np.linalg.norm(ends - means) / len(n) for ends in np.array(each).T)
     return float(min(low, means.mean() - below)), float(max(high, means.mean() + above))
 

@@ -101,8 +101,8 @@ def _explained(results: Results) -> str:
 
 
 def common_limit(relevances: Iterable[np.ndarray]) -> float:
-    """Return one symmetric end of the colour scale for all methods, so that colours can be compared."""
-    sizes = np.abs(np.concatenate([relevance.ravel() for relevance in relevances]).astype(np.float64))
+    """Return one symmetric end of the colour scale for all of these heatmaps, so that colours can be compared."""
+    sizes = np.abs(np.concatenate([np.zeros(0), *(relevance.ravel() for relevance in relevances)]).astype(np.float64))
     sizes = sizes[np.isfinite(sizes)]
     return float(np.percentile(sizes, _SCALE_PERCENTILE)) or 1.0 if sizes.size else 1.0
 

@@ -13,7 +13,15 @@ from hansfree.corrections.rr_clarc import Norm
 from hansfree.experiments import Experiment, Variant
 from hansfree.experiments.subjects import Subject
 from hansfree.files import written_atomically
-from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of, rows_by_subject
+from hansfree.reproduce.base import (
+    Finding,
+    Presentation,
+    Reproduction,
+    facts_of,
+    key_of,
+    relevance_of,
+    rows_by_subject,
+)
 from hansfree.reproduce.figures import (
     StrengthMaps,
     draw_cav_types,
@@ -70,7 +78,7 @@ class Strength(Reproduction, name="ablation-strength"):
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Write every strength, and draw the curves."""
         subjects = rows_by_subject(findings)
-        maps = {finding.key: _strength_maps(finding) for finding in findings}
+        maps = {finding.key: _strength_maps(finding) for finding in findings if finding.arrays}
         return Presentation(text=write_path(subjects), drawings=[draw_strength_curves(subjects, maps=maps)])
 
 
@@ -133,7 +141,12 @@ def _aimed(experiment: Experiment, target: Any, norm: Any) -> Variant:
 
 
 def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np.ndarray]:
-    """Return the heatmaps of one biased image for a few strengths; the models are trained anew, for none was kept."""
+    """Return the heatmaps of one biased image for a few strengths; the models are trained anew, for none was kept.
+
+    Nothing, where no test image carries the artifact.
+    """
+    if not len(experiment.setting.data.test_biased):
+        return {}
     path = experiment.run.path / "stages" / "strengths along.npz"
     if not path.exists():
         strengths = sorted({row.strength for row in rows if row.strength is not None and row.split == "test"})
@@ -154,7 +167,5 @@ def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np
 
 
 def _strength_maps(finding: Finding) -> StrengthMaps:
-    maps = {
-        float(name.partition("/")[2]): found for name, found in finding.arrays.items() if name.startswith("relevance/")
-    }
+    maps = {float(name): found for name, found in relevance_of(finding).items()}
     return StrengthMaps(finding.arrays["image"], finding.arrays["mask"], maps)

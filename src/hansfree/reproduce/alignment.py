@@ -7,11 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from hansfree.cavs import CAV
+from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
 from hansfree.heatmaps import compute_cav_heatmaps
-from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, heatmaps_of, key_of, rows_by_subject
+from hansfree.reproduce.base import (
+    Finding,
+    Presentation,
+    Reproduction,
+    check_shown,
+    facts_of,
+    heatmaps_by_subject,
+    key_of,
+    rows_by_subject,
+)
 from hansfree.reproduce.figures import draw_alignments, draw_extremes, draw_localisation
 from hansfree.reproduce.tables import write_alignments
+from hansfree.studies import Study
 
 _LOCALISED = ("signal", "ridge", "svm")
 _SHOWN = 4
@@ -21,6 +32,11 @@ class Alignment(Reproduction, name="q1"):
     """The alignments s and s-bar of all CAVs, the best and worst aligned samples, and where each CAV looks."""
 
     title = "Q1: alignment of CAVs with the true direction of the bias"
+
+    def check(self, study: Study, plan: Plan) -> None:
+        """Refuse a bias of which no test image can be looked at."""
+        super().check(study, plan)
+        check_shown(study, plan)
 
     def examine(self, subject: Subject) -> Finding:
         """Fit the CAVs, measure them on test images, and localise the artifact by three of them."""
@@ -47,7 +63,7 @@ class Alignment(Reproduction, name="q1"):
     def present(self, findings: Sequence[Finding]) -> Presentation:
         """Draw the bars of all subjects and, for each, samples and localisations."""
         subjects = rows_by_subject(findings)
-        drawings = [draw_alignments(subjects), draw_localisation({f.key: heatmaps_of(f) for f in findings})]
+        drawings = [draw_alignments(subjects), draw_localisation(heatmaps_by_subject(findings))]
         for finding in findings:
             if drawing := finding.notes["extremes"]:
                 drawings.append(drawing.renamed(f"{drawing.name}-{finding.key.artifact}-{finding.key.model}"))

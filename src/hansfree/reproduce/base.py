@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hansfree.corrections import Correction
+from hansfree.errors import DataError
 from hansfree.experiments import Experiment
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
@@ -79,15 +80,37 @@ def facts_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, Facts]:
     return {finding.key: finding.facts for finding in findings}
 
 
-def heatmaps_of(finding: Finding) -> HeatmapSet:
-    """Return the images of a finding with their heatmaps, which it keeps under ``relevance/<name>``."""
-    maps = {name.partition("/")[2]: found for name, found in finding.arrays.items() if name.startswith("relevance/")}
-    return HeatmapSet(finding.arrays["images"], finding.arrays["masks"], maps)
+def heatmaps_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, HeatmapSet]:
+    """Return the images of all findings with their heatmaps; of subjects without images to show there are none."""
+    return {
+        finding.key: HeatmapSet(finding.arrays["images"], finding.arrays["masks"], relevance_of(finding))
+        for finding in findings
+        if "images" in finding.arrays
+    }
+
+
+def relevance_of(finding: Finding) -> dict[str, np.ndarray]:
+    """Return a finding's heatmaps by name, which it keeps under ``relevance/<name>``."""
+    return {name.partition("/")[2]: found for name, found in finding.arrays.items() if name.startswith("relevance/")}
+
+
+def check_shown(study: Study, plan: Plan) -> None:
+    """Refuse an artifact that no test image carries, for experiments that look at such images only."""
+    if not len(study.data(plan.model).test_biased):
+        raise DataError(
+            f"No test image of {study.title} carries the artifact {study.artifact!r}, and this experiment looks at "
+            "those that do: there must be at least 1. Experiments that correct a model can do without, such as table1."
+        )
 
 
 def key_of(subject: Subject) -> SubjectKey:
     """Return what tables and figures call a subject."""
-    return SubjectKey(subject.study.name, subject.study.artifact, subject.plan.model)
+    return name_subject(subject.study, subject.plan)
+
+
+def name_subject(study: Study, plan: Plan) -> SubjectKey:
+    """Return the same before the subject is opened."""
+    return SubjectKey(study.name, study.artifact, plan.model)
 
 
 def facts_of(

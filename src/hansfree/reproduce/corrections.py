@@ -12,7 +12,7 @@ from hansfree.reproduce.base import (
     Reproduction,
     facts_by_subject,
     facts_of,
-    heatmaps_of,
+    heatmaps_by_subject,
     key_of,
     reasons_of,
     rows_by_subject,
@@ -62,6 +62,6 @@ class Table1(Reproduction, name="table1"):
         )
         return Presentation(
             text=text,
-            drawings=[draw_scatter(subjects), draw_method_heatmaps({f.key: heatmaps_of(f) for f in findings})],
+            drawings=[draw_scatter(subjects), draw_method_heatmaps(heatmaps_by_subject(findings))],
             files={"comparison.csv": write_comparison(subjects, facts=facts)},
         )

@@ -10,6 +10,7 @@ import numpy as np
 from hansfree.corrections import Correction
 from hansfree.errors import DataError
 from hansfree.experiments import Experiment
+from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import MIN_GROUP
 from hansfree.report.reading import method_title
@@ -25,6 +26,7 @@ from hansfree.reproduce.base import (
 from hansfree.reproduce.tables import write_groups
 from hansfree.reproduce.tables.markdown import paragraphs
 from hansfree.results import ORIGINAL, Row
+from hansfree.studies import Study
 
 GROUP_ACCURACY = "accuracy_clean"
 
@@ -34,12 +36,20 @@ class Natural(Reproduction, name="natural"):
 
     title = "Natural artifacts: accuracy by class with and without them"
 
+    def check(self, study: Study, plan: Plan) -> None:
+        """Refuse images of which nothing is told, and an artifact that itself decides which of them are clean."""
+        super().check(study, plan)
+        if not study.flags():
+            raise DataError(f"{study.title} does not say which test images carry an artifact by nature.")
+        if not study.data(plan.model).is_inserted:
+            raise DataError(
+                f"{study.title} has the artifact {study.artifact!r} by nature, and its clean test images are those "
+                f"without it. Groups of them are told where another artifact is put in: {', '.join(study.artifacts)}."
+            )
+
     def examine(self, subject: Subject) -> Finding:
         """Score every method on the groups of the clean test images."""
-        flags = subject.study.flags()
-        if not flags:
-            raise DataError(f"{subject.study.title} does not say which test images carry an artifact by nature.")
-        experiment, data = subject.experiment, subject.data
+        experiment, data, flags = subject.experiment, subject.data, subject.study.flags()
         rows = experiment.original_rows()
         methods = [name for name in Correction.defaults() if name not in subject.plan.left_out]
         for name in methods:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
-from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of
+from hansfree.reproduce.base import Finding, Presentation, Reproduction, check_shown, facts_of, key_of
 from hansfree.reproduce.figures import draw_biases, draw_hidden_bits
 from hansfree.studies import Study
 
@@ -22,7 +22,8 @@ class Overview(Reproduction, name="overview"):
     title = "The data biases: overview, and what an LSB attack hides in the last bits"
 
     def check(self, study: Study, plan: Plan) -> None:
-        """Take any: no strength is chosen."""
+        """Take any that can be seen: no strength is chosen."""
+        check_shown(study, plan)
 
     def examine(self, subject: Subject) -> Finding:
         """Take the first test images of each kind; no model is needed."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
+from hansfree.errors import OptionError
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import open_subject
 from hansfree.files import write_text, written_atomically
 from hansfree.progress import Progress, silent
-from hansfree.reproduce.base import Finding, Presentation, Reproduction
+from hansfree.reproduce.base import Finding, Presentation, Reproduction, name_subject
 from hansfree.reproduce.keys import SubjectKey
 from hansfree.reproduce.settings import Words, write_settings
 from hansfree.results import write_table
@@ -39,6 +41,7 @@ def reproduce(
         command: What the user typed, for the page.
     """
     experiment = Reproduction.named(name)()
+    _check_names(subjects)
     folder = out / "-".join(dict.fromkeys(study.name for study, _ in subjects)) / name
     skipped = tuple(dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped))  # each once
     # now: the work may take days, and a reader of its log wants to know what it is done without
@@ -53,8 +56,9 @@ def reproduce(
             finding = experiment.examine(subject)
             findings.append(finding)
             settings[finding.key] = experiment.describe(subject, finding)
-    shown = experiment.present(findings)
+    # before anything is drawn: what took days must not be lost with a figure
     write_table(folder / "results.csv", [row for finding in findings for row in finding.rows])
+    shown = experiment.present(findings)
     for file, text in shown.files.items():
         _write_or_remove(folder / file, text)
     _draw(folder, shown)
@@ -62,6 +66,16 @@ def reproduce(
     page = _page(experiment, shown, settings, command=command, skipped=len(skipped), remarks=remarks)
     write_text(folder / _PAGE, page)
     return folder / _PAGE
+
+
+def _check_names(subjects: Sequence[tuple[Study, Plan]]) -> None:
+    """Refuse two subjects of one name, such as one model in two sizes: a page could not tell them apart."""
+    names = Counter(name_subject(study, plan).title for study, plan in subjects)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise OptionError(
+            f"{twice[0]} was asked for {names[twice[0]]} times. Allowed is every model with every artifact once: other "
+            "sizes, epochs or weights of it go into a folder of their own (--out)."
+        )
 
 
 def _labelled(progress: Progress, about: str) -> Progress:

@@ -14,6 +14,7 @@ from hansfree.experiments.subjects import Subject
 from hansfree.reproduce.averages import paper_place
 from hansfree.reproduce.keys import SubjectKey, count_epochs
 from hansfree.results import Row
+from hansfree.selection.claims import BIASED_ACCURACY, claims
 from hansfree.studies import SETS, BiasedData
 from hansfree.training import FineTuning, Pretraining
 from hansfree.weights import PRETRAINED
@@ -103,7 +104,7 @@ def describe_weights(weights: str | None) -> str:
 
 def describe_recipe(recipe: Pretraining | FineTuning) -> str:
     """Return epochs, optimizer, rate, batches and seed."""
-    optimizer = {"sgd": "SGD", "adam": "Adam", "converged": "the converged solver"}[recipe.optimizer]
+    optimizer = {"sgd": "SGD", "adam": "Adam"}[recipe.optimizer]
     return (
         f"{count_epochs(recipe.epochs)} of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
         f"seed {recipe.seed}"
@@ -118,6 +119,9 @@ def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
     if not any(row.split for row in rows):  # nothing was judged: run times
         return words
     words["corrections fine-tune"] += f", {describe_recipe(tuning)}"
+    for claim in claims(setting.data):
+        if claim.name == BIASED_ACCURACY and not claim.can_be_made:
+            words["cannot be known"] = claim.sentence
     if setting.repeats > 1:
         words["seeds of the correction"] = f"{', '.join(map(str, seeds))}; the strength is chosen with the first"
     if tried:

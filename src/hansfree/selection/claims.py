@@ -12,7 +12,7 @@ from hansfree.metrics.base import large_classes
 from hansfree.selection.rules import has_counter_examples
 from hansfree.studies import BiasedData
 
-WORST_GROUP = "worst group"  # the claim's name
+BIASED_ACCURACY, WORST_GROUP = "accuracy with the artifact", "worst group"  # the claims' names
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def claims(data: BiasedData) -> tuple[Claim, ...]:
 
 
 def _accuracy(data: BiasedData) -> Claim:
-    name, test = "accuracy with the artifact", data.test_biased
+    name, test = BIASED_ACCURACY, data.test_biased
     if data.is_inserted:
         return Claim(name, True, f"All {len(test)} test images are also seen with the artifact put in.")
     if len(large_classes(test.labels)) >= 2:

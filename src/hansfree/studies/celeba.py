@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from hansfree.datasets.base import normalisation_for
 from hansfree.datasets.flagged import Flagged
 from hansfree.datasets.image_files import find_folder, unlisted_files
 from hansfree.datasets.splits import Subset, split_rows
@@ -129,25 +130,26 @@ class CelebA(ListedStudy, name="celeba"):
         )
 
     def data(self, model: str) -> BiasedData:
-        """Return the sets, which are the same for all models; a clean training set cannot be known."""
+        """Return the sets, of the same images for all models; a clean training set cannot be known."""
         train, val, test = self.parts
+
+        def flagged(part: Subset, *, has_artifact: bool | None = None) -> Flagged:
+            bits = self._has_collar[part.ids]
+            rows = None if has_artifact is None else np.flatnonzero(bits == has_artifact)
+            return Flagged(part, bits, rows=rows, transform=normalisation_for(model))
+
         return BiasedData(
-            train=self._flagged(train),
-            val_clean=self._flagged(val, has_artifact=False),
-            val_biased=self._flagged(val, has_artifact=True),
-            test_clean=self._flagged(test, has_artifact=False),
-            test_biased=self._flagged(test, has_artifact=True),
+            train=flagged(train),
+            val_clean=flagged(val, has_artifact=False),
+            val_biased=flagged(val, has_artifact=True),
+            test_clean=flagged(test, has_artifact=False),
+            test_biased=flagged(test, has_artifact=True),
             biased_class=self.biased_class,
             artifact=self.artifact,
             is_localized=True,
             is_inserted=False,
             has_masks=False,
         )
-
-    def _flagged(self, part: Subset, *, has_artifact: bool | None = None) -> Flagged:
-        """Return the images of a part: all, or those with or without a collar."""
-        bits = self._has_collar[part.ids]
-        return Flagged(part, bits, rows=None if has_artifact is None else np.flatnonzero(bits == has_artifact))
 
 
 def read_attributes(root: Path) -> tuple[list[str], np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from hansfree.errors import DataError, nearest
 PARTS = ("train", "val", "test")
 ENDINGS = ("", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
-_BITS = {"0": False, "1": True, "false": False, "true": True}  # the words of spreadsheets and of pandas
+BITS = {"0": False, "1": True, "false": False, "true": True}  # the words of spreadsheets and of pandas
 
 Row = dict[str, str]
 
@@ -74,7 +74,7 @@ def read_split(rows: Sequence[Row], groups: Sequence[str] | None, *, table: Path
 def read_bits(rows: Sequence[Row], column: str, *, table: Path) -> np.ndarray:
     """Return a column of 0 and 1; a gap or another value is an error, for nobody knows what was meant."""
     for row in rows:
-        if row[column].lower() not in _BITS:
+        if row[column].lower() not in BITS:
             given = repr(row[column]) if row[column] else "nothing"
             raise DataError(f"{table} has {given} as {column} of {row['image']!r}. Allowed: 0 and 1, false and true.")
-    return np.array([_BITS[row[column].lower()] for row in rows])
+    return np.array([BITS[row[column].lower()] for row in rows])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import Self
 
 from hansfree.artifacts import Timestamp
 from hansfree.datasets.base import normalisation_for
@@ -13,12 +14,13 @@ from hansfree.datasets.flagged import Flagged
 from hansfree.datasets.part import Part
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree.progress import Progress, silent
-from hansfree.studies.columns import Row, find_image, read_groups, read_rows, read_split
+from hansfree.studies.columns import BITS, Row, find_image, read_bits, read_groups, read_rows, read_split
 from hansfree.studies.inserted import check_share, stampable
 from hansfree.studies.listed import Listing, StampedStudy
 from hansfree.studies.study import BiasedData, Recipe
 
 _OWN_COLUMNS = ("image", "label", "split", "group")
+_GUESSED = "No biased class was given: "
 _STRAY = 0.1  # a column with no more other values than this among its 0 and 1 is a column of flags with mistakes in it
 
 
@@ -28,7 +30,7 @@ class ImageTable(StampedStudy, name="table"):
     The table is ``labels.csv``, or the only CSV file in the folder. Its columns: ``image``, a file in the folder or
     in its subfolder ``images``, with or without ending; ``label``, the class's name; where wanted ``split`` (train,
     val or test; else 80 / 10 / 10 are drawn), ``group`` (a patient or lesion, which is never in two parts), and any
-    columns of 0 and 1, which tell natural artifacts: see :meth:`flags`. Other columns are ignored.
+    columns of 0 and 1, or false and true, which tell natural artifacts: see :meth:`flags`. Other columns are ignored.
 
     The artifact is put in, or it is one of those columns: then nothing is put in, and held-out images with the artifact
     are others than those without it.
@@ -72,27 +74,28 @@ class ImageTable(StampedStudy, name="table"):
         class_names = tuple(sorted({row["label"] for row in rows}))
         if len(class_names) < 2:
             raise DataError(f"{table} has a single label, {class_names[0]!r}: there is nothing to tell apart.")
-        biased = self._biased or self._first(rows, class_names)
-        if biased not in class_names:
+        if self._biased is not None and self._biased not in class_names:
             raise OptionError(
-                f"{table} has no label {biased!r}.{nearest(biased, class_names)} Known: {', '.join(class_names)}."
+                f"{table} has no label {self._biased!r}.{nearest(self._biased, class_names)} "
+                f"Known: {', '.join(class_names)}."
             )
-        if self._biased is None:
-            self.remarks.append(
-                f"No biased class was given: {self.artifact} is most frequent in {biased!r}."
-                if self.artifact in self._bits
-                else f"No biased class was given: the artifact is put into {biased!r}, the first in the alphabet."
-            )
-        self.biased_class = class_names.index(biased)
+        self._class_names, self._labels = class_names, np.array([class_names.index(row["label"]) for row in rows])
+        self._find_class()
         groups = read_groups(rows, table=table, remarks=self.remarks)
         return Listing(
             place=table,
             paths=[find_image(root, row["image"]) for row in rows],
-            labels=[class_names.index(row["label"]) for row in rows],
+            labels=self._labels,
             class_names=class_names,
             groups=groups,
             parts=read_split(rows, groups, table=table),
         )
+
+    def with_artifact(self, artifact: str | None) -> Self:
+        """Return the same table with another artifact, which may leak into another class."""
+        other = super().with_artifact(artifact)
+        other._find_class()
+        return other
 
     def data(self, model: str) -> BiasedData:
         """Return the sets for a model."""
@@ -148,12 +151,18 @@ class ImageTable(StampedStudy, name="table"):
                 f"{self.title} has no artifact {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
             )
 
-    def _first(self, rows: Sequence[Row], class_names: Sequence[str]) -> str:
-        """Return the class that carries a natural artifact most often, or the first in the alphabet."""
-        if self.artifact not in self._bits:
-            return class_names[0]
-        labels = np.array([row["label"] for row in rows])
-        return max(class_names, key=lambda name: float(self._bits[self.artifact][labels == name].mean()))
+    def _find_class(self) -> None:
+        """Take the given class; else that which carries a natural artifact most often, or the first in the alphabet."""
+        names = self._class_names
+        if self._biased is not None:
+            self.biased_class = names.index(self._biased)
+            return
+        if (bits := self._bits.get(self.artifact)) is None:
+            self.biased_class, why = 0, f"the artifact is put into {names[0]!r}, the first in the alphabet"
+        else:
+            self.biased_class = int(np.argmax([bits[self._labels == label].mean() for label in range(len(names))]))
+            why = f"{self.artifact} is most frequent in {names[self.biased_class]!r}"
+        self.remarks = [f"{_GUESSED}{why}.", *(each for each in self.remarks if not each.startswith(_GUESSED))]
 
 
 def find_table(folder: Path) -> Path:
@@ -170,21 +179,19 @@ def find_table(folder: Path) -> Path:
 
 
 def _read_flags(rows: Sequence[Row], table: Path) -> dict[str, np.ndarray]:
-    """Return the columns of 0 and 1; a gap in one of them, or a few other values, is an error and not a 0."""
+    """Return the columns of 0 and 1, or false and true; a gap, or a few other values, is an error and not a 0."""
     flags: dict[str, np.ndarray] = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
-        others = [value for value in values if value not in ("0", "1", "")]
+        others = [value for value in values if value and value.lower() not in BITS]
         bits = len(values) - values.count("") - len(others)
         if name in _OWN_COLUMNS or not bits or len(others) > _STRAY * (bits + len(others)):
             continue
         if others:
             image = rows[values.index(others[0])]["image"]
             raise DataError(
-                f"{table} gives {image!r} the {name} {others[0]!r}, where {bits} others have 0 or 1. "
+                f"{table} gives {image!r} the {name} {others[0]!r}, where {bits} others have 0 or 1, false or true. "
                 "Correct it, or remove the column if it tells something else."
             )
-        if "" in values:
-            raise DataError(f"{table} has no {name} for {rows[values.index('')]['image']!r}: 0 or 1.")
-        flags[name] = np.array([value == "1" for value in values])
+        flags[name] = read_bits(rows, name, table=table)
     return flags

@@ -9,12 +9,11 @@ from typing import Literal
 import numpy as np
 
 from hansfree.metrics.insertion import is_flipped
-from hansfree.metrics.intervals import RESAMPLES
+from hansfree.metrics.intervals import RESAMPLES, TAILS
 from hansfree.training import even_weights
 
 Measure = Literal["balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate"]
 MEASURES: tuple[Measure, ...] = ("balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate")
-_TAILS = (2.5, 97.5)  # per cent that lie outside a 95 % interval on each side
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +112,7 @@ def compare(ours: Answers, theirs: Answers, labels: np.ndarray, measure: Measure
         inside = np.flatnonzero(labels == label)
         again = rng.multinomial(len(inside), np.full(len(inside), 1 / len(inside)), size=RESAMPLES)
         found += (again * mean[:, inside]).sum(1) * weights[inside[0]]
-    low, high = np.percentile(found, _TAILS)
+    low, high = np.percentile(found, TAILS)
     return Comparison(float((difference @ weights).mean()), float(low), float(high))
 
 

@@ -11,7 +11,7 @@ from hansfree.reproduce.figures.panels import accuracy_name, add_legend, name_ti
 from hansfree.reproduce.keys import SubjectKey, Subjects
 
 
-def draw_cav_types(subjects: Subjects, *, method: str = FIRST) -> Drawing | None:
+def draw_cav_types(subjects: Subjects) -> Drawing | None:
     """Draw bars of the accuracy with the artifact per CAV type; a dashed line is Vanilla's."""
     name = accuracy_name(row for rows in subjects.values() for row in rows)
     metric = f"{name}_biased"
@@ -21,7 +21,7 @@ def draw_cav_types(subjects: Subjects, *, method: str = FIRST) -> Drawing | None
         for variant, scores in chosen_scores(rows).items():
             if metric not in scores or not math.isfinite(scores[metric].value):
                 continue
-            if variant.method == method and variant.cav is not None:
+            if variant.method == FIRST and variant.cav is not None:
                 bars.setdefault(key, {}).setdefault(variant.cav, scores[metric])
             elif variant.method == "vanilla":
                 vanilla[key] = scores[metric].value

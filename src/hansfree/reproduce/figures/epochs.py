@@ -22,13 +22,13 @@ _MARKERS = "osD^vPX"
 Lines = dict[tuple[float, str], dict[int, float]]  # (strength, set) -> epoch -> accuracy
 
 
-def draw_epochs(subjects: Subjects, *, method: str = FIRST) -> Drawing | None:
+def draw_epochs(subjects: Subjects) -> Drawing | None:
     """Draw biased (above) and clean accuracy over the epochs, a column per subject, weak strengths dark, strong bright.
 
     Of many strengths, a few that are evenly spread are shown.
     """
     rows = {
-        key: [row for row in found if row.epoch is not None and row.method == method] for key, found in subjects.items()
+        key: [row for row in found if row.epoch is not None and row.method == FIRST] for key, found in subjects.items()
     }
     name = accuracy_name(row for found in rows.values() for row in found)
     lines = {key: _lines(found, name) for key, found in rows.items()} if name else {}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hansfree.report.heatmap_set import HeatmapSet
+from hansfree.report.maps import common_limit
 from hansfree.report.reading import method_title
 from hansfree.report.style import ALARM, Drawing, drawn_order
 from hansfree.reproduce.figures.panels import image_grid, name_row, panel_titles, show_image
 from hansfree.reproduce.keys import SubjectKey
 
-_PERCENTILE = 99.0  # of |relevance|: one hot pixel must not bleach all others
 _MOST_IMAGES = 4  # of a subject
 
 Sets = Mapping[SubjectKey, HeatmapSet]
@@ -65,13 +65,6 @@ def show_relevance(axes: Axes, relevance: np.ndarray, limit: float) -> None:
         axes.text(0.5, 0.5, "not finite", ha="center", va="center", color=ALARM, transform=axes.transAxes, fontsize=8)
 
 
-def scale_limit(maps: Iterable[np.ndarray]) -> float:
-    """Return the symmetric end of a colour scale for these heatmaps."""
-    sizes = np.abs(np.concatenate([np.zeros(0), *(np.ravel(relevance) for relevance in maps)]).astype(np.float64))
-    sizes = sizes[np.isfinite(sizes)]
-    return float(np.percentile(sizes, _PERCENTILE)) or 1.0 if sizes.size else 1.0
-
-
 def _grid(sets: Sets, columns: Mapping[str, str], *, is_scale_shared: bool) -> Figure | None:
     lines = [(key, i) for key, maps in sets.items() for i in range(min(len(maps.images), _MOST_IMAGES))]
     if not lines or not columns:
@@ -80,14 +73,14 @@ def _grid(sets: Sets, columns: Mapping[str, str], *, is_scale_shared: bool) -> F
     figure, grid = image_grid(len(lines), 1 + len(columns))
     for row, (axes_row, (key, i)) in enumerate(zip(grid, lines)):
         maps = sets[key]
-        shared = scale_limit(found[i] for found in maps.relevance.values())
+        shared = common_limit(found[i] for found in maps.relevance.values())
         show_image(axes_row[0], maps.images[i], title="input" if row == 0 else "", mask=maps.masks[i])
         if i == 0:
             name_row(axes_row[0], names[key])
         for axes, (name, title) in zip(axes_row[1:], columns.items()):
             if name in maps.relevance:
                 relevance = maps.relevance[name][i]
-                show_relevance(axes, relevance, shared if is_scale_shared else scale_limit([relevance]))
+                show_relevance(axes, relevance, shared if is_scale_shared else common_limit([relevance]))
             else:
                 axes.set_box_aspect(maps.masks[i].shape[0] / maps.masks[i].shape[1])
                 axes.text(0.5, 0.5, "no model", ha="center", va="center", transform=axes.transAxes, fontsize=8)

@@ -18,10 +18,10 @@ _SETS = {"biased": "with the artifact", "clean": "without"}
 Lines = dict[tuple[str, str, str], dict[float, float]]  # (target, norm, set) -> strength -> accuracy
 
 
-def draw_targets(subjects: Subjects, *, method: str = FIRST) -> Drawing | None:
+def draw_targets(subjects: Subjects) -> Drawing | None:
     """Draw two rows per subject, with and without the artifact; targets keep their colour in all panels."""
     name = accuracy_name(row for rows in subjects.values() for row in final_rows(rows))
-    lines = {key: _lines(rows, name, method) for key, rows in subjects.items()} if name else {}
+    lines = {key: _lines(rows, name) for key, rows in subjects.items()} if name else {}
     lines = {key: found for key, found in lines.items() if found}
     if not name or not lines:
         return None
@@ -68,12 +68,12 @@ def draw_targets(subjects: Subjects, *, method: str = FIRST) -> Drawing | None:
     )
 
 
-def _lines(rows: Sequence[Row], name: str, method: str) -> Lines:
+def _lines(rows: Sequence[Row], name: str) -> Lines:
     metrics = {f"{name}_{part}": part for part in _SETS}
     wanted = [
         row
         for row in final_rows(rows)
-        if row.method == method and row.metric in metrics and row.strength and row.target and row.norm
+        if row.method == FIRST and row.metric in metrics and row.strength and row.target and row.norm
     ]
     means = average(wanted, lambda row: (str(row.target), str(row.norm), metrics[row.metric], row.strength or 0.0))
     lines: Lines = {}

@@ -25,9 +25,9 @@ _NOTE = (
 )
 
 
-def write_epochs(subjects: Subjects, *, method: str = FIRST) -> str:
+def write_epochs(subjects: Subjects) -> str:
     """Return the scores after a few epochs, a line per subject and strength, for a few strengths."""
-    found = {key: [row for row in rows if _is_watched(row, method)] for key, rows in subjects.items()}
+    found = {key: [row for row in rows if _is_watched(row)] for key, rows in subjects.items()}
     every = [row for rows in found.values() for row in rows]
     metrics = [name for name in _METRICS if any(row.metric == name for row in every)]
     epochs = _spread({row.epoch or 0 for row in every}, _EPOCHS)
@@ -42,8 +42,8 @@ def write_epochs(subjects: Subjects, *, method: str = FIRST) -> str:
     return f"{markdown_table(heads, body)}\n\n{_NOTE}\n"
 
 
-def _is_watched(row: Row, method: str) -> bool:
-    return row.method == method and row.epoch is not None and row.strength is not None and row.metric in _METRICS
+def _is_watched(row: Row) -> bool:
+    return row.method == FIRST and row.epoch is not None and row.strength is not None and row.metric in _METRICS
 
 
 def _spread(values: set[T], most: int) -> list[T]:

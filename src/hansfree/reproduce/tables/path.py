@@ -24,17 +24,17 @@ _NOTE = (
 )
 
 
-def write_path(subjects: Subjects, *, method: str = FIRST) -> str:
-    """Return the scores of Vanilla and of a method at every strength, a line each."""
+def write_path(subjects: Subjects) -> str:
+    """Return the scores of Vanilla and of RR-ClArC at every strength, a line each."""
     body: list[Sequence[str]] = []
     for key, rows in subjects.items():
-        final = [row for row in final_rows(rows) if row.method in ("vanilla", method) and row.metric in _METRICS]
+        final = [row for row in final_rows(rows) if row.method in ("vanilla", FIRST) and row.metric in _METRICS]
         means = average(final, lambda row: (row.method, row.strength, row.metric))
         chosen = {(row.method, row.strength) for row in final if row.chosen and row.strength is not None}
         lines = {(name, strength) for name, strength, _ in means}
-        for name, strength in sorted(lines, key=lambda line: (line[0] == method, line[1] or 0.0)):
+        for name, strength in sorted(lines, key=lambda line: (line[0] == FIRST, line[1] or 0.0)):
             title = method_title(name) if strength is None else f"{strength:g}"
             cells = [write_average(metric, means.get((name, strength, metric))) for metric in _METRICS]
             body.append([key.title, f"**{title}**" if (name, strength) in chosen else title, *cells])
-    heads = ["subject", f"strength of {method_title(method)}", *(Metric.named(metric).label for metric in _METRICS)]
+    heads = ["subject", f"strength of {method_title(FIRST)}", *(Metric.named(metric).label for metric in _METRICS)]
     return f"{markdown_table(heads, body)}\n\n{_NOTE}\n"
