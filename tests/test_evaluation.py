@@ -16,7 +16,7 @@ from hansfree.activations import Activations, collect_activations, cut_again
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction
 from hansfree.errors import CacheError, DataError
-from hansfree.evaluation import count_position_signs, evaluate, judge_head, pair_features
+from hansfree.evaluation import count_position_signs, evaluate, held_out_features, judge_head
 from hansfree.training import FineTuning
 from tests.corrections.examples import CASES, Case, TinyImages, collect, fit_cav, snapshot
 from tests.corrections.reference import along, gradient_at_layer
@@ -151,7 +151,7 @@ def test_large_sets_are_judged_in_parts() -> None:
     cut = cut_again(model, activations)
     cav = fit_cav(collect(case, model, TinyImages(30)))
     evidence = judge_head(
-        cut, cut.head_parameters(), pair_features(cut, activations, activations, biased_class=1, cav=cav)
+        cut, cut.head_parameters(), held_out_features(cut, activations, activations, biased_class=1, cav=cav)
     )
     with torch.no_grad():
         np.testing.assert_allclose(evidence.logits_biased, model(data.images).numpy(), rtol=1e-4, atol=1e-5)

@@ -39,7 +39,7 @@ Judge = Callable[[Heads], list[Validation]]
 
 
 @dataclass(frozen=True)
-class Variant:
+class Candidate:
     """A correction, and how its strength is chosen on validation images."""
 
     make: Callable[[Draw], hf.Correction]
@@ -49,7 +49,7 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Settled:
-    """A draw before any test image is read: what each variant took, and the heads that came of it."""
+    """A draw before any test image is read: what each candidate took, and the heads that came of it."""
 
     draw: Draw
     strengths: dict[str, float | None]  # None: no strength was admissible, and the model stays as it was
@@ -167,8 +167,8 @@ def learn_direction(draw: Draw, direction: str, pooling: str = "max") -> hf.CAV:
     return fit_cav(Entrant(name="", title="", method="rr-clarc", direction=direction, pooling=pooling), draw)
 
 
-def settle(draw: Draw, variants: Mapping[str, Variant], *, judge: Judge | None = None) -> Settled:
-    """Train every variant along its strengths, and let its rule take one by validation images.
+def settle(draw: Draw, candidates: Mapping[str, Candidate], *, judge: Judge | None = None) -> Settled:
+    """Train every candidate along its strengths, and let its rule take one by validation images.
 
     Args:
         judge: None is by the draw's validation images, as in a run.
@@ -178,13 +178,13 @@ def settle(draw: Draw, variants: Mapping[str, Variant], *, judge: Judge | None =
     strengths: dict[str, float | None] = {}
     heads: dict[str, State] = {"": draw.cut.head_parameters()}
     paths: dict[Callable[[Draw], hf.Correction], list[TrainedHead]] = {}  # two rules may look at one path
-    for name, variant in variants.items():
-        if variant.make not in paths:
-            method = variant.make(draw)
-            wanted = variant.strengths or method.grid
-            paths[variant.make] = list(method.train(draw.cut, draw.train, wanted, watch=judge))
-        path = paths[variant.make]
-        place = variant.rule.choose([head.history[-1] for head in path], original).index
+    for name, candidate in candidates.items():
+        if candidate.make not in paths:
+            method = candidate.make(draw)
+            wanted = candidate.strengths or method.grid
+            paths[candidate.make] = list(method.train(draw.cut, draw.train, wanted, watch=judge))
+        path = paths[candidate.make]
+        place = candidate.rule.choose([head.history[-1] for head in path], original).index
         strengths[name] = None if place is None else path[place].strength
         heads[name] = heads[""] if place is None else path[place].state
     return Settled(draw, strengths, heads)
@@ -238,20 +238,20 @@ def print_comparisons(
     args: argparse.Namespace,
     script: str,
     draws: Callable[[str], Iterator[Draw]],
-    variants: Mapping[str, Variant],
+    candidates: Mapping[str, Candidate],
     rivals: Mapping[str, str],
 ) -> None:
-    """Print a table: every new variant against its old rival, for every artifact.
+    """Print a table: every new candidate against its old rival, for every artifact.
 
     Args:
         draws: of an artifact.
-        rivals: old variants by new ones.
+        rivals: old candidates by new ones.
     """
     tally = Tally()
     print("| artifact | new, old | balanced with it: as it came, old, new | difference | flips | difference |")
     print("|---|---|---|---|---|---|", flush=True)
     for artifact in args.artifact:
-        settled = [settle(draw, variants) for draw in draws(artifact)]
+        settled = [settle(draw, candidates) for draw in draws(artifact)]
         write_settings(args, script, artifact, settled)
         said, labels = ask(args, settled)
         for new, old in rivals.items():

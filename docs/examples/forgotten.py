@@ -19,9 +19,9 @@ import numpy as np
 from comparing import (
     FLIPS,
     WITH_IT,
+    Candidate,
     Settled,
     Tally,
-    Variant,
     describe,
     draw_models,
     in_memory,
@@ -116,9 +116,9 @@ def row(name: str, seen: dict[str, list[Seen]], said: dict[str, Answers], labels
 def main() -> None:
     """Print what is left of every artifact, and what the second stage changes."""
     args = read_arguments(__doc__, ("timestamp", "lsb"))
-    variants = {"rr-clarc": Variant(lambda draw: hf.RRClArC(learn_direction(draw, "signal"), tuning=draw.tuning))}
+    candidates = {"rr-clarc": Candidate(lambda draw: hf.RRClArC(learn_direction(draw, "signal"), tuning=draw.tuning))}
     for artifact in args.artifact:
-        settled = [settle(draw, variants) for draw in draw_models(args, artifact)]
+        settled = [settle(draw, candidates) for draw in draw_models(args, artifact)]
         write_settings(args, __file__, artifact, settled)
         images, pairs = zip(*(learned_from(each.draw) for each in settled))
         models = [train_all(*each) for each in zip(settled, images, pairs)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from comparing import Variant, draw_models, learn_direction, print_comparisons, read_arguments
+from comparing import Candidate, draw_models, learn_direction, print_comparisons, read_arguments
 
 import hansfree as hf
 from hansfree.selection import BalancedRule, KneeRule
@@ -28,9 +28,9 @@ def main() -> None:
     args = read_arguments(__doc__, ("timestamp", "brightness", "lsb"))
     rules = {"best": BalancedRule(), "knee": KneeRule()}
     ways = {direction: partial(along, direction) for direction in ("signal", "pair-1")}
-    variants = {f"{way} {name}": Variant(make, rule) for way, make in ways.items() for name, rule in rules.items()}
+    candidates = {f"{way} {name}": Candidate(make, rule) for way, make in ways.items() for name, rule in rules.items()}
     rivals = {f"{way} knee": f"{way} best" for way in ways}
-    print_comparisons(args, __file__, partial(draw_models, args), variants, rivals)
+    print_comparisons(args, __file__, partial(draw_models, args), candidates, rivals)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from comparing import Variant, draw_models, learn_direction, print_comparisons, read_arguments
+from comparing import Candidate, draw_models, learn_direction, print_comparisons, read_arguments
 
 import hansfree as hf
 from hansfree.activations import Activations, compute_features
@@ -44,9 +44,9 @@ def main() -> None:
     """Compare the poolings."""
     args = read_arguments(__doc__, ("timestamp", "brightness", "lsb"))
     directions = ("signal", "pair-1")
-    variants = {f"{kind} {name}": Variant(partial(along, kind, name)) for kind in directions for name in POOLINGS}
+    candidates = {f"{kind} {name}": Candidate(partial(along, kind, name)) for kind in directions for name in POOLINGS}
     rivals = {f"{kind} {name}": f"{kind} max" for kind in directions for name in POOLINGS[1:]}
-    print_comparisons(args, __file__, partial(draw_models, args), variants, rivals)
+    print_comparisons(args, __file__, partial(draw_models, args), candidates, rivals)
 
 
 if __name__ == "__main__":

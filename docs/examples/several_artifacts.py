@@ -18,10 +18,10 @@ import numpy as np
 from comparing import (
     FLIPS,
     WITH_IT,
+    Candidate,
     Judge,
     Settled,
     Tally,
-    Variant,
     ask,
     describe,
     draw_models,
@@ -78,13 +78,13 @@ def correct(one: Draw, other: Draw, names: tuple[str, str]) -> tuple[Settled, Se
     cavs = {name: learn_direction(draw, "signal") for name, draw in zip(names, (one, other))}
     along = {**cavs, BY_FIRST: hf.join_cavs(cavs), BY_BOTH: hf.join_cavs(cavs)}
 
-    def variants(*wanted: str) -> dict[str, Variant]:
-        return {name: Variant(lambda draw, cav=along[name]: hf.RRClArC(cav, tuning=draw.tuning)) for name in wanted}
+    def candidates(*wanted: str) -> dict[str, Candidate]:
+        return {name: Candidate(lambda draw, cav=along[name]: hf.RRClArC(cav, tuning=draw.tuning)) for name in wanted}
 
     found = [
-        settle(one, variants(names[0], BY_FIRST)),
-        settle(other, variants(names[1])),
-        settle(one, variants(BY_BOTH), judge=judge_by_both(one, other)),
+        settle(one, candidates(names[0], BY_FIRST)),
+        settle(other, candidates(names[1])),
+        settle(one, candidates(BY_BOTH), judge=judge_by_both(one, other)),
     ]
     heads = {name: state for each in found for name, state in each.heads.items()}
     strengths = {name: strength for each in found for name, strength in each.strengths.items()}

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from comparing import Variant, draw_models, learn_direction, print_comparisons, read_arguments, train_head
+from comparing import Candidate, draw_models, learn_direction, print_comparisons, read_arguments, train_head
 from torch import nn
 
 import hansfree as hf
@@ -51,8 +51,8 @@ def main() -> None:
     """Compare the penalties."""
     args = read_arguments(__doc__, ("timestamp", "brightness", "lsb"))
     kinds = {"derivative": hf.RRClArC, "step": hf.RRClArCStep}
-    variants = {name: Variant(partial(along, kind), strengths=STRENGTHS) for name, kind in kinds.items()}
-    print_comparisons(args, __file__, partial(deep_draws, args), variants, {"step": "derivative"})
+    candidates = {name: Candidate(partial(along, kind), strengths=STRENGTHS) for name, kind in kinds.items()}
+    print_comparisons(args, __file__, partial(deep_draws, args), candidates, {"step": "derivative"})
 
 
 if __name__ == "__main__":

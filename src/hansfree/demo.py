@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from hansfree.artifacts import Artifact
+from hansfree.corrections import Correction
 from hansfree.datasets import ExampleSet, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting
@@ -73,7 +74,10 @@ class Demo:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
             examine_direction(experiment, progress=progress)
-            rows = write_outcome(experiment, gather_results(experiment), {**self._about(), "command": command})
+            methods = Correction.defaults()
+            rows = experiment.rows(methods)
+            results = gather_results(experiment, methods, rows)
+            write_outcome(experiment, rows, results, {**self._about(), "command": command})
             report = write_report(folder)
             return rows, reach_verdict(load_results(folder)).lines, report
 

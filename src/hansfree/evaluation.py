@@ -24,7 +24,7 @@ State = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class HeldOut:
     """Held-out images without and with the artifact, at the head's input."""
 
     clean: Features  # with tangents too, where the biased images are too few for a score
@@ -51,7 +51,7 @@ def probed_images(clean: Activations, biased: Activations | None, *, inserted: b
     return [clean] if biased is None else [clean, biased]
 
 
-def pair_features(
+def held_out_features(
     cut: Split,
     clean: Activations,
     biased: Activations | None,
@@ -60,7 +60,7 @@ def pair_features(
     inserted: bool = True,
     cav: CAV | None = None,
     edit: nn.Module | None = None,
-) -> Pairs:
+) -> HeldOut:
     """Prepare held-out images for many heads.
 
     Args:
@@ -74,7 +74,7 @@ def pair_features(
             raise DataError("The activations of the clean and the biased set come from different layers or models.")
     directions = None if cav is None else cav.directions_[:1]
     is_probed = biased is None or len(probed_images(clean, biased, inserted=inserted)) == 2
-    return Pairs(
+    return HeldOut(
         compute_features(cut, clean, edit=edit, directions=directions if is_probed else None),
         None if biased is None else compute_features(cut, biased, edit=edit, directions=directions),
         biased_class,
@@ -85,26 +85,26 @@ def pair_features(
 def judge_head(
     cut: Split,
     state: State,
-    pairs: Pairs,
+    images: HeldOut,
     *,
     position_signs: np.ndarray | None = None,
     relevance: np.ndarray | None = None,
     device: str = "cpu",
 ) -> Evidence:
     """Gather what one head does, as evidence for the metrics."""
-    clean, along_clean = _outputs(cut, state, pairs.clean, pairs.biased_class, device=device)
+    clean, along_clean = _outputs(cut, state, images.clean, images.biased_class, device=device)
     biased, along_biased = clean[:0], None
-    if pairs.biased is not None:
-        biased, along_biased = _outputs(cut, state, pairs.biased, pairs.biased_class, device=device)
+    if images.biased is not None:
+        biased, along_biased = _outputs(cut, state, images.biased, images.biased_class, device=device)
     derivatives = [each for each in (along_clean, along_biased) if each is not None]
     return Evidence(
-        labels=pairs.clean.labels,
-        biased_class=pairs.biased_class,
+        labels=images.clean.labels,
+        biased_class=images.biased_class,
         logits_clean=clean,
         logits_biased=biased,
-        labels_biased=pairs.labels_biased,
+        labels_biased=images.labels_biased,
         derivatives=np.concatenate(derivatives) if derivatives else None,
-        n_positions=pairs.clean.n_positions,
+        n_positions=images.clean.n_positions,
         position_signs=position_signs,
         relevance=relevance,
     )
@@ -189,7 +189,7 @@ def evaluate(
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)
     check_biased_class(biased_class, count_classes(cut, clean))
-    pairs = pair_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
+    images = held_out_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
     state = cut.head_parameters()
     signs = None
     if cav is not None:
@@ -199,4 +199,4 @@ def evaluate(
                 for images in probed_images(clean, biased, inserted=inserted)
             ]
         )
-    return compute_scores(judge_head(cut, state, pairs, position_signs=signs))
+    return compute_scores(judge_head(cut, state, images, position_signs=signs))

@@ -11,7 +11,7 @@ from torch import nn
 from hansfree.activations import Activations, cut_again
 from hansfree.datasets.pairs import check_bits
 from hansfree.errors import DataError
-from hansfree.evaluation import judge_head, pair_features
+from hansfree.evaluation import held_out_features, judge_head
 from hansfree.metrics import BalancedAccuracyBiased, BalancedAccuracyClean, FlipRate, Score
 from hansfree.report.markdown import markdown_table
 from hansfree.report.numbers import percent, write_stderr, write_value
@@ -103,8 +103,9 @@ def measure_side_effects(
         cut = cut_again(plain, clean)
         state = cut.head_parameters()
         for artifact, images in biased.items():
-            pairs = pair_features(cut, clean, images, biased_class=0, edit=edit)  # none of these scores asks which
-            evidence = judge_head(cut, state, pairs)
+            # the biased class is any: none of these scores asks for it
+            held_out = held_out_features(cut, clean, images, biased_class=0, edit=edit)
+            evidence = judge_head(cut, state, held_out)
             scores[name] = BalancedAccuracyClean().compute(evidence)
             flips[name, artifact] = FlipRate().compute(evidence)
             accuracies[name, artifact] = BalancedAccuracyBiased().compute(evidence)

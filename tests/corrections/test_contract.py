@@ -19,7 +19,7 @@ from hansfree.activations import Activations, collect_activations, cut_again
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import CAVCorrection, Correction
 from hansfree.errors import CacheError, DataError
-from hansfree.evaluation import judge_head, pair_features
+from hansfree.evaluation import held_out_features, judge_head
 from hansfree.splitting import insert_after
 from hansfree.training import FineTuning, Optimizer
 from tests.corrections.examples import CASES, TinyImages, collect, count_hooks, fit_cav, snapshot
@@ -74,7 +74,7 @@ def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, w
     cut = cut_again(model, activations)
     (trained,) = method.train(cut, activations, [method.strength])
     edit = method.inference_edit(activations)
-    pairs = pair_features(cut, activations, activations, biased_class=0, cav=cav, edit=edit)
+    pairs = held_out_features(cut, activations, activations, biased_class=0, cav=cav, edit=edit)
     evidence = judge_head(cut, trained.state, pairs)
     fixed = method.install(model, cut, activations, trained.state)
     with torch.no_grad():

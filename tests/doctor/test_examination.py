@@ -121,16 +121,16 @@ def test_planted_wrong_bits_are_found_on_both_sides() -> None:
     wrong = [*np.flatnonzero(bits)[:2], *np.flatnonzero(~bits)[:3]]
     bits[wrong] = ~bits[wrong]
     diagnosis = examine_cav(X, bits, ids=[Path(f"image-{row}") for row in range(len(X))])
-    assert {suspect.id for suspect in diagnosis.suspects} == {f"image-{row}" for row in wrong}
-    assert [suspect.has_artifact for suspect in diagnosis.suspects].count(True) == 3
-    odds = [suspect.odds for suspect in diagnosis.suspects]
+    assert {mark.id for mark in diagnosis.wrong_marks} == {f"image-{row}" for row in wrong}
+    assert [mark.has_artifact for mark in diagnosis.wrong_marks].count(True) == 3
+    odds = [mark.odds for mark in diagnosis.wrong_marks]
     assert odds == sorted(odds, reverse=True)
-    assert all((suspect.score < 0) == suspect.has_artifact for suspect in diagnosis.suspects)
+    assert all((mark.score < 0) == mark.has_artifact for mark in diagnosis.wrong_marks)
     assert "5 images look wrongly marked (3 listed with the artifact, 2 without)" in diagnosis.verdict
 
 
-def test_right_bits_make_no_suspects(clear: Diagnosis) -> None:
-    assert clear.suspects == ()
+def test_right_bits_make_no_wrong_marks(clear: Diagnosis) -> None:
+    assert clear.wrong_marks == ()
     assert clear.finding("wrong_marks").level == "good"
 
 
@@ -258,9 +258,9 @@ def test_json_round_trip(clear: Diagnosis) -> None:
     assert json.loads(text)["verdict"] == clear.verdict
     X, bits, _ = gaussian(60, 60, 10, size=8.0)
     bits[np.flatnonzero(bits)[0]] = False
-    with_suspects = examine_cav(X, bits, ids=np.arange(120), others=X[:10])
-    assert with_suspects.suspects
-    assert Diagnosis.from_json(with_suspects.to_json()) == with_suspects
+    with_wrong_marks = examine_cav(X, bits, ids=np.arange(120), others=X[:10])
+    assert with_wrong_marks.wrong_marks
+    assert Diagnosis.from_json(with_wrong_marks.to_json()) == with_wrong_marks
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other"}', '{"format": "hansfree.diagnosis.1"}'])

@@ -58,7 +58,7 @@ def test_the_class_is_that_of_its_own_samples() -> None:
     overlap = found.finding("class_overlap")
     assert overlap.value == pytest.approx(1.0, abs=0.1)
     assert overlap.level == "poor"
-    assert found.suspects == ()
+    assert found.wrong_marks == ()
 
 
 def test_samples_that_are_no_pairs_are_refused() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hansfree.doctor import Agreement, Suspect
+from hansfree.doctor import Agreement, WrongMark
 from hansfree.doctor.findings import Measured, describe
 from hansfree.doctor.held_out import HeldOut
 from hansfree.doctor.repeats import Null
@@ -54,8 +54,8 @@ def test_one_degree_is_singular() -> None:
 
 
 def test_one_image_that_looks_wrongly_marked_is_named_and_not_called_good() -> None:
-    suspects = (Suspect("img_18.png", True, -2.0, 99.0),)
-    found = describe(replace(of_error(5.0, n_artifact=105, n_clean=45), suspects=suspects))
+    wrong_marks = (WrongMark("img_18.png", True, -2.0, 99.0),)
+    found = describe(replace(of_error(5.0, n_artifact=105, n_clean=45), wrong_marks=wrong_marks))
     (finding,) = (each for each in found if each.name == "wrong_marks")
     assert finding.level == "fair"
     assert finding.sentence == (
@@ -77,5 +77,5 @@ def of_error(error: float, *, n_artifact: int, n_clean: int) -> Measured:
         null=Null(np.full(99, 0.5), np.zeros(99)),
         agreement=Agreement(("signal",), ((1.0,),)),
         overlap=np.zeros(8),
-        suspects=(),
+        wrong_marks=(),
     )

@@ -16,7 +16,7 @@ from hansfree.cavs import CAV
 from hansfree.corrections import Correction, RRClArC
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import DataError, OptionError
-from hansfree.experiments import Experiment, Setting, Variant
+from hansfree.experiments import Experiment, Setting, Treatment
 from hansfree.models import build_model
 from hansfree.results import Row
 from hansfree.runs import open_run
@@ -164,7 +164,7 @@ def test_a_class_with_few_validation_images_does_not_count_and_that_is_said(sett
     assert few.uncounted == (2,)
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         experiment = Experiment(few, run)
-        rows = experiment.variant_rows(experiment.plain("vanilla"))
+        rows = experiment.rows_of(experiment.plain("vanilla"))
         assert "class 2 has too few" in experiment.selection(experiment.plain("vanilla"))["rule"]
     assert {row.n for row in rows_like(rows, split="val")} == {140}
 
@@ -179,7 +179,7 @@ def test_a_repeat_is_what_training_with_that_seed_gives(
     quick = replace(setting, tuning=FineTuning(epochs=2, optimizer="adam", learning_rate=1e-3), repeats=3)
     with open_run(tmp_path / "all", {"tiny": True}) as run:
         experiment = Experiment(quick, run, cache=done[1].material.cache)
-        rows = experiment.variant_rows(experiment.plain(name))
+        rows = experiment.rows_of(experiment.plain(name))
         chosen = experiment.selection(experiment.plain(name))["strength"]
     assert (chosen is not None) == (name == "rr-clarc")
     for seed in (1, 2):
@@ -188,7 +188,7 @@ def test_a_repeat_is_what_training_with_that_seed_gives(
         alone = replace(quick, tuning=replace(quick.tuning, seed=seed), repeats=1, strengths={name: (chosen or 0.0,)})
         with open_run(tmp_path / f"{seed}", {"tiny": True}) as run:
             fresh = Experiment(alone, run, cache=done[1].material.cache)
-            expected = values_of(rows_like(fresh.variant_rows(fresh.plain(name)), split="test"))
+            expected = values_of(rows_like(fresh.rows_of(fresh.plain(name)), split="test"))
         expected = {key: value for key, value in expected.items() if key[-1] != "artifact_relevance"}
         assert values_of(repeated) == expected  # to the last bit
     logits = [value_of(rows, name, "probability_change", seed=seed) for seed in (0, 1, 2)]
@@ -196,10 +196,10 @@ def test_a_repeat_is_what_training_with_that_seed_gives(
     assert {row.seed for row in rows if row.split == "val"} == {0}
 
 
-# Variants
+# Treatments
 
 
-def test_variants_have_columns_of_their_own_and_are_kept(
+def test_treatments_have_columns_of_their_own_and_are_kept(
     setting: Setting, done: tuple[list[Row], Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = replace(setting, tuning=FineTuning(epochs=1))
@@ -207,16 +207,16 @@ def test_variants_have_columns_of_their_own_and_are_kept(
     def aimed(*, cav: CAV, images: object, tuning: FineTuning) -> Correction:
         return RRClArC(cav, target="logprob", norm="absolute", tuning=tuning)
 
-    variants = [
-        Variant(name="along ridge", make=RRClArC.for_run, cav="ridge", strengths=(2.0, 1.0, 2.0)),
-        Variant(name="aimed", make=aimed, strengths=(1.0,)),
-        Variant.plain("rr-clarc"),
+    treatments = [
+        Treatment(name="along ridge", make=RRClArC.for_run, cav="ridge", strengths=(2.0, 1.0, 2.0)),
+        Treatment(name="aimed", make=aimed, strengths=(1.0,)),
+        Treatment.plain("rr-clarc"),
     ]
 
     def everything() -> list[list[Row]]:
         with open_run(tmp_path / "run", {"tiny": True}) as run:
             experiment = Experiment(quick, run, cache=done[1].material.cache)
-            return [experiment.original_rows(), *(experiment.variant_rows(variant) for variant in variants)]
+            return [experiment.original_rows(), *(experiment.rows_of(treatment) for treatment in treatments)]
 
     first = everything()
     _, along, aimed_rows, plain = first
@@ -239,13 +239,13 @@ def test_variants_have_columns_of_their_own_and_are_kept(
 def test_the_papers_grid_comes_in_the_papers_units(
     grid: Any, scale: str, setting: Setting, done: tuple[list[Row], Experiment]
 ) -> None:
-    variant = Variant.plain("rr-clarc", grid=grid)
-    assert variant.strengths == (RRClArC.paper_grid if grid == "paper" else None)
-    method = variant.make(cav=done[1].material.cav, images=setting.data.train, tuning=setting.tuning)
+    treatment = Treatment.plain("rr-clarc", grid=grid)
+    assert treatment.strengths == (RRClArC.paper_grid if grid == "paper" else None)
+    method = treatment.make(cav=done[1].material.cav, images=setting.data.train, tuning=setting.tuning)
     assert isinstance(method, RRClArC)
     assert method.scale == scale
-    assert Variant.plain("rrr", grid=grid).uses_masks
-    assert not variant.uses_masks
+    assert Treatment.plain("rrr", grid=grid).uses_masks
+    assert not treatment.uses_masks
 
 
 def test_true_masks_serve_as_they_are(setting: Setting, done: tuple[list[Row], Experiment]) -> None:

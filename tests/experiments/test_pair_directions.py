@@ -14,7 +14,7 @@ from hansfree.cavs import PairCAV
 from hansfree.corrections import Correction, RRClArC, Vanilla
 from hansfree.datasets import SyntheticLesions
 from hansfree.errors import OptionError
-from hansfree.experiments import Experiment, Setting, Variant
+from hansfree.experiments import Experiment, Setting, Treatment
 from hansfree.experiments.setting import tell_no_pairs
 from hansfree.models import build_model
 from hansfree.runs import open_run
@@ -43,7 +43,7 @@ def test_pairs_of_training_images_give_the_direction_and_its_row(tmp_path: Path)
     with open_run(tmp_path / "run", {"cav": "pair"}) as run:
         experiment = Experiment(setting, run)
         quality = {row.metric: row.value for row in experiment.cav_rows() if row.method == "cav:pair"}
-        rows = experiment.variant_rows(experiment.plain("rr-clarc"))
+        rows = experiment.rows_of(experiment.plain("rr-clarc"))
     assert {row.cav for row in rows} == {"pair"}
     assert quality["alignment_mean"] > 0.9
     assert setting.data.pairs is not None
@@ -53,18 +53,18 @@ def test_pairs_of_training_images_give_the_direction_and_its_row(tmp_path: Path)
     np.testing.assert_allclose(experiment.material.cav.directions_, expected.directions_, atol=1e-4)
 
 
-def test_marks_are_the_default_and_a_variant_may_ask_for_pairs(tmp_path: Path) -> None:
+def test_marks_are_the_default_and_a_treatment_may_ask_for_pairs(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", {"cav": "signal"}) as run:
         experiment = Experiment(make_setting("signal"), run)
         assert "cav:pair" not in {row.method for row in experiment.cav_rows()}
         assert not list(run.path.glob("cav-*"))  # no pass over pairs that nobody asked for
-        variant = Variant(
+        treatment = Treatment(
             name="along-pairs",
             make=lambda cav, images, tuning: RRClArC(cav, tuning=tuning),
             cav="pair",
             strengths=(1.0,),
         )
-        assert {row.cav for row in experiment.variant_rows(variant)} == {"pair"}
+        assert {row.cav for row in experiment.rows_of(treatment)} == {"pair"}
 
 
 def test_data_without_pairs_are_refused_before_any_work() -> None:

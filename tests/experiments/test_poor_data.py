@@ -127,7 +127,7 @@ def test_what_is_kept_can_be_compared_and_shown(rows: list[Row], experiment: Exp
 
 
 def test_the_outcome_is_read_and_reported_without_any_image_to_show(rows: list[Row], experiment: Experiment) -> None:
-    write_outcome(experiment, gather_results(experiment), {})
+    write_outcome(experiment, rows, gather_results(experiment, Correction.defaults(), rows), {})
     folder, is_shown = experiment.run.path, len(experiment.setting.data.test_biased) > 0
     assert (folder / "heatmaps.npz").exists() == is_shown
     results = load_results(folder)
@@ -142,7 +142,7 @@ def test_weights_that_share_memory_are_kept(tmp_path: Path) -> None:
     model.twin = model.classifier
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         experiment = Experiment(setting_of(poor(biased=0), model=model), run)
-        experiment.variant_rows(experiment.plain("vanilla"))
+        experiment.rows_of(experiment.plain("vanilla"))
     kept = load_file(tmp_path / "run" / "corrected" / "vanilla.safetensors")
     assert set(kept) == set(model.state_dict())
     assert torch.equal(kept["twin.weight"], kept["classifier.weight"])
@@ -181,7 +181,7 @@ def test_the_explanation_is_told_and_the_same_for_all(experiment: Experiment, tm
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         untraceable = Experiment(other, run)
         assert untraceable.explanation == "gradient x input"
-        untraceable.variant_rows(untraceable.plain("p-clarc"))
+        untraceable.rows_of(untraceable.plain("p-clarc"))
         assert np.isfinite(untraceable.kept.load("p-clarc")["relevance"]).all()
 
 

@@ -43,7 +43,7 @@ def experiment(setting: Setting, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_every_rival_runs_when_it_is_named(name: str, experiment: Experiment) -> None:
-    rows = experiment.variant_rows(experiment.plain(name))
+    rows = experiment.rows_of(experiment.plain(name))
     assert {row.method for row in rows} == {name}
     assert any(row.metric == "flip_rate" and row.split == "test" for row in rows)
 
@@ -54,7 +54,7 @@ def test_what_depends_on_no_seed_is_not_repeated(
 ) -> None:
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         repeated = Experiment(replace(setting, repeats=3), run, cache=experiment.material.cache)
-        assert {row.seed for row in repeated.variant_rows(repeated.plain(name))} == seeds
+        assert {row.seed for row in repeated.rows_of(repeated.plain(name))} == seeds
         assert missing_rounds(repeated, name) == []
 
 
@@ -82,4 +82,4 @@ def test_an_artifact_that_cannot_be_put_in_has_no_pairs(setting: Setting, tmp_pa
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         experiment = Experiment(natural, run)
         with pytest.raises(DataError, match="cannot be put in"):
-            experiment.variant_rows(experiment.plain("augmented"))
+            experiment.rows_of(experiment.plain("augmented"))

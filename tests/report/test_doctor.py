@@ -27,7 +27,7 @@ def test_the_panels_show_the_diagnosis(tmp_path: Path) -> None:
     np.testing.assert_allclose(points, [(point.n, point.angle) for point in found.curve])
     assert [text.get_text() for text in agreement.texts][:2] == ["1.00", f"{found.agreement.cosines[0][1]:.2f}"]
     (marks,) = (mark for mark in scores.collections if mark.get_label() == "listed without it, looks wrong")
-    np.testing.assert_allclose(marks.get_offsets()[:, 0], [suspect.score for suspect in found.suspects])
+    np.testing.assert_allclose(marks.get_offsets()[:, 0], [mark.score for mark in found.wrong_marks])
     assert found.verdict in drawing.alt
     assert found.verdict not in drawing.caption, "the page says it above the figure"
     assert LIMIT in drawing.caption

@@ -127,15 +127,15 @@ def test_images_whose_artifact_mark_looks_wrong_are_shown(make_run: MakeRun) -> 
     names = [f"<b>{row}.png" for row in range(90)]
     has_artifact[[3, 80]] = False, True
     diagnosis = examine_cav(features, has_artifact, ids=names, seed=0)
-    assert {suspect.id for suspect in diagnosis.suspects} == {names[3], names[80]}
+    assert {mark.id for mark in diagnosis.wrong_marks} == {names[3], names[80]}
     run = folder(make_run, RICH)
     (run / "doctor.json").write_text(diagnosis.to_json(), encoding="utf-8")
-    assert 'id="mislabelled"' not in write_report(run).read_text(encoding="utf-8"), (
+    assert 'id="wrong-marks"' not in write_report(run).read_text(encoding="utf-8"), (
         "of older runs there are no pictures"
     )
-    np.savez(run / "mislabelled.npz", pictures=rng.integers(0, 255, (2, 32, 32, 3)).astype(np.uint8))
+    np.savez(run / "wrong_marks.npz", pictures=rng.integers(0, 255, (2, 32, 32, 3)).astype(np.uint8))
     page = write_report(run)
-    _, _, section = page.read_text(encoding="utf-8").partition('<section id="mislabelled">')
+    _, _, section = page.read_text(encoding="utf-8").partition('<section id="wrong-marks">')
     section = section.partition("</section>")[0]
     assert section.count("<img ") == 2
     assert "label" not in section.lower(), "that is the class"
@@ -144,8 +144,8 @@ def test_images_whose_artifact_mark_looks_wrong_are_shown(make_run: MakeRun) -> 
     for name, listed in told.items():
         assert f"<strong>{name}</strong><br>{listed}</figcaption>" in section
     assert "most suspicious of" not in section, "they are all there are"
-    (run / "mislabelled.npz").write_bytes(b"PK\3\4 cut off")
-    with pytest.raises(RunError, match=r"mislabelled\.npz is damaged\. Delete it and .*doctor\.json, and let"):
+    (run / "wrong_marks.npz").write_bytes(b"PK\3\4 cut off")
+    with pytest.raises(RunError, match=r"wrong_marks\.npz is damaged\. Delete it and .*doctor\.json, and let"):
         write_report(run)
 
 

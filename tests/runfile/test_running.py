@@ -209,10 +209,10 @@ def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: No
     ]
     write_table(user / "labels.csv", rows)
     run(user, correction={"methods": ["vanilla"], "strengths": {}})
-    suspects = json.loads((user / "run" / "doctor.json").read_text())["suspects"]
-    named = [suspect["id"] for suspect in suspects]
+    wrong_marks = json.loads((user / "run" / "doctor.json").read_text())["wrong_marks"]
+    named = [mark["id"] for mark in wrong_marks]
     assert wrong in named
-    with np.load(user / "run" / "mislabelled.npz") as kept, Image.open(user / wrong) as picture:
+    with np.load(user / "run" / "wrong_marks.npz") as kept, Image.open(user / wrong) as picture:
         assert len(kept["pictures"]) == min(len(named), 6)
         np.testing.assert_array_equal(kept["pictures"][named.index(wrong)], picture.convert("RGB"))
 
@@ -224,12 +224,12 @@ def test_a_run_with_a_wrong_mark_goes_on_when_the_root_has_moved(user: Path, unr
     ]
     write_table(user / "labels.csv", [(f"images/{name}", *rest) for name, *rest in rows])
     run(user, correction={"methods": ["vanilla"], "strengths": {}})
-    with np.load(user / "run" / "mislabelled.npz") as kept:
+    with np.load(user / "run" / "wrong_marks.npz") as kept:
         before = kept["pictures"]
     write_table(user / "labels.csv", list(rows))
     run(user, data={"root": "images"}, correction={"methods": ["vanilla", "p-clarc"], "strengths": {}})
     assert {"vanilla", "p-clarc"} <= {row["method"] for row in table(user)}
-    with np.load(user / "run" / "mislabelled.npz") as kept:
+    with np.load(user / "run" / "wrong_marks.npz") as kept:
         np.testing.assert_array_equal(kept["pictures"], before)
 
 

@@ -5,7 +5,7 @@ diagnosis.verdict                                        # one or two plain sent
 diagnosis.findings                                       # what they rest on, one number each
 """
 
-from hansfree.doctor.diagnosis import Agreement, CurvePoint, Diagnosis, Finding, Level, Suspect
+from hansfree.doctor.diagnosis import Agreement, CurvePoint, Diagnosis, Finding, Level, WrongMark
 from hansfree.doctor.examination import examine_cav
 from hansfree.doctor.glance import Glance, expected_cosine, glance_at
 from hansfree.doctor.marked import Basis, choose_basis
@@ -21,7 +21,7 @@ __all__ = [
     "Finding",
     "Glance",
     "Level",
-    "Suspect",
+    "WrongMark",
     "choose_basis",
     "examine_cav",
     "expected_cosine",

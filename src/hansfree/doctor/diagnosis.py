@@ -36,7 +36,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Suspect:
+class WrongMark:
     """A sample whose held-out score fits the other class ``odds`` times better than its own."""
 
     id: int | str
@@ -70,9 +70,9 @@ class Diagnosis:
     verdict: str
     findings: tuple[Finding, ...]
     curve: tuple[CurvePoint, ...]
-    suspects: tuple[Suspect, ...]  # the most suspicious first
+    wrong_marks: tuple[WrongMark, ...]  # the most suspicious first
     agreement: Agreement
-    scores: tuple[float, ...]  # held out, of every sample in the order given; as in `Suspect`
+    scores: tuple[float, ...]  # held out, of every sample in the order given; as in `WrongMark`
     has_artifact: tuple[bool, ...]
 
     def finding(self, name: str) -> Finding:
@@ -97,7 +97,7 @@ class Diagnosis:
                 raise KeyError("format")
             content["findings"] = tuple(Finding(**_tuples(found)) for found in content["findings"])
             content["curve"] = tuple(CurvePoint(**_tuples(point)) for point in content["curve"])
-            content["suspects"] = tuple(Suspect(**suspect) for suspect in content["suspects"])
+            content["wrong_marks"] = tuple(WrongMark(**mark) for mark in content["wrong_marks"])
             agreement = content["agreement"]
             content["agreement"] = Agreement(tuple(agreement["names"]), tuple(map(tuple, agreement["cosines"])))
             return cls(**_tuples(content))

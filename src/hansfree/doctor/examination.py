@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from hansfree.cavs import CAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.doctor.bar import OneBar
-from hansfree.doctor.diagnosis import CurvePoint, Diagnosis, Suspect
+from hansfree.doctor.diagnosis import CurvePoint, Diagnosis, WrongMark
 from hansfree.doctor.findings import Measured, describe
 from hansfree.doctor.held_out import ODDS, HeldOut
 from hansfree.doctor.refits import Bits
@@ -92,7 +92,7 @@ def examine_cav(
         null=repeats.null(),
         agreement=compare_solvers(features[inside], bits[inside], fitted, seed=int(seed), progress=bar),
         overlap=None if foreign is None else overlap_with_class(features, ~bits & inside, foreign, halves, directions),
-        suspects=() if paired else _suspects(names, bits, held_out),
+        wrong_marks=() if paired else _wrong_marks(names, bits, held_out),
         is_paired=paired,
     )
     findings = describe(measured)
@@ -112,20 +112,20 @@ def examine_cav(
         verdict=verdict,
         findings=findings,
         curve=curve,
-        suspects=measured.suspects,
+        wrong_marks=measured.wrong_marks,
         agreement=measured.agreement,
         scores=tuple(held_out.scores.tolist()),
         has_artifact=tuple(bits.tolist()),
     )
 
 
-def _suspects(names: Sequence[int | str], bits: Bits, held_out: HeldOut) -> tuple[Suspect, ...]:
+def _wrong_marks(names: Sequence[int | str], bits: Bits, held_out: HeldOut) -> tuple[WrongMark, ...]:
     """Return the samples on the wrong side, the most suspicious first; none where the classes overlap too much."""
-    if not held_out.tells_suspects:
+    if not held_out.tells_wrong_marks:
         return ()
     odds = held_out.odds(bits)
     rows = sorted(np.flatnonzero(odds >= ODDS).tolist(), key=lambda row: -float(odds[row]))
-    return tuple(Suspect(names[row], bool(bits[row]), float(held_out.scores[row]), float(odds[row])) for row in rows)
+    return tuple(WrongMark(names[row], bool(bits[row]), float(held_out.scores[row]), float(odds[row])) for row in rows)
 
 
 def _checked(X: ArrayLike, has_artifact: ArrayLike) -> tuple[FloatArray, Bits]:

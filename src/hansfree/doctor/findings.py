@@ -10,13 +10,13 @@ import numpy as np
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.doctor.angles import TARGET, angle_to_truth, images_for, of_both_halves, to_degrees
-from hansfree.doctor.diagnosis import Agreement, Finding, Suspect
+from hansfree.doctor.diagnosis import Agreement, Finding, WrongMark
 from hansfree.doctor.held_out import HeldOut
 from hansfree.doctor.repeats import Null
 from hansfree.doctor.thresholds import level_of
 
 _ALIKE = 0.7  # cosine from which on solvers are said to agree
-_MOST_NAMED = 5  # suspects in a sentence
+_MOST_NAMED = 5  # wrong marks in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Measured:
     null: Null
     agreement: Agreement
     overlap: FloatArray | None  # per halving; None without images of other classes
-    suspects: tuple[Suspect, ...]
+    wrong_marks: tuple[WrongMark, ...]
     is_paired: bool = False  # the same images without and with the artifact
 
     @property
@@ -228,16 +228,16 @@ def _wrong_marks(measured: Measured) -> Finding:
         return Finding(
             name="wrong_marks", value=0.0, level="good", sentence="The artifact was put in, so that every bit is right."
         )
-    if not measured.held_out.tells_suspects:
+    if not measured.held_out.tells_wrong_marks:
         return Finding(
             name="wrong_marks",
             value=None,
             level="unknown",
             sentence="Wrongly marked images cannot be told: the scores of both kinds overlap too much.",
         )
-    n = len(measured.suspects)
-    kinds = Counter(suspect.has_artifact for suspect in measured.suspects)
-    named = ", ".join(str(suspect.id) for suspect in measured.suspects[:_MOST_NAMED])
+    n = len(measured.wrong_marks)
+    kinds = Counter(mark.has_artifact for mark in measured.wrong_marks)
+    named = ", ".join(str(mark.id) for mark in measured.wrong_marks[:_MOST_NAMED])
     found = (
         f"{n} {'image looks' if n == 1 else 'images look'} wrongly marked ({kinds[True]} listed with the artifact, "
         f"{kinds[False]} without): {named}{', ...' if n > _MOST_NAMED else ''}. Look at {'it' if n == 1 else 'them'}."

@@ -11,7 +11,7 @@ from hansfree.cavs.class_means import FloatArray
 from hansfree.doctor.refits import Bits, Refit
 from hansfree.placements import share_below
 
-ODDS = 100.0  # how much likelier a suspect's score must be in the other class
+ODDS = 100.0  # how much likelier a mark's score must be in the other class
 LEAST_SEPARATION = (
     1.5  # standard deviations between the medians; below, scores cannot tell a wrong bit from a right one
 )
@@ -31,7 +31,7 @@ class HeldOut:
     separation: float
 
     @property
-    def tells_suspects(self) -> bool:
+    def tells_wrong_marks(self) -> bool:
         """Whether the classes lie so far apart that a sample on the wrong side means something."""
         return self.separation >= LEAST_SEPARATION
 

@@ -32,7 +32,7 @@ def judge(measured: Measured, findings: tuple[Finding, ...], *, unmarked: int | 
         sentences.append(
             f"But the artifact hardly shows in this layer (held-out AUC {measured.held_out.auc:.2f}): try another one."
         )
-    elif measured.suspects:
+    elif measured.wrong_marks:
         sentences.append(by_name["wrong_marks"].sentence)
     return level, " ".join(sentences)
 

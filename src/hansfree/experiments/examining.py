@@ -9,7 +9,7 @@ import numpy as np
 
 from hansfree.activations import find_pairs
 from hansfree.cavs import CAV
-from hansfree.doctor import Diagnosis, Suspect, choose_basis, examine_cav, glance_at
+from hansfree.doctor import Diagnosis, WrongMark, choose_basis, examine_cav, glance_at
 from hansfree.experiments.cases import small_pictures
 from hansfree.experiments.experiment import Experiment
 from hansfree.files import write_text, written_atomically
@@ -31,7 +31,7 @@ def examine_direction(
 ) -> Diagnosis:
     """Ask the doctor, and keep what he says in the run folder, where the report looks for it.
 
-    ``doctor.json`` holds the words and numbers, ``mislabelled.npz`` pictures of images that look wrongly marked.
+    ``doctor.json`` holds the words and numbers, ``wrong_marks.npz`` pictures of images that look wrongly marked.
 
     Args:
         names: What the owner of the images calls them, by id; their id by default.
@@ -65,7 +65,7 @@ def examine_direction(
             progress=progress,
         )
         diagnosis = basis.tell(found)
-        _keep_mislabelled(experiment, diagnosis.suspects[:_SHOWN], names)  # here, as names may change between runs
+        _keep_wrong_marks(experiment, diagnosis.wrong_marks[:_SHOWN], names)  # here, as names may change between runs
         return diagnosis.to_json()
 
     text = folder.stage("doctor", work)
@@ -73,14 +73,14 @@ def examine_direction(
     return Diagnosis.from_json(text)
 
 
-def _keep_mislabelled(experiment: Experiment, suspects: Sequence[Suspect], names: Mapping[int, str] | None) -> None:
+def _keep_wrong_marks(experiment: Experiment, marks: Sequence[WrongMark], names: Mapping[int, str] | None) -> None:
     """Keep pictures of the images that look wrongly marked, in the doctor's order, where there are any."""
-    if not suspects:
+    if not marks:
         return
     images = experiment.setting.data.train
     rows = {id_ if names is None else names[id_]: row for row, id_ in enumerate(images.ids.tolist())}
-    pictures = small_pictures(images, (rows[suspect.id] for suspect in suspects), side=_SIDE)
-    with written_atomically(experiment.run.path / "mislabelled.npz") as temporary:
+    pictures = small_pictures(images, (rows[mark.id] for mark in marks), side=_SIDE)
+    with written_atomically(experiment.run.path / "wrong_marks.npz") as temporary:
         np.savez_compressed(temporary, pictures=pictures)
 
 

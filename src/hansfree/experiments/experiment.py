@@ -16,7 +16,7 @@ from hansfree.experiments.kept import Kept
 from hansfree.experiments.material import Material
 from hansfree.experiments.parts import Part
 from hansfree.experiments.qualities import quality_rows
-from hansfree.experiments.setting import Setting, Variant
+from hansfree.experiments.setting import Setting, Treatment
 from hansfree.experiments.strengths import Strengths
 from hansfree.heatmaps import Explanation
 from hansfree.metrics import Evidence, Score, compute_scores
@@ -44,12 +44,12 @@ class Experiment:
         """Do all stages that are not done yet, and return all rows; ``methods`` are the paper's by default."""
         rows = self.cav_rows() + self.original_rows()
         for name in Correction.defaults() if methods is None else methods:
-            rows += self.variant_rows(self.plain(name))
+            rows += self.rows_of(self.plain(name))
         return rows
 
-    def plain(self, name: str) -> Variant:
+    def plain(self, name: str) -> Treatment:
         """Return a correction by its name, as ``rr-clarc`` or ``rr-clarc@svm``, in the units of this grid."""
-        return Variant.plain(name, grid=self.setting.grid)
+        return Treatment.plain(name, grid=self.setting.grid)
 
     def cav_rows(self) -> list[Row]:
         """Return the quality of the CAVs."""
@@ -63,51 +63,51 @@ class Experiment:
         self.cav_rows()
         return [Row(**row) for row in self.run.stage(ORIGINAL, self._original)]
 
-    def variant_rows(self, variant: Variant) -> list[Row]:
+    def rows_of(self, treatment: Treatment) -> list[Row]:
         """Return the scores of a correction, with all of its seeds."""
-        rows = [Row(**row) for row in self._corrected(variant)["rows"]]
+        rows = [Row(**row) for row in self._corrected(treatment)["rows"]]
         known = {row.seed for row in rows}  # runs of earlier versions kept all seeds in one stage
-        for seed in self.further_seeds(variant):
+        for seed in self.further_seeds(treatment):
             if seed not in known:
-                rows += self.repeated_rows(variant, seed)
+                rows += self.repeated_rows(treatment, seed)
         return rows
 
-    def repeated_rows(self, variant: Variant, seed: int) -> list[Row]:
+    def repeated_rows(self, treatment: Treatment, seed: int) -> list[Row]:
         """Return the scores of a correction with a further seed."""
-        stage = Part(variant.name, "seed", seed).stage
-        return [Row(**row) for row in self.run.stage(stage, lambda: self._repeat(variant, seed))]
+        stage = Part(treatment.name, "seed", seed).stage
+        return [Row(**row) for row in self.run.stage(stage, lambda: self._repeat(treatment, seed))]
 
     def check(self, methods: Sequence[str]) -> None:
         """Raise what a method would refuse these data for, before any of them is trained; masks may take long."""
         self.cav_rows()
         for name in methods:
-            variant = self.plain(name)
-            if not variant.uses_masks:
-                method = self._method(variant, self.setting.tuning.seed)
+            treatment = self.plain(name)
+            if not treatment.uses_masks:
+                method = self._method(treatment, self.setting.tuning.seed)
                 method.check(self.material.cut, self.material.train_for(method))
 
-    def selection(self, variant: Variant) -> dict[str, Any]:
+    def selection(self, treatment: Treatment) -> dict[str, Any]:
         """Say which strength was chosen for a correction, and why."""
-        return self._corrected(variant)["selection"]  # type: ignore[no-any-return]
+        return self._corrected(treatment)["selection"]  # type: ignore[no-any-return]
 
-    def strengths(self, variant: Variant, method: Correction | type[Correction]) -> list[float]:
+    def strengths(self, treatment: Treatment, method: Correction | type[Correction]) -> list[float]:
         """Return the strengths that a correction is tried with; 0 alone where it has none."""
         if not method.has_strength:
             return [0.0]
-        given = self.setting.strengths.get(split_name(variant.name)[0])  # for all directions of a method
-        return sorted(set(given or variant.strengths or method.grid))
+        given = self.setting.strengths.get(split_name(treatment.name)[0])  # for all directions of a method
+        return sorted(set(given or treatment.strengths or method.grid))
 
-    def along(self, variant: Variant) -> Strengths:
+    def along(self, treatment: Treatment) -> Strengths:
         """Return a correction along its strengths."""
         self.cav_rows()
-        method = self._method(variant, self.setting.tuning.seed)
-        tried = self.strengths(variant, method)
-        return Strengths(self.material, self.run, variant.name, method, tried, progress=self.progress)
+        method = self._method(treatment, self.setting.tuning.seed)
+        tried = self.strengths(treatment, method)
+        return Strengths(self.material, self.run, treatment.name, method, tried, progress=self.progress)
 
-    def further_seeds(self, variant: Variant) -> range:
+    def further_seeds(self, treatment: Treatment) -> range:
         """Return the seeds that a correction is repeated with, at the strength that was chosen with the first."""
         first = self.setting.tuning.seed
-        return range(first + 1, first + (self.setting.repeats if variant.depends_on_seed else 1))
+        return range(first + 1, first + (self.setting.repeats if treatment.depends_on_seed else 1))
 
     @property
     def explanation(self) -> Explanation:
@@ -156,14 +156,14 @@ class Experiment:
             rows += rows_of(compute_scores(reference), method=CLEAN_TRAINED, **about)
         return [asdict(row) for row in rows]
 
-    def _corrected(self, variant: Variant) -> dict[str, Any]:
+    def _corrected(self, treatment: Treatment) -> dict[str, Any]:
         self.cav_rows()
-        return self.run.stage(variant.name, lambda: self._correct(variant))  # type: ignore[no-any-return]
+        return self.run.stage(treatment.name, lambda: self._correct(treatment))  # type: ignore[no-any-return]
 
-    def _correct(self, variant: Variant) -> dict[str, Any]:
+    def _correct(self, treatment: Treatment) -> dict[str, Any]:
         """Train one method along its strengths, choose on validation images, score all on test images."""
         setting, material = self.setting, self.material
-        along = self.along(variant)
+        along = self.along(treatment)
         method = along.method
         path = walk_path(
             along.heads(), self._choose if method.has_strength else self._take_the_only_one, score=along.score
@@ -172,34 +172,36 @@ class Experiment:
         if path.best is not None:
             state = along.weights_of(path.best)
             model = method.install(setting.model, material.cut, along.train, state)
-            write_weights(self.run.path / "corrected" / f"{variant.name}.safetensors", model.state_dict())
+            write_weights(self.run.path / "corrected" / f"{treatment.name}.safetensors", model.state_dict())
             # masks that the CAV localised prove nothing about a method that was trained with either of them
             is_told = method.uses_masks or isinstance(method, CAVCorrection)
             scored = model if setting.data.has_masks or not is_told else None
             evidence = material.judge(state, along.edit, explained=scored)
-            self.kept.keep(variant.name, evidence, model)
+            self.kept.keep(treatment.name, evidence, model)
             chosen = compute_scores(evidence)
         return {
-            "rows": [asdict(row) for row in self._path_rows(variant, method, path, chosen)],
+            "rows": [asdict(row) for row in self._path_rows(treatment, method, path, chosen)],
             "selection": self._selection(method, path),
         }
 
-    def _repeat(self, variant: Variant, seed: int) -> list[dict[str, Any]]:
+    def _repeat(self, treatment: Treatment, seed: int) -> list[dict[str, Any]]:
         """Correct with the chosen strength once more, and score on the test images."""
-        chosen = next((row for row in self._corrected(variant)["rows"] if row["chosen"]), None)
+        chosen = next((row for row in self._corrected(treatment)["rows"] if row["chosen"]), None)
         if chosen is None:
             return []
-        method = self._method(variant, seed)
+        method = self._method(treatment, seed)
         train, strength = self.material.train_for(method), chosen["strength"]
-        (head,) = method.train(self.material.cut, train, [strength or 0.0], progress=self.progress, label=variant.name)
+        (head,) = method.train(
+            self.material.cut, train, [strength or 0.0], progress=self.progress, label=treatment.name
+        )
         scores = compute_scores(self.material.judge(head.state, method.inference_edit(train)))
-        about = {**self._describe(variant, method), "seed": seed, "chosen": 1, "split": "test"}
+        about = {**self._describe(treatment, method), "seed": seed, "chosen": 1, "split": "test"}
         return [asdict(row) for row in rows_of(scores, strength=strength, **about)]
 
-    def _method(self, variant: Variant, seed: int) -> Correction:
-        cav = corrected_cav(self.material, variant.cav or self.setting.cav)
-        images = self.material.masked_train if variant.uses_masks else self.setting.data.train
-        return variant.make(cav=cav, images=images, tuning=replace(self.setting.tuning, seed=seed))
+    def _method(self, treatment: Treatment, seed: int) -> Correction:
+        cav = corrected_cav(self.material, treatment.cav or self.setting.cav)
+        images = self.material.masked_train if treatment.uses_masks else self.setting.data.train
+        return treatment.make(cav=cav, images=images, tuning=replace(self.setting.tuning, seed=seed))
 
     def _choose(self, finals: Sequence[Validation]) -> Choice:
         return self.setting.rule.choose(finals, self.material.original_validation)
@@ -238,11 +240,11 @@ class Experiment:
         return {"derivative": {"original": self.material.original_validation.derivative, "chosen": chosen}}
 
     def _path_rows(
-        self, variant: Variant, method: Correction, path: StrengthPath, chosen_scores: list[Score]
+        self, treatment: Treatment, method: Correction, path: StrengthPath, chosen_scores: list[Score]
     ) -> list[Row]:
         rows: list[Row] = []
         for i, (strength, history, scores) in enumerate(zip(path.strengths, path.histories, path.scores)):
-            about = {**self._describe(variant, method), "chosen": int(i == path.choice.index)}
+            about = {**self._describe(treatment, method), "chosen": int(i == path.choice.index)}
             about["strength"] = strength if method.has_strength else None
             for epoch, seen in enumerate(history, start=1):
                 known = [seen.clean] if seen.biased is None else [seen.clean, seen.biased]
@@ -250,9 +252,9 @@ class Experiment:
             rows += rows_of(chosen_scores if i == path.choice.index else scores, split="test", **about)
         return rows
 
-    def _describe(self, variant: Variant, method: Correction) -> dict[str, Any]:
+    def _describe(self, treatment: Treatment, method: Correction) -> dict[str, Any]:
         told = {**self._about, **method.describe()}
-        return told if variant.method is None else {**told, "method": variant.method}
+        return told if treatment.method is None else {**told, "method": treatment.method}
 
     @property
     def _about(self) -> dict[str, Any]:

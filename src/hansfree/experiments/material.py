@@ -24,7 +24,7 @@ from hansfree.cavs import CAV, load_cavs, save_cavs
 from hansfree.corrections import Correction
 from hansfree.datasets import ExampleSet, Masked
 from hansfree.errors import DataError, RunError
-from hansfree.evaluation import Pairs, State, count_position_signs, judge_head, pair_features, probed_images
+from hansfree.evaluation import HeldOut, State, count_position_signs, held_out_features, judge_head, probed_images
 from hansfree.experiments.pictures import Pictures
 from hansfree.experiments.setting import Setting, tell_no_pairs
 from hansfree.files import written_atomically
@@ -152,9 +152,9 @@ class Material:
                 np.save(temporary, masks)
         return Masked(train, np.load(kept))
 
-    def pairs(self, edit: nn.Module | None = None) -> Pairs:
+    def held_out(self, edit: nn.Module | None = None) -> HeldOut:
         """Return the test images at the head's input."""
-        return pair_features(
+        return held_out_features(
             self.cut,
             self.activations["test_clean"],
             self.activations.get("test_biased"),
@@ -205,7 +205,7 @@ class Material:
 
         Inserted, it pulls them into the biased class; in the scene it may push either way, and wrong is all we know.
         """
-        evidence = judge_head(self.cut, self.cut.head_parameters(), self.pairs(), device=self.device)
+        evidence = judge_head(self.cut, self.cut.head_parameters(), self.held_out(), device=self.device)
         biased, labels = predict_classes(evidence.logits_biased), evidence.labels_of("biased")
         misled = biased != labels
         if evidence.is_paired:
@@ -237,7 +237,7 @@ class Material:
         return judge_head(
             self.cut,
             state,
-            self.pairs(edit),
+            self.held_out(edit),
             position_signs=np.concatenate(signs),
             relevance=share,
             device=self.device,

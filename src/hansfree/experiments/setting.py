@@ -75,8 +75,8 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Variant:
-    """A correction with options of its own; a plain method is the variant called like the family's member."""
+class Treatment:
+    """A correction with options of its own; a plain method is the treatment called like the family's member."""
 
     name: str  # of its stage, its weights and its heatmaps
     make: Callable[..., Correction]  # (cav=, images=, tuning=) -> the correction
@@ -87,7 +87,7 @@ class Variant:
     depends_on_seed: bool = True  # else it is not repeated: equal repeats would look like evidence
 
     @classmethod
-    def plain(cls, name: str, *, grid: Grid = "own") -> Variant:
+    def plain(cls, name: str, *, grid: Grid = "own") -> Treatment:
         """Return a registered correction as it is, or as the paper measures it; ``rr-clarc@svm``: along that CAV."""
         member, cav = method_named(name), split_name(name)[1]
         make, strengths = (member.for_paper, member.paper_grid) if grid == "paper" else (member.for_run, None)

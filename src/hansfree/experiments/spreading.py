@@ -28,13 +28,13 @@ def do_part(experiment: Experiment, part: Part) -> None:
     if part.method == ORIGINAL:
         experiment.original_rows()
         return
-    variant = experiment.plain(part.method)
+    treatment = experiment.plain(part.method)
     if part.kind == "strengths":
-        experiment.run.stage(part.stage, lambda: experiment.along(variant).try_group(part.number))
+        experiment.run.stage(part.stage, lambda: experiment.along(treatment).try_group(part.number))
     elif part.kind == "seed":
-        experiment.repeated_rows(variant, part.number)
+        experiment.repeated_rows(treatment, part.number)
     else:
-        experiment.selection(variant)
+        experiment.selection(treatment)
 
 
 def _groups(experiment: Experiment, name: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from hansfree.corrections import Correction
-from hansfree.evaluation import Pairs, judge_head
+from hansfree.evaluation import HeldOut, judge_head
 from hansfree.experiments.material import Material
 from hansfree.experiments.parts import Part
 from hansfree.metrics import Score, compute_scores
@@ -68,7 +68,7 @@ class Strengths:
         if isinstance(head, TriedHead):
             return head.scores
         cut, device = self.material.cut, self.material.device
-        return compute_scores(judge_head(cut, head.state, self._pairs, device=device), per_class=False)
+        return compute_scores(judge_head(cut, head.state, self._held_out, device=device), per_class=False)
 
     def weights_of(self, head: TrainedHead) -> dict[str, Tensor]:
         """Return a head's weights; of one that was tried apart, its group is trained once more."""
@@ -94,8 +94,8 @@ class Strengths:
         )
 
     @cached_property
-    def _pairs(self) -> Pairs:
-        return self.material.pairs(self.edit)
+    def _held_out(self) -> HeldOut:
+        return self.material.held_out(self.edit)
 
     def _tried(self) -> dict[float, TriedHead]:
         """Return what others have tried, in the same groups."""

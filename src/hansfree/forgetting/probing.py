@@ -14,7 +14,7 @@ from hansfree.activations import Activations, compute_features, cut_again
 from hansfree.activations.positions import pool
 from hansfree.datasets.pairs import check_bits
 from hansfree.errors import DataError, OptionError, UndefinedMetricError
-from hansfree.evaluation import judge_head, pair_features
+from hansfree.evaluation import held_out_features, judge_head
 from hansfree.metrics import Score
 from hansfree.metrics.auroc import area_under
 from hansfree.splitting import Split, take_out
@@ -107,7 +107,7 @@ def probe_artifact(
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)
     # the class matters to the metrics of `judge_head` only, not to its logits
-    found = judge_head(cut, cut.head_parameters(), pair_features(cut, clean, biased, biased_class=0, edit=edit))
+    found = judge_head(cut, cut.head_parameters(), held_out_features(cut, clean, biased, biased_class=0, edit=edit))
     logits = found.logits_clean, found.logits_biased
     fold_of = np.random.default_rng(seed).permutation(len(clean)) % folds
     hidden: Sides | None = None

@@ -23,12 +23,12 @@ def draw_diagnosis(diagnosis: Diagnosis) -> Drawing:
     _draw_agreement(agreement, diagnosis)
     _draw_scores(scores, diagnosis)
     points = "; ".join(f"{point.n} images: {point.angle:.0f} degrees" for point in diagnosis.curve)
-    n_suspects = len(diagnosis.suspects)
+    n_wrong = len(diagnosis.wrong_marks)
     return Drawing(
         "doctor",
         figure,
         f"Expected error of the {diagnosis.cav} direction by number of artifact images ({points}); cosines between the "
-        f"solvers' directions; histograms of held-out scores with {n_suspects} suspected wrong labels marked. "
+        f"solvers' directions; histograms of held-out scores with {n_wrong} marks that look wrong. "
         f"{diagnosis.verdict}",
         "Left: the expected angle to the direction of endless images (bars: 95 % of the repeats; "
         "line: one over the root of the number). Middle: cosines between solvers; signal and the filters need not "
@@ -93,7 +93,7 @@ def _draw_scores(axes: Axes, diagnosis: Diagnosis) -> None:
         )
     top = axes.get_ylim()[1]
     for listed, colour, marker in ((False, _CLEAN, "v"), (True, _ARTIFACT, "^")):
-        places = [suspect.score for suspect in diagnosis.suspects if suspect.has_artifact == listed]
+        places = [mark.score for mark in diagnosis.wrong_marks if mark.has_artifact == listed]
         if places:
             label = f"listed {'with' if listed else 'without'} it, looks wrong"
             axes.scatter(places, [1.05 * top] * len(places), s=30, c=colour, marker=marker, ec="black", label=label)

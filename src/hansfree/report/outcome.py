@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from hansfree.corrections import Correction
 from hansfree.experiments.experiment import Experiment
 from hansfree.experiments.provenance import hash_contents
 from hansfree.experiments.setting import Setting
@@ -26,20 +25,17 @@ from hansfree.studies.counting import count_images
 _PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
 
 
-def write_outcome(
-    experiment: Experiment, results: Results, about: Mapping[str, Any], *, further: Sequence[Row] = ()
-) -> list[Row]:
-    """Write ``results.csv``, ``results.json`` and arrays for the report; return the rows.
+def write_outcome(experiment: Experiment, rows: Sequence[Row], results: Results, about: Mapping[str, Any]) -> None:
+    """Write ``results.csv``, ``results.json`` and arrays for the report.
 
     No heatmaps and no cases are written where no test image carries the artifact.
 
     Args:
+        rows: All scores, in the order in which they are written.
         results: What `gather_results` found in the experiment.
         about: What only the caller knows: title, model, command.
-        further: Scores under other artifacts, which stand after all others.
     """
     folder, kept, names = experiment.run.path, experiment.kept, list(results.selection)
-    rows = [*experiment.rows(names), *further]
     for file, arrays in (("heatmaps.npz", kept.shown(names)), ("cases.npz", kept.cases(names))):
         if arrays:
             with written_atomically(folder / file) as temporary:
@@ -63,16 +59,17 @@ def write_outcome(
             "scores": [asdict(row) for row in rows],
         },
     )
-    return rows
 
 
-def gather_results(experiment: Experiment, methods: Sequence[str] | None = None) -> Results:
-    """Do what is not done yet; return what the report will know of the scores, with the ruling on every method.
+def gather_results(experiment: Experiment, methods: Sequence[str], rows: Sequence[Row]) -> Results:
+    """Return what the report will know of the scores, with the ruling on every method.
 
-    All methods (the paper's by default) are compared with each other, which takes long where there are many.
+    All methods are compared with each other, which takes long where there are many.
+
+    Args:
+        rows: What the experiment gave for these methods.
     """
-    methods = Correction.defaults() if methods is None else methods
-    data, rows = experiment.setting.data, experiment.rows(methods)
+    data = experiment.setting.data
     results = Results(
         rows=tested_rows(rows),
         meta=_facts(experiment.setting),

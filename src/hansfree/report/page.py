@@ -16,7 +16,6 @@ from hansfree.report.doctor import draw_diagnosis
 from hansfree.report.effect import draw_effect
 from hansfree.report.figures import draw_alignment
 from hansfree.report.maps import show_direction, show_heatmaps
-from hansfree.report.mislabelled import show_mislabelled
 from hansfree.report.numbers import CONFIDENCE
 from hansfree.report.pairs import pair_table
 from hansfree.report.pictures import data_address
@@ -29,6 +28,7 @@ from hansfree.report.svg import to_file
 from hansfree.report.tables import inner_table, insertion_table
 from hansfree.report.tradeoff import draw_tradeoff, explain_missing
 from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
+from hansfree.report.wrong_marks import show_wrong_marks
 from hansfree.templates import open_templates
 
 _DPI = 160
@@ -62,7 +62,7 @@ def write_report(run: Path) -> Path:
         tradeoff=tradeoff,
         why_no_tradeoff=explain_missing(results),
         config=config.read_text(encoding="utf-8") if config.is_file() else "",
-        mislabelled=show_mislabelled(results.doctor, run / "mislabelled.npz"),
+        wrong_marks=show_wrong_marks(results.doctor, run / "wrong_marks.npz"),
         **_images(results, load_cases(run / "cases.npz")),
     )
     write_text(path, text)

@@ -10,7 +10,7 @@ import numpy as np
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, RRClArC, Vanilla
 from hansfree.corrections.rr_clarc import Norm
-from hansfree.experiments import Experiment, Variant
+from hansfree.experiments import Experiment, Treatment
 from hansfree.experiments.subjects import Subject
 from hansfree.files import written_atomically
 from hansfree.reproduce.base import (
@@ -51,9 +51,9 @@ class CAVType(Reproduction, name="ablation-cav"):
 
     def examine(self, subject: Subject) -> Finding:
         """Correct along each CAV, each with the strength that suits it best."""
-        rows = subject.experiment.variant_rows(subject.experiment.plain(Vanilla.name))
+        rows = subject.experiment.rows_of(subject.experiment.plain(Vanilla.name))
         for name in CAV.from_marks():
-            rows += subject.experiment.variant_rows(_along(subject.experiment, name))
+            rows += subject.experiment.rows_of(_along(subject.experiment, name))
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -70,7 +70,7 @@ class Strength(Reproduction, name="ablation-strength"):
     def examine(self, subject: Subject) -> Finding:
         """Correct along all strengths, and explain some of the models."""
         experiment = subject.experiment
-        rows = [row for name in (Vanilla.name, RRClArC.name) for row in experiment.variant_rows(experiment.plain(name))]
+        rows = [row for name in (Vanilla.name, RRClArC.name) for row in experiment.rows_of(experiment.plain(name))]
         return Finding(
             key=key_of(subject), facts=facts_of(subject), rows=rows, arrays=_heatmaps_along(experiment, rows)
         )
@@ -89,7 +89,7 @@ class Epochs(Reproduction, name="ablation-epochs"):
 
     def examine(self, subject: Subject) -> Finding:
         """Take what the validation images said after every epoch."""
-        rows = subject.experiment.variant_rows(subject.experiment.plain(RRClArC.name))
+        rows = subject.experiment.rows_of(subject.experiment.plain(RRClArC.name))
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -109,7 +109,7 @@ class Target(Reproduction, name="ablation-target"):
         pairs = [("expected", "squared"), *((target, norm) for target in _TARGETS for norm in get_args(Norm))]
         rows: list[Row] = []
         for target, norm in pairs:
-            rows += experiment.variant_rows(_aimed(experiment, target, norm))
+            rows += experiment.rows_of(_aimed(experiment, target, norm))
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -120,15 +120,15 @@ class Target(Reproduction, name="ablation-target"):
         )
 
 
-def _along(experiment: Experiment, cav: str) -> Variant:
+def _along(experiment: Experiment, cav: str) -> Treatment:
     plain = experiment.plain(RRClArC.name)
     if cav == experiment.setting.cav:
         return plain
     strengths = experiment.setting.strengths.get(RRClArC.name, plain.strengths)
-    return Variant(name=f"{RRClArC.name} cav-{cav}", make=plain.make, cav=cav, strengths=strengths)
+    return Treatment(name=f"{RRClArC.name} cav-{cav}", make=plain.make, cav=cav, strengths=strengths)
 
 
-def _aimed(experiment: Experiment, target: Any, norm: Any) -> Variant:
+def _aimed(experiment: Experiment, target: Any, norm: Any) -> Treatment:
     """Return RR-ClArC with another target and norm, along every fourth strength of the experiment's grid."""
     is_the_papers = experiment.setting.grid == "paper"
 
@@ -137,7 +137,7 @@ def _aimed(experiment: Experiment, target: Any, norm: Any) -> Variant:
 
     grid = RRClArC.paper_grid if is_the_papers else RRClArC.grid
     strengths = experiment.setting.strengths.get(RRClArC.name, grid[::4])
-    return Variant(name=f"{RRClArC.name} {target}-{norm}", make=make, strengths=strengths)
+    return Treatment(name=f"{RRClArC.name} {target}-{norm}", make=make, strengths=strengths)
 
 
 def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np.ndarray]:

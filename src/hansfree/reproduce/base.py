@@ -18,7 +18,7 @@ from hansfree.metrics import chance_level, majority_rate
 from hansfree.registry import Registered
 from hansfree.report.heatmap_set import HeatmapSet
 from hansfree.report.style import Drawing
-from hansfree.reproduce.keys import Facts, Pairs, SubjectKey, count_epochs
+from hansfree.reproduce.keys import Facts, PairedDifferences, SubjectKey, count_epochs
 from hansfree.reproduce.settings import Words, setting_of
 from hansfree.results import Row
 from hansfree.selection import check_selectable
@@ -117,7 +117,7 @@ def facts_of(
     subject: Subject,
     *,
     data: BiasedData | None = None,
-    paired: Pairs | None = None,
+    paired: PairedDifferences | None = None,
     reasons: Mapping[str, str] | None = None,
 ) -> Facts:
     """Return what a reader must know beside the scores; the paper's numbers only where the bias is the paper's own.

@@ -11,7 +11,7 @@ import numpy as np
 from hansfree.corrections import RRR, Correction, RRClArC, Vanilla
 from hansfree.corrections.rr_clarc import Scale
 from hansfree.errors import DataError
-from hansfree.experiments import Experiment, Variant
+from hansfree.experiments import Experiment, Treatment
 from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject
 from hansfree.metrics import paired_difference
@@ -58,16 +58,16 @@ class ClassSpecific(Reproduction, name="q3"):
         selected = subject.run.stage("q3 classes", lambda: rank_classes(experiment, data))
         groups = _groups(data, selected, seed=subject.plan.seed)
         left_out = [name for name in subject.plan.left_out if name != Vanilla.name]  # with it all others are compared
-        variants = [
+        treatments = [
             *(experiment.plain(name) for name in Correction.defaults() if name not in left_out),
             *_for_one_class(experiment, data.biased_class, without=left_out),
         ]
         rows: list[Row] = []
-        for variant in variants:
-            rows += experiment.variant_rows(variant)
+        for treatment in treatments:
+            rows += experiment.rows_of(treatment)
         baseline = experiment.kept.load(Vanilla.name)["correct_clean"]
-        for variant in variants:
-            rows += _changes(experiment, variant, baseline, groups)
+        for treatment in treatments:
+            rows += _changes(experiment, treatment, baseline, groups)
         theirs = set(subject.study.published_labels(subject.plan.model))
         names = [
             f"{data.test_clean.class_names[label]}{' (in the paper too)' * (label in theirs)}" for label in selected
@@ -119,7 +119,7 @@ def _groups(data: BiasedData, selected: Sequence[int], *, seed: int) -> dict[str
     return {name: inside for name, inside in groups.items() if inside.any()}  # of two classes none is left to draw
 
 
-def _for_one_class(experiment: Experiment, biased_class: int, *, without: Sequence[str]) -> list[Variant]:
+def _for_one_class(experiment: Experiment, biased_class: int, *, without: Sequence[str]) -> list[Treatment]:
     """Return the methods that can spare the other classes, aimed at the biased one, in the units of the plain ones."""
     setting = experiment.setting
 
@@ -132,7 +132,7 @@ def _for_one_class(experiment: Experiment, biased_class: int, *, without: Sequen
 
     makers = {RRR.name: rrr, RRClArC.name: rr_clarc}
     return [
-        Variant(
+        Treatment(
             name=f"{name} class-{biased_class}",
             make=make,
             strengths=setting.strengths.get(name) or experiment.plain(name).strengths,
@@ -144,13 +144,13 @@ def _for_one_class(experiment: Experiment, biased_class: int, *, without: Sequen
 
 
 def _changes(
-    experiment: Experiment, variant: Variant, baseline: np.ndarray, groups: Mapping[str, np.ndarray]
+    experiment: Experiment, treatment: Treatment, baseline: np.ndarray, groups: Mapping[str, np.ndarray]
 ) -> list[Row]:
     """Return the accuracy on clean test images minus Vanilla's, per group of classes; none where no strength fits."""
-    scored = [row for row in experiment.variant_rows(variant) if row.chosen and row.split == "test"]
+    scored = [row for row in experiment.rows_of(treatment) if row.chosen and row.split == "test"]
     if not scored:
         return []
-    correct = experiment.kept.load(variant.name)["correct_clean"]
+    correct = experiment.kept.load(treatment.name)["correct_clean"]
     about = {**asdict(scored[0]), "metric": CHANGE}
     found = []
     for group, inside in groups.items():

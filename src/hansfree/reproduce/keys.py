@@ -10,7 +10,7 @@ from hansfree.experiments.plans import Grid
 from hansfree.results import Row
 from hansfree.studies.study import Published
 
-Pairs = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
+PairedDifferences = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Facts:
     grid: Grid = "own"  # whose units the strengths have
     reasons: Mapping[str, str] = field(default_factory=dict)  # method -> why this strength, or why none, was taken
     # (method, rival) -> metric -> the method's score minus the rival's on the same images, with its standard error
-    paired: Pairs = field(default_factory=dict)
+    paired: PairedDifferences = field(default_factory=dict)
 
 
 Subjects = Mapping[SubjectKey, Sequence[Row]]

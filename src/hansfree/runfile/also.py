@@ -45,7 +45,7 @@ def _score_under(experiment: Experiment, images: OwnImages, artifact: str, metho
 def _chosen_row(experiment: Experiment, method: str) -> Row | None:
     """Return one score of the model that was taken, for all that its other scores have in common."""
     is_original = method == ORIGINAL
-    rows = experiment.original_rows() if is_original else experiment.variant_rows(experiment.plain(method))
+    rows = experiment.original_rows() if is_original else experiment.rows_of(experiment.plain(method))
     first = experiment.setting.tuning.seed  # repeats leave no weights
     wanted = (row for row in rows if row.chosen and row.split == "test" and (row.method, row.seed) == (method, first))
     return next(wanted, None)

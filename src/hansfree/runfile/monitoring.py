@@ -37,7 +37,7 @@ class RunMonitor:
 
     def look_at(
         self, images: Sequence[Path], *, skip_bad: bool = False, progress: Progress = silent
-    ) -> tuple[list[Looked], list[str]]:
+    ) -> tuple[list[SeenImage], list[str]]:
         """Return what the monitor says of pictures, and a sentence for each that cannot be read.
 
         Args:
@@ -55,20 +55,20 @@ class RunMonitor:
             resize=known.resize,
             channels=known.channels,
         )
-        looked: list[Looked] = []
+        looked: list[SeenImage] = []
         starts = range(0, len(files), _BATCH)
         for start in progress(starts, total=len(starts), label="looking at the images"):
             rows = range(start, min(start + _BATCH, len(files)))
             scores = self.monitor.scores(torch.stack([known.transform(files.image(row)) for row in rows]))
             looked += [
-                Looked(files.paths[row], float(score), bool(score > self.monitor.threshold))
+                SeenImage(files.paths[row], float(score), bool(score > self.monitor.threshold))
                 for row, score in zip(rows, scores)
             ]
         return looked, skipped
 
 
 @dataclass(frozen=True)
-class Looked:
+class SeenImage:
     """One picture, its score along the direction, and whether that is above the threshold."""
 
     image: str
@@ -106,7 +106,7 @@ def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progre
     return RunMonitor(monitor, opened, folder / _FILE)
 
 
-def table_of(looked: Sequence[Looked]) -> str:
+def table_of(looked: Sequence[SeenImage]) -> str:
     """Return a CSV table: image, score, flagged."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -65,15 +65,16 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
             diagnosis = examine_direction(experiment, names=names, is_marked=opened.images.is_marked, progress=progress)
             doubts = doubt_concepts(experiment)
             crew.correct(experiment, run.correction.trials)
-        results = gather_results(experiment, run.correction.trials)
+        rows = experiment.rows(run.correction.trials)
+        results = gather_results(experiment, run.correction.trials, rows)
         best = _advise(experiment, results)
         about = {**_about(opened, command), "recommended": best.method, "advice": list(best.sentences)}
         about["image_names"] = _shown_names(experiment, names)
         likeness = _likeness(opened, experiment)
         about["remarks"] += [*(found.sentence for found in likeness), *doubts]
         about |= describe_joint(experiment.material)
-        further = score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.trials)
-        rows = write_outcome(experiment, results, about, further=further)
+        rows += score_further(experiment, opened.images, run.artifact.tested, methods=run.correction.trials)
+        write_outcome(experiment, rows, results, about)
         report = write_report(run.out)
         exported = () if best.method is None else _export(opened, best.method)
         verdict = reach_verdict(load_results(run.out)).lines

@@ -21,7 +21,7 @@ _MOST_LISTS = 10  # clusters that are offered as marks
 
 
 @dataclass(frozen=True)
-class Looked:
+class SuspectsFound:
     """What was found, and where it is written."""
 
     suspects: Suspects
@@ -29,7 +29,7 @@ class Looked:
     lists: tuple[Path, ...]  # the images of the oddest clusters, for the labelling page
 
 
-def look_for_suspects(opened: Unlabelled, *, by: By = "activations", progress: Progress = silent) -> Looked:
+def look_for_suspects(opened: Unlabelled, *, by: By = "activations", progress: Progress = silent) -> SuspectsFound:
     """Rank clusters and properties of all images; write ``suspects.html``, ``suspects.json`` and ``suspect-<n>.json``.
 
     Args:
@@ -58,7 +58,7 @@ def look_for_suspects(opened: Unlabelled, *, by: By = "activations", progress: P
     write_text(folder / "suspects.json", suspects.to_json() + "\n")
     title = f"{PurePath(opened.run.model.source).name}, images clustered by {by} at {opened.layer}"
     page = write_suspects_page(suspects, folder / "suspects.html", images=images, title=title)
-    return Looked(suspects, page, lists)
+    return SuspectsFound(suspects, page, lists)
 
 
 def _write_list(path: Path, cluster: Cluster, names: Sequence[str]) -> Path:

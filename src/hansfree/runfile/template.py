@@ -51,7 +51,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Looked:
+class SeenModel:
     """What the model itself shows: the answers with it, how images are prepared, and what was found out."""
 
     answers: Answers
@@ -59,7 +59,7 @@ class Looked:
     sentences: tuple[str, ...]
 
 
-def look_at(model: nn.Module, answers: Answers) -> Looked:
+def look_at(model: nn.Module, answers: Answers) -> SeenModel:
     """Run a blank image through the model, to see how many channels it takes and whether it returns one logit."""
     told = preprocessing_of(answers.source, model)
     seen = told or DEFAULTS
@@ -75,9 +75,9 @@ def look_at(model: nn.Module, answers: Answers) -> Looked:
         is_single = logits.ndim == 1 or logits.shape[1] == 1
         output = answers.output or ("binary" if is_single else "classes")
         notes = ("The model returns one number per image: output is set to binary.",) if is_single else ()
-        return Looked(replace(answers, output=output), prepared, () if answers.output else notes)
+        return SeenModel(replace(answers, output=output), prepared, () if answers.output else notes)
     doubt = f"The size and the channels of the images have to be set in the file. {problem}"
-    return Looked(replace(answers, output=answers.output or "classes"), seen, (doubt,))
+    return SeenModel(replace(answers, output=answers.output or "classes"), seen, (doubt,))
 
 
 def missing_paths(answers: Answers) -> list[Path]:

@@ -11,7 +11,7 @@ from hansfree.activations import Activations, compute_features, cut_again, find_
 from hansfree.cavs import CAV
 from hansfree.corrections import Vanilla
 from hansfree.errors import OptionError
-from hansfree.evaluation import State, judge_head, pair_features
+from hansfree.evaluation import State, held_out_features, judge_head
 from hansfree.metrics import MIN_GROUP, predict_classes
 from hansfree.models import predict_logits
 from hansfree.selection import BalancedRule, Choice, Validator, has_enough, walk_path
@@ -105,8 +105,8 @@ def fit_cav(entrant: Entrant, draw: Draw) -> CAV:
 
 def answers(draw: Draw, state: State, edit: nn.Module | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes that a head names for the test images without and with the artifact."""
-    pairs = pair_features(draw.cut, draw.test.clean, draw.test.biased, biased_class=draw.biased_class, edit=edit)
-    evidence = judge_head(draw.cut, state, pairs, device=draw.tuning.device)
+    images = held_out_features(draw.cut, draw.test.clean, draw.test.biased, biased_class=draw.biased_class, edit=edit)
+    evidence = judge_head(draw.cut, state, images, device=draw.tuning.device)
     return predict_classes(evidence.logits_clean), predict_classes(evidence.logits_biased)
 
 

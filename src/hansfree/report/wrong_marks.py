@@ -11,7 +11,7 @@ from hansfree.report.pictures import picture_of
 
 
 @dataclass(frozen=True)
-class Mislabelled:
+class ShownMark:
     """An image as the page shows it."""
 
     source: str
@@ -19,14 +19,14 @@ class Mislabelled:
     listed: str  # in words
 
 
-def show_mislabelled(diagnosis: Diagnosis | None, path: Path) -> list[Mislabelled]:
+def show_wrong_marks(diagnosis: Diagnosis | None, path: Path) -> list[ShownMark]:
     """Return the most suspicious images, of which the run kept pictures in ``path``; nothing where it kept none."""
     if diagnosis is None or not path.is_file():
         return []
     pictures = read_arrays(path, stage=path.parent / "stages" / "doctor.json")["pictures"]
     return [
-        Mislabelled(
-            picture_of(picture), str(suspect.id), f"listed {'with' if suspect.has_artifact else 'without'} the artifact"
+        ShownMark(
+            picture_of(picture), str(mark.id), f"listed {'with' if mark.has_artifact else 'without'} the artifact"
         )
-        for suspect, picture in zip(diagnosis.suspects, pictures)
+        for mark, picture in zip(diagnosis.wrong_marks, pictures)
     ]
