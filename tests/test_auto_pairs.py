@@ -83,7 +83,8 @@ def test_what_cannot_be_cut_out_or_compared(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(DataError, match=f"0 of {len(clean)} carry it"):
         make_auto_pairs(MODEL, LAYER, cav, clean)
     monkeypatch.setattr(
-        "hansfree.auto_pairs.localise_artifact", lambda *_: np.ones((int(data.train.has_artifact.sum()), 32, 32), bool)
+        "hansfree.auto_pairs.localise_artifact",
+        lambda *_, **__: np.ones((int(data.train.has_artifact.sum()), 32, 32), bool),
     )
     with pytest.raises(DataError, match="in none of the 15 marked images"):
         make_auto_pairs(MODEL, LAYER, cav, data.train)

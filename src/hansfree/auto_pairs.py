@@ -20,7 +20,14 @@ from hansfree.studies import BiasedData
 
 
 def make_auto_pairs(
-    model: nn.Module, layer: str, cav: CAV, images: ExampleSet, *, seed: int = 0
+    model: nn.Module,
+    layer: str,
+    cav: CAV,
+    images: ExampleSet,
+    *,
+    masks: np.ndarray | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
 ) -> tuple[ExampleSet, ExampleSet]:
     """Return the images without the artifact, and the same ones with an artifact that was cut out of a marked one.
 
@@ -29,13 +36,15 @@ def make_auto_pairs(
     Args:
         cav: fitted on marked images at ``layer``; its heatmaps say what is cut out.
         images: marked, with the artifact in some.
+        masks: of the marked images, as `localise_artifact` found them before; None finds them now.
     """
     marked = np.flatnonzero(images.has_artifact)
     if not 0 < len(marked) < len(images):
         raise DataError(
             f"Auto-pairs need images with and without the artifact: {len(marked)} of {len(images)} carry it."
         )
-    masks = localise_artifact(model, layer, cav, images, marked)
+    if masks is None:
+        masks = localise_artifact(model, layer, cav, images, marked, progress=progress)
     is_found = ~masks.all(axis=(1, 2))
     if not is_found.any():
         raise DataError(f"The CAV finds the artifact in none of the {len(marked)} marked images: nothing to cut out.")

@@ -42,7 +42,9 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
         yield subject
 
 
-def in_a_corner(model: object, layer: str, cav: object, images: ExampleSet, rows: np.ndarray) -> np.ndarray:
+def in_a_corner(
+    model: object, layer: str, cav: object, images: ExampleSet, rows: np.ndarray, **words: object
+) -> np.ndarray:
     """Return masks as the CAV of a trained network would: this one knows nothing."""
     masks = np.zeros((len(rows), 48, 48), dtype=bool)
     masks[:, 4:16, 4:16] = True
@@ -52,7 +54,7 @@ def in_a_corner(model: object, layer: str, cav: object, images: ExampleSet, rows
 @pytest.fixture(scope="module")
 def pasted(subject: Subject) -> BiasedData:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hansfree.auto_pairs.localise_artifact", in_a_corner)
+        patch.setattr("hansfree.tournament.pasting.localise_artifact", in_a_corner)
         return paste_artifact(subject, subject.study.marked("demo") or ())
 
 
@@ -75,6 +77,12 @@ def test_held_out_images_without_it_get_one_from_another_image(subject: Subject,
         assert min(changed) > 0
         assert max(changed) < 0.5
     assert pasted.is_inserted
+
+
+def test_masks_are_found_once(subject: Subject, pasted: BiasedData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansfree.tournament.pasting.localise_artifact", None)
+    again = paste_artifact(subject, subject.study.marked("demo") or ())
+    assert again.test_biased.fingerprint == pasted.test_biased.fingerprint
 
 
 def test_a_draw_sees_four_fifths_of_the_training_images(draws: list[Draw], pasted: BiasedData) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from hansfree.errors import DataError, RunError
 from hansfree.evaluation import HeldOut, State, count_position_signs, held_out_features, judge_head, probed_images
 from hansfree.experiments.pictures import Pictures
 from hansfree.experiments.setting import Setting, tell_no_pairs
-from hansfree.files import written_atomically
+from hansfree.heatmaps import kept_masks
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.progress import Progress, silent
 from hansfree.selection import Validation, Validator, first_classes
@@ -143,14 +143,12 @@ class Material:
     @cached_property
     def masked_train(self) -> ExampleSet:
         """The training images with masks of the artifact: the true ones, or those that the CAV localises."""
-        train, kept = self.data.train, self.folder / "stages" / "masks.npy"
+        train = self.data.train
         if self.data.has_masks:
             return train
-        if not kept.exists():
-            masks = self.pictures.localise(train, np.flatnonzero(train.has_artifact))
-            with written_atomically(kept) as temporary:
-                np.save(temporary, masks)
-        return Masked(train, np.load(kept))
+        marked = np.flatnonzero(train.has_artifact)
+        find = partial(self.pictures.localise, train, marked, progress=self.progress)
+        return Masked(train, kept_masks(self.folder / "stages" / "masks.npz", find))
 
     def held_out(self, edit: nn.Module | None = None) -> HeldOut:
         """Return the test images at the head's input."""

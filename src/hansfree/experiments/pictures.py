@@ -22,6 +22,7 @@ from hansfree.heatmaps import (
     explanation_of,
     localise_artifact,
 )
+from hansfree.progress import Progress, silent
 from hansfree.splitting import on_device
 
 log = logging.getLogger(__name__)
@@ -72,10 +73,10 @@ class Pictures:
         """Return per image how much of a model's heatmap lies on the artifact."""
         return artifact_relevance(self.heatmaps(model, self._scored), self._scored_masks)
 
-    def localise(self, images: ExampleSet, rows: np.ndarray) -> np.ndarray:
+    def localise(self, images: ExampleSet, rows: np.ndarray, *, progress: Progress = silent) -> np.ndarray:
         """Return masks of where the CAV finds the artifact."""
         model = on_device(self.setting.model, self._device)
-        return localise_artifact(model, self.setting.layer, self._cav(), images, rows)
+        return localise_artifact(model, self.setting.layer, self._cav(), images, rows, progress=progress)
 
     @property
     def _device(self) -> str:

@@ -1,7 +1,7 @@
 """Where in the image a model, or a CAV, looks: heatmaps by LRP or gradient x input, and what is read off them."""
 
 from hansfree.heatmaps.explanations import Explanation, explanation_of
-from hansfree.heatmaps.localisation import compute_cav_heatmaps, localise_artifact
+from hansfree.heatmaps.localisation import compute_cav_heatmaps, kept_masks, localise_artifact
 from hansfree.heatmaps.lrp import compute_heatmaps
 from hansfree.heatmaps.masks import masks_from_heatmaps
 from hansfree.heatmaps.shares import artifact_relevance
@@ -12,6 +12,7 @@ __all__ = [
     "compute_cav_heatmaps",
     "compute_heatmaps",
     "explanation_of",
+    "kept_masks",
     "localise_artifact",
     "masks_from_heatmaps",
 ]

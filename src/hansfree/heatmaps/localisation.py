@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -10,9 +13,11 @@ from hansfree.activations.positions import at_every_position, channel_axis
 from hansfree.cavs import CAV
 from hansfree.datasets.base import ExampleSet
 from hansfree.errors import DataError
+from hansfree.files import read_arrays, written_atomically
 from hansfree.heatmaps.explanations import gradient_times_input, propagate, usable_form
 from hansfree.heatmaps.lrp import check_images
 from hansfree.heatmaps.masks import masks_from_heatmaps
+from hansfree.progress import Progress, silent
 from hansfree.splitting import layer_order, split
 from hansfree.splitting.orders import inverse
 
@@ -68,13 +73,33 @@ def compute_cav_heatmaps(
         return gradient_times_input(lambda x: trunk(x)[0], images, weigh, like=like, batch_size=batch_size)
 
 
-def localise_artifact(model: nn.Module, layer: str, cav: CAV, images: ExampleSet, rows: np.ndarray) -> np.ndarray:
+def localise_artifact(
+    model: nn.Module,
+    layer: str,
+    cav: CAV,
+    images: ExampleSet,
+    rows: np.ndarray,
+    *,
+    progress: Progress = silent,
+    label: str = "where the artifact is",
+) -> np.ndarray:
     """Return masks of where the CAV finds the artifact in some of the images: bool (rows, height, width)."""
-    parts = [
-        masks_from_heatmaps(compute_cav_heatmaps(model, layer, cav, images.batch(some).image))
-        for some in np.array_split(rows, max(1, len(rows) // 64))
-    ]
-    return np.concatenate(parts)
+    parts = np.array_split(rows, max(1, len(rows) // 64))
+    return np.concatenate(
+        [
+            masks_from_heatmaps(compute_cav_heatmaps(model, layer, cav, images.batch(some).image))
+            for some in progress(parts, total=len(parts), label=label)
+        ]
+    )
+
+
+def kept_masks(path: Path, find: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return the masks that a run folder keeps in an ``.npz`` file, or find and keep them: that takes long."""
+    if not path.exists():
+        masks = find()
+        with written_atomically(path) as temporary:
+            np.savez_compressed(temporary, masks=masks)
+    return read_arrays(path)["masks"]
 
 
 def _direction(cav: CAV | np.ndarray | Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from hansfree.cavs import SignalCAV
 from hansfree.datasets import ExampleSet
 from hansfree.experiments.base_models import BaseModels
 from hansfree.experiments.subjects import Subject
+from hansfree.heatmaps import kept_masks, localise_artifact
 from hansfree.models import architecture_named
 from hansfree.studies import BiasedData
 
@@ -20,7 +21,8 @@ from hansfree.studies import BiasedData
 def paste_artifact(subject: Subject, parts: Sequence[ExampleSet]) -> BiasedData:
     """Return the same training images with held-out pairs: images without the artifact, and with another's pasted on.
 
-    What is pasted onto validation images was cut out of validation images, and so on: no artifact is seen twice.
+    What is pasted onto validation images was cut out of validation images, and so on: no artifact is seen twice. The
+    masks are kept, as finding them takes longer than most draws.
 
     Args:
         parts: training, validation and test images with their bits.
@@ -35,10 +37,15 @@ def paste_artifact(subject: Subject, parts: Sequence[ExampleSet]) -> BiasedData:
     inside = np.flatnonzero(train.labels == data.biased_class)
     cav = SignalCAV().fit(train.pooled[inside], np.asarray(train.has_artifact)[inside])
 
-    def pairs(images: ExampleSet) -> tuple[ExampleSet, ExampleSet]:
-        return make_auto_pairs(model, layer, cav, images, seed=subject.study.seed)
+    def pairs(images: ExampleSet, part: str) -> tuple[ExampleSet, ExampleSet]:
+        def find() -> np.ndarray:
+            marked, label = np.flatnonzero(images.has_artifact), f"where the artifact is ({part})"
+            return localise_artifact(model, layer, cav, images, marked, progress=subject.progress, label=label)
 
-    train_pairs, val, test = (pairs(images) for images in parts)
+        masks = kept_masks(subject.run.path / "stages" / f"masks-{part}.npz", find)
+        return make_auto_pairs(model, layer, cav, images, masks=masks, seed=subject.study.seed)
+
+    train_pairs, val, test = (pairs(images, part) for images, part in zip(parts, ("train", "val", "test")))
     return replace(
         data,
         val_clean=val[0],
