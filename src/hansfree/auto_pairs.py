@@ -45,6 +45,8 @@ def make_auto_pairs(
         )
     if masks is None:
         masks = localise_artifact(model, layer, cav, images, marked, progress=progress)
+    if len(masks) != len(marked):
+        raise DataError(f"{len(marked)} marked images need as many masks, and {len(masks)} are given.")
     is_found = ~masks.all(axis=(1, 2))
     if not is_found.any():
         raise DataError(f"The CAV finds the artifact in none of the {len(marked)} marked images: nothing to cut out.")
@@ -88,7 +90,7 @@ def measure_auto_pairs(
         clean, biased = (pooled(images, name) for images in pairs)
         return PairCAV(count=1).fit_pairs(clean, biased)
 
-    auto = fitted(make_auto_pairs(model, layer, cav, data.train, seed=seed), "auto-pairs")
+    auto = fitted(make_auto_pairs(model, layer, cav, data.train, seed=seed, progress=progress), "auto-pairs")
     true = fitted(data.pairs, "true pairs")
     changes = pooled(data.test_biased, "test biased") - pooled(data.test_clean, "test clean")
     marked, cut, inserted = (alignment_mean(one.direction_, changes) for one in (cav, auto, true))

@@ -24,7 +24,7 @@ State = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class HeldOutFeatures:
     """Held-out images without and with the artifact, at the head's input."""
 
     clean: Features  # with tangents too, where the biased images are too few for a score
@@ -60,7 +60,7 @@ def held_out_features(
     inserted: bool = True,
     cav: CAV | None = None,
     edit: nn.Module | None = None,
-) -> HeldOut:
+) -> HeldOutFeatures:
     """Prepare held-out images for many heads.
 
     Args:
@@ -74,7 +74,7 @@ def held_out_features(
             raise DataError("The activations of the clean and the biased set come from different layers or models.")
     directions = None if cav is None else cav.directions_[:1]
     is_probed = biased is None or len(probed_images(clean, biased, inserted=inserted)) == 2
-    return HeldOut(
+    return HeldOutFeatures(
         compute_features(cut, clean, edit=edit, directions=directions if is_probed else None),
         None if biased is None else compute_features(cut, biased, edit=edit, directions=directions),
         biased_class,
@@ -85,7 +85,7 @@ def held_out_features(
 def judge_head(
     cut: Split,
     state: State,
-    images: HeldOut,
+    images: HeldOutFeatures,
     *,
     position_signs: np.ndarray | None = None,
     relevance: np.ndarray | None = None,
@@ -189,7 +189,7 @@ def evaluate(
     plain, edit = take_out(model)
     cut = cut_again(plain, clean)
     check_biased_class(biased_class, count_classes(cut, clean))
-    images = held_out_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
+    held_out = held_out_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
     state = cut.head_parameters()
     signs = None
     if cav is not None:
@@ -199,4 +199,4 @@ def evaluate(
                 for images in probed_images(clean, biased, inserted=inserted)
             ]
         )
-    return compute_scores(judge_head(cut, state, images, position_signs=signs))
+    return compute_scores(judge_head(cut, state, held_out, position_signs=signs))

@@ -124,7 +124,8 @@ def read_arrays(path: Path, *, stage: Path | None = None) -> dict[str, np.ndarra
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
-        except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:  # by where the damage is
+        # which one, depends on where the damage is
+        except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, TypeError, ValueError) as error:
             raise damaged(path, stage=stage) from error
 
 

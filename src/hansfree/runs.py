@@ -48,6 +48,10 @@ class Run:
         """Say whether a stage is done."""
         return self._stage_path(name).exists()
 
+    def forget(self, name: str) -> None:
+        """Drop what a stage kept, where it follows from one that is made anew."""
+        self._stage_path(name).unlink(missing_ok=True)
+
     def _keep(self, kept: Path, content: dict[str, Any]) -> None:
         write_json(kept, content)
 

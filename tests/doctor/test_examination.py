@@ -261,6 +261,9 @@ def test_json_round_trip(clear: Diagnosis) -> None:
     with_wrong_marks = examine_cav(X, bits, ids=np.arange(120), others=X[:10])
     assert with_wrong_marks.wrong_marks
     assert Diagnosis.from_json(with_wrong_marks.to_json()) == with_wrong_marks
+    older = with_wrong_marks.to_json().replace('"wrong_marks": [', '"suspects": [')
+    assert older != with_wrong_marks.to_json()
+    assert Diagnosis.from_json(older) == with_wrong_marks
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other"}', '{"format": "hansfree.diagnosis.1"}'])

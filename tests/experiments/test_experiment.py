@@ -164,7 +164,7 @@ def test_a_class_with_few_validation_images_does_not_count_and_that_is_said(sett
     assert few.uncounted == (2,)
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         experiment = Experiment(few, run)
-        rows = experiment.rows_of(experiment.plain("vanilla"))
+        rows = experiment.rows_for(experiment.plain("vanilla"))
         assert "class 2 has too few" in experiment.selection(experiment.plain("vanilla"))["rule"]
     assert {row.n for row in rows_like(rows, split="val")} == {140}
 
@@ -179,7 +179,7 @@ def test_a_repeat_is_what_training_with_that_seed_gives(
     quick = replace(setting, tuning=FineTuning(epochs=2, optimizer="adam", learning_rate=1e-3), repeats=3)
     with open_run(tmp_path / "all", {"tiny": True}) as run:
         experiment = Experiment(quick, run, cache=done[1].material.cache)
-        rows = experiment.rows_of(experiment.plain(name))
+        rows = experiment.rows_for(experiment.plain(name))
         chosen = experiment.selection(experiment.plain(name))["strength"]
     assert (chosen is not None) == (name == "rr-clarc")
     for seed in (1, 2):
@@ -188,7 +188,7 @@ def test_a_repeat_is_what_training_with_that_seed_gives(
         alone = replace(quick, tuning=replace(quick.tuning, seed=seed), repeats=1, strengths={name: (chosen or 0.0,)})
         with open_run(tmp_path / f"{seed}", {"tiny": True}) as run:
             fresh = Experiment(alone, run, cache=done[1].material.cache)
-            expected = values_of(rows_like(fresh.rows_of(fresh.plain(name)), split="test"))
+            expected = values_of(rows_like(fresh.rows_for(fresh.plain(name)), split="test"))
         expected = {key: value for key, value in expected.items() if key[-1] != "artifact_relevance"}
         assert values_of(repeated) == expected  # to the last bit
     logits = [value_of(rows, name, "probability_change", seed=seed) for seed in (0, 1, 2)]
@@ -216,7 +216,7 @@ def test_treatments_have_columns_of_their_own_and_are_kept(
     def everything() -> list[list[Row]]:
         with open_run(tmp_path / "run", {"tiny": True}) as run:
             experiment = Experiment(quick, run, cache=done[1].material.cache)
-            return [experiment.original_rows(), *(experiment.rows_of(treatment) for treatment in treatments)]
+            return [experiment.original_rows(), *(experiment.rows_for(treatment) for treatment in treatments)]
 
     first = everything()
     _, along, aimed_rows, plain = first

@@ -43,7 +43,7 @@ def test_pairs_of_training_images_give_the_direction_and_its_row(tmp_path: Path)
     with open_run(tmp_path / "run", {"cav": "pair"}) as run:
         experiment = Experiment(setting, run)
         quality = {row.metric: row.value for row in experiment.cav_rows() if row.method == "cav:pair"}
-        rows = experiment.rows_of(experiment.plain("rr-clarc"))
+        rows = experiment.rows_for(experiment.plain("rr-clarc"))
     assert {row.cav for row in rows} == {"pair"}
     assert quality["alignment_mean"] > 0.9
     assert setting.data.pairs is not None
@@ -64,7 +64,7 @@ def test_marks_are_the_default_and_a_treatment_may_ask_for_pairs(tmp_path: Path)
             cav="pair",
             strengths=(1.0,),
         )
-        assert {row.cav for row in experiment.rows_of(treatment)} == {"pair"}
+        assert {row.cav for row in experiment.rows_for(treatment)} == {"pair"}
 
 
 def test_data_without_pairs_are_refused_before_any_work() -> None:

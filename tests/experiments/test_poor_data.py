@@ -142,7 +142,7 @@ def test_weights_that_share_memory_are_kept(tmp_path: Path) -> None:
     model.twin = model.classifier
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         experiment = Experiment(setting_of(poor(biased=0), model=model), run)
-        experiment.rows_of(experiment.plain("vanilla"))
+        experiment.rows_for(experiment.plain("vanilla"))
     kept = load_file(tmp_path / "run" / "corrected" / "vanilla.safetensors")
     assert set(kept) == set(model.state_dict())
     assert torch.equal(kept["twin.weight"], kept["classifier.weight"])
@@ -181,7 +181,7 @@ def test_the_explanation_is_told_and_the_same_for_all(experiment: Experiment, tm
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         untraceable = Experiment(other, run)
         assert untraceable.explanation == "gradient x input"
-        untraceable.rows_of(untraceable.plain("p-clarc"))
+        untraceable.rows_for(untraceable.plain("p-clarc"))
         assert np.isfinite(untraceable.kept.load("p-clarc")["relevance"]).all()
 
 

@@ -17,6 +17,7 @@ from hansfree.experiments import Experiment, Setting
 from hansfree.experiments.spreading import missing_rounds
 from hansfree.models import build_model
 from hansfree.runs import open_run
+from hansfree.selection import BalancedRule
 from hansfree.studies.inserted import insert_bias
 from hansfree.training import FineTuning
 
@@ -43,7 +44,7 @@ def experiment(setting: Setting, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_every_rival_runs_when_it_is_named(name: str, experiment: Experiment) -> None:
-    rows = experiment.rows_of(experiment.plain(name))
+    rows = experiment.rows_for(experiment.plain(name))
     assert {row.method for row in rows} == {name}
     assert any(row.metric == "flip_rate" and row.split == "test" for row in rows)
 
@@ -54,8 +55,18 @@ def test_what_depends_on_no_seed_is_not_repeated(
 ) -> None:
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         repeated = Experiment(replace(setting, repeats=3), run, cache=experiment.material.cache)
-        assert {row.seed for row in repeated.rows_of(repeated.plain(name))} == seeds
+        assert {row.seed for row in repeated.rows_for(repeated.plain(name))} == seeds
         assert missing_rounds(repeated, name) == []
+
+
+def test_seeds_follow_a_strength_that_is_chosen_anew(setting: Setting, experiment: Experiment, tmp_path: Path) -> None:
+    with open_run(tmp_path / "run", {"tiny": True}) as run:
+        for strength in (0.1, 0.2):
+            given = replace(setting, repeats=2, strengths={"rr-clarc": (strength,)}, rule=BalancedRule(budget=1.0))
+            repeated = Experiment(given, run, cache=experiment.material.cache)
+            rows = repeated.rows_for(repeated.plain("rr-clarc"))
+            assert {(row.seed, row.strength) for row in rows if row.split == "test"} == {(0, strength), (1, strength)}
+            run.forget("rr-clarc")  # as a user does who deletes it
 
 
 def test_remarks_stand_beside_the_strength(experiment: Experiment) -> None:
@@ -82,4 +93,4 @@ def test_an_artifact_that_cannot_be_put_in_has_no_pairs(setting: Setting, tmp_pa
     with open_run(tmp_path / "run", {"tiny": True}) as run:
         experiment = Experiment(natural, run)
         with pytest.raises(DataError, match="cannot be put in"):
-            experiment.rows_of(experiment.plain("augmented"))
+            experiment.rows_for(experiment.plain("augmented"))

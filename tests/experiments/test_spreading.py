@@ -62,7 +62,7 @@ def trained(made: tuple[Setting, Path], tmp_path: Path, monkeypatch: pytest.Monk
 
 def outcome(one: Experiment) -> tuple[list[Row], dict[str, Any], bytes]:
     """Return all that a method leaves: scores, choice and weights."""
-    rows, choice = one.rows_of(one.plain(NAME)), one.selection(one.plain(NAME))
+    rows, choice = one.rows_for(one.plain(NAME)), one.selection(one.plain(NAME))
     return rows, choice, (one.run.path / "corrected" / f"{NAME}.safetensors").read_bytes()
 
 

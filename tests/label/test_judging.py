@@ -83,7 +83,7 @@ def test_too_few_marks_are_counted(yes: int, no: int, sentence: str) -> None:
     assert (found.level, found.verdict) == ("unknown", sentence)
 
 
-def test_images_that_look_mislabelled_have_the_names_of_their_files() -> None:
+def test_images_that_look_wrongly_marked_have_the_names_of_their_files() -> None:
     labels, marks = np.arange(200) % 2, np.full(200, UNKNOWN)
     marks[1:120:2], marks[121:200:2] = YES, NO
     X = np.random.default_rng(0).normal(size=(200, 6))

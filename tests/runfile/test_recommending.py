@@ -72,7 +72,7 @@ class Finished:
         told = {"admissible": value is not None, "reason": "diverged", "objection": ""}
         return told | ({"derivative": {"chosen": value}} if self.rule == "derivative" else {})
 
-    def rows_of(self, method: str) -> list[Row]:
+    def rows_for(self, method: str) -> list[Row]:
         common: dict[str, Any] = {"experiment": "x", "method": method}
         value = self.val[method] or 0.0
         seen = [(1, 1, 0.99), (2, 1, value), (2, 0, 1.0)]  # epoch, chosen, value: only the end of the chosen one counts
@@ -90,7 +90,7 @@ class Finished:
             Row(experiment="x", method="original", split="test", chosen=1, metric=metric, value=value)
             for metric, value in before.items()
         ]
-        return [*original, *(row for method in methods for row in self.rows_of(method))]
+        return [*original, *(row for method in methods for row in self.rows_for(method))]
 
     @property
     def kept(self) -> Any:

@@ -51,6 +51,11 @@ class Correction(Registered, ABC):
         self.tuning = tuning or FineTuning()
 
     @classmethod
+    def strengths_to_try(cls, given: Sequence[float] | None = None) -> list[float]:
+        """Return what the strength is chosen from: those given, or its own grid; nothing where it has none."""
+        return sorted(set(given or cls.grid)) if cls.has_strength else []
+
+    @classmethod
     def defaults(cls) -> list[str]:
         """Return the names of the members that run where none is named, in their order."""
         return [name for name, member in cls.members().items() if member.is_default]

@@ -97,6 +97,8 @@ class Diagnosis:
                 raise KeyError("format")
             content["findings"] = tuple(Finding(**_tuples(found)) for found in content["findings"])
             content["curve"] = tuple(CurvePoint(**_tuples(point)) for point in content["curve"])
+            if "suspects" in content:  # their name in older runs
+                content["wrong_marks"] = content.pop("suspects")
             content["wrong_marks"] = tuple(WrongMark(**mark) for mark in content["wrong_marks"])
             agreement = content["agreement"]
             content["agreement"] = Agreement(tuple(agreement["names"]), tuple(map(tuple, agreement["cosines"])))

@@ -44,7 +44,7 @@ class Experiment:
         """Do all stages that are not done yet, and return all rows; ``methods`` are the paper's by default."""
         rows = self.cav_rows() + self.original_rows()
         for name in Correction.defaults() if methods is None else methods:
-            rows += self.rows_of(self.plain(name))
+            rows += self.rows_for(self.plain(name))
         return rows
 
     def plain(self, name: str) -> Treatment:
@@ -63,7 +63,7 @@ class Experiment:
         self.cav_rows()
         return [Row(**row) for row in self.run.stage(ORIGINAL, self._original)]
 
-    def rows_of(self, treatment: Treatment) -> list[Row]:
+    def rows_for(self, treatment: Treatment) -> list[Row]:
         """Return the scores of a correction, with all of its seeds."""
         rows = [Row(**row) for row in self._corrected(treatment)["rows"]]
         known = {row.seed for row in rows}  # runs of earlier versions kept all seeds in one stage
@@ -92,10 +92,8 @@ class Experiment:
 
     def strengths(self, treatment: Treatment, method: Correction | type[Correction]) -> list[float]:
         """Return the strengths that a correction is tried with; 0 alone where it has none."""
-        if not method.has_strength:
-            return [0.0]
         given = self.setting.strengths.get(split_name(treatment.name)[0])  # for all directions of a method
-        return sorted(set(given or treatment.strengths or method.grid))
+        return method.strengths_to_try(given or treatment.strengths) or [0.0]
 
     def along(self, treatment: Treatment) -> Strengths:
         """Return a correction along its strengths."""
@@ -163,6 +161,8 @@ class Experiment:
     def _correct(self, treatment: Treatment) -> dict[str, Any]:
         """Train one method along its strengths, choose on validation images, score all on test images."""
         setting, material = self.setting, self.material
+        for seed in self.further_seeds(treatment):
+            self.run.forget(Part(treatment.name, "seed", seed).stage)  # of a strength that may be another now
         along = self.along(treatment)
         method = along.method
         path = walk_path(

@@ -24,7 +24,14 @@ from hansfree.cavs import CAV, load_cavs, save_cavs
 from hansfree.corrections import Correction
 from hansfree.datasets import ExampleSet, Masked
 from hansfree.errors import DataError, RunError
-from hansfree.evaluation import HeldOut, State, count_position_signs, held_out_features, judge_head, probed_images
+from hansfree.evaluation import (
+    HeldOutFeatures,
+    State,
+    count_position_signs,
+    held_out_features,
+    judge_head,
+    probed_images,
+)
 from hansfree.experiments.pictures import Pictures
 from hansfree.experiments.setting import Setting, tell_no_pairs
 from hansfree.heatmaps import kept_masks
@@ -150,7 +157,7 @@ class Material:
         find = partial(self.pictures.localise, train, marked, progress=self.progress)
         return Masked(train, kept_masks(self.folder / "stages" / "masks.npz", find))
 
-    def held_out(self, edit: nn.Module | None = None) -> HeldOut:
+    def held_out(self, edit: nn.Module | None = None) -> HeldOutFeatures:
         """Return the test images at the head's input."""
         return held_out_features(
             self.cut,

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from hansfree.corrections import Correction
-from hansfree.evaluation import HeldOut, judge_head
+from hansfree.evaluation import HeldOutFeatures, judge_head
 from hansfree.experiments.material import Material
 from hansfree.experiments.parts import Part
 from hansfree.metrics import Score, compute_scores
@@ -94,7 +94,7 @@ class Strengths:
         )
 
     @cached_property
-    def _held_out(self) -> HeldOut:
+    def _held_out(self) -> HeldOutFeatures:
         return self.material.held_out(self.edit)
 
     def _tried(self) -> dict[float, TriedHead]:

@@ -101,12 +101,13 @@ def open_subject(study: Study, plan: Plan, work: Path, *, progress: Progress = s
         **{key.name: getattr(plan, key.name) for key in fields(plan) if key.name not in _CHANGE_NOTHING},
     }
     data = study.data(plan.model)  # known without reading a picture
-    images = [getattr(data, part).fingerprint for part in SETS]
+    told = [getattr(data, part).fingerprint for part in SETS]
     if not data.is_inserted:
-        images.append(f"biased class {data.biased_class}")  # put in, the artifact itself tells the class
+        told.append(f"biased class {data.biased_class}")  # put in, the artifact itself tells the class
+    if plan.weights not in (None, PRETRAINED):
+        told.append(hash_weights(read_weights(Path(plan.weights))))  # a path does not tell what the file holds
     # another plan, other images or other first weights have another folder
-    start = "" if plan.weights in (None, PRETRAINED) else hash_weights(read_weights(Path(plan.weights)))
-    folder = f"{subject_name(study, plan)}-{fingerprint(repr(config), *images, start)[:8]}"
+    folder = f"{subject_name(study, plan)}-{fingerprint(repr(config), *told)[:8]}"
     with open_run(work / "runs" / folder, config) as run:
         yield Subject(study, plan, run, work, progress=progress)
 

@@ -54,14 +54,14 @@ def write_report(run: Path) -> Path:
     tradeoff = draw_tradeoff(results)
     if tradeoff is not None:
         write_text(run / "figures" / "tradeoff.svg", to_file(tradeoff.svg))
-    config = run / "config.yaml"
+    config = next((run / name for name in ("run.yaml", "config.yaml") if (run / name).is_file()), None)
     path = run / "report.html"
     text = _render(
         results,
         pictures=pictures,
         tradeoff=tradeoff,
         why_no_tradeoff=explain_missing(results),
-        config=config.read_text(encoding="utf-8") if config.is_file() else "",
+        config="" if config is None else config.read_text(encoding="utf-8"),
         wrong_marks=show_wrong_marks(results.doctor, run / "wrong_marks.npz"),
         **_images(results, load_cases(run / "cases.npz")),
     )

@@ -12,7 +12,7 @@ from hansfree.corrections import Correction, RRClArC, Vanilla
 from hansfree.corrections.rr_clarc import Norm
 from hansfree.experiments import Experiment, Treatment
 from hansfree.experiments.subjects import Subject
-from hansfree.files import written_atomically
+from hansfree.files import read_arrays, written_atomically
 from hansfree.reproduce.base import (
     Finding,
     Presentation,
@@ -51,9 +51,9 @@ class CAVType(Reproduction, name="ablation-cav"):
 
     def examine(self, subject: Subject) -> Finding:
         """Correct along each CAV, each with the strength that suits it best."""
-        rows = subject.experiment.rows_of(subject.experiment.plain(Vanilla.name))
+        rows = subject.experiment.rows_for(subject.experiment.plain(Vanilla.name))
         for name in CAV.from_marks():
-            rows += subject.experiment.rows_of(_along(subject.experiment, name))
+            rows += subject.experiment.rows_for(_along(subject.experiment, name))
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -70,7 +70,7 @@ class Strength(Reproduction, name="ablation-strength"):
     def examine(self, subject: Subject) -> Finding:
         """Correct along all strengths, and explain some of the models."""
         experiment = subject.experiment
-        rows = [row for name in (Vanilla.name, RRClArC.name) for row in experiment.rows_of(experiment.plain(name))]
+        rows = [row for name in (Vanilla.name, RRClArC.name) for row in experiment.rows_for(experiment.plain(name))]
         return Finding(
             key=key_of(subject), facts=facts_of(subject), rows=rows, arrays=_heatmaps_along(experiment, rows)
         )
@@ -89,7 +89,7 @@ class Epochs(Reproduction, name="ablation-epochs"):
 
     def examine(self, subject: Subject) -> Finding:
         """Take what the validation images said after every epoch."""
-        rows = subject.experiment.rows_of(subject.experiment.plain(RRClArC.name))
+        rows = subject.experiment.rows_for(subject.experiment.plain(RRClArC.name))
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -109,7 +109,7 @@ class Target(Reproduction, name="ablation-target"):
         pairs = [("expected", "squared"), *((target, norm) for target in _TARGETS for norm in get_args(Norm))]
         rows: list[Row] = []
         for target, norm in pairs:
-            rows += experiment.rows_of(_aimed(experiment, target, norm))
+            rows += experiment.rows_for(_aimed(experiment, target, norm))
         return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
 
     def present(self, findings: Sequence[Finding]) -> Presentation:
@@ -162,8 +162,7 @@ def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np
         image, mask = material.data.test_biased.pixels(int(row[0]))
         with written_atomically(path) as temporary:
             np.savez(temporary, image=image, mask=mask, **maps)
-    with np.load(path) as arrays:
-        return dict(arrays)
+    return read_arrays(path)
 
 
 def _strength_maps(finding: Finding) -> StrengthMaps:

@@ -64,7 +64,7 @@ class ClassSpecific(Reproduction, name="q3"):
         ]
         rows: list[Row] = []
         for treatment in treatments:
-            rows += experiment.rows_of(treatment)
+            rows += experiment.rows_for(treatment)
         baseline = experiment.kept.load(Vanilla.name)["correct_clean"]
         for treatment in treatments:
             rows += _changes(experiment, treatment, baseline, groups)
@@ -147,7 +147,7 @@ def _changes(
     experiment: Experiment, treatment: Treatment, baseline: np.ndarray, groups: Mapping[str, np.ndarray]
 ) -> list[Row]:
     """Return the accuracy on clean test images minus Vanilla's, per group of classes; none where no strength fits."""
-    scored = [row for row in experiment.rows_of(treatment) if row.chosen and row.split == "test"]
+    scored = [row for row in experiment.rows_for(treatment) if row.chosen and row.split == "test"]
     if not scored:
         return []
     correct = experiment.kept.load(treatment.name)["correct_clean"]

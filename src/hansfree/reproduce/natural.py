@@ -53,7 +53,7 @@ class Natural(Reproduction, name="natural"):
         rows = experiment.original_rows()
         methods = [name for name in Correction.defaults() if name not in subject.plan.left_out]
         for name in methods:
-            rows += experiment.rows_of(experiment.plain(name))
+            rows += experiment.rows_for(experiment.plain(name))
         labels, names = data.test_clean.labels, data.test_clean.class_names
         found, unknown = [], []
         for flag, bits in flags.items():

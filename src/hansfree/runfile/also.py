@@ -39,13 +39,15 @@ def _score_under(experiment: Experiment, images: OwnImages, artifact: str, metho
         like = _chosen_row(experiment, method)
         if like is not None:  # else no strength of it gave a model
             work = partial(_measure, experiment, like, artifact, passed)
-            yield from (Row(**row) for row in experiment.run.stage(f"{method}-with-{artifact}", work))
+            model = method if like.strength is None else f"{method}-{like.strength:g}"  # another strength is another
+            stage = f"{model}-with-{artifact}"
+            yield from (Row(**row) for row in experiment.run.stage(stage, work))
 
 
 def _chosen_row(experiment: Experiment, method: str) -> Row | None:
     """Return one score of the model that was taken, for all that its other scores have in common."""
     is_original = method == ORIGINAL
-    rows = experiment.original_rows() if is_original else experiment.rows_of(experiment.plain(method))
+    rows = experiment.original_rows() if is_original else experiment.rows_for(experiment.plain(method))
     first = experiment.setting.tuning.seed  # repeats leave no weights
     wanted = (row for row in rows if row.chosen and row.split == "test" and (row.method, row.seed) == (method, first))
     return next(wanted, None)

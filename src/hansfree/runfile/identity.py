@@ -22,9 +22,10 @@ _CHANGES_NOTHING = {
         name for name, key in DataSection.model_fields.items() if Path in (key.annotation, *get_args(key.annotation))
     },
     "artifact": {"name", "file", "also"},
-    "correction": {"methods", "further_cavs", "strengths"},  # strengths belong to methods: `check_tried`
+    # strengths belong to methods (`check_tried`), and each of the repeats is a stage of its own
+    "correction": {"methods", "further_cavs", "strengths", "repeats"},
 }
-UNCOUNTED = ("correction.strengths",)
+UNCOUNTED = ("correction.strengths", "correction.repeats")
 """What earlier versions kept in a config, and what is not compared any more."""
 
 # Left out of a config where they say nothing new, so that runs that were begun before the keys were there go on.

@@ -220,8 +220,7 @@ class CorrectionSection(Section):
     def strengths_of(self, trial: str) -> list[float]:
         """Return what a trial's strength is chosen from; nothing where it has none."""
         method = method_named(trial)
-        given = self.strengths.get(method.name)  # for all directions of a method
-        return sorted(set(given or method.grid)) if method.has_strength else []
+        return method.strengths_to_try(self.strengths.get(method.name))  # for all directions of a method
 
     @property
     def needs_pairs(self) -> bool:

@@ -32,7 +32,6 @@ _NAMED = {  # what readers call them, and whose colour and marker they have
     ALONG_PAIRS: ("RR-ClArC of pairs, solved, balanced", OTHER_STYLE),
     AUGMENTED: ("augmented, solved, balanced", style_of(ENTRANTS[AUGMENTED].method)),
     PAIRING: ("logit pairing, solved, balanced", style_of(ENTRANTS[PAIRING].method)),
-    ELECTED: ("hansfree's default", (INK, "o")),
 }
 
 
@@ -47,12 +46,14 @@ def draw_tournament(
         front = pareto({name: point for name, point in points.items() if name in ENTRANTS})
         axes.plot(*zip(*front), color=FAINT, linewidth=1.5, zorder=1)
         for name, point in points.items():
-            if name in _NAMED:
+            if name in _NAMED or name == ELECTED:
                 continue
             axes.plot(*point, "o", color="#BBBBBB", markersize=5, mew=0, label="other entrants", zorder=2)
         for name, (title, (colour, marker)) in _NAMED.items():
             if name in points:
                 axes.plot(*points[name], marker, color=colour, markersize=9, mec="white", label=title, zorder=3)
+        if ELECTED in points:  # a ring, as one of its candidates may lie inside
+            axes.plot(*points[ELECTED], "o", color=INK, markersize=13, fillstyle="none", label="hansfree's default")
         axes.set_title(titles[key], fontsize=9, color=INK)
     show_fine_percent(panels[0].xaxis, panels[0].yaxis)
     figure.supxlabel("Balanced accuracy, without the artifact", fontsize=9, color=INK)
