@@ -201,7 +201,7 @@ def test_train_records_what_it_left_out(call: Call, tiny: Path) -> None:
     code, out, err = call(*words, "--skip-bad")
     assert code == 0, err
     assert "the artifact is put into 'a', the first in the alphabet" in out
-    (record,) = (tiny / "results" / "work" / "models").glob("*.skipped.txt")
+    (record,) = (tiny / "hansfree-results" / "work" / "models").glob("*.skipped.txt")
     assert f"left out: 1 files, listed in {record.relative_to(tiny)}" in out
     assert record.with_name(record.name.replace(".skipped.txt", ".safetensors")).exists()
     assert str(tiny / "0.png") in record.read_text(encoding="utf-8")
@@ -230,7 +230,7 @@ def test_train_and_reproduce_use_the_same_model(call: Call, tiny: Path, monkeypa
     assert trained == ["train clean reference"], "the biased model was there, and the reference serves both artifacts"
     page = tiny / out.removeprefix("results: ").strip()
     assert page.name == "README.md"
-    assert page.is_relative_to(tiny / "results")
+    assert page.is_relative_to(tiny / "hansfree-results")
     assert f"hansfree {' '.join(words)} --artifact timestamp --artifact lsb" in page.read_text(encoding="utf-8")
     rows = list(csv.DictReader((page.parent / "results.csv").read_text(encoding="utf-8").splitlines()))
     assert {row["experiment"] for row in rows} == {"synthetic-timestamp-demo", "synthetic-lsb-demo"}

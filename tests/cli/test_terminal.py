@@ -45,7 +45,10 @@ def test_a_stage_whose_last_step_is_never_asked_for_is_done_too(monkeypatch: pyt
             next(steps)
         assert lines_of(stream) == [], "its last step is under way"
         del steps
+        assert lines_of(stream) == [], "Python drops a Ctrl-C that comes while something dropped is printing"
+        next(progress(range(1), total=1, label="next"))
         assert lines_of(stream) == ["training: 3/3"]
+    assert lines_of(stream) == ["training: 3/3", "next: 1/1"]
 
 
 def test_what_was_not_finished_or_had_nothing_to_do_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:

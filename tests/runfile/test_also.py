@@ -21,6 +21,7 @@ from hansfree.runfile import Opened, carry_out, open_run_file, read_run_file
 from tests.runfile.examples import ENOUGH, make_user, write_run
 
 METHODS = ("original", "vanilla", "p-clarc", "rr-clarc")
+MODELS = ("original", "vanilla", "p-clarc", "rr-clarc-0.1")  # in the names of stages, with the strength that was taken
 OWN = {"insert": "patch", "file": "sticker.png", "place": "top-left"}
 
 
@@ -105,7 +106,7 @@ def test_a_second_run_computes_nothing_again(
 ) -> None:
     user = Path(shutil.copytree(finished, tmp_path / "user"))
     before, content = stages(user), (user / "run" / "results.csv").read_bytes()
-    assert {f"{method}-with-{artifact}.json" for method in METHODS for artifact in ("brightness", "timestamp")} <= set(
+    assert {f"{model}-with-{artifact}.json" for model in MODELS for artifact in ("brightness", "timestamp")} <= set(
         before
     )
 
@@ -124,7 +125,7 @@ def test_an_artifact_that_is_added_later_goes_on(finished: Path, tmp_path: Path,
     before = stages(user)
     carry_out(opened(user, **OWN, also=["lsb", "timestamp"]))
     after = stages(user)
-    assert after.keys() - before.keys() == {f"{method}-with-lsb.json" for method in METHODS}
+    assert after.keys() - before.keys() == {f"{model}-with-lsb.json" for model in MODELS}
     assert {name: after[name] for name in before} == before
     assert {row["split"] for row in table(user)} == {"val", "test", "test with lsb", "test with timestamp"}
 

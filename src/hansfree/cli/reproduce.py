@@ -69,7 +69,7 @@ def reproduce(
     skip_bad: SkipBad = False,
     biased_class: BiasedClass = None,
     share: Share = None,
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("hansfree-results"),
     work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""

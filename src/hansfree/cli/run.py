@@ -110,7 +110,8 @@ def check(file: File) -> None:
     _tell(opened, asked)
     if asked.doubt is not None and asked.doubt.is_order:
         raise typer.Exit(1)
-    console.print(f"All fits together. To start: hansfree run {file}", soft_wrap=True)
+    fits = "All fits together." if asked.doubt is None else "All else fits together."
+    console.print(f"{fits} To start: hansfree run {file}", soft_wrap=True)
 
 
 @app.command()

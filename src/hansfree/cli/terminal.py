@@ -34,8 +34,14 @@ def progress_bars() -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bars(*columns, TimeRemainingColumn(), console=errors, disable=not errors.is_terminal, transient=True) as bars:
+        finished: list[str] = []
+
+        def tell() -> None:
+            while finished:
+                errors.print(finished.pop(0), markup=False, highlight=False)
 
         def show(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
+            tell()
             task = bars.add_task(escape(label), total=total)
             start, done = time.perf_counter(), 0
             try:
@@ -44,13 +50,16 @@ def progress_bars() -> Iterator[Progress]:
                     bars.advance(task)
                     done += 1
                     yield step
-            finally:  # also where the steps are dropped, for the reason above
+            finally:  # also where the steps are dropped, for the reason above: a Ctrl-C while printing would be lost
                 bars.remove_task(task)
                 if done == total > 0:
-                    seconds = time.perf_counter() - start
-                    errors.print(f"{label}: {done}/{total} in {seconds:.1f} s", markup=False, highlight=False)
+                    finished.append(f"{label}: {done}/{total} in {time.perf_counter() - start:.1f} s")
+            tell()
 
-        yield show
+        try:
+            yield show
+        finally:
+            tell()
 
 
 def show_methods(rows: list[Row]) -> None:
