@@ -15,6 +15,7 @@ from hansfree.cli.studies import (
     ARTIFACT,
     FIRST_WEIGHTS,
     MODEL,
+    RESULTS,
     WEIGHTS,
     BiasedClass,
     Data,
@@ -69,7 +70,7 @@ def reproduce(
     skip_bad: SkipBad = False,
     biased_class: BiasedClass = None,
     share: Share = None,
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("hansfree-results"),
+    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = RESULTS,
     work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""

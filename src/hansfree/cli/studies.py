@@ -35,6 +35,9 @@ Share = Annotated[
     float | None, typer.Option(help="Part of that class that gets the artifact, for your own images. [default: 0.5]")
 ]
 
+RESULTS = Path("hansfree-results")
+"""Where pages, and models and caches behind them, go where nobody says otherwise."""
+
 _RANDOM = "random"
 
 

@@ -13,6 +13,7 @@ from hansfree.cli.studies import (
     ARTIFACT,
     FIRST_WEIGHTS,
     MODEL,
+    RESULTS,
     WEIGHTS,
     BiasedClass,
     Data,
@@ -50,7 +51,7 @@ def train(
     share: Share = None,
     work: Annotated[
         Path, typer.Option(help="Folder for models and caches, where `reproduce` looks for them too.")
-    ] = Path("results/work"),
+    ] = RESULTS / "work",
 ) -> None:
     """Train a model on the poisoned images of a dataset, by the paper's recipe; stops and resumes."""
     from hansfree.errors import check_choice
