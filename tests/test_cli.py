@@ -105,6 +105,14 @@ def test_wrong_use_exits_with_2(words: tuple[str, ...], call: Call) -> None:
     assert "Traceback" not in err
 
 
+def test_a_run_file_is_no_run_folder(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("out: run")
+    for words in (("report", tmp_path / "mine.yaml"), ("export", tmp_path / "mine.yaml", "rr-clarc")):
+        code, _, err = call(*words)
+        assert code == 1
+        assert "mine.yaml is a file, and a run's folder is wanted" in err
+
+
 def test_a_folder_that_is_no_run_is_left_alone(call: Call, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     code, _, err = call(*SMALLEST, "--out", tmp_path)

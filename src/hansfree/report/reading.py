@@ -217,6 +217,8 @@ def validated_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 def load_results(run: Path) -> Results:
     """Read results.csv, results.json and, where they are there, heatmaps.npz and doctor.json of a run folder."""
+    if run.is_file():
+        raise RunError(f"{run} is a file, and a run's folder is wanted: for a run file, what it gives as 'out'.")
     if not run.is_dir():
         raise RunError(f"There is no run folder {run}.{neighbour(run)}")
     table, summary = run / "results.csv", run / "results.json"
