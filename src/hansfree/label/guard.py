@@ -19,6 +19,13 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+_REFUSED = b"""<!doctype html>
+<html lang="en">
+<title>Refused</title>
+<link rel="icon" href="data:,">
+<p>Refused: open the address that <code>hansfree label</code> printed, with its token.</p>
+</html>
+"""  # with an empty icon, so that the browser does not ask for one and is refused again
 _FOLLOWED = {(b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document")}  # a link, in a window of its own
 
 
@@ -78,7 +85,6 @@ async def _refuse(scope: Scope, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    body = b"Refused: open the address that `hansfree label` printed, with its token."
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", str(len(_REFUSED)).encode())]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": _REFUSED})
