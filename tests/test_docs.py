@@ -9,6 +9,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 from torchvision.models import ResNet
+from typer.main import get_command
 
 import hansfree
 from hansfree.artifacts import Artifact
@@ -33,6 +35,7 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES, *DECISIONS]
+RESULTS = sorted((ROOT / "results").rglob("*.md"))
 MODULES = ["hansfree", *(module.name for module in pkgutil.walk_packages(hansfree.__path__, "hansfree."))]
 
 
@@ -68,6 +71,24 @@ def test_the_readme_lists_every_command() -> None:
     assert sorted(listed) == sorted(
         command.callback.__name__ for command in app.registered_commands if command.callback
     )
+
+
+def _shell_commands(path: Path) -> Iterator[list[str]]:
+    for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+        for line in re.split(r"\n|&&", block.replace("\\\n", " ")):
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words[:1] == ["hansfree"]:
+                yield words[1:]
+
+
+_TYPED = {path: found for path in [*DOCUMENTS, *RESULTS] if (found := list(_shell_commands(path)))}
+
+
+@pytest.mark.parametrize("path", _TYPED, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_of_documents_and_results_can_still_be_typed(path: Path) -> None:
+    known = get_command(app).commands  # type: ignore[attr-defined]
+    for name, *options in _TYPED[path]:
+        known[name].make_context(name, options)  # raises what a user would read
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
