@@ -34,7 +34,7 @@ from hansfree.layer_choice.confirming import try_layer
 from hansfree.metrics import predict_classes
 from hansfree.models import predict_logits
 from hansfree.progress import silent
-from hansfree.tournament import MEASURES, Answers, compare
+from hansfree.tournament import MEASURES, DrawAnswers, compare
 from hansfree.training import tuning_for
 
 
@@ -130,11 +130,11 @@ def in_memory(images: hf.ExampleSet) -> hf.InMemory:
     return hf.InMemory(images)
 
 
-def ask(settled: Settled) -> dict[str, Answers]:
+def ask(settled: Settled) -> dict[str, DrawAnswers]:
     """Return what the models answer for the test images."""
     clean, biased = in_memory(settled.data.test_clean), in_memory(settled.data.test_biased)
     found = {
-        layer: Answers(*(predict_classes(predict_logits(model, images))[None] for images in (clean, biased)))
+        layer: DrawAnswers(*(predict_classes(predict_logits(model, images))[None] for images in (clean, biased)))
         for layer, model in settled.models.items()
     }
     return {"model": found[""], **{name: found[layer] for name, layer in settled.layers.items()}}
@@ -144,7 +144,9 @@ def report(draws: Sequence[Settled], labels: np.ndarray) -> int:
     """Print the scores on test images; return whether the chosen layer is above (1), level (0) or below (-1)."""
     asked = [ask(draw) for draw in draws]
     joined = {
-        name: Answers(*(np.concatenate([getattr(each[name], part) for each in asked]) for part in ("clean", "biased")))
+        name: DrawAnswers(
+            *(np.concatenate([getattr(each[name], part) for each in asked]) for part in ("clean", "biased"))
+        )
         for name in asked[0]
     }
     for measure in MEASURES:

@@ -26,10 +26,10 @@ from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import open_subject
 from hansfree.models import architecture_named
 from hansfree.selection import BalancedRule, SelectionRule, Validation
-from hansfree.tournament import Answers, Draw, compare, make_draws
+from hansfree.tournament import Draw, DrawAnswers, compare, make_draws
 from hansfree.tournament.contest import answers, fit_cav, make_validator
-from hansfree.tournament.draws import Twins
 from hansfree.tournament.entrants import Entrant
+from hansfree.tournament.sources import Twins
 from hansfree.training import Heads, TrainedHead, tuning_for
 
 WITH_IT, FLIPS = "balanced_accuracy_biased", "flip_rate"
@@ -198,18 +198,18 @@ def write_settings(args: argparse.Namespace, script: str, artifact: str, settled
             file.write(f"{json.dumps(written)}\n")
 
 
-def ask(args: argparse.Namespace, settled: Sequence[Settled]) -> tuple[dict[str, Answers], np.ndarray]:
+def ask(args: argparse.Namespace, settled: Sequence[Settled]) -> tuple[dict[str, DrawAnswers], np.ndarray]:
     """Return what all heads answer on test images, over the draws, and the labels; "" is the biased model."""
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for each in settled:
         draw = with_test(args, each.draw)
         for name, state in each.heads.items():
             found.setdefault(name, []).append(answers(draw, state, None))
-    joined = {name: Answers(*map(np.stack, zip(*said))) for name, said in found.items()}
+    joined = {name: DrawAnswers(*map(np.stack, zip(*said))) for name, said in found.items()}
     return joined, np.asarray(settled[0].draw.data.test_clean.labels)
 
 
-def describe(said: Mapping[str, Answers], labels: np.ndarray, names: Sequence[str], measure: str) -> str:
+def describe(said: Mapping[str, DrawAnswers], labels: np.ndarray, names: Sequence[str], measure: str) -> str:
     """Return the means over the draws in per cent."""
     return ", ".join(f"{100 * said[name].score(labels, measure).mean():.1f}" for name in names)
 
@@ -220,7 +220,7 @@ class Tally:
     def __init__(self) -> None:
         self.signs: dict[str, Counter[int]] = {WITH_IT: Counter(), FLIPS: Counter()}
 
-    def compare(self, said: Mapping[str, Answers], labels: np.ndarray, new: str, old: str, measure: str) -> str:
+    def compare(self, said: Mapping[str, DrawAnswers], labels: np.ndarray, new: str, old: str, measure: str) -> str:
         """Return the difference with its 95 % interval, and count it."""
         lead = compare(said[new], said[old], labels, measure)
         self.signs[measure][lead.sign if measure == WITH_IT else -lead.sign] += 1

@@ -37,7 +37,7 @@ import hansfree as hf
 from hansfree.datasets import ExampleSet
 from hansfree.metrics import predict_classes
 from hansfree.models import predict_logits
-from hansfree.tournament import Answers, Draw
+from hansfree.tournament import Draw, DrawAnswers
 
 GENTLE = hf.FineTuning(optimizer="adam", learning_rate=1e-4, epochs=2, batch_size=64)  # of all layers
 SLOW = hf.FineTuning(optimizer="adam", learning_rate=1e-4, epochs=20, batch_size=128)  # of relearning
@@ -100,7 +100,7 @@ def look(settled: Settled, images: Images, model: nn.Module) -> Seen:
     return Seen(said, hf.probe_artifact(model, **held_out), curve)  # type: ignore[arg-type]
 
 
-def row(name: str, seen: dict[str, list[Seen]], said: dict[str, Answers], labels: np.ndarray) -> str:
+def row(name: str, seen: dict[str, list[Seen]], said: dict[str, DrawAnswers], labels: np.ndarray) -> str:
     """Return the means over the networks; steps until half of the effect is back, and in how many it was."""
     probes, curves = ([getattr(each, part) for each in seen[name]] for part in ("probe", "curve"))
     left = [hf.Forgetting(first.probe, probe).remaining.value for first, probe in zip(seen[MODEL], probes)]
@@ -123,7 +123,7 @@ def main() -> None:
         images, pairs = zip(*(learned_from(each.draw) for each in settled))
         models = [train_all(*each) for each in zip(settled, images, pairs)]
         seen = {name: [look(*each, its[name]) for *each, its in zip(settled, images, models)] for name in models[0]}
-        said = {name: Answers(*map(np.stack, zip(*(each.answers for each in its)))) for name, its in seen.items()}
+        said = {name: DrawAnswers(*map(np.stack, zip(*(each.answers for each in its)))) for name, its in seen.items()}
         labels = np.asarray(settled[0].draw.data.test_clean.labels)
         print(f"\n| {artifact} | clean | with it | flips | AUC, logits | AUC, hidden | change left | steps to half |")
         print("|---|---|---|---|---|---|---|---|")

@@ -13,7 +13,7 @@ import numpy as np
 from comparing import FLIPS, draw_models, learn_direction, read_arguments, with_test
 
 import hansfree as hf
-from hansfree.tournament import Answers, Comparison, Draw, compare
+from hansfree.tournament import Comparison, Draw, DrawAnswers, compare
 
 RATE = 0.01
 
@@ -30,7 +30,7 @@ def flags(draw: Draw, direction: str) -> dict[str, np.ndarray]:
 def told(flagged: list[np.ndarray], others: list[np.ndarray]) -> Comparison:
     """Return the share of flagged images minus that of others, with the interval over images and draws."""
     nothing = np.zeros(np.shape(flagged), dtype=int)
-    ours, theirs = (Answers(nothing, np.stack(each).astype(int)) for each in (flagged, others))
+    ours, theirs = (DrawAnswers(nothing, np.stack(each).astype(int)) for each in (flagged, others))
     return compare(ours, theirs, nothing[0], FLIPS)
 
 

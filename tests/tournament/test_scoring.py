@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from hansfree.metrics.evidence import NO_PREDICTION
-from hansfree.tournament import Answers, Match, Outcome, compare, elect
+from hansfree.tournament import DrawAnswers, Match, Outcome, compare, elect
 
 LABELS = np.array([0, 0, 0, 0, 1, 1])
 
 
-def answers(clean: list[list[int]], biased: list[list[int]]) -> Answers:
-    return Answers(np.array(clean), np.array(biased))
+def answers(clean: list[list[int]], biased: list[list[int]]) -> DrawAnswers:
+    return DrawAnswers(np.array(clean), np.array(biased))
 
 
 def test_every_class_counts_the_same_and_every_flip_counts() -> None:
@@ -40,7 +40,7 @@ def test_the_interval_is_that_of_the_formula_for_many_images() -> None:
     ours, theirs = ((rng.random(4000) < share).astype(int) for share in (0.8, 0.7))
     right, wrong = labels, 1 - labels
     a, b = (np.where(hit, right, wrong)[None] for hit in (ours, theirs))
-    found = compare(Answers(a, a), Answers(b, b), labels, "balanced_accuracy_clean")
+    found = compare(DrawAnswers(a, a), DrawAnswers(b, b), labels, "balanced_accuracy_clean")
     parts = [(ours - theirs)[labels == label] for label in (0, 1)]
     error = np.sqrt(sum(part.var() / len(part) for part in parts)) / 2
     mean = np.mean([part.mean() for part in parts])
@@ -58,7 +58,7 @@ def test_draws_that_disagree_widen_the_interval() -> None:
     widths = [
         found.high - found.low
         for found in (
-            compare(Answers(each, each), Answers(rival, rival), labels, "balanced_accuracy_clean")
+            compare(DrawAnswers(each, each), DrawAnswers(rival, rival), labels, "balanced_accuracy_clean")
             for each in (steady, shaky)
         )
     ]

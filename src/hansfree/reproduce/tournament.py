@@ -32,8 +32,8 @@ from hansfree.tournament import (
     REFITS,
     RIVALS,
     Draw,
+    DrawKind,
     Entrant,
-    Kind,
     Match,
     Outcome,
     elect,
@@ -144,7 +144,7 @@ def _data(subject: Subject) -> BiasedData:
     return study.data(model) if parts is None else paste_artifact(subject, parts)
 
 
-def _stage(kind: Kind, number: int, name: str) -> str:
+def _stage(kind: DrawKind, number: int, name: str) -> str:
     return f"{kind}-{_MEANING}-{number}-{name.replace('/', '-')}"
 
 

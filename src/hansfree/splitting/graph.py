@@ -21,7 +21,7 @@ from torch import fx, nn
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError, nearest
 from hansfree.splitting.inplace import keep_dropout, operation_name, remove_in_place
 from hansfree.splitting.inserted import AppliedAfter, EditedForward, remove_hooks
-from hansfree.splitting.questions import Answers, image_shapes
+from hansfree.splitting.questions import ShapeAnswers, image_shapes
 
 # Operations that return several tensors; such a node is neither a layer nor a tensor that can be cached.
 _SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid", "native_layer_norm"])
@@ -97,7 +97,7 @@ class _Attribute(fx.proxy.Attribute):
 class _Tracer(fx.Tracer):
     """Record every node's enclosing module; modules without children stay whole and keep their training flag."""
 
-    def __init__(self, edits: dict[str, AppliedAfter], answers: Answers) -> None:
+    def __init__(self, edits: dict[str, AppliedAfter], answers: ShapeAnswers) -> None:
         super().__init__()
         self.edits = edits  # modules inserted behind others by a hook; in the graph they become nodes
         self.answers = answers  # to what the model asks about shapes
@@ -199,7 +199,7 @@ def _traced(root: nn.Module, kind: str) -> tuple[_Tracer, fx.Graph]:
     found: tuple[_Tracer, fx.Graph] | None = None
     reason: Exception | None = None
     while shapes:
-        tracer = _Tracer(edits, Answers(shapes))
+        tracer = _Tracer(edits, ShapeAnswers(shapes))
         try:
             graph = tracer.trace(root, concrete_args=_defaults(root))
         except Exception as error:  # the model's own code runs on proxies: anything may come out of it

@@ -37,7 +37,7 @@ def _sides(value: object) -> list[tuple[int, int]]:
     return [(int(pair[0]), int(pair[1]))] if is_pair else []  # type: ignore[index]  # seen to be a pair
 
 
-class Answers:
+class ShapeAnswers:
     """What a batch of the first shape answers; and which of the other shapes would have answered otherwise."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:

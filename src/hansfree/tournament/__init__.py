@@ -1,7 +1,7 @@
 """Beyond the paper: better directions and more rivals against its methods, over several draws."""
 
 from hansfree.tournament.contest import judge_model, model_named, play
-from hansfree.tournament.draws import Draw, Kind, kind_of_draws, make_draws
+from hansfree.tournament.draws import Draw, DrawKind, kind_of_draws, make_draws
 from hansfree.tournament.entrants import (
     ALONG_PAIRS,
     APART,
@@ -20,7 +20,7 @@ from hansfree.tournament.entrants import (
     Entrant,
 )
 from hansfree.tournament.pasting import paste_artifact
-from hansfree.tournament.scoring import MEASURES, Answers, Comparison, Match, Measure, Outcome, compare, elect
+from hansfree.tournament.scoring import MEASURES, Comparison, DrawAnswers, Match, Measure, Outcome, compare, elect
 
 __all__ = [
     "ALONG_PAIRS",
@@ -38,11 +38,11 @@ __all__ = [
     "REFERENCE",
     "REFITS",
     "RIVALS",
-    "Answers",
     "Comparison",
     "Draw",
+    "DrawAnswers",
+    "DrawKind",
     "Entrant",
-    "Kind",
     "Match",
     "Measure",
     "Outcome",

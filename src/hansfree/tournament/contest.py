@@ -17,7 +17,7 @@ from hansfree.models import predict_logits
 from hansfree.selection import BalancedRule, Choice, Validator, has_enough, walk_path
 from hansfree.tournament.draws import Draw
 from hansfree.tournament.entrants import BALANCED_REFERENCE, BIASED, REFERENCE, Entrant
-from hansfree.tournament.scoring import Answers, Outcome
+from hansfree.tournament.scoring import DrawAnswers, Outcome
 from hansfree.training import Heads
 
 
@@ -79,7 +79,8 @@ def judge_model(draw: Draw, model: nn.Module) -> Outcome:
         ]
     val_clean, val_biased, clean, biased = (predict_classes(each.astype(np.float64)) for each in logits)
     known = has_enough(data.val_clean.labels, MIN_GROUP)
-    labels, seen = np.asarray(data.val_clean.labels)[known], Answers(val_clean[None, known], val_biased[None, known])
+    labels = np.asarray(data.val_clean.labels)[known]
+    seen = DrawAnswers(val_clean[None, known], val_biased[None, known])
     return Outcome(
         strength=None,
         objection="",

@@ -17,7 +17,7 @@ MEASURES: tuple[Measure, ...] = ("balanced_accuracy_clean", "balanced_accuracy_b
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class DrawAnswers:
     """The classes that models of several draws name for the test images, ``(draws, images)``."""
 
     clean: np.ndarray
@@ -49,9 +49,9 @@ class Outcome:
     directions: int = 0  # of its CAV
 
     @property
-    def answers(self) -> Answers:
+    def answers(self) -> DrawAnswers:
         """The answers as those of a single draw."""
-        return Answers(np.array([self.clean]), np.array([self.biased]))
+        return DrawAnswers(np.array([self.clean]), np.array([self.biased]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +65,10 @@ class Match:
         """The draws that it has a model for."""
         return {number: outcome for number, outcome in enumerate(self.outcomes) if outcome is not None}
 
-    def answers(self, fallback: Match) -> Answers:
+    def answers(self, fallback: Match) -> DrawAnswers:
         """Return the answers on all draws; where nothing could be taken, those of the model that is left as it was."""
         taken = [ours or theirs for ours, theirs in zip(self.outcomes, fallback.outcomes)]
-        return Answers(
+        return DrawAnswers(
             np.array([each.clean for each in taken if each]), np.array([each.biased for each in taken if each])
         )
 
@@ -97,7 +97,9 @@ class Comparison:
         return int(self.low > 0) - int(self.high < 0)
 
 
-def compare(ours: Answers, theirs: Answers, labels: np.ndarray, measure: Measure, *, seed: int = 0) -> Comparison:
+def compare(
+    ours: DrawAnswers, theirs: DrawAnswers, labels: np.ndarray, measure: Measure, *, seed: int = 0
+) -> Comparison:
     """Return the mean difference, and where it lies when both draws and images are drawn again.
 
     Images are drawn within their classes, so that each class keeps its weight.

@@ -19,7 +19,7 @@ from hansfree.tournament import (
     PAIRING,
     PAPER,
     REFERENCE,
-    Answers,
+    DrawAnswers,
     Match,
 )
 
@@ -76,7 +76,7 @@ def pareto(points: Mapping[str, Point]) -> list[Point]:
     return front[::-1]
 
 
-def _point(answers: Answers, labels: np.ndarray) -> Point:
+def _point(answers: DrawAnswers, labels: np.ndarray) -> Point:
     return (
         float(answers.score(labels, "balanced_accuracy_clean").mean()),
         float(answers.score(labels, "balanced_accuracy_biased").mean()),

@@ -21,8 +21,8 @@ from hansfree.tournament import (
     PAIRING,
     PAPER,
     REFERENCE,
-    Answers,
     Comparison,
+    DrawAnswers,
     Match,
     Measure,
     compare,
@@ -83,7 +83,7 @@ def write_tournament(matches: Mapping[SubjectKey, Matches], *, labels: Mapping[S
     return paragraphs(*parts)
 
 
-def answers_of(matches: Matches) -> dict[str, Answers]:
+def answers_of(matches: Matches) -> dict[str, DrawAnswers]:
     """Return every entrant's answers; the biased model's own where no strength of it could be taken."""
     return {name: match.answers(matches[BIASED]) for name, match in matches.items()}
 
@@ -99,7 +99,7 @@ def has_direction(name: str) -> bool:
 
 
 def _summary(
-    answers: Mapping[SubjectKey, Mapping[str, Answers]], labels: Mapping[SubjectKey, np.ndarray], measure: Measure
+    answers: Mapping[SubjectKey, Mapping[str, DrawAnswers]], labels: Mapping[SubjectKey, np.ndarray], measure: Measure
 ) -> str:
     better = -1 if measure == "flip_rate" else 1
     names = [name for name in (*ENTRANTS, ELECTED) if all(name in found for found in answers.values())]
@@ -120,7 +120,7 @@ def _summary(
 
 
 def _mean(
-    answers: Mapping[SubjectKey, Mapping[str, Answers]],
+    answers: Mapping[SubjectKey, Mapping[str, DrawAnswers]],
     labels: Mapping[SubjectKey, np.ndarray],
     name: str,
     measure: Measure,
@@ -128,7 +128,7 @@ def _mean(
     return float(np.mean([found[name].score(labels[key], measure).mean() for key, found in answers.items()]))
 
 
-def _setting(matches: Matches, answers: Mapping[str, Answers], labels: np.ndarray) -> str:
+def _setting(matches: Matches, answers: Mapping[str, DrawAnswers], labels: np.ndarray) -> str:
     bars = [bar for bar in _BARS if bar in matches]
     lines = []
     for name, match in matches.items():
