@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from hansfree.doctor import Agreement, WrongMark
-from hansfree.doctor.findings import Measured, describe
+from hansfree.doctor.findings import describe
 from hansfree.doctor.held_out import HeldOut
+from hansfree.doctor.measured import Measured
 from hansfree.doctor.repeats import Null
 from hansfree.doctor.verdict import judge
 

@@ -14,7 +14,7 @@ from torch import nn
 from hansfree.engines.worker import Task, Worker
 from hansfree.errors import HansfreeError, RunError
 from hansfree.experiments import Experiment
-from hansfree.experiments.parts import Part
+from hansfree.experiments.stages import Stage
 from hansfree.fingerprints import fingerprint_model
 from hansfree.runfile import Opened, open_run_file, read_run_file
 from hansfree.runs import Run, invited, join_run, open_run
@@ -58,7 +58,7 @@ def test_it_corrects_along_what_the_run_joined(user: Path, tmp_path: Path) -> No
         Experiment(opened.setting, run).cav_rows()
         joint = (out / "cav-signal-joint.safetensors").stat().st_mtime_ns
         worker.open(task, 1, "here")
-        worker.correct(Part("p-clarc"))
+        worker.correct(Stage("p-clarc"))
         assert {row["cav"] for row in run.read("p-clarc")["rows"]} == {"signal: artifact + lsb; kept: brightness"}
         assert (out / "cav-signal-joint.safetensors").stat().st_mtime_ns == joint, "the run made it, once for all"
 
@@ -72,8 +72,8 @@ def test_it_makes_the_shard_and_the_stages_that_the_run_itself_would(task: Task,
     worker.collect("train", first)
     assert plan.missing() == others
     Experiment(opened.setting, Run(task.run.out)).cav_rows()
-    worker.correct(Part("original"))
-    worker.correct(Part("vanilla"))
+    worker.correct(Stage("original"))
+    worker.correct(Stage("vanilla"))
     assert all(Run(task.run.out).has(name) for name in ("original", "vanilla"))
     assert "vanilla" not in (task.run.out / "log.jsonl").read_text(), "the log belongs to who holds the lock"
 

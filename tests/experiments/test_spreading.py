@@ -14,8 +14,8 @@ import pytest
 
 from hansfree.corrections import base
 from hansfree.experiments import Experiment, Setting
-from hansfree.experiments.parts import Part
-from hansfree.experiments.spreading import do_part, missing_rounds
+from hansfree.experiments.spreading import do_stage, missing_rounds
+from hansfree.experiments.stages import Stage
 from hansfree.results import Row
 from hansfree.runs import open_run
 from hansfree.training import loop
@@ -23,8 +23,8 @@ from tests.experiments.examples import Single, opened
 
 STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1e30)  # the last one diverges
 NAME = "rr-clarc"
-APART = [Part(NAME, "strengths", number) for number in range(3)]
-SEEDS = [Part(NAME, "seed", seed) for seed in (1, 2)]
+APART = [Stage(NAME, "strengths", number) for number in range(3)]
+SEEDS = [Stage(NAME, "seed", seed) for seed in (1, 2)]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def outcome(one: Experiment) -> tuple[list[Row], dict[str, Any], bytes]:
     return rows, choice, (one.run.path / "corrected" / f"{NAME}.safetensors").read_bytes()
 
 
-def test_all_parts_in_any_order_are_one_go(
+def test_all_stages_in_any_order_are_one_go(
     made: tuple[Setting, Path], trained: list[list[float]], tmp_path: Path
 ) -> None:
     with experiment(made, tmp_path / "alone") as one:
@@ -76,9 +76,9 @@ def test_all_parts_in_any_order_are_one_go(
     assert trained == [list(STRENGTHS), [chosen], [chosen]]
     trained.clear()
     with experiment(made, tmp_path / "apart") as one:
-        assert missing_rounds(one, NAME) == [APART, [Part(NAME)], SEEDS]
-        for part in (*reversed(APART), Part(NAME), *reversed(SEEDS)):
-            do_part(Experiment(made[0], one.run, cache=made[1]), part)  # each on a machine of its own
+        assert missing_rounds(one, NAME) == [APART, [Stage(NAME)], SEEDS]
+        for stage in (*reversed(APART), Stage(NAME), *reversed(SEEDS)):
+            do_stage(Experiment(made[0], one.run, cache=made[1]), stage)  # each on a machine of its own
         groups = [[0.1, 1.0], [10.0, 100.0], [1e30]]
         (again,) = (group for group in groups if chosen in group)
         assert trained == [*reversed(groups), again, [chosen], [chosen]]
@@ -91,8 +91,8 @@ def test_a_group_that_is_trained_once_more_warns_once(
 ) -> None:
     setting = replace(made[0], strengths={NAME: (0.1, 1e30)})
     with experiment((setting, made[1]), tmp_path / "run") as one:
-        do_part(one, Part(NAME, "strengths", 0))
-        do_part(one, Part(NAME))
+        do_stage(one, Stage(NAME, "strengths", 0))
+        do_stage(one, Stage(NAME))
     assert trained == [[0.1, 1e30], [0.1, 1e30]]
     assert caplog.messages.count("rr-clarc diverged at strength 1e+30.") == 1
     assert logging.getLogger("hansfree").isEnabledFor(logging.WARNING), "others are heard again"
@@ -104,7 +104,7 @@ def test_what_is_left_is_trained_by_the_method_itself(
     with experiment(made, tmp_path / "alone") as one:
         expected = outcome(one)
     with experiment(made, tmp_path / "some") as one:
-        do_part(one, APART[1])
+        do_stage(one, APART[1])
         assert missing_rounds(one, NAME)[0] == [APART[0], APART[2]]
         trained.clear()
         assert outcome(one) == expected
@@ -115,18 +115,18 @@ def test_strengths_that_were_grouped_otherwise_are_not_taken(
     made: tuple[Setting, Path], trained: list[list[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with experiment(made, tmp_path / "run") as one:
-        do_part(one, APART[0])
+        do_stage(one, APART[0])
         monkeypatch.setattr(loop, "_STACKED_BYTES", 1)
         trained.clear()
-        do_part(one, Part(NAME))
+        do_stage(one, Stage(NAME))
     assert trained == [list(STRENGTHS)]
 
 
 def test_only_what_pays_is_spread(made: tuple[Setting, Path], trained: list[list[float]], tmp_path: Path) -> None:
-    together = [[Part(NAME)], SEEDS]
+    together = [[Stage(NAME)], SEEDS]
     with experiment(made, tmp_path / "run") as one, pytest.MonkeyPatch.context() as patch:
-        assert missing_rounds(one, "original") == [[Part("original")]]
-        assert missing_rounds(one, "vanilla")[0] == [Part("vanilla")], "it has one strength"
+        assert missing_rounds(one, "original") == [[Stage("original")]]
+        assert missing_rounds(one, "vanilla")[0] == [Stage("vanilla")], "it has one strength"
         patch.setattr(loop, "_STACKED_BYTES", 2 * loop._STACKED_BYTES)
         assert missing_rounds(one, NAME) == together, "two groups, of which one would be trained again"
         patch.setattr(loop, "_STACKED_BYTES", 2**30)
@@ -140,9 +140,9 @@ def test_a_stage_of_an_earlier_version_holds_all_seeds(
         expected = outcome(one)
         stages = tmp_path / "run" / "stages"
         whole = json.loads((stages / f"{NAME}.json").read_text())
-        for part in SEEDS:
-            whole["result"]["rows"] += one.run.read(part.stage)
-            (stages / f"{part.stage}.json").unlink()
+        for stage in SEEDS:
+            whole["result"]["rows"] += one.run.read(stage.name)
+            (stages / f"{stage.name}.json").unlink()
         (stages / f"{NAME}.json").write_text(json.dumps(whole))
         trained.clear()
         assert outcome(one) == expected

@@ -11,8 +11,9 @@ from hansfree.cavs import CAV
 from hansfree.cavs.class_means import FloatArray
 from hansfree.doctor.bar import OneBar
 from hansfree.doctor.diagnosis import CurvePoint, Diagnosis, WrongMark
-from hansfree.doctor.findings import Measured, describe
+from hansfree.doctor.findings import describe
 from hansfree.doctor.held_out import ODDS, HeldOut
+from hansfree.doctor.measured import Measured
 from hansfree.doctor.refits import Bits
 from hansfree.doctor.repeats import Repeats, count_batches, effort_for
 from hansfree.doctor.solvers import compare_solvers, new_cav, overlap_with_class

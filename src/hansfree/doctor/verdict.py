@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hansfree.doctor.angles import TARGET
 from hansfree.doctor.diagnosis import Finding, Level
-from hansfree.doctor.findings import Measured, in_degrees, rounded
+from hansfree.doctor.findings import in_degrees, rounded
+from hansfree.doctor.measured import Measured
 
 _WORST_FIRST: tuple[Level, ...] = ("poor", "fair", "good")
 _DECISIVE = ("permutation_p", "expected_error", "held_out_auc", "class_overlap")

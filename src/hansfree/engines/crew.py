@@ -43,11 +43,11 @@ class RayCrew:
         """Do the stages that are missing, each by whoever is free."""
         waiting = [missing_rounds(experiment, name) for name in (ORIGINAL, *methods)]
         rounds = [
-            [Job(f"The correction {part.stage}", "correct", (part,)) for part in chain(*parts)]
-            for parts in zip_longest(*waiting, fillvalue=())
+            [Job(f"The correction {stage.name}", "correct", (stage,)) for stage in chain(*stages)]
+            for stages in zip_longest(*waiting, fillvalue=())
         ]
-        for (_, _, (part,)), node in self._done(rounds, "corrections (Ray)"):
-            self._folder.log(stage=part.stage, node=node)
+        for (_, _, (stage,)), node in self._done(rounds, "corrections (Ray)"):
+            self._folder.log(stage=stage.name, node=node)
 
     def _done(self, rounds: Sequence[Sequence[Job]], label: str) -> Iterator[tuple[Job, str]]:
         """Yield jobs as they are done; a round begins when the one before has ended."""

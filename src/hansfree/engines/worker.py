@@ -16,8 +16,8 @@ from torch import nn
 from hansfree.activations import CachePass
 from hansfree.errors import HansfreeError, RunError
 from hansfree.experiments import Experiment, Setting
-from hansfree.experiments.parts import Part
-from hansfree.experiments.spreading import do_part
+from hansfree.experiments.spreading import do_stage
+from hansfree.experiments.stages import Stage
 from hansfree.experiments.subjects import keep_in_memory, reads_pictures
 from hansfree.fingerprints import fingerprint_model
 from hansfree.runfile import Opened, RunFile
@@ -105,11 +105,11 @@ class Worker:
                 plan.fill(plan.home, [rows])
         return lines
 
-    def correct(self, part: Part) -> list[str]:
+    def correct(self, stage: Stage) -> list[str]:
         """Do one stage: of a method, or the model as it came."""
         with _heard() as lines:
             self.planned = None
-            do_part(self._experiment(part.method), part)
+            do_stage(self._experiment(stage.method), stage)
         return lines
 
     def _experiment(self, method: str) -> Experiment:

@@ -14,9 +14,9 @@ from hansfree.errors import DataError
 from hansfree.experiments.joining import corrected_cav
 from hansfree.experiments.kept import Kept
 from hansfree.experiments.material import Material
-from hansfree.experiments.parts import Part
 from hansfree.experiments.qualities import quality_rows
 from hansfree.experiments.setting import Setting, Treatment
+from hansfree.experiments.stages import Stage
 from hansfree.experiments.strengths import Strengths
 from hansfree.heatmaps import Explanation
 from hansfree.metrics import Evidence, Score, compute_scores
@@ -74,7 +74,7 @@ class Experiment:
 
     def repeated_rows(self, treatment: Treatment, seed: int) -> list[Row]:
         """Return the scores of a correction with a further seed."""
-        stage = Part(treatment.name, "seed", seed).stage
+        stage = Stage(treatment.name, "seed", seed).name
         return [Row(**row) for row in self.run.stage(stage, lambda: self._repeat(treatment, seed))]
 
     def check(self, methods: Sequence[str]) -> None:
@@ -162,7 +162,7 @@ class Experiment:
         """Train one method along its strengths, choose on validation images, score all on test images."""
         setting, material = self.setting, self.material
         for seed in self.further_seeds(treatment):
-            self.run.forget(Part(treatment.name, "seed", seed).stage)  # of a strength that may be another now
+            self.run.forget(Stage(treatment.name, "seed", seed).name)  # of a strength that may be another now
         along = self.along(treatment)
         method = along.method
         path = walk_path(

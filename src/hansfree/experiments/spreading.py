@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from hansfree.corrections import method_named
 from hansfree.experiments.experiment import Experiment
-from hansfree.experiments.parts import Part
+from hansfree.experiments.stages import Stage
 from hansfree.results import ORIGINAL
 from hansfree.training import group_strengths
 
 _FEWEST = 3  # groups that are spread: the chosen one is trained once more for its weights, so of two nothing is won
 
 
-def missing_rounds(experiment: Experiment, name: str) -> list[list[Part]]:
+def missing_rounds(experiment: Experiment, name: str) -> list[list[Stage]]:
     """Return a method's missing stages in rounds: those of a round wait for the rounds before, not for each other."""
     has = experiment.run.has
-    rounds = [[Part(name)]]
+    rounds = [[Stage(name)]]
     if name != ORIGINAL:
-        apart = [Part(name, "strengths", number) for number in range(0 if has(name) else _groups(experiment, name))]
-        seeds = [Part(name, "seed", seed) for seed in experiment.further_seeds(experiment.plain(name))]
-        rounds = [apart, [Part(name)], seeds]
-    missing = ([part for part in parts if not has(part.stage)] for parts in rounds)
-    return [parts for parts in missing if parts]
+        apart = [Stage(name, "strengths", number) for number in range(0 if has(name) else _groups(experiment, name))]
+        seeds = [Stage(name, "seed", seed) for seed in experiment.further_seeds(experiment.plain(name))]
+        rounds = [apart, [Stage(name)], seeds]
+    missing = ([stage for stage in stages if not has(stage.name)] for stages in rounds)
+    return [stages for stages in missing if stages]
 
 
-def do_part(experiment: Experiment, part: Part) -> None:
+def do_stage(experiment: Experiment, stage: Stage) -> None:
     """Do one stage, unless it is done."""
-    if part.method == ORIGINAL:
+    if stage.method == ORIGINAL:
         experiment.original_rows()
         return
-    treatment = experiment.plain(part.method)
-    if part.kind == "strengths":
-        experiment.run.stage(part.stage, lambda: experiment.along(treatment).try_group(part.number))
-    elif part.kind == "seed":
-        experiment.repeated_rows(treatment, part.number)
+    treatment = experiment.plain(stage.method)
+    if stage.kind == "strengths":
+        experiment.run.stage(stage.name, lambda: experiment.along(treatment).try_group(stage.number))
+    elif stage.kind == "seed":
+        experiment.repeated_rows(treatment, stage.number)
     else:
         experiment.selection(treatment)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from hansfree.corrections import Correction
 from hansfree.evaluation import HeldOutFeatures, judge_head
 from hansfree.experiments.material import Material
-from hansfree.experiments.parts import Part
+from hansfree.experiments.stages import Stage
 from hansfree.metrics import Score, compute_scores
 from hansfree.progress import Progress, silent, without_warnings
 from hansfree.runs import Run
@@ -101,7 +101,7 @@ class Strengths:
         """Return what others have tried, in the same groups."""
         tried: dict[float, TriedHead] = {}
         for number, group in enumerate(self.groups):
-            stage = Part(self.name, "strengths", number).stage
+            stage = Stage(self.name, "strengths", number).name
             if self.run.has(stage):
                 heads = {head.strength: head for head in map(_from_kept, self.run.read(stage))}
                 tried |= heads if list(heads) == group else {}
