@@ -51,6 +51,13 @@ def test_global_state_stays_as_it_was(fails: bool) -> None:
     assert python_before == random.getstate()
 
 
+@pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="a GPU is seeded too")
+def test_no_call_stack_is_put_into_words_for_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = draw(1)
+    monkeypatch.setattr("traceback.format_stack", None)
+    assert draw(1) == expected
+
+
 def test_the_global_generator_does_not_reach_in() -> None:
     first = draw(1)
     torch.rand(5)

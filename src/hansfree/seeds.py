@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
@@ -17,5 +18,15 @@ def seeded(*key: int) -> Iterator[torch.Generator]:
     """
     number = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
     with torch.random.fork_rng():
-        torch.random.manual_seed(number)
+        # For every kind of GPU that is not there, `torch.manual_seed` puts the whole call stack into words: up to some
+        # milliseconds, in every step of a training.
+        if _has_gpu():
+            torch.random.manual_seed(number)
+        else:
+            torch.default_generator.manual_seed(number)
         yield torch.Generator().manual_seed(number)
+
+
+@cache
+def _has_gpu() -> bool:
+    return torch.cuda.is_available() or torch.backends.mps.is_available()

@@ -32,7 +32,7 @@ class Joint(Synthetic):
 
     default_size = 32
     recipe = RECIPE
-    n_train, n_val, n_test = 160, 104, 64
+    n_base, n_train, n_val, n_test = 320, 160, 104, 64
 
 
 class Single(Study):

@@ -34,10 +34,10 @@ def test_48_of_50_artifacts_among_1000_images_are_found_within_120_marks(weights
 
 
 @pytest.mark.slow
-def test_the_set_proposed_among_10000_images_is_right_after_120_marks(weights: Path, tmp_path: Path) -> None:
-    world = make_world(tmp_path, 10_000, weights=weights)
+def test_the_set_proposed_among_4000_images_is_right_after_120_marks(weights: Path, tmp_path: Path) -> None:
+    world = make_world(tmp_path, 4000, weights=weights)
     truth = world.has_artifact
-    assert truth.sum() == 500
+    assert truth.sum() == 200  # more than can be marked one by one
     with opened(world) as session, page(session) as client:
         mark_patiently(client, truth, marks=MARKS)
         state = client.get("api/state").json()

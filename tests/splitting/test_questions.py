@@ -82,6 +82,11 @@ def test_answered_by_shapes(question: Question, facts: dict[str, object]) -> Non
     torch.testing.assert_close(edited(images), expected)
 
 
+def test_a_model_without_questions_loads_nothing_that_answers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansfree.splitting.questions.FakeTensorMode", None)
+    assert split(Asking(lambda _model, _x, maps: maps).eval(), "add").traced
+
+
 def other_branch_for_large_images(model: nn.Module, x: Tensor, maps: Tensor) -> Tensor:
     return maps * 2 if x.shape[2] > 100 else maps
 

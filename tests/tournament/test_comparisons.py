@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hansfree as hf
+from hansfree.models import ARCHITECTURES
 from hansfree.studies.synthetic import Synthetic
 from hansfree.weights import write_weights
 from tests.layer_choice.worlds import write_table
@@ -111,6 +112,8 @@ def test_what_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caps
 def test_images_of_a_table(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if name != "step_penalty":  # one of them with the real network, which takes its time
+        monkeypatch.setitem(ARCHITECTURES, "resnet18", ARCHITECTURES["demo"])
     write_table(tmp_path)
     weights = tmp_path / "resnet18.safetensors"
     write_weights(weights, hf.build_model("resnet18", classes=2).state_dict())

@@ -128,11 +128,21 @@ def test_the_strength_is_chosen_on_validation_images(draws: list[Draw]) -> None:
     assert np.mean(right) == pytest.approx(again.val_biased)
 
 
+@pytest.fixture(scope="module")
+def whole_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("whole")
+
+
+@pytest.fixture(scope="module")
+def whole(whole_work: Path) -> list[Draw]:
+    with opened(whole_work, Joint()) as subject:
+        return list(make_draws(subject, subject.study.data("demo"), [0, 1]))
+
+
 def test_each_draw_of_whole_models_trains_its_own_and_keeps_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: list[Draw], whole_work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(tmp_path, Joint()) as subject:
-        first, second = make_draws(subject, subject.study.data("demo"), [0, 1])
+    first, second = whole
     assert (first.tuning.seed, second.tuning.seed) == (0, 1)
     assert len(first.train) == len(second.train) == 160
     models = [first.model, first.reference, second.model, second.reference]
@@ -140,25 +150,24 @@ def test_each_draw_of_whole_models_trains_its_own_and_keeps_them(
     assert all(not torch.equal(a, b) for i, a in enumerate(kernels) for b in kernels[:i])
 
     monkeypatch.setattr("hansfree.experiments.base_models.pretrain", None)  # what is kept is not trained again
-    with opened(tmp_path, Joint()) as subject:
+    with opened(whole_work, Joint()) as subject:
         (again,) = make_draws(subject, subject.study.data("demo"), [1])
     assert torch.equal(next(again.model.parameters()), next(second.model.parameters()))
 
 
-def test_whole_models_are_asked_about_their_own_features(tmp_path: Path) -> None:
-    with opened(tmp_path, Joint()) as subject:
-        for draw in make_draws(subject, subject.study.data("demo"), [0, 1]):
-            for name in APART:
-                model = model_named(name, draw)  # references have other trunks, which the cache does not know
-                said = predict_logits(model, draw.data.test_biased)
-                assert judge_model(draw, model).biased == said.argmax(1).tolist()
-            for images, kept in ((draw.data.train, draw.train), (draw.data.val_biased, draw.val.biased)):
-                with torch.no_grad():
-                    expected = draw.cut.trunk(images.batch([3]).image)[0]
-                found = torch.cat([layer for layer, *_ in kept.stream()])[3]
-                torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=1e-4)
-            solved = model_named(BALANCED_REFERENCE, draw)
-            assert not torch.equal(solved.classifier.weight, draw.reference.classifier.weight)
+def test_whole_models_are_asked_about_their_own_features(whole: list[Draw]) -> None:
+    for draw in whole:
+        for name in APART:
+            model = model_named(name, draw)  # references have other trunks, which the cache does not know
+            said = predict_logits(model, draw.data.test_biased)
+            assert judge_model(draw, model).biased == said.argmax(1).tolist()
+        for images, kept in ((draw.data.train, draw.train), (draw.data.val_biased, draw.val.biased)):
+            with torch.no_grad():
+                expected = draw.cut.trunk(images.batch([3]).image)[0]
+            found = torch.cat([layer for layer, *_ in kept.stream()])[3]
+            torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=1e-4)
+        solved = model_named(BALANCED_REFERENCE, draw)
+        assert not torch.equal(solved.classifier.weight, draw.reference.classifier.weight)
 
 
 def test_data_without_pairs_are_refused(subject: Subject) -> None:

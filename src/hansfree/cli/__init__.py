@@ -1,7 +1,7 @@
 """The command line: it translates words into calls, shows progress, and turns errors into sentences.
 
-Nothing heavy is imported before a command needs it, so that ``--help`` answers at once; only
-a help text that lists models or races waits for them (`hansfree.cli.listing`).
+Nothing heavy is imported before a command needs it, so that ``--help`` answers at once, also where it lists
+models or races (`hansfree.cli.listing`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,17 @@ class Results:
     doctor: Diagnosis | None = None  # whether the direction can be trusted
     further: tuple[Row, ...] = ()  # scores of the chosen models on test images with another artifact put in
 
+    @cached_property
+    def _by_variant(self) -> dict[Variant, list[Row]]:
+        """All rows by what they belong to: a page asks hundreds of times."""
+        found: dict[Variant, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(Variant.of(row), []).append(row)
+        return found
+
     def methods(self) -> list[Variant]:
         """Return every variant that is a model (not a CAV), in the paper's order, new ones before the reference."""
-        found = dict.fromkeys(Variant.of(row) for row in self.rows if not row.method.startswith("cav:"))
+        found = [variant for variant in self._by_variant if not variant.method.startswith("cav:")]
         order = [ORIGINAL, *Correction.members()]
         last = len(order) + 1
         places = {name: place for place, name in enumerate(order)} | {CLEAN_TRAINED: last}
@@ -122,8 +131,8 @@ class Results:
         """Return the scores of each class at the chosen strength."""
         return {
             int(found[1]): row
-            for row in self.rows
-            if row.metric == metric and row.chosen and Variant.of(row) == variant
+            for row in self._by_variant.get(variant, ())
+            if row.metric == metric and row.chosen
             if (found := _CLASS.fullmatch(row.group or ""))
         }
 
@@ -133,7 +142,7 @@ class Results:
 
     def chosen(self, variant: Variant) -> dict[str, Row]:
         """Return the scores of the chosen strength by metric; a score of all images goes before one of a group."""
-        found = [row for row in self.rows if row.chosen and not _is_of_class(row) and Variant.of(row) == variant]
+        found = [row for row in self._by_variant.get(variant, ()) if row.chosen and not _is_of_class(row)]
         return {row.metric: row for row in sorted(found, key=lambda row: not row.group)}
 
     def diverged(self) -> list[tuple[str, float | None]]:

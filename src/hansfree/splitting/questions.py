@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -44,8 +45,12 @@ class ShapeAnswers:
         self.first, *self.agreeing = shapes
         self.differing: list[Shape] = []
         self.is_answering = False  # then modules run on what stands for tensors, and are not traced
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True)  # shapes without numbers: nothing is computed
         self._runs: dict[Shape, fx.Interpreter] = {}
+
+    @cached_property
+    def _mode(self) -> FakeTensorMode:
+        """Shapes without numbers: nothing is computed. It loads sympy, which takes a second, and few models ask."""
+        return FakeTensorMode(allow_non_fake_inputs=True)
 
     def truth(self, root: nn.Module, node: fx.Node) -> bool:
         """Return whether the node's value is true; whatever goes wrong on the way means that there is no answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -106,16 +107,28 @@ def compare(
     """
     difference = ours.hits(labels, measure) - theirs.hits(labels, measure)
     weights = _weights(labels, measure)
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(len(difference), np.full(len(difference), 1 / len(difference)), size=RESAMPLES)
+    draws, images = _drawn_again(len(difference), tuple(labels.tolist()), seed)
     mean = draws / len(difference) @ difference  # (resamples, images)
     found = np.zeros(RESAMPLES)
-    for label in np.unique(labels):
-        inside = np.flatnonzero(labels == label)
-        again = rng.multinomial(len(inside), np.full(len(inside), 1 / len(inside)), size=RESAMPLES)
+    for inside, again in images:
         found += (again * mean[:, inside]).sum(1) * weights[inside[0]]
     low, high = np.percentile(found, TAILS)
     return Comparison(float((difference @ weights).mean()), float(low), float(high))
+
+
+@lru_cache(maxsize=8)  # a page compares hundreds of times on the images of a few settings
+def _drawn_again(
+    draws: int, labels: tuple[int, ...], seed: int
+) -> tuple[np.ndarray, tuple[tuple[np.ndarray, np.ndarray], ...]]:
+    """Return how often each draw, and each image of every class, is taken in every resample."""
+    rng = np.random.default_rng(seed)
+
+    def counts(n: int) -> np.ndarray:
+        return rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.int16)  # small: they are kept
+
+    taken = counts(draws)
+    rows = (np.flatnonzero(np.equal(labels, label)) for label in np.unique(labels))
+    return taken, tuple((inside, counts(len(inside))) for inside in rows)
 
 
 def _weights(labels: np.ndarray, measure: Measure) -> np.ndarray:
