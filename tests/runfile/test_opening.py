@@ -147,11 +147,18 @@ def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature
     )
 
 
+def begin_run(user: Path) -> None:
+    """Leave what a run has kept when it was begun."""
+    config = known_config(read_run_file(write_run(user / "run.yaml")))
+    config["model"]["layer"] = "2"
+    (user / "run").mkdir()
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "images": "those"}))
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
         ({"correction": {"epochs": 5}}, "(correction.epochs was 2, is now 5)"),
-        ({"model": {"layer": "0"}}, "(model.layer was '2', is now '0')"),
         ({"data": {"shares": [0.6, 0.2, 0.2]}}, "(data.shares was [0.8, 0.1, 0.1], is now [0.6, 0.2, 0.2])"),
         ({"correction": {"rule": "knee"}}, "(correction.rule was 'best', is now 'knee')"),
         ({"correction": {"balanced": True}}, "(correction.balanced was False, is now True)"),
@@ -161,15 +168,37 @@ def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature
 def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
     user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
 ) -> None:
-    config = known_config(read_run_file(write_run(user / "run.yaml")))
-    config["model"]["layer"] = "2"
-    (user / "run").mkdir()
-    (user / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "images": "those"}))
+    begin_run(user)
     with monkeypatch.context() as patch:
         patch.setattr("hansfree.runfile.opening.load_run_model", lambda _: pytest.fail("it was loaded"))
         with pytest.raises(RunError, match="holds another run") as told:
             opened(user, **changed)
     assert sentence in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"model": {"layer": "22"}}, "Sequential has no layer '22'. Did you mean '2'?"),
+        ({"artifact": {"biased_class": "drak"}}, "biased_class is 'drak', which is not a class. Did you mean 'dark'?"),
+        ({"artifact": {"column": "artefact"}}, "no column 'artefact' that tells which images carry the artifact. Did"),
+        ({"data": {"classes": ["dark", "brihgt"]}}, "The nearest of those is 'brihgt'."),
+    ],
+)
+def test_a_misspelt_name_is_told_and_not_taken_for_another_run(
+    user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
+) -> None:
+    begin_run(user)
+    monkeypatch.setattr("hansfree.studies.listed.check_images", lambda *_, **__: pytest.fail("a picture was opened"))
+    with pytest.raises(HansfreeError) as told:
+        opened(user, **changed)
+    assert sentence in str(told.value)
+
+
+def test_a_layer_that_there_is_makes_another_run(user: Path) -> None:
+    begin_run(user)
+    with pytest.raises(RunError, match=r"holds another run \(model\.layer was '2', is now '0'\)"):
+        opened(user, model={"layer": "0"})
 
 
 def test_the_knee_is_taken_where_the_file_asks_for_it(user: Path) -> None:
