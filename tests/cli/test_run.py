@@ -206,3 +206,4 @@ def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> 
     code, out, err = call("check", "few.yaml")
     assert (code, out) == (1, "")
     assert "2 of the 28 training images of the biased class '[/x] :x:' carry the artifact" in err
+    assert "but 14 of the 16 training images with the artifact (88 %) are of 'nevus [benign]'" in err

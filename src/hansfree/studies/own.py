@@ -19,13 +19,11 @@ from hansfree.studies.classes import find_class, listed, number_labels
 from hansfree.studies.columns import find_image, read_bits, read_groups, read_rows, read_split
 from hansfree.studies.folders import read_artifact_list, read_folders, read_marked_list
 from hansfree.studies.inserted import check_share, insert_bias
+from hansfree.studies.leaking import LEAST, doubt_class, likely_class
 from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
 from hansfree.studies.marked import read_marked, tell_marked
 from hansfree.studies.study import BiasedData, Recipe
 
-LEAST = 5
-"""Training images of the biased class with and without the artifact: some CAVs choose their penalty by five folds, and
-the doctor compares halves."""
 _COLUMN = "artifact"
 _WAYS_ON = (
     "Without one, mark the images on a page (`hansfree label FILE.yaml`), or have an artifact put in (`insert:` under "
@@ -226,24 +224,27 @@ class OwnImages(ListedStudy):
         """Find the biased class, and refuse one whose training images show no difference to learn from."""
         n = len(listing.class_names)
         carry, all_of = np.bincount(labels[bits], minlength=n), np.bincount(labels, minlength=n)
+        doubt = None
         if self._biased is None:
-            share = carry / np.maximum(all_of, 1)
-            share[carry < LEAST] = -1  # a class of one image has a share of 0 or 1
-            self.biased_class = int(np.lexsort((carry, share))[-1])
+            self.biased_class = likely_class(carry, all_of)
+        else:
+            doubt = doubt_class(self.biased_class, carry, all_of, listing.class_names)
         name, some, every = listing.class_names[self.biased_class], carry[self.biased_class], all_of[self.biased_class]
         if self._biased is None:
             self.remarks.append(
                 f"No biased class was given: {name!r} is taken, {some} of whose {every} training images carry the "
                 "artifact, the largest share."
             )
-        self._check_enough(name, some, every)
+        self._check_enough(name, some, every, doubt=doubt)
+        self.remarks += filter(None, [doubt])
 
-    def _check_enough(self, name: str, some: int, every: int) -> None:
+    def _check_enough(self, name: str, some: int, every: int, *, doubt: str | None = None) -> None:
         if some < LEAST or every - some < LEAST:
-            raise DataError(
+            told = (
                 f"{some} of the {every} training images of the biased class {name!r} carry the artifact. The direction "
                 f"is learned within that class, from at least {LEAST} with and {LEAST} without."
             )
+            raise DataError(" ".join(filter(None, (told, doubt))))
 
     def data(self, model: str = "") -> BiasedData:
         """Return the sets, which are the same for all models."""
