@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,17 +29,18 @@ def user(original_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], list[str]]:
-    """Answer questions by what they begin with; return the list that they are kept in."""
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str | list[str]]], list[str]]:
+    """Answer questions by what they begin with, again and again by the next one of a list; return what was asked."""
 
-    def answer(answers: dict[str, str]) -> list[str]:
+    def answer(answers: Mapping[str, str | list[str]]) -> list[str]:
         questions: list[str] = []
 
         def prompt(question: str, **_: object) -> str:
             questions.append(question)
-            return next(text for start, text in answers.items() if question.startswith(start))
+            found = next(text for start, text in answers.items() if question.startswith(start))
+            return found if isinstance(found, str) else found.pop(0)
 
-        monkeypatch.setattr("hansfree.cli.run.can_ask", lambda: True)
+        monkeypatch.setattr("hansfree.cli.asking.can_ask", lambda: True)
         monkeypatch.setattr(typer, "prompt", prompt)
         return questions
 
@@ -155,6 +156,57 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
     questions.clear()
     words = ("--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv")
     assert call("init", "other.yaml", *words, "--classes", "dark,bright", "--out", "mine")[0] == 0
+    assert questions == []
+
+
+def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
+    questions = asked(
+        {
+            "Where": ["ent.py:build", "net.py:build"],
+            "Its trained weights": ["tow.safetensors", "two.safetensors"],
+            "Folder of the images": ["labels.csv", "imagse", "images"],
+            "CSV": ["label.csv", "images", "labels.csv"],
+            "Names of the classes": "dark, bright",
+            "Folder of the run": "later",
+        }
+    )
+    code, out, err = call("init")
+    assert (code, err) == (0, "")
+    assert [question.split()[0] for question in questions] == ["Where"] * 2 + ["Its"] * 2 + ["Folder"] * 3 + [
+        "CSV",
+        "CSV",
+        "CSV",
+        "Names",
+        "Folder",
+    ]
+    for told in (
+        "There is no file ent.py. Did you mean 'net.py'?",
+        "There is no file tow.safetensors. Did you mean 'two.safetensors'?",
+        "labels.csv is no folder.",
+        "There is no folder imagse. Did you mean 'images'?",
+        "There is no file label.csv. Did you mean 'labels.csv'?",
+        "images is no file.",
+    ):
+        assert told in out.splitlines()
+    run = read_run_file(Path("hansfree.yaml"))
+    assert (run.data.root, run.data.table) == (user / "images", user / "labels.csv")
+    assert run.model.weights == str(user / "two.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--model", "ent.py:build"), "There is no file ent.py. Did you mean 'net.py'?"),
+        (("--model", "net.py:build", "--weights", "tow.safetensors"), "There is no file tow.safetensors."),
+    ],
+)
+def test_init_refuses_flags_that_lead_nowhere_before_any_question(
+    call: Call, user: Path, asked: Callable[..., list[str]], words: tuple[str, ...], sentence: str
+) -> None:
+    questions = asked({"": ""})
+    code, _, err = call("init", *words)
+    assert code == 1
+    assert sentence in err
     assert questions == []
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hansfree.cli.app import app
-from hansfree.cli.listing import Listing, fill_in
+from hansfree.cli.asking import as_path, ask, ask_artifact, ask_model_files, no_folder, not_insertable
+from hansfree.cli.listing import Listing
 from hansfree.cli.terminal import console, progress_bars, show_methods
 
 if TYPE_CHECKING:
@@ -59,17 +60,18 @@ def init(
     from hansfree.files import neighbour, refuse_existing
 
     refuse_existing(file, force=force)  # before the questions
-    source = model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)", flag="--model")
-    weights = weights or _ask("Its trained weights (empty: as the source makes it)", default="") or None
+    if insert:
+        _check_insert(insert, {"--patch": patch, "--scale": scale})
+    source, weights = ask_model_files(model, weights)
     if output == "label":
-        label = label or _ask("Which label is to be corrected", flag="--label")
-    root = root or Path(_ask("Folder of the images", flag="--root"))
-    table, artifacts, insert, patch = _ask_artifact(table, artifacts, insert, patch)
+        label = label or ask("Which label is to be corrected", flag="--label")
+    root = root or Path(ask("Folder of the images", flag="--root", check=no_folder))
+    table, artifacts, insert, patch = ask_artifact(table, artifacts, insert, patch)
     _check_insert(insert, {"--patch": patch, "--scale": scale})
-    classes = classes or _ask(
+    classes = classes or ask(
         "Names of the classes in the order of the model's outputs, with commas (empty: the alphabet's)", default=""
     )
-    out = out or _path(_ask("Folder of the run (empty: hansfree-run beside the file)", default=""))
+    out = out or as_path(ask("Folder of the run (empty: hansfree-run beside the file)", default=""))
 
     from hansfree.models import load_model  # after the questions: it takes seconds
     from hansfree.runfile import Answers, look_at, missing_paths, write_run_file
@@ -162,53 +164,12 @@ def _tell(opened: Opened, asked: Asked | None) -> None:
             console.print("Mend that first: of such a model a run recommends none.", soft_wrap=True)
 
 
-def _ask_artifact(
-    table: Path | None, artifacts: Path | None, insert: str | None, patch: Path | None
-) -> tuple[Path | None, Path | None, str | None, Path | None]:
-    """Ask what tells the artifact, one question after the other until one is answered."""
-    if table is None and artifacts is None and insert is None:
-        table = _path(
-            _ask("CSV with the columns image, label, artifact (empty: the folders are the classes)", default="")
-        )
-        if table is None:
-            artifacts = _path(_ask("File that lists the images with the artifact (empty: none)", default=""))
-        if table is None and artifacts is None:
-            insert = _ask(fill_in("Artifact to put into the images: {insertable}"), flag="--insert")
-    if insert == "patch" and patch is None:
-        patch = Path(_ask("Picture to paste, with a transparent background", flag="--patch"))
-    return table, artifacts, insert, patch
-
-
 def _check_insert(insert: str | None, about: dict[str, object]) -> None:
     """Refuse what cannot be put in, and options about a patch where none is put in: they would change nothing."""
-    from hansfree.artifacts import Artifact
-    from hansfree.errors import nearest
-
-    known = Artifact.for_pictures()
-    if insert and insert not in known:
-        raise typer.BadParameter(
-            f"--insert {insert} cannot be put into images.{nearest(insert, known)} Known: {', '.join(known)}."
-        )
+    if wrong := not_insertable(insert or ""):
+        raise typer.BadParameter(f"--insert: {wrong}")
     for flag, given in about.items():
         if given is not None and insert != "patch":
             raise typer.BadParameter(
                 f"{flag} is about a patch. Give --insert patch --patch PICTURE.png too, or leave {flag} out."
             )
-
-
-def _ask(question: str, *, flag: str = "", default: str | None = None) -> str:
-    """Ask; where nobody can answer, take the default, or say which flag was missing."""
-    if can_ask():
-        return str(typer.prompt(question, default=default, show_default=False))
-    if default is None:
-        raise typer.BadParameter(f"{question}? Give {flag}, as nobody can be asked here.")
-    return default
-
-
-def can_ask() -> bool:
-    """Tell whether somebody sits at the terminal."""
-    return sys.stdin.isatty()
-
-
-def _path(given: str) -> Path | None:
-    return Path(given) if given else None
