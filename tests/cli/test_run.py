@@ -102,6 +102,40 @@ def test_init_names_what_is_not_there_and_writes_the_size_of_a_patch(call: Call,
     assert read_run_file(Path("mine.yaml")).artifact.scale == 0.4
 
 
+def test_init_writes_how_images_are_prepared(call: Call, user: Path) -> None:
+    words = ["--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv"]
+    words += ["--size", "32", "--resize", "crop", "--mean", "0.5, 0.4,0.3", "--std", "0.1,0.2,0.3"]
+    code, _, err = call("init", "mine.yaml", *words)
+    assert (code, err) == (0, "")
+    data = read_run_file(Path("mine.yaml")).data
+    assert (data.size, data.resize, data.channels) == (32, "crop", 3)
+    assert (data.mean, data.std) == ((0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
+    code, _, err = call("init", "grey.yaml", "--model", "net.py:grey", *words[4:8], "--mean", "0.5", "--std", "0.2")
+    assert (code, err) == (0, "")
+    data = read_run_file(Path("grey.yaml")).data
+    assert (data.channels, data.mean, data.std) == (1, (0.5,), (0.2,))
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--resize", "sqush"), "--resize is 'sqush'. Did you mean 'squash'? Allowed: 'squash', 'crop'."),
+        (("--mean", "0.5"), "--mean and --std go together: three numbers each, or one for grey"),
+        (("--mean", "0.5", "--std", "1,1,1"), "--mean and --std go together: three numbers each, or one for grey"),
+        (("--mean", "1,1", "--std", "1,1"), "--mean and --std go together: three numbers each, or one for grey"),
+        (("--mean", "5;5", "--std", "1"), "--mean is '5;5': numbers with commas are expected, as 0.5,0.5,0.5."),
+        (("--mean", "0,0,0", "--std", "1,1,0"), "--std is '1,1,0': each number is above 0."),
+    ],
+)  # fmt: skip
+def test_init_refuses_preparations_that_make_no_sense(
+    call: Call, user: Path, flags: tuple[str, ...], told: str
+) -> None:
+    code, _, err = call("init", "mine.yaml", "--model", "net.py:build", "--root", ".", "--table", "labels.csv", *flags)
+    assert code == 1
+    assert err.startswith(f"Error: {told}")
+    assert not Path("mine.yaml").exists()
+
+
 @pytest.mark.parametrize(("given", "told"), [("timestmp", "Did you mean 'timestamp'?"), ("plaster", "cannot be put")])
 def test_init_refuses_what_cannot_be_put_in(given: str, told: str, tmp_path: Path, call: Call) -> None:
     path = tmp_path / "mine.yaml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,6 +15,7 @@ from hansfree.cli.listing import Listing
 from hansfree.cli.terminal import console, progress_bars, show_methods
 
 if TYPE_CHECKING:
+    from hansfree.datasets.decoding import Resize
     from hansfree.progress import Progress
     from hansfree.runfile import Asked, Opened
 
@@ -53,6 +54,16 @@ def init(
     scale: Annotated[
         float | None, typer.Option(min=0.01, max=1, help="The patch's part of an image's side. [default: 0.25]")
     ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the images in pixels. [default: the library's, or 224]")
+    ] = None,
+    resize: Annotated[
+        str | None, typer.Option(help="How images get there: squash or crop. [default: the library's, or squash]")
+    ] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Of each channel, with commas. [default: the library's, or the usual]")
+    ] = None,
+    std: Annotated[str | None, typer.Option(help="Likewise; goes with --mean.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: hansfree-run beside FILE]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
@@ -62,6 +73,8 @@ def init(
     refuse_existing(file, force=force)  # before the questions
     if insert:
         _check_insert(insert, {"--patch": patch, "--scale": scale})
+    scaling = _read_resize(resize)
+    means, stds = _read_spread(mean, std)
     source, weights = ask_model_files(model, weights)
     if output == "label":
         label = label or ask("Which label is to be corrected", flag="--label")
@@ -90,6 +103,10 @@ def init(
         insert=insert,
         file=patch,
         scale=scale,
+        size=size,
+        resize=scaling,
+        mean=means,
+        std=stds,
         out=out,
     )
     for path in missing_paths(answers):
@@ -173,3 +190,38 @@ def _check_insert(insert: str | None, about: dict[str, object]) -> None:
             raise typer.BadParameter(
                 f"{flag} is about a patch. Give --insert patch --patch PICTURE.png too, or leave {flag} out."
             )
+
+
+def _read_resize(given: str | None) -> Resize | None:
+    """Return how images are scaled; None where nothing is given."""
+    if given is None:
+        return None
+
+    from hansfree.datasets.decoding import Resize
+    from hansfree.errors import check_choice
+
+    check_choice("--resize", given, Resize)
+    return cast("Resize", given)
+
+
+def _read_spread(mean: str | None, std: str | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Return mean and std of the channels; refuse what no image could be prepared with."""
+    from hansfree.errors import OptionError
+
+    means, stds = _read_numbers("--mean", mean), _read_numbers("--std", std)
+    if len(means or ()) != len(stds or ()) or len(means or ()) not in (0, 1, 3):
+        raise OptionError("--mean and --std go together: three numbers each, or one for grey images.")
+    if stds is not None and min(stds) <= 0:
+        raise OptionError(f"--std is {std!r}: each number is above 0.")
+    return means, stds
+
+
+def _read_numbers(flag: str, given: str | None) -> tuple[float, ...] | None:
+    from hansfree.errors import OptionError
+
+    if given is None:
+        return None
+    try:
+        return tuple(map(float, given.split(",")))
+    except ValueError:
+        raise OptionError(f"{flag} is {given!r}: numbers with commas are expected, as 0.5,0.5,0.5.") from None
