@@ -272,7 +272,12 @@ def test_what_is_wrong_with_a_run_file_is_told(command: str, call: Call, user: P
     assert "Sequential has no layer '22'. Did you mean '2'?" in err
     assert "Traceback" not in err
     code, _, err = call(command, "runn.yaml")
-    assert (code, err) == (1, "Error: runn.yaml is missing. Did you mean 'run.yaml'?\n")
+    to_make = "To write a new one: hansfree init"
+    assert (code, err) == (1, f"Error: There is no file runn.yaml. Did you mean 'run.yaml'? {to_make} runn.yaml\n")
+    assert call(command, "nosuch.yaml")[2] == f"Error: There is no file nosuch.yaml. {to_make} nosuch.yaml\n"
+    assert "There is no file two. To write" in call(command, "two")[2], "weights are no run file"
+    assert "Did you mean 'run.yaml'?" in call(command, "run")[2]
+    assert call(command, "no such/my run.yml")[2].endswith("hansfree init 'no such/my run.yml'\n")
 
 
 def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> None:
