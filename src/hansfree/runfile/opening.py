@@ -80,12 +80,13 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     logits = first_logits(loaded.model, setting.data.train)
     further = len(run.artifact.tested) * len(data.test_clean)
     further += sum(len(each.rows) for each in (*removed, *protected) if isinstance(each.told_by, ExampleSet))
+    methods = len(run.correction.trials)
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
         *([("balanced", describe_balance(data))] if run.correction.balanced else []),
         *([("further CAVs", describe_further(run.correction))] if run.correction.further_cavs else []),
-        ("disk", tell_disk(run.out, setting, with_pairs=run.correction.needs_pairs, further=further)),
+        ("disk", tell_disk(run.out, setting, methods=methods, with_pairs=run.correction.needs_pairs, further=further)),
         *(("removed too", describe_concept(each, data)) for each in removed),
         *(("kept", describe_concept(each, data)) for each in protected),
         *(("note", remark) for remark in (*notes_on_scaling(images, loaded.preprocessing), *images.remarks)),
