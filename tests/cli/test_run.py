@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from hansfree.runfile import read_run_file
+from hansfree.runfile import open_run_file, read_run_file
+from hansfree.runfile.changes import run_config
+from hansfree.runs import open_run
 from tests.conftest import Call
 from tests.runfile.examples import CLASSES, make_user, write_run
 
@@ -77,6 +79,18 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
     labels = [line.partition(":")[0] for line in err.splitlines()]
     assert len(labels) == len(set(labels)), "every line of progress says something of its own"
     assert sum(label.startswith("CAV doctor") for label in labels) == 1
+
+
+def test_check_refuses_what_run_would(call: Call, user: Path) -> None:
+    write_run(user / "mine.yaml")
+    with open_run(user / "run", run_config(open_run_file(read_run_file(user / "mine.yaml")))):
+        pass
+    assert call("check", "mine.yaml")[0] == 0
+    Path("images", "train-0-0-0.png").touch()
+    for command in ("check", "run"):
+        code, _, err = call(command, "mine.yaml")
+        assert code == 1
+        assert "holds another run (the images changed" in err
 
 
 def test_classes_in_the_wrong_order_are_told_before_a_run(call: Call, user: Path) -> None:

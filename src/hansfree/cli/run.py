@@ -121,10 +121,11 @@ def init(
 @app.command()
 def check(file: File) -> None:
     """Look whether a run can start: keys, files, classes, layer, what the model answers; nothing is written."""
-    from hansfree.runfile import open_run_file, read_run_file
+    from hansfree.runfile import check_unchanged, open_run_file, read_run_file
 
     with progress_bars() as progress:
         opened = open_run_file(read_run_file(file), progress=progress)
+        check_unchanged(opened)
         asked = _ask_answers(opened, progress)
     _tell(opened, asked)
     if asked.doubt is not None and asked.doubt.is_order:

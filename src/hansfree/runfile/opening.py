@@ -104,9 +104,14 @@ def _check_strengths(run: RunFile) -> None:
 
 
 def _check_folder(run: RunFile) -> None:
-    """Refuse a folder that holds another run, unless a name is misspelt: that is told first, with the nearest."""
+    """Refuse a folder that holds another run, unless a name is misspelt: that is told first, with the nearest.
+
+    The biased class waits for `check_unchanged`: images tell which one is meant where none is given.
+    """
+    known = known_config(run)
+    del known["artifact"]["biased_class"]
     try:
-        check_run_folder(run.out, known_config(run), defaults=LATER_KEYS)
+        check_run_folder(run.out, known, defaults=LATER_KEYS)
     except RunError:
         check_files(run)
         _open_images(run, filled_in(run, None), silent, kind=_Listed)

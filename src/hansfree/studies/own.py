@@ -58,6 +58,8 @@ class OwnImages(ListedStudy):
         channels: of the images that the model gets; ``transform`` has a mean and a std for each.
     """
 
+    marks: np.ndarray | None  # by row, which images came with the artifact; None where nothing tells
+    likely_class: int  # that is taken where none is given
     title = "Your images"
     artifacts = (_COLUMN,)
     recipe = Recipe(epochs={})  # the model is trained already
@@ -113,9 +115,9 @@ class OwnImages(ListedStudy):
     def listing(self, root: Path) -> Listing:
         """Read the table or the folders, and split by class and artifact where neither does."""
         found = self._read_folders(root) if self._table is None else self._read_table(root, self._table)
-        self.artifact = self._to_insert(found.place).name if self._bits is None else self._column
-        if self._bits is not None and self.is_marked is not None:
-            self.remarks.append(tell_marked(self.is_marked, self._bits))
+        self.artifact = self._to_insert(found.place).name if self.marks is None else self._column
+        if self.marks is not None and self.is_marked is not None:
+            self.remarks.append(tell_marked(self.is_marked, self.marks))
         if self._biased is not None:
             self.biased_class = find_class(self._biased, found.class_names, option="biased_class")
         if self._classes is None and self._label is None:
@@ -137,7 +139,7 @@ class OwnImages(ListedStudy):
                 f"{table} has no column {self._column!r} that tells which images carry the artifact."
                 f"{nearest(self._column, rows[0])} It has: {', '.join(rows[0])}. {_WAYS_ON}"
             )
-        self._bits = read_bits(rows, self._column, table=table) if has_bits else None
+        self.marks = read_bits(rows, self._column, table=table) if has_bits else None
         self.is_marked = read_marked(rows, self._column, table=table) if has_bits else None
         groups = read_groups(rows, table=table, remarks=self.remarks)
         return Listing(
@@ -152,9 +154,9 @@ class OwnImages(ListedStudy):
         found = read_folders(root)
         class_names, labels = number_labels(found.labels, self._classes, also=found.names, place=root)
         self.remarks.append("Folders tell no groups: images of one subject may be in different parts.")
-        self._bits = None
+        self.marks = None
         if self._list is not None:
-            self._bits = read_artifact_list(self._list, found.paths, root=root, column=self._column)
+            self.marks = read_artifact_list(self._list, found.paths, root=root, column=self._column)
             self.is_marked = read_marked_list(self._list, found.paths, root=root, column=self._column)
         return Listing(
             place=root,
@@ -177,7 +179,7 @@ class OwnImages(ListedStudy):
             "The split is drawn: if the model was trained on some of these images, its test scores are too good. Where "
             "you know its split, give it."
         )
-        kinds = 2 * labels + (0 if self._bits is None else self._bits)
+        kinds = 2 * labels + (0 if self.marks is None else self.marks)
         return split_rows(kinds, shares=self.shares, groups=groups, seed=self.seed)
 
     def report_lost(self, listing: Listing, names: Sequence[str]) -> None:
@@ -191,10 +193,12 @@ class OwnImages(ListedStudy):
         if len(np.unique(self.source.labels)) < 2:
             only = names[self.source.labels[0]]
             raise DataError(f"All images of {listing.place} are of class {only!r}: there is nothing to tell apart.")
-        if self._bits is not None:
-            self._check_bits(listing, self._bits)
-        elif self._biased is None:
-            self.biased_class = int(train.labels.min())
+        if self.marks is not None:
+            self._check_bits(listing, self.marks)
+            return
+        self.likely_class = int(train.labels.min())
+        if self._biased is None:
+            self.biased_class = self.likely_class
             self.remarks.append(
                 f"No biased class was given: the artifact is put into {names[self.biased_class]!r}, the first."
             )
@@ -224,11 +228,10 @@ class OwnImages(ListedStudy):
         """Find the biased class, and refuse one whose training images show no difference to learn from."""
         n = len(listing.class_names)
         carry, all_of = np.bincount(labels[bits], minlength=n), np.bincount(labels, minlength=n)
-        doubt = None
+        self.likely_class = likely_class(carry, all_of)
         if self._biased is None:
-            self.biased_class = likely_class(carry, all_of)
-        else:
-            doubt = doubt_class(self.biased_class, carry, all_of, listing.class_names)
+            self.biased_class = self.likely_class
+        doubt = doubt_class(self.biased_class, carry, all_of, listing.class_names) if self._biased else None
         name, some, every = listing.class_names[self.biased_class], carry[self.biased_class], all_of[self.biased_class]
         if self._biased is None:
             self.remarks.append(
@@ -248,8 +251,8 @@ class OwnImages(ListedStudy):
 
     def data(self, model: str = "") -> BiasedData:
         """Return the sets, which are the same for all models."""
-        if self._bits is not None:
-            return self._natural(self._bits)
+        if self.marks is not None:
+            return self._natural(self.marks)
         data = insert_bias(
             self.parts,
             self._to_insert(self._table or Path(self.root or "")),
@@ -265,7 +268,7 @@ class OwnImages(ListedStudy):
     @property
     def is_natural(self) -> bool:
         """Whether training images came with the artifact; else it is put into them."""
-        return self._bits is not None
+        return self.marks is not None
 
     def _to_insert(self, place: Path) -> Artifact:
         """Return the artifact to put in; without one and without bits there is nothing to go by."""
