@@ -144,6 +144,21 @@ def test_the_example_images_and_their_model_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "ruler.png").is_file()
 
 
+@pytest.mark.parametrize("name", ["timm", "hansfree"])
+def test_without_a_package_the_example_images_are_one_sentence_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+    with pytest.raises(SystemExit) as told:
+        runpy.run_path(str(DOCS / "examples" / "make_images.py"))
+    assert str(told.value) == f"{name} is not installed. In your copy of the repository: pip install -e '.[timm]'"
+
+
+def test_the_example_images_need_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("timm")
+    monkeypatch.setattr(sys, "argv", ["make_images.py"])
+    with pytest.raises(SystemExit, match=r"Usage: python docs/examples/make_images\.py FOLDER"):
+        runpy.run_path(str(DOCS / "examples" / "make_images.py"), run_name="__main__")
+
+
 @pytest.mark.parametrize("name", ["forgetting", "several", "monitor"])
 def test_the_examples_of_a_page_are_one_program_that_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,12 +12,15 @@ import csv
 import sys
 from pathlib import Path
 
-import numpy as np
-import timm
-import torch
-from PIL import Image, ImageDraw
+try:
+    import numpy as np
+    import timm
+    import torch
+    from PIL import Image, ImageDraw
 
-import hansfree as hf
+    import hansfree as hf
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is not installed. In your copy of the repository: pip install -e '.[timm]'")
 
 NUMBER, SIZE, SEED = 2000, 64, 5
 SHARES = (0.6, 0.2, 0.2)  # of training, validation and test images
@@ -73,5 +76,7 @@ def train(pixels: np.ndarray, labels: np.ndarray) -> torch.nn.Module:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # more add numbers in another order: the model would not be the one of the page
+    if len(sys.argv) != 2:
+        sys.exit("Usage: python docs/examples/make_images.py FOLDER")
     target = Path(sys.argv[1])
     torch.save(train(*write_images(target)).state_dict(), target / "model.pt")

@@ -117,11 +117,15 @@ def _invitation(path: Path, word: str) -> Path:
 
 
 Defaults = Mapping[str, Mapping[str, Any]]
-"""By section, what a key means that a config does not have."""
+"""By section, what a key means that a config does not have, or leaves open."""
 
 
 def check_run_folder(
-    path: Path, known: Mapping[str, Any] | None = None, *, defaults: Defaults = MappingProxyType({})
+    path: Path,
+    known: Mapping[str, Any] | None = None,
+    *,
+    defaults: Defaults = MappingProxyType({}),
+    told: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse a place that no run can be opened in: a file, somebody's folder, another run; nothing is written.
 
@@ -129,6 +133,7 @@ def check_run_folder(
         known: The part of the config that is known already, so that another run is told before any work. Keys that
             it lacks are left to `open_run`.
         defaults: Of keys that either config may lack.
+        told: By key, what to say if it differs, where the values tell nobody anything.
     """
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a folder for a run.")
@@ -139,7 +144,8 @@ def check_run_folder(
     if kept.exists():
         before = _read_config(kept)
         if known is not None:
-            _refuse(path, _differences(_filled(before, defaults), _filled(_as_kept(known), defaults), only_known=True))
+            now = _filled(_as_kept(known), defaults)
+            _refuse(path, _differences(_filled(before, defaults), now, only_known=True, told=told))
     # Hidden files do not count: the lock, and what a kill leaves half written.
     elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
@@ -152,6 +158,7 @@ def open_run(
     *,
     defaults: Defaults = MappingProxyType({}),
     uncounted: Collection[str] = (),
+    told: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Run]:
     """Open a run folder for writing; a folder that holds another run, or that is in use, is an error.
 
@@ -159,6 +166,7 @@ def open_run(
         config: Everything that the results depend on, as plain values; kept as ``config.yaml``.
         defaults: Of keys that this config, or the kept one, may lack.
         uncounted: Keys, as ``section.key``, that a kept config may have and that do not matter any more.
+        told: By key, what to say if it differs; see `check_run_folder`.
     """
     check_run_folder(path)
     lock = FileLock(path / ".lock", timeout=0)
@@ -170,7 +178,7 @@ def open_run(
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}). Choose another folder.") from error
     with held:
-        _settle_config(path / "config.yaml", dict(config), defaults, uncounted)
+        _settle_config(path / "config.yaml", dict(config), defaults, uncounted, told)
         yield Run(path)
 
 
@@ -194,7 +202,9 @@ def _read_config(kept: Path) -> dict[str, Any]:
     return content
 
 
-def _settle_config(kept: Path, config: dict[str, Any], defaults: Defaults, uncounted: Collection[str]) -> None:
+def _settle_config(
+    kept: Path, config: dict[str, Any], defaults: Defaults, uncounted: Collection[str], told: Mapping[str, str]
+) -> None:
     if not kept.exists():
         write_text(kept, yaml.safe_dump(config, sort_keys=False))
         return
@@ -202,7 +212,8 @@ def _settle_config(kept: Path, config: dict[str, Any], defaults: Defaults, uncou
     config = _as_kept(config)
     if not before.keys() & config.keys():
         raise RunError(f"{kept} is not of a hansfree run. Choose another folder.")
-    _refuse(kept.parent, _differences(_filled(before, defaults), _filled(config, defaults), uncounted=uncounted))
+    now = _filled(config, defaults)
+    _refuse(kept.parent, _differences(_filled(before, defaults), now, uncounted=uncounted, told=told))
 
 
 def _as_kept(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,9 +223,10 @@ def _as_kept(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled(config: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
-    """Return a config with the keys that its sections lack."""
-    filled = {name: {**keys, **config[name]} for name, keys in defaults.items() if isinstance(config.get(name), dict)}
-    return {**config, **filled}
+    """Return a config with the keys that its sections lack or leave open."""
+    sections = {name: config[name] for name in defaults if isinstance(config.get(name), dict)}
+    said = {name: {key: value for key, value in keys.items() if value is not None} for name, keys in sections.items()}
+    return {**config, **{name: {**defaults[name], **keys} for name, keys in said.items()}}
 
 
 def _differences(
@@ -223,6 +235,7 @@ def _differences(
     *,
     only_known: bool = False,
     uncounted: Collection[str] = (),
+    told: Mapping[str, str] = MappingProxyType({}),
     place: str = "",
 ) -> Iterator[str]:
     """Yield what changed, key by key; those of a section are written ``section.key``."""
@@ -233,7 +246,7 @@ def _differences(
         if old and new and isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, only_known=only_known, uncounted=uncounted, place=f"{place}{key}.")
         elif old != new:
-            yield f"{place}{key} was {old!r}, is now {new!r}"
+            yield told.get(f"{place}{key}") or f"{place}{key} was {old!r}, is now {new!r}"
 
 
 def _refuse(folder: Path, differences: Iterator[str]) -> None:

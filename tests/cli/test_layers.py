@@ -133,6 +133,18 @@ def test_what_would_change_nothing_is_refused(call: Call, words: tuple[str, ...]
     assert f"Leave {flag} out." in " ".join(err.split())
 
 
+def test_the_layers_of_a_run_files_model_are_listed_with_the_way_to_choose(call: Call, tmp_path: Path) -> None:
+    user = make_user(tmp_path / "user")
+    file = write_run(user / "mine.yaml", model={"layer": "22"})  # who mends that looks here
+    code, out, err = call("layers", file)
+    assert (code, err) == (0, "")
+    assert [row[:3] for row in rows_of(out) if row and row[-1] == "recommended"] == [["2", "Conv2d", "8x7x7"]]
+    assert out.splitlines()[-1] == f"To have your images choose one: hansfree layers {file} --choose"
+    code, out, err = call("layers", file, "--size", "64")
+    assert (code, out) == (2, "")
+    assert "The run file tells all about the model. Leave --size out." in " ".join(err.split())
+
+
 def test_the_layer_of_a_run_file_is_chosen_by_its_images(call: Call, tmp_path: Path) -> None:
     user = make_user(tmp_path / "user")
     file = write_run(user / "mine.yaml")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import typer
 
-from hansfree.runfile import read_run_file
+from hansfree.runfile import open_run_file, read_run_file
+from hansfree.runfile.changes import run_config
+from hansfree.runs import open_run
 from tests.conftest import Call
 from tests.runfile.examples import CLASSES, make_user, write_run
 
@@ -29,17 +31,18 @@ def user(original_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], list[str]]:
-    """Answer questions by what they begin with; return the list that they are kept in."""
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str | list[str]]], list[str]]:
+    """Answer questions by what they begin with, again and again by the next one of a list; return what was asked."""
 
-    def answer(answers: dict[str, str]) -> list[str]:
+    def answer(answers: Mapping[str, str | list[str]]) -> list[str]:
         questions: list[str] = []
 
         def prompt(question: str, **_: object) -> str:
             questions.append(question)
-            return next(text for start, text in answers.items() if question.startswith(start))
+            found = next(text for start, text in answers.items() if question.startswith(start))
+            return found if isinstance(found, str) else found.pop(0)
 
-        monkeypatch.setattr("hansfree.cli.run.can_ask", lambda: True)
+        monkeypatch.setattr("hansfree.cli.asking.can_ask", lambda: True)
         monkeypatch.setattr(typer, "prompt", prompt)
         return questions
 
@@ -78,6 +81,18 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
     assert sum(label.startswith("CAV doctor") for label in labels) == 1
 
 
+def test_check_refuses_what_run_would(call: Call, user: Path) -> None:
+    write_run(user / "mine.yaml")
+    with open_run(user / "run", run_config(open_run_file(read_run_file(user / "mine.yaml")))):
+        pass
+    assert call("check", "mine.yaml")[0] == 0
+    Path("images", "train-0-0-0.png").touch()
+    for command in ("check", "run"):
+        code, _, err = call(command, "mine.yaml")
+        assert code == 1
+        assert "holds another run (the images changed" in err
+
+
 def test_classes_in_the_wrong_order_are_told_before_a_run(call: Call, user: Path) -> None:
     write_run(user / "mine.yaml", data={"classes": list(reversed(CLASSES))}, artifact={"biased_class": "dark"})
     code, out, _ = call("check", "mine.yaml")
@@ -99,6 +114,40 @@ def test_init_names_what_is_not_there_and_writes_the_size_of_a_patch(call: Call,
     assert "label.csv is not there yet. Did you mean 'labels.csv'?" in out
     assert "sticker.png is not there" not in out
     assert read_run_file(Path("mine.yaml")).artifact.scale == 0.4
+
+
+def test_init_writes_how_images_are_prepared(call: Call, user: Path) -> None:
+    words = ["--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv"]
+    words += ["--size", "32", "--resize", "crop", "--mean", "0.5, 0.4,0.3", "--std", "0.1,0.2,0.3"]
+    code, _, err = call("init", "mine.yaml", *words)
+    assert (code, err) == (0, "")
+    data = read_run_file(Path("mine.yaml")).data
+    assert (data.size, data.resize, data.channels) == (32, "crop", 3)
+    assert (data.mean, data.std) == ((0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
+    code, _, err = call("init", "grey.yaml", "--model", "net.py:grey", *words[4:8], "--mean", "0.5", "--std", "0.2")
+    assert (code, err) == (0, "")
+    data = read_run_file(Path("grey.yaml")).data
+    assert (data.channels, data.mean, data.std) == (1, (0.5,), (0.2,))
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--resize", "sqush"), "--resize is 'sqush'. Did you mean 'squash'? Allowed: 'squash', 'crop'."),
+        (("--mean", "0.5"), "--mean and --std go together: three numbers each, or one for grey"),
+        (("--mean", "0.5", "--std", "1,1,1"), "--mean and --std go together: three numbers each, or one for grey"),
+        (("--mean", "1,1", "--std", "1,1"), "--mean and --std go together: three numbers each, or one for grey"),
+        (("--mean", "5;5", "--std", "1"), "--mean is '5;5': numbers with commas are expected, as 0.5,0.5,0.5."),
+        (("--mean", "0,0,0", "--std", "1,1,0"), "--std is '1,1,0': each number is above 0."),
+    ],
+)  # fmt: skip
+def test_init_refuses_preparations_that_make_no_sense(
+    call: Call, user: Path, flags: tuple[str, ...], told: str
+) -> None:
+    code, _, err = call("init", "mine.yaml", "--model", "net.py:build", "--root", ".", "--table", "labels.csv", *flags)
+    assert code == 1
+    assert err.startswith(f"Error: {told}")
+    assert not Path("mine.yaml").exists()
 
 
 @pytest.mark.parametrize(("given", "told"), [("timestmp", "Did you mean 'timestamp'?"), ("plaster", "cannot be put")])
@@ -158,6 +207,57 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
     assert questions == []
 
 
+def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
+    questions = asked(
+        {
+            "Where": ["ent.py:build", "net.py:build"],
+            "Its trained weights": ["tow.safetensors", "two.safetensors"],
+            "Folder of the images": ["labels.csv", "imagse", "images"],
+            "CSV": ["label.csv", "images", "labels.csv"],
+            "Names of the classes": "dark, bright",
+            "Folder of the run": "later",
+        }
+    )
+    code, out, err = call("init")
+    assert (code, err) == (0, "")
+    assert [question.split()[0] for question in questions] == ["Where"] * 2 + ["Its"] * 2 + ["Folder"] * 3 + [
+        "CSV",
+        "CSV",
+        "CSV",
+        "Names",
+        "Folder",
+    ]
+    for told in (
+        "There is no file ent.py. Did you mean 'net.py'?",
+        "There is no file tow.safetensors. Did you mean 'two.safetensors'?",
+        "labels.csv is no folder.",
+        "There is no folder imagse. Did you mean 'images'?",
+        "There is no file label.csv. Did you mean 'labels.csv'?",
+        "images is no file.",
+    ):
+        assert told in out.splitlines()
+    run = read_run_file(Path("hansfree.yaml"))
+    assert (run.data.root, run.data.table) == (user / "images", user / "labels.csv")
+    assert run.model.weights == str(user / "two.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--model", "ent.py:build"), "There is no file ent.py. Did you mean 'net.py'?"),
+        (("--model", "net.py:build", "--weights", "tow.safetensors"), "There is no file tow.safetensors."),
+    ],
+)
+def test_init_refuses_flags_that_lead_nowhere_before_any_question(
+    call: Call, user: Path, asked: Callable[..., list[str]], words: tuple[str, ...], sentence: str
+) -> None:
+    questions = asked({"": ""})
+    code, _, err = call("init", *words)
+    assert code == 1
+    assert sentence in err
+    assert questions == []
+
+
 def test_init_asks_nobody_where_nobody_is(call: Call, user: Path) -> None:
     code, _, err = call("init", "--root", ".")
     assert code == 2
@@ -186,7 +286,12 @@ def test_what_is_wrong_with_a_run_file_is_told(command: str, call: Call, user: P
     assert "Sequential has no layer '22'. Did you mean '2'?" in err
     assert "Traceback" not in err
     code, _, err = call(command, "runn.yaml")
-    assert (code, err) == (1, "Error: runn.yaml is missing. Did you mean 'run.yaml'?\n")
+    to_make = "To write a new one: hansfree init"
+    assert (code, err) == (1, f"Error: There is no file runn.yaml. Did you mean 'run.yaml'? {to_make} runn.yaml\n")
+    assert call(command, "nosuch.yaml")[2] == f"Error: There is no file nosuch.yaml. {to_make} nosuch.yaml\n"
+    assert "There is no file two. To write" in call(command, "two")[2], "weights are no run file"
+    assert "Did you mean 'run.yaml'?" in call(command, "run")[2]
+    assert call(command, "no such/my run.yml")[2].endswith("hansfree init 'no such/my run.yml'\n")
 
 
 def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> None:
@@ -206,3 +311,4 @@ def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> 
     code, out, err = call("check", "few.yaml")
     assert (code, out) == (1, "")
     assert "2 of the 28 training images of the biased class '[/x] :x:' carry the artifact" in err
+    assert "but 14 of the 16 training images with the artifact (88 %) are of 'nevus [benign]'" in err

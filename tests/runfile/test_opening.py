@@ -42,7 +42,9 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
         "biased class 'dark'"
     )
     assert "note" not in facts or "pixels" not in facts["note"]
-    assert "for 264 images" in facts["disk"]
+    assert facts["disk"].startswith(
+        "up to 840 KB: 828 KB for 264 images (1.57 KB each at the layer), 12.5 KB for the weights of 5 models; "
+    )  # the original one, three methods, and what is exported
     assert found.setting.rule == BalancedRule(0.02)
     assert found.setting.data.train.class_names == CLASSES
 
@@ -119,14 +121,15 @@ def test_a_pickle_that_is_more_than_tensors_is_refused_with_advice(user: Path) -
 
 def test_a_disk_that_is_too_small(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
-    with pytest.raises(RunError, match=r"The run needs up to 828 KB in .*run, where 1 KB are free"):
+    with pytest.raises(RunError, match=r"The run needs up to 840 KB in .*run, where 1 KB are free"):
         opened(user)
 
 
 def test_what_a_run_has_on_disk_already_is_not_needed_again(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
-    (user / "run" / "activations" / "x").mkdir(parents=True)
-    (user / "run" / "activations" / "x" / "shard").write_bytes(bytes(2 * 10**6))
+    for name in ("activations/x/shard", "corrected/vanilla.safetensors"):
+        (user / "run" / name).parent.mkdir(parents=True)
+        (user / "run" / name).write_bytes(bytes(2 * 10**6))
     run = read_run_file(write_run(user / "run.yaml"))
     (user / "run" / "config.yaml").write_text(yaml.safe_dump(known_config(run)))
     assert dict(opened(user).facts)["disk"].startswith("up to 0 B")
@@ -147,11 +150,18 @@ def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature
     )
 
 
+def begin_run(user: Path) -> None:
+    """Leave what a run has kept when it was begun."""
+    config = known_config(read_run_file(write_run(user / "run.yaml")))
+    config["model"]["layer"] = "2"
+    (user / "run").mkdir()
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "images": "those"}))
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
         ({"correction": {"epochs": 5}}, "(correction.epochs was 2, is now 5)"),
-        ({"model": {"layer": "0"}}, "(model.layer was '2', is now '0')"),
         ({"data": {"shares": [0.6, 0.2, 0.2]}}, "(data.shares was [0.8, 0.1, 0.1], is now [0.6, 0.2, 0.2])"),
         ({"correction": {"rule": "knee"}}, "(correction.rule was 'best', is now 'knee')"),
         ({"correction": {"balanced": True}}, "(correction.balanced was False, is now True)"),
@@ -161,15 +171,37 @@ def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature
 def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
     user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
 ) -> None:
-    config = known_config(read_run_file(write_run(user / "run.yaml")))
-    config["model"]["layer"] = "2"
-    (user / "run").mkdir()
-    (user / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "images": "those"}))
+    begin_run(user)
     with monkeypatch.context() as patch:
         patch.setattr("hansfree.runfile.opening.load_run_model", lambda _: pytest.fail("it was loaded"))
         with pytest.raises(RunError, match="holds another run") as told:
             opened(user, **changed)
     assert sentence in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"model": {"layer": "22"}}, "Sequential has no layer '22'. Did you mean '2'?"),
+        ({"artifact": {"biased_class": "drak"}}, "biased_class is 'drak', which is not a class. Did you mean 'dark'?"),
+        ({"artifact": {"column": "artefact"}}, "no column 'artefact' that tells which images carry the artifact. Did"),
+        ({"data": {"classes": ["dark", "brihgt"]}}, "The nearest of those is 'brihgt'."),
+    ],
+)
+def test_a_misspelt_name_is_told_and_not_taken_for_another_run(
+    user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
+) -> None:
+    begin_run(user)
+    monkeypatch.setattr("hansfree.studies.listed.check_images", lambda *_, **__: pytest.fail("a picture was opened"))
+    with pytest.raises(HansfreeError) as told:
+        opened(user, **changed)
+    assert sentence in str(told.value)
+
+
+def test_a_layer_that_there_is_makes_another_run(user: Path) -> None:
+    begin_run(user)
+    with pytest.raises(RunError, match=r"holds another run \(model\.layer was '2', is now '0'\)"):
+        opened(user, model={"layer": "0"})
 
 
 def test_the_knee_is_taken_where_the_file_asks_for_it(user: Path) -> None:

@@ -1,4 +1,4 @@
-"""Classes in the wrong order are told as such, with the order that fits; a weak or biased model is left in peace."""
+"""Classes in the wrong order are told, with the order that fits; so is one that guesses, and a biased model is not."""
 
 from __future__ import annotations
 
@@ -73,6 +73,23 @@ def test_one_that_guesses_has_no_order_that_fits() -> None:
         told = doubt_order(answers, labels, names)
         assert told is None or not told.is_order
     assert "Look whether it is the trained model" in sentence_on(always_first, labels, names)
+
+
+def test_one_just_above_chance_is_doubted_and_the_likely_causes_named() -> None:
+    told = sentence_on(*answered((0, 1, 2, 3), right=0.08))
+    assert "where chance has 25.0 %. That is hardly better than guessing" in told
+    assert "(data.size, resize, mean, std), and whether data.classes is in the order of its outputs" in told
+    doubt = doubt_order(*answered((0, 1, 2, 3), right=0.08), NAMES)
+    assert doubt is not None
+    assert not doubt.is_order
+
+
+def test_the_same_accuracy_is_doubted_with_few_images_and_not_with_many() -> None:
+    """Where the interval reaches chance, nobody knows; of two classes 65 % may be what the data allow."""
+    for n, is_doubted in ((40, True), (600, False)):
+        labels = np.arange(n) % 2
+        answers = np.where(np.arange(n) // 2 % 20 < 13, labels, 1 - labels)
+        assert (doubt_order(answers, labels, ("a", "b")) is not None) == is_doubted
 
 
 def test_a_class_without_images_does_not_count() -> None:

@@ -22,6 +22,7 @@ from hansfree.export.run import export_run
 from hansfree.metrics import Difference
 from hansfree.report.reading import load_results, method_title
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
+from hansfree.runfile.changes import check_unchanged
 from hansfree.runs import open_run
 from hansfree.studies import BiasedData
 from tests.runfile.examples import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
@@ -153,13 +154,64 @@ def test_another_run_in_the_same_folder_is_refused_and_named(natural: Path, tmp_
     rows = read_table(user / "labels.csv")
     image, label, bit, part = rows[0]
     write_table(user / "labels.csv", [(image, "bright" if label == "dark" else "dark", bit, part), *rows[1:]])
-    with pytest.raises(RunError, match=r"holds another run \(images was"):
+    with pytest.raises(RunError, match=r"holds another run \(the labels of 1 image changed\)"):
         run(user, correction=HELPS)
     write_table(user / "labels.csv", list(rows))
     torch.manual_seed(0)
     save_file(build().state_dict(), user / "two.safetensors")
     with pytest.raises(RunError, match="was made with other weights"):
         run(user, correction=HELPS)
+    assert (user / "run" / "results.csv").read_bytes() == before
+
+
+def changed_to(user: Path, rows: list[tuple[str, ...]], **artifact: Any) -> None:
+    """Look whether a user's run may go on with another table."""
+    write_table(user / "labels.csv", list(rows))
+    file = write_run(user / "run.yaml", correction=HELPS, artifact=artifact)
+    check_unchanged(open_run_file(read_run_file(file)))
+
+
+def test_what_changed_in_the_images_is_told_in_words(natural: Path, tmp_path: Path) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    rows = read_table(user / "labels.csv")
+    changed_to(user, rows)
+    mended = [(image, label, str(1 - int(bit)), part) for image, label, bit, part in rows[:3]]
+    with pytest.raises(RunError, match=r"holds another run \(the marks of 3 images changed\)\. Choose another folder"):
+        changed_to(user, [*mended, *rows[3:]])
+    moved = [(*rows[0][:3], "val"), *mended[1:2], *rows[2:]]
+    with pytest.raises(RunError, match=r"\(the marks of 1 image and the parts of 1 image changed\)"):
+        changed_to(user, moved)
+    with pytest.raises(RunError, match=rf"\(the list of images changed: {len(rows)} before, {len(rows) - 1} now\)"):
+        changed_to(user, rows[1:])
+    (user / "images" / "train-0-0-0.png").touch()
+    with pytest.raises(RunError, match=r"\(a file changed \(its name, size or time of change\), or a further mark\)"):
+        changed_to(user, rows)
+    (user / "run" / "images.npz").unlink()  # of a run that an earlier version began
+    with pytest.raises(RunError, match=r"\(the images changed: their files, labels, marks or parts\)"):
+        changed_to(user, rows)
+
+
+@pytest.mark.parametrize("kept", ["dark", None])
+@pytest.mark.parametrize("given", ["dark", None])
+def test_the_class_that_is_taken_by_itself_may_be_written_down(
+    natural: Path, tmp_path: Path, kept: str | None, given: str | None
+) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    config = yaml.safe_load((user / "run" / "config.yaml").read_text())
+    config["artifact"]["biased_class"] = kept
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    changed_to(user, read_table(user / "labels.csv"), biased_class=given)
+    config["artifact"]["biased_class"] = "bright"
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(RunError, match=r"artifact\.biased_class was 'bright', is now 'dark'"):
+        changed_to(user, read_table(user / "labels.csv"), biased_class=given)
+
+
+def test_a_run_goes_on_when_its_class_is_written_down(tmp_path: Path, unreported: None) -> None:
+    user = make_user(tmp_path / "user")
+    run(user, artifact={"biased_class": None})
+    before = (user / "run" / "results.csv").read_bytes()
+    run(user, artifact={"biased_class": "dark"})
     assert (user / "run" / "results.csv").read_bytes() == before
 
 

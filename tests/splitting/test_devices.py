@@ -24,6 +24,17 @@ def test_a_device_that_there_is_not_is_refused(device: str, sentence: str, monke
     assert str(told.value).startswith(sentence)
 
 
+@pytest.mark.parametrize("device", ["cuda:2", "cuda:9"])
+def test_a_card_beyond_the_last_is_refused_with_those_there_are(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(devices._KINDS, "cuda", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for there in ("cuda", "cuda:0", "cuda:1"):
+        check_device(there)
+    with pytest.raises(OptionError) as told:
+        check_device(device)
+    assert str(told.value) == f"There is no device {device!r}. This machine has cpu, cuda:0, cuda:1."
+
+
 def test_a_device_is_a_name_with_or_without_a_number_or_torchs_own() -> None:
     for device in ("cpu", "cpu:0", torch.device("cpu")):
         check_device(device)  # type: ignore[arg-type]

@@ -90,6 +90,18 @@ def test_bits_alone_are_a_natural_bias(own: Callable[..., OwnImages]) -> None:
     ]
 
 
+def test_a_given_class_is_doubted_where_the_marks_are_of_another(own: Callable[..., OwnImages]) -> None:
+    rows = table_rows()
+    for number, row in enumerate(rows):
+        row["artifact"] = str(int(number % 10 in (0, 3, 5, 7) or number == 2))
+    doubt = (
+        "biased_class is 'benign', but 12 of the 17 training images with the artifact (71 %) are of 'malignant', and 5 "
+        "of 'benign': is it the class that the artifact leaks into?"
+    )
+    assert doubt in own(rows, biased_class="benign").remarks
+    assert not any("biased_class is" in remark for remark in own(rows, biased_class="malignant").remarks)
+
+
 def test_an_artifact_to_insert_alone_is_a_controlled_bias(own: Callable[..., OwnImages]) -> None:
     data = own(without("artifact"), insert=Brightness(), biased_class="malignant", share=0.25).data()
     assert (data.is_inserted, data.has_masks, data.artifact, data.is_localized) == (True, True, "brightness", False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,7 +15,7 @@ from hansfree.cli.terminal import console, progress_bars
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from torch import nn
+    from torch import Tensor, nn
 
     from hansfree.layer_choice import LayerChoice, Trial
     from hansfree.splitting import Layer
@@ -29,7 +31,7 @@ def layers(
         typer.Argument(
             metavar="SOURCE",
             help="package.module:function, path/to/file.py:function, torchvision:NAME, timm:NAME, hf:FOLDER, or a bare "
-            "name such as resnet18. With --choose, a run file.",
+            "name such as resnet18; or a run file.",
         ),
     ],
     weights: Annotated[
@@ -53,27 +55,20 @@ def layers(
     ] = None,
 ) -> None:
     """List the layers of a model: names, output shapes, what they cost, and which one to take."""
-    if choose:
+    is_run_file = Path(model).suffix in (".yaml", ".yml")
+    if choose or is_run_file:
         of_model = {"--weights": weights, "--classes": classes, "--size": size, "--channels": channels}
-        _refuse({**of_model, "--all": every or None}, "With --choose, the run file tells all about the model.")
+        _refuse(of_model, f"{'With --choose, the' if choose else 'The'} run file tells all about the model.")
+    if choose:
+        _refuse({"--all": every or None}, "With --choose, all layers are shown.")
         _choose(Path(model), 3 if tries is None else tries)
         return
     _refuse({"--tries": tries}, "Layers are tried with --choose and a run file only.")
 
-    import torch
-
-    from hansfree.models import adapt, find_logits, load_model, preprocessing_of, recommend_layer
+    from hansfree.models import recommend_layer
     from hansfree.splitting import list_layers
 
-    loaded = load_model(model, weights=None if weights is None else Path(weights), classes=classes)
-    told = preprocessing_of(model, loaded)
-    size = size or (224 if told is None else told.size)
-    channels = channels or _channels(loaded)
-    # Random pixels: a model that divides a picture by its own spread cannot take one of a single colour.
-    # Two, as the output for a single one may be squeezed.
-    example = torch.randn(2, channels, size, size, generator=torch.Generator().manual_seed(0))
-    is_binary = find_logits(loaded, example).shape[1:] in ((), (1,))
-    adapted = adapt(loaded, example, output="binary" if is_binary else "classes")
+    adapted, example = _of_run_file(Path(model)) if is_run_file else _of_source(model, weights, classes, size, channels)
     recommended = recommend_layer(adapted, example)
     found = list_layers(adapted, example)
     shown = found if every else _last_usable(found, recommended.layer)
@@ -83,9 +78,46 @@ def layers(
     if len(shown) < len(found):
         console.print(f"Layers not shown: {len(found) - len(shown)} (--all shows them).", highlight=False)
     console.print(f"Recommended: {recommended.layer}. {recommended.reason}", highlight=False, markup=False)
+    if is_run_file:
+        to_choose = f"To have your images choose one: hansfree layers {shlex.quote(model)} --choose"
+        console.print(to_choose, soft_wrap=True, highlight=False)
 
 
-def _refuse(options: dict[str, object], why: str) -> None:
+def _of_source(
+    source: str, weights: str | None, classes: int | None, size: int | None, channels: int | None
+) -> tuple[nn.Module, Tensor]:
+    """Return a model, with one logit per class, and images that it takes."""
+    from hansfree.models import adapt, find_logits, load_model, preprocessing_of
+
+    loaded = load_model(source, weights=None if weights is None else Path(weights), classes=classes)
+    told = preprocessing_of(source, loaded)
+    example = _example(channels or _channels(loaded), size or (224 if told is None else told.size))
+    is_binary = find_logits(loaded, example).shape[1:] in ((), (1,))
+    return adapt(loaded, example, output="binary" if is_binary else "classes"), example
+
+
+def _of_run_file(file: Path) -> tuple[nn.Module, Tensor]:
+    """Return a run file's model and images that it takes; the layer that the file names is not asked for."""
+    from hansfree.runfile import read_run_file
+    from hansfree.runfile.loading import load_run_model
+    from hansfree.runfile.schema import AUTO
+
+    run = read_run_file(file)
+    loaded = load_run_model(run.model_copy(update={"model": run.model.model_copy(update={"layer": AUTO})}))
+    return loaded.model, _example(loaded.preprocessing.channels, loaded.preprocessing.size)
+
+
+def _example(channels: int, size: int) -> Tensor:
+    """Return random pixels: a model that divides a picture by its own spread cannot take one of a single colour.
+
+    Two pictures, as the output for a single one may be squeezed.
+    """
+    import torch
+
+    return torch.randn(2, channels, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
     """Refuse options that would change nothing."""
     for flag, given in options.items():
         if given is not None:

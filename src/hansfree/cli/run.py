@@ -5,15 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from hansfree.cli.app import app
-from hansfree.cli.listing import Listing, fill_in
+from hansfree.cli.asking import as_path, ask, ask_artifact, ask_model_files, no_folder, not_insertable
+from hansfree.cli.listing import Listing
 from hansfree.cli.terminal import console, progress_bars, show_methods
 
 if TYPE_CHECKING:
+    from hansfree.datasets.decoding import Resize
     from hansfree.progress import Progress
     from hansfree.runfile import Asked, Opened
 
@@ -52,6 +54,16 @@ def init(
     scale: Annotated[
         float | None, typer.Option(min=0.01, max=1, help="The patch's part of an image's side. [default: 0.25]")
     ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the images in pixels. [default: the library's, or 224]")
+    ] = None,
+    resize: Annotated[
+        str | None, typer.Option(help="How images get there: squash or crop. [default: the library's, or squash]")
+    ] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Of each channel, with commas. [default: the library's, or the usual]")
+    ] = None,
+    std: Annotated[str | None, typer.Option(help="Likewise; goes with --mean.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: hansfree-run beside FILE]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
@@ -59,17 +71,20 @@ def init(
     from hansfree.files import neighbour, refuse_existing
 
     refuse_existing(file, force=force)  # before the questions
-    source = model or _ask("Where does the model come from (timm:NAME, file.py:function, ...)", flag="--model")
-    weights = weights or _ask("Its trained weights (empty: as the source makes it)", default="") or None
+    if insert:
+        _check_insert(insert, {"--patch": patch, "--scale": scale})
+    scaling = _read_resize(resize)
+    means, stds = _read_spread(mean, std)
+    source, weights = ask_model_files(model, weights)
     if output == "label":
-        label = label or _ask("Which label is to be corrected", flag="--label")
-    root = root or Path(_ask("Folder of the images", flag="--root"))
-    table, artifacts, insert, patch = _ask_artifact(table, artifacts, insert, patch)
+        label = label or ask("Which label is to be corrected", flag="--label")
+    root = root or Path(ask("Folder of the images", flag="--root", check=no_folder))
+    table, artifacts, insert, patch = ask_artifact(table, artifacts, insert, patch)
     _check_insert(insert, {"--patch": patch, "--scale": scale})
-    classes = classes or _ask(
+    classes = classes or ask(
         "Names of the classes in the order of the model's outputs, with commas (empty: the alphabet's)", default=""
     )
-    out = out or _path(_ask("Folder of the run (empty: hansfree-run beside the file)", default=""))
+    out = out or as_path(ask("Folder of the run (empty: hansfree-run beside the file)", default=""))
 
     from hansfree.models import load_model  # after the questions: it takes seconds
     from hansfree.runfile import Answers, look_at, missing_paths, write_run_file
@@ -88,6 +103,10 @@ def init(
         insert=insert,
         file=patch,
         scale=scale,
+        size=size,
+        resize=scaling,
+        mean=means,
+        std=stds,
         out=out,
     )
     for path in missing_paths(answers):
@@ -102,10 +121,11 @@ def init(
 @app.command()
 def check(file: File) -> None:
     """Look whether a run can start: keys, files, classes, layer, what the model answers; nothing is written."""
-    from hansfree.runfile import open_run_file, read_run_file
+    from hansfree.runfile import check_unchanged, open_run_file, read_run_file
 
     with progress_bars() as progress:
         opened = open_run_file(read_run_file(file), progress=progress)
+        check_unchanged(opened)
         asked = _ask_answers(opened, progress)
     _tell(opened, asked)
     if asked.doubt is not None and asked.doubt.is_order:
@@ -162,33 +182,10 @@ def _tell(opened: Opened, asked: Asked | None) -> None:
             console.print("Mend that first: of such a model a run recommends none.", soft_wrap=True)
 
 
-def _ask_artifact(
-    table: Path | None, artifacts: Path | None, insert: str | None, patch: Path | None
-) -> tuple[Path | None, Path | None, str | None, Path | None]:
-    """Ask what tells the artifact, one question after the other until one is answered."""
-    if table is None and artifacts is None and insert is None:
-        table = _path(
-            _ask("CSV with the columns image, label, artifact (empty: the folders are the classes)", default="")
-        )
-        if table is None:
-            artifacts = _path(_ask("File that lists the images with the artifact (empty: none)", default=""))
-        if table is None and artifacts is None:
-            insert = _ask(fill_in("Artifact to put into the images: {insertable}"), flag="--insert")
-    if insert == "patch" and patch is None:
-        patch = Path(_ask("Picture to paste, with a transparent background", flag="--patch"))
-    return table, artifacts, insert, patch
-
-
 def _check_insert(insert: str | None, about: dict[str, object]) -> None:
     """Refuse what cannot be put in, and options about a patch where none is put in: they would change nothing."""
-    from hansfree.artifacts import Artifact
-    from hansfree.errors import nearest
-
-    known = Artifact.for_pictures()
-    if insert and insert not in known:
-        raise typer.BadParameter(
-            f"--insert {insert} cannot be put into images.{nearest(insert, known)} Known: {', '.join(known)}."
-        )
+    if wrong := not_insertable(insert or ""):
+        raise typer.BadParameter(f"--insert: {wrong}")
     for flag, given in about.items():
         if given is not None and insert != "patch":
             raise typer.BadParameter(
@@ -196,19 +193,36 @@ def _check_insert(insert: str | None, about: dict[str, object]) -> None:
             )
 
 
-def _ask(question: str, *, flag: str = "", default: str | None = None) -> str:
-    """Ask; where nobody can answer, take the default, or say which flag was missing."""
-    if can_ask():
-        return str(typer.prompt(question, default=default, show_default=False))
-    if default is None:
-        raise typer.BadParameter(f"{question}? Give {flag}, as nobody can be asked here.")
-    return default
+def _read_resize(given: str | None) -> Resize | None:
+    """Return how images are scaled; None where nothing is given."""
+    if given is None:
+        return None
+
+    from hansfree.datasets.decoding import Resize
+    from hansfree.errors import check_choice
+
+    check_choice("--resize", given, Resize)
+    return cast("Resize", given)
 
 
-def can_ask() -> bool:
-    """Tell whether somebody sits at the terminal."""
-    return sys.stdin.isatty()
+def _read_spread(mean: str | None, std: str | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Return mean and std of the channels; refuse what no image could be prepared with."""
+    from hansfree.errors import OptionError
+
+    means, stds = _read_numbers("--mean", mean), _read_numbers("--std", std)
+    if len(means or ()) != len(stds or ()) or len(means or ()) not in (0, 1, 3):
+        raise OptionError("--mean and --std go together: three numbers each, or one for grey images.")
+    if stds is not None and min(stds) <= 0:
+        raise OptionError(f"--std is {std!r}: each number is above 0.")
+    return means, stds
 
 
-def _path(given: str) -> Path | None:
-    return Path(given) if given else None
+def _read_numbers(flag: str, given: str | None) -> tuple[float, ...] | None:
+    from hansfree.errors import OptionError
+
+    if given is None:
+        return None
+    try:
+        return tuple(map(float, given.split(",")))
+    except ValueError:
+        raise OptionError(f"{flag} is {given!r}: numbers with commas are expected, as 0.5,0.5,0.5.") from None

@@ -1,5 +1,6 @@
 """Your own model and images: the run file, what it opens, and the run."""
 
+from hansfree.runfile.changes import check_unchanged
 from hansfree.runfile.loading import DEFAULTS
 from hansfree.runfile.opening import Opened, open_run_file
 from hansfree.runfile.ordering import Asked, ask_model
@@ -17,6 +18,7 @@ __all__ = [
     "RunFile",
     "ask_model",
     "carry_out",
+    "check_unchanged",
     "look_at",
     "missing_paths",
     "open_run_file",

@@ -16,7 +16,7 @@ from hansfree.runfile.schema import RunFile
 from hansfree.studies import BiasedData, OwnImages
 from hansfree.studies.columns import read_bits, read_rows
 from hansfree.studies.inserted import inserted_by_name
-from hansfree.studies.own import LEAST
+from hansfree.studies.leaking import LEAST
 
 Marks = Mapping[str, np.ndarray]  # by column, a bit for every row of the table
 _NO_CONCEPTS = ("image", "label", "split", "group")  # columns that say something else

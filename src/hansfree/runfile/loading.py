@@ -37,7 +37,7 @@ def load_run_model(run: RunFile) -> LoadedModel:
     All paths are looked at first, those of the images too: loading may take long.
     """
     check_device(run.device)
-    _check_files(run)
+    check_files(run)
     model = load_model(run.model.source, weights=run.model.weights, classes=_count_outputs(run))
     seen = filled_in(run, preprocessing_of(run.model.source, model))
     blank = torch.zeros(2, seen.channels, seen.size, seen.size)
@@ -88,7 +88,7 @@ def filled_in(run: RunFile, told: Preprocessing | None) -> Preprocessing:
     )
 
 
-def _check_files(run: RunFile) -> None:
+def check_files(run: RunFile) -> None:
     """Refuse paths that lead nowhere, with what lies beside them under a similar name."""
     if not run.data.root.is_dir():
         raise DataError(f"data.root: there is no folder {run.data.root}.{neighbour(run.data.root)}")

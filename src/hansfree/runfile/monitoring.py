@@ -17,10 +17,11 @@ from hansfree.experiments.material import Material
 from hansfree.files import neighbour
 from hansfree.monitor import Monitor
 from hansfree.progress import Progress, silent
+from hansfree.runfile.changes import check_unchanged
 from hansfree.runfile.opening import Opened, open_run_file
 from hansfree.runfile.reading import read_run_file
-from hansfree.runfile.running import kept_weights, run_config
-from hansfree.runs import Run, check_run_folder
+from hansfree.runfile.running import kept_weights
+from hansfree.runs import Run
 from hansfree.studies.folders import list_pictures
 
 _BATCH = 64
@@ -91,7 +92,7 @@ def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progre
     weights = str(kept_weights(Run(folder)).absolute())
     section = run.model.model_copy(update={"weights": weights})
     opened = open_run_file(run.model_copy(update={"out": folder, "model": section}), progress=progress)
-    check_run_folder(folder, run_config(opened))  # other images than the run's could be those that it learned from
+    check_unchanged(opened)  # other images than the run's could be those that it learned from
     material = Material(opened.setting, folder, folder / "activations", progress=progress)
     held_out = material.activations
     monitor = Monitor.fit(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hansfree.artifacts import Artifact, Patch
 from hansfree.corrections import Correction
 from hansfree.datasets import ExampleSet, Normalize
-from hansfree.errors import OptionError
+from hansfree.errors import OptionError, RunError
 from hansfree.experiments import Setting
 from hansfree.experiments.setting import tell_no_pairs
 from hansfree.models import Preprocessing
@@ -15,8 +16,8 @@ from hansfree.progress import Progress, silent
 from hansfree.runfile.concepts import describe_concept, find_concepts, read_marks
 from hansfree.runfile.disk import tell_disk
 from hansfree.runfile.identity import LATER_KEYS, check_tried, known_config
-from hansfree.runfile.loading import first_logits, load_run_model, model_facts
-from hansfree.runfile.schema import COLUMN, Rule, RunFile
+from hansfree.runfile.loading import check_files, filled_in, first_logits, load_run_model, model_facts
+from hansfree.runfile.schema import AUTO, COLUMN, Rule, RunFile
 from hansfree.runfile.telling import advise_more, describe_balance, describe_further, describe_images, notes_on_scaling
 from hansfree.runs import check_run_folder
 from hansfree.selection import BalancedRule, KneeRule, check_selectable
@@ -44,7 +45,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     """
     _check_strengths(run)
     marks = read_marks(run)  # a misspelt column is no other run
-    check_run_folder(run.out, known_config(run), defaults=LATER_KEYS)
+    _check_folder(run)
     check_tried(run)
     loaded = load_run_model(run)
     images = _open_images(run, loaded.preprocessing, progress)
@@ -79,12 +80,13 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     logits = first_logits(loaded.model, setting.data.train)
     further = len(run.artifact.tested) * len(data.test_clean)
     further += sum(len(each.rows) for each in (*removed, *protected) if isinstance(each.told_by, ExampleSet))
+    methods = len(run.correction.trials)
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
         *([("balanced", describe_balance(data))] if run.correction.balanced else []),
         *([("further CAVs", describe_further(run.correction))] if run.correction.further_cavs else []),
-        ("disk", tell_disk(run.out, setting, with_pairs=run.correction.needs_pairs, further=further)),
+        ("disk", tell_disk(run.out, setting, methods=methods, with_pairs=run.correction.needs_pairs, further=further)),
         *(("removed too", describe_concept(each, data)) for each in removed),
         *(("kept", describe_concept(each, data)) for each in protected),
         *(("note", remark) for remark in (*notes_on_scaling(images, loaded.preprocessing), *images.remarks)),
@@ -101,8 +103,35 @@ def _check_strengths(run: RunFile) -> None:
             raise OptionError(f"correction.strengths: {method} is not among correction.methods. Add it there.")
 
 
-def _open_images(run: RunFile, seen: Preprocessing, progress: Progress) -> OwnImages:
-    return OwnImages(
+def _check_folder(run: RunFile) -> None:
+    """Refuse a folder that holds another run, unless a name is misspelt: that is told first, with the nearest.
+
+    The biased class waits for `check_unchanged`: images tell which one is meant where none is given.
+    """
+    known = known_config(run)
+    del known["artifact"]["biased_class"]
+    try:
+        check_run_folder(run.out, known, defaults=LATER_KEYS)
+    except RunError:
+        check_files(run)
+        _open_images(run, filled_in(run, None), silent, kind=_Listed)
+        if run.model.layer != AUTO:
+            load_run_model(run)  # takes seconds, and only here
+        raise
+
+
+class _Listed(OwnImages):
+    """What a table or folders say of images: names are checked, and no picture is opened."""
+
+    def read(self) -> None:
+        """Read the list alone."""
+        self.listing(Path(self.root or ""))
+
+
+def _open_images(
+    run: RunFile, seen: Preprocessing, progress: Progress, *, kind: type[OwnImages] = OwnImages
+) -> OwnImages:
+    return kind(
         root=run.data.root,
         table=run.data.table,
         artifacts=run.data.artifacts,

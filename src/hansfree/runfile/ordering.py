@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from hansfree.progress import Progress, silent
 _TRIED = 128  # images before a run: a few seconds, and enough to tell an order
 _BATCH = 16
 _CLEARLY = 0.2  # of balanced accuracy: more than a bias between two classes makes
+_NEARLY = 0.1  # of the way from chance to all right: below that a model knows next to nothing
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def doubt_order(
 ) -> Doubt | None:
     """Say that the classes are likely in the wrong order, and which order the answers fit; None where all is well.
 
-    A model is doubted that is no better than chance on clean images, or that another order would suit far better.
+    A model is doubted that is hardly better than chance on clean images, or that another order would suit far better.
     The first may be the shortcut's own doing: one that names a class only with the artifact never names it here.
 
     Args:
@@ -71,7 +73,8 @@ def doubt_order(
     now, chance = _accuracy(_answered(answers, labels, len(numbers)), numbers), chance_level(labels)
     best = _accuracy(unseen, order)
     is_far = best - _accuracy(unseen, numbers) >= _CLEARLY
-    if now > chance and not is_far:
+    is_near = now - 2 * _standard_error(now, labels[answers >= 0]) <= chance + _NEARLY * (1 - chance)
+    if not (is_near or is_far):
         return None
     told = (
         f"The model as it came has a balanced accuracy of {100 * now:.1f} % on {where}, where chance has "
@@ -85,7 +88,8 @@ def doubt_order(
             is_order=True,
         )
     return Doubt(
-        f"{told} Look whether it is the trained model, and gets its images as in training (data.size, mean, std).",
+        f"{told} That is hardly better than guessing. Look whether it is the trained model, whether it gets its images "
+        "as in training (data.size, resize, mean, std), and whether data.classes is in the order of its outputs.",
         is_order=False,
     )
 
@@ -97,6 +101,12 @@ def _answered(answers: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarr
     counts = np.bincount(places, minlength=classes**2).reshape(classes, classes)
     rates: np.ndarray = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     return rates
+
+
+def _standard_error(accuracy: float, labels: np.ndarray) -> float:
+    """Return that of a balanced accuracy, as if every class were as easy: one image of a class shows no spread."""
+    counts = np.unique(labels, return_counts=True)[1]
+    return math.sqrt(accuracy * (1 - accuracy) * (1 / counts).sum()) / max(1, len(counts))
 
 
 def _best_order(rates: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,8 +11,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from hansfree.errors import OptionError, nearest
-from hansfree.files import neighbour
+from hansfree.errors import OptionError, closest, nearest
 from hansfree.runfile.schema import ModelSection, RunFile, Section
 from hansfree.weights import PRETRAINED
 
@@ -26,7 +26,8 @@ def read_run_file(path: Path) -> RunFile:
         content = yaml.load(text, _Loader)
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
-            raise OptionError(f"{path} is missing.{neighbour(path)}") from error
+            make = f"To write a new one: hansfree init {shlex.quote(str(path))}"
+            raise OptionError(f"There is no file {path}.{_like_it(path)} {make}") from error
         raise OptionError(f"{path} cannot be read ({error}).") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13 is a ValueError of its own
         raise OptionError(f"{path} is not valid YAML: {_told(error, text)}") from error
@@ -38,6 +39,14 @@ def read_run_file(path: Path) -> RunFile:
         faults = [_sentence(fault) for fault in error.errors()]
         raise OptionError("\n  ".join([f"{path} cannot be used:", *faults])) from error
     return _anchored(found, path.parent.absolute())
+
+
+def _like_it(path: Path) -> str:
+    """Name the run file beside a missing one that is called alike; endings are alike anyway."""
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = {entry.stem: entry.name for entry in beside if entry.suffix in (".yaml", ".yml")}
+    found = closest(path.stem, names)
+    return "" if found is None else f" Did you mean {names[found]!r}?"
 
 
 class _Loader(yaml.SafeLoader):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-import numpy as np
 import yaml
 from torch import nn
 
@@ -18,7 +17,7 @@ from hansfree.experiments.likeness import Likeness, compare_insertion
 from hansfree.experiments.subjects import keep_in_memory, reads_pictures
 from hansfree.export.run import export_run
 from hansfree.files import tell_path, write_text
-from hansfree.fingerprints import fingerprint, fingerprint_model
+from hansfree.fingerprints import fingerprint_model
 from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
@@ -27,13 +26,14 @@ from hansfree.report.reading import Results, load_results
 from hansfree.report.verdict import reach_verdict
 from hansfree.results import ORIGINAL, Row
 from hansfree.runfile.also import score_further
+from hansfree.runfile.changes import changes_of, keep_images, meant_by, run_config
 from hansfree.runfile.crew import Engine, alone
-from hansfree.runfile.identity import LATER_KEYS, UNCOUNTED, known_config
+from hansfree.runfile.identity import UNCOUNTED
 from hansfree.runfile.opening import Opened
 from hansfree.runfile.ordering import doubt_order
 from hansfree.runfile.recommending import Advice, recommend
 from hansfree.runs import Run, open_run
-from hansfree.studies import SETS, OwnImages
+from hansfree.studies import OwnImages
 from hansfree.weights import write_weights
 
 
@@ -54,8 +54,11 @@ def carry_out(opened: Opened, *, engine: Engine = alone, command: str = "", prog
         engine: Who helps with the pass and with the corrections.
     """
     run = opened.run
-    with open_run(run.out, run_config(opened), defaults=LATER_KEYS, uncounted=UNCOUNTED) as folder:
+    with open_run(
+        run.out, run_config(opened), defaults=meant_by(opened), uncounted=UNCOUNTED, told=changes_of(opened)
+    ) as folder:
         _keep_weights(folder, opened.setting.model)
+        keep_images(opened)
         write_text(run.out / "run.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
         with engine(opened, folder, progress) as crew:
             crew.collect()
@@ -106,19 +109,6 @@ def _advise(experiment: Experiment, results: Results) -> Advice:
         return Advice(None, (f"No model is recommended. {doubt.sentence}",))
     found = recommend(experiment, results)
     return found if doubt is None else Advice(found.method, (*found.sentences, doubt.sentence))
-
-
-def run_config(opened: Opened) -> dict[str, Any]:
-    """Return everything that the results depend on: the run file, and which images it leads to."""
-    images = [getattr(opened.setting.data, part).fingerprint for part in SETS]
-    if opened.images.is_marked is not None:
-        images.append(fingerprint(opened.images.is_marked))  # which of the bits the doctor goes by
-    for concept in (*opened.setting.removed, *opened.setting.protected):
-        if isinstance(concept.told_by, np.ndarray):
-            images.append(fingerprint(concept.rows, concept.told_by))
-    config = known_config(opened.run)
-    config["model"]["layer"] = opened.setting.layer  # where it was found, which another version might do elsewhere
-    return {**config, "images": fingerprint(*images)}
 
 
 def _keep_weights(folder: Run, model: nn.Module) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
+from hansfree.datasets.decoding import Resize
 from hansfree.errors import OptionError
 from hansfree.files import refuse_existing, write_text
 from hansfree.models import Preprocessing, find_logits, preprocessing_of
@@ -47,6 +48,10 @@ class Answers:
     insert: str | None = None
     file: Path | None = None
     scale: float | None = None
+    size: int | None = None  # None, as in the next three: what the model's library says
+    resize: Resize | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     out: Path | None = None  # None: beside the file
 
 
@@ -62,11 +67,11 @@ class SeenModel:
 def look_at(model: nn.Module, answers: Answers) -> SeenModel:
     """Run a blank image through the model, to see how many channels it takes and whether it returns one logit."""
     told = preprocessing_of(answers.source, model)
-    seen = told or DEFAULTS
-    # A library knows its models; of another, colours are tried first.
+    seen = _as_told(told or DEFAULTS, answers)
+    # A library knows its models, and a user says it with the means; of another, colours are tried first.
     grey = Preprocessing(size=seen.size, channels=1, mean=(0.5,), std=(0.5,), resize=seen.resize)
     problem = None
-    for prepared in (seen,) if told else (seen, grey):
+    for prepared in (seen,) if told or answers.mean else (seen, grey):
         try:
             logits = find_logits(model, torch.zeros(2, prepared.channels, prepared.size, prepared.size))
         except OptionError as error:
@@ -78,6 +83,18 @@ def look_at(model: nn.Module, answers: Answers) -> SeenModel:
         return SeenModel(replace(answers, output=output), prepared, () if answers.output else notes)
     doubt = f"The size and the channels of the images have to be set in the file. {problem}"
     return SeenModel(replace(answers, output=answers.output or "classes"), seen, (doubt,))
+
+
+def _as_told(known: Preprocessing, answers: Answers) -> Preprocessing:
+    """Return how images are prepared: as the user says, else as is known."""
+    mean, std = answers.mean or known.mean, answers.std or known.std
+    return Preprocessing(
+        size=answers.size or known.size,
+        channels=len(mean) if answers.mean else known.channels,
+        mean=mean,
+        std=std,
+        resize=answers.resize or known.resize,
+    )
 
 
 def missing_paths(answers: Answers) -> list[Path]:

@@ -24,6 +24,9 @@ def check_device(device: str) -> None:
         raise OptionError(f"There is no device {device!r}.{nearest(kind, _KINDS)} Known: {', '.join(_KINDS)}.")
     if not _KINDS[kind]():
         raise OptionError(f"This machine, or this PyTorch, has no {kind!r} device. Take the device 'cpu'.")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        cards = (f"cuda:{card}" for card in range(torch.cuda.device_count()))
+        raise OptionError(f"There is no device {str(device)!r}. This machine has {', '.join(('cpu', *cards))}.")
 
 
 def on_device(part: nn.Module, device: str) -> nn.Module:

@@ -19,13 +19,11 @@ from hansfree.studies.classes import find_class, listed, number_labels
 from hansfree.studies.columns import find_image, read_bits, read_groups, read_rows, read_split
 from hansfree.studies.folders import read_artifact_list, read_folders, read_marked_list
 from hansfree.studies.inserted import check_share, insert_bias
+from hansfree.studies.leaking import LEAST, doubt_class, likely_class
 from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
 from hansfree.studies.marked import read_marked, tell_marked
 from hansfree.studies.study import BiasedData, Recipe
 
-LEAST = 5
-"""Training images of the biased class with and without the artifact: some CAVs choose their penalty by five folds, and
-the doctor compares halves."""
 _COLUMN = "artifact"
 _WAYS_ON = (
     "Without one, mark the images on a page (`hansfree label FILE.yaml`), or have an artifact put in (`insert:` under "
@@ -60,6 +58,8 @@ class OwnImages(ListedStudy):
         channels: of the images that the model gets; ``transform`` has a mean and a std for each.
     """
 
+    marks: np.ndarray | None  # by row, which images came with the artifact; None where nothing tells
+    likely_class: int  # that is taken where none is given
     title = "Your images"
     artifacts = (_COLUMN,)
     recipe = Recipe(epochs={})  # the model is trained already
@@ -115,9 +115,9 @@ class OwnImages(ListedStudy):
     def listing(self, root: Path) -> Listing:
         """Read the table or the folders, and split by class and artifact where neither does."""
         found = self._read_folders(root) if self._table is None else self._read_table(root, self._table)
-        self.artifact = self._to_insert(found.place).name if self._bits is None else self._column
-        if self._bits is not None and self.is_marked is not None:
-            self.remarks.append(tell_marked(self.is_marked, self._bits))
+        self.artifact = self._to_insert(found.place).name if self.marks is None else self._column
+        if self.marks is not None and self.is_marked is not None:
+            self.remarks.append(tell_marked(self.is_marked, self.marks))
         if self._biased is not None:
             self.biased_class = find_class(self._biased, found.class_names, option="biased_class")
         if self._classes is None and self._label is None:
@@ -139,7 +139,7 @@ class OwnImages(ListedStudy):
                 f"{table} has no column {self._column!r} that tells which images carry the artifact."
                 f"{nearest(self._column, rows[0])} It has: {', '.join(rows[0])}. {_WAYS_ON}"
             )
-        self._bits = read_bits(rows, self._column, table=table) if has_bits else None
+        self.marks = read_bits(rows, self._column, table=table) if has_bits else None
         self.is_marked = read_marked(rows, self._column, table=table) if has_bits else None
         groups = read_groups(rows, table=table, remarks=self.remarks)
         return Listing(
@@ -154,9 +154,9 @@ class OwnImages(ListedStudy):
         found = read_folders(root)
         class_names, labels = number_labels(found.labels, self._classes, also=found.names, place=root)
         self.remarks.append("Folders tell no groups: images of one subject may be in different parts.")
-        self._bits = None
+        self.marks = None
         if self._list is not None:
-            self._bits = read_artifact_list(self._list, found.paths, root=root, column=self._column)
+            self.marks = read_artifact_list(self._list, found.paths, root=root, column=self._column)
             self.is_marked = read_marked_list(self._list, found.paths, root=root, column=self._column)
         return Listing(
             place=root,
@@ -179,7 +179,7 @@ class OwnImages(ListedStudy):
             "The split is drawn: if the model was trained on some of these images, its test scores are too good. Where "
             "you know its split, give it."
         )
-        kinds = 2 * labels + (0 if self._bits is None else self._bits)
+        kinds = 2 * labels + (0 if self.marks is None else self.marks)
         return split_rows(kinds, shares=self.shares, groups=groups, seed=self.seed)
 
     def report_lost(self, listing: Listing, names: Sequence[str]) -> None:
@@ -193,10 +193,12 @@ class OwnImages(ListedStudy):
         if len(np.unique(self.source.labels)) < 2:
             only = names[self.source.labels[0]]
             raise DataError(f"All images of {listing.place} are of class {only!r}: there is nothing to tell apart.")
-        if self._bits is not None:
-            self._check_bits(listing, self._bits)
-        elif self._biased is None:
-            self.biased_class = int(train.labels.min())
+        if self.marks is not None:
+            self._check_bits(listing, self.marks)
+            return
+        self.likely_class = int(train.labels.min())
+        if self._biased is None:
+            self.biased_class = self.likely_class
             self.remarks.append(
                 f"No biased class was given: the artifact is put into {names[self.biased_class]!r}, the first."
             )
@@ -226,29 +228,31 @@ class OwnImages(ListedStudy):
         """Find the biased class, and refuse one whose training images show no difference to learn from."""
         n = len(listing.class_names)
         carry, all_of = np.bincount(labels[bits], minlength=n), np.bincount(labels, minlength=n)
+        self.likely_class = likely_class(carry, all_of)
         if self._biased is None:
-            share = carry / np.maximum(all_of, 1)
-            share[carry < LEAST] = -1  # a class of one image has a share of 0 or 1
-            self.biased_class = int(np.lexsort((carry, share))[-1])
+            self.biased_class = self.likely_class
+        doubt = doubt_class(self.biased_class, carry, all_of, listing.class_names) if self._biased else None
         name, some, every = listing.class_names[self.biased_class], carry[self.biased_class], all_of[self.biased_class]
         if self._biased is None:
             self.remarks.append(
                 f"No biased class was given: {name!r} is taken, {some} of whose {every} training images carry the "
                 "artifact, the largest share."
             )
-        self._check_enough(name, some, every)
+        self._check_enough(name, some, every, doubt=doubt)
+        self.remarks += filter(None, [doubt])
 
-    def _check_enough(self, name: str, some: int, every: int) -> None:
+    def _check_enough(self, name: str, some: int, every: int, *, doubt: str | None = None) -> None:
         if some < LEAST or every - some < LEAST:
-            raise DataError(
+            told = (
                 f"{some} of the {every} training images of the biased class {name!r} carry the artifact. The direction "
                 f"is learned within that class, from at least {LEAST} with and {LEAST} without."
             )
+            raise DataError(" ".join(filter(None, (told, doubt))))
 
     def data(self, model: str = "") -> BiasedData:
         """Return the sets, which are the same for all models."""
-        if self._bits is not None:
-            return self._natural(self._bits)
+        if self.marks is not None:
+            return self._natural(self.marks)
         data = insert_bias(
             self.parts,
             self._to_insert(self._table or Path(self.root or "")),
@@ -264,7 +268,7 @@ class OwnImages(ListedStudy):
     @property
     def is_natural(self) -> bool:
         """Whether training images came with the artifact; else it is put into them."""
-        return self._bits is not None
+        return self.marks is not None
 
     def _to_insert(self, place: Path) -> Artifact:
         """Return the artifact to put in; without one and without bits there is nothing to go by."""
