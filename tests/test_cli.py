@@ -72,6 +72,11 @@ def test_help_names_every_command() -> None:
         assert re.search(rf"^\s+{command.callback.__name__}\s", done.stdout, re.MULTILINE)
 
 
+def test_python_m_starts_it_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "hansfree", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, hansfree("--version").stdout)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

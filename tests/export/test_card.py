@@ -11,8 +11,9 @@ import pytest
 from hansfree.export.card import compare_scores
 from hansfree.export.run import export_run
 from hansfree.fingerprints import hash_weights
+from hansfree.metrics import Score
 from hansfree.report.reading import Results
-from hansfree.results import Row
+from hansfree.results import Row, read_rows, rows_of, write_table
 from tests.export.conftest import NAMES, SCORES, MakeRun, original_model
 
 
@@ -143,6 +144,21 @@ def test_it_says_what_the_run_ruled_and_no_more(make_run: MakeRun, ruling: str |
         assert told[2] == f"**Verdict on the test images: {ruling}.** The rule: as one | may."
     assert "unlearned" not in " ".join(told)
     assert "corrected" not in told[0]
+
+
+def test_it_names_the_class_that_loses_most(make_run: MakeRun) -> None:
+    run = make_run()
+    rows = read_rows(run / "results.csv")
+    for method, value in (("original", 0.9), ("rr-clarc", 0.7)):
+        about = {"experiment": "demo", "method": method, "split": "test", "chosen": 1, "seed": 0}
+        about["cav"] = None if method == "original" else "signal"
+        rows += rows_of([Score("sensitivity_clean", value, 0.05, 40, "class 2")], **about)
+    write_table(run / "results.csv", rows)
+    told = card_of(run).splitlines()[4].replace("\N{NO-BREAK SPACE}", " ")
+    assert told == (
+        "The largest fall is that of “malignant”: its sensitivity without the artifact goes from 90.0 % to 70.0 % "
+        "(40 test images)."
+    )
 
 
 def test_hashes_versions_and_command_tell_where_it_comes_from(make_run: MakeRun) -> None:

@@ -13,6 +13,7 @@ from hansfree.metrics import (
     Difference,
     Evidence,
     compare_answers,
+    compare_classes,
     compare_pulls,
     compute_scores,
     mcnemar,
@@ -119,3 +120,23 @@ def test_turned_is_the_same_from_the_other_side() -> None:
     one = Difference("a", "b", "accuracy_clean", 0.1, 0.02, 0.06, 0.15, 0.03)
     assert one.turned == Difference("b", "a", "accuracy_clean", -0.1, 0.02, -0.15, -0.06, 0.03)
     assert one.turned.turned == one
+
+
+def test_classes_are_compared_with_one_model() -> None:
+    """The difference is that of the two sensitivities; a class of fewer than 25 images has none."""
+    models = {name: evidence(skill=skill) for name, skill in (("a", 3.0), ("b", 1.0), ("c", 2.0))}
+    found = compare_classes(answers(models), LABELS, rival="a")
+    assert [(each.method, each.rival, each.group) for each in found] == [
+        (method, "a", f"class {label}") for label in range(3) for method in "bc"
+    ]
+    scores = {
+        name: {score.group: score.value for score in compute_scores(each) if score.metric == "sensitivity_clean"}
+        for name, each in models.items()
+    }
+    for each in found:
+        assert each.metric == "sensitivity_clean"
+        assert each.value == pytest.approx(scores[each.method][each.group] - scores["a"][each.group])
+        assert each.low <= each.value <= each.high
+        assert each.turned.group == each.group
+    rare = np.repeat([0, 1, 2], (60, 46, 24))
+    assert {each.group for each in compare_classes(answers(models), rare, rival="a")} == {"class 0", "class 1"}

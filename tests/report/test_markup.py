@@ -108,6 +108,16 @@ def test_without_the_script_everything_is_there(run: Path, page: Page) -> None:
     assert len(panels) == 1 + len(SELECTION)
 
 
+def test_settings_without_use_are_named_and_not_listed(make_run: MakeRun) -> None:
+    """Shares of a split that was not drawn would say that it was."""
+    run = make_run(meta=META | {"unused": ["data.shares", "artifact.share"]})
+    settings = "data:\n  shares: [0.8, 0.1, 0.1]\n  size: 64\nartifact:\n  name: café\n  share: 0.5\n"
+    (run / "run.yaml").write_text(settings, encoding="utf-8")
+    text = text_of(write_report(run))
+    assert "data: size: 64 artifact: name: café" in " ".join(text.split())
+    assert "Left out, as this run had no use for them: data.shares, artifact.share." in text
+
+
 def test_what_an_older_folder_lacks_is_left_out(make_run: MakeRun) -> None:
     path = write_report(make_run())
     text, page = text_of(path), Page(path)

@@ -119,13 +119,14 @@ def test_the_terminal_says_what_the_page_says(make_run: MakeRun) -> None:
     assert lines[0].startswith("Not corrected. On 310 test images the plaster artifact changes")
     assert lines[0].count(". ") == 2, "the ruling and two sentences"
     assert lines[1] == "What is won, or part of it, is won by plain fine-tuning (Vanilla) alone."
-    assert lines[2].startswith("The verdict is on RR-ClArC, the method that hansfree is built around.")
+    assert lines[2] == "Without the artifact, no class has a lower sensitivity than before."
+    assert lines[3].startswith("The verdict is on RR-ClArC, the method that hansfree is built around.")
     assert " ".join(lines).replace("\N{NO-BREAK SPACE}", " ") in text_of(write_report(run))
 
 
 def test_a_failure_has_no_ruling_on_the_terminal(make_run: MakeRun) -> None:
     constant = {name: np.eye(3)[np.zeros(len(each), dtype=int)] for name, each in WORLD.logits(2.5, 0.5).items()}
-    broken, ours, subject = reach_verdict(load(make_run, rr_clarc=constant)).lines
+    broken, ours, _, subject = reach_verdict(load(make_run, rr_clarc=constant)).lines
     assert broken.startswith("Do not use this model (RR-ClArC)")
     assert ours.startswith("A-ClArC: corrected. On 310 test images")
     assert subject == "The verdict is on A-ClArC, the best of the others on validation images."

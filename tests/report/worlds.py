@@ -14,6 +14,7 @@ from hansfree.metrics import (
     Interval,
     Unknown,
     compare_answers,
+    compare_classes,
     compare_pulls,
     compute_scores,
     find_unknown,
@@ -81,6 +82,10 @@ class World:
         found = compare_answers(self._answers(changed), self.labels, self.labels_biased, biased_class=0, seed=0)
         return found if self.labels_biased is not None else [*found, *compare_pulls(self._pulls(changed))]
 
+    def paired_classes(self, **changed: Mapping[str, np.ndarray]) -> list[Difference]:
+        """Return the differences of each class to the original model."""
+        return compare_classes(self._answers(changed), self.labels, rival="original")
+
     def intervals(self, **changed: Mapping[str, np.ndarray]) -> dict[str, dict[str, Interval]]:
         """Return the intervals of such a run."""
         return {
@@ -111,6 +116,7 @@ class World:
         """Return all of it as `make_run` takes it."""
         rows = self.run(**changed)
         told = {"paired": self.paired(**changed), "intervals": self.intervals(**changed), "unknown": self.unknown}
+        told["paired_classes"] = self.paired_classes(**changed)
         return told | {"change": lambda _: rows, "selection": SELECTION, "meta": self.meta}
 
     @property

@@ -94,7 +94,7 @@ class Finished:
 
     @property
     def kept(self) -> Any:
-        return SimpleNamespace(paired=self.paired, intervals=lambda methods: {})
+        return SimpleNamespace(paired=self.paired, paired_classes=lambda methods: [], intervals=lambda methods: {})
 
     def paired(self, methods: list[str]) -> list[Difference]:
         gain = self.gain
@@ -132,7 +132,7 @@ def test_a_method_that_takes_the_direction_out_is_not_compared_by_the_derivative
     found = advice(["p-clarc", "rr-clarc"], val={"p-clarc": 0.0, "rr-clarc": 0.1}, rule="derivative")
     assert found.method == "rr-clarc"
     assert "p-clarc" not in found.sentences[0]
-    assert "effect of the artifact on the log-odds to first order" in found.sentences[0]
+    assert "estimated effect of the artifact on the log-odds" in found.sentences[0]
     assert found.sentences[1].startswith("Not compared by that: p-clarc. It takes the direction out")
     several = advice(
         ["p-clarc", "leace", "rr-clarc"], val={"p-clarc": 0, "leace": 0, "rr-clarc": 0.1}, rule="derivative"
@@ -143,7 +143,7 @@ def test_a_method_that_takes_the_direction_out_is_not_compared_by_the_derivative
     )
     alone = advice(["p-clarc"], val={"p-clarc": 0.0}, rule="derivative")
     assert alone.method is None
-    assert alone.sentences[0].startswith("No model is recommended: none can be chosen by the effect of the artifact")
+    assert alone.sentences[0].startswith("No model is recommended: none can be chosen by the estimated effect of")
 
 
 def test_how_equals_are_told_apart_is_said() -> None:

@@ -73,6 +73,8 @@ def test_a_natural_bias_with_counter_examples(natural: Path) -> None:
     assert not [row for row in rows if row["metric"] == "flip_rate"]  # nothing was put in
     assert all(claim["can_be_made"] for claim in told["meta"]["claims"] if claim["name"] != "flip rate")
     assert told["meta"]["artifact"] == "chessboard"
+    assert {each["rival"] for each in told["paired_classes"]} == {"original"}
+    assert "data.shares" in told["meta"]["unused"]
     assert told["meta"]["title"].endswith(": chessboard")
     for name in ("config.yaml", "run.yaml", "doctor.json", "original.safetensors", "cavs.safetensors"):
         assert (natural / "run" / name).stat().st_size > 0
@@ -239,7 +241,7 @@ def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Pa
     assert "Recommended: " not in page
     assert "Best guess, not proven: " in page
     words = " ".join(finished.sentences)
-    assert "effect of the artifact on the log-odds to first order, on validation images, the less the better" in words
+    assert "estimated effect of the artifact on the log-odds of validation images, the smaller the better" in words
 
 
 def test_no_artifact_in_the_test_images_at_all(tmp_path: Path) -> None:

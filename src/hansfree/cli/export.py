@@ -25,9 +25,10 @@ def export(
     done = export_run(run, method, out=out, onnx=onnx, force=force)
     weights = done.weights
     console.print(weights.folding.sentence, soft_wrap=True, highlight=False)
+    same = "exactly" if weights.difference == 0 else f"up to differences of {weights.difference:.2g}"
     console.print(
-        f"Loaded into a copy of the original, it gives the corrected model's logits up to {weights.difference:.2g} on "
-        f"{weights.images} images.",
+        f"Checked on {weights.images} images: loaded into a copy of the original, it gives the logits of the run's "
+        f"corrected model, {same}.",
         soft_wrap=True,
         highlight=False,
     )

@@ -179,7 +179,7 @@ def _tell(opened: Opened, asked: Asked | None) -> None:
     if asked is not None and asked.doubt is not None:
         console.print(asked.doubt.sentence, soft_wrap=True, highlight=False)
         if asked.doubt.is_order:
-            console.print("Mend that first: of such a model a run recommends none.", soft_wrap=True)
+            console.print("Mend that first: while the order looks wrong, a run recommends no model.", soft_wrap=True)
 
 
 def _check_insert(insert: str | None, about: dict[str, object]) -> None:

@@ -93,7 +93,7 @@ def show_methods(rows: list[Row]) -> None:
     console.print(table)
     if untelling:
         console.print(
-            "† too few of these images are of classes where the shortcut is wrong: it does not tell which is better.",
+            "† too few of these images are of other classes, where the shortcut is wrong: do not compare models by it.",
             highlight=False,
         )
 

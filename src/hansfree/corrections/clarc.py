@@ -41,7 +41,7 @@ class PClArC(ShiftedCorrection, name="p-clarc"):
 
 
 class AClArC(ShiftedCorrection, name="a-clarc"):
-    """Fine-tune with every activation shifted to the mean score of artifact images, so that it carries no news."""
+    """Fine-tune with every activation shifted to the mean score of artifact images: the artifact then tells nothing."""
 
     title = "A-ClArC"
 

@@ -18,6 +18,7 @@ from hansfree.metrics import (
     Evidence,
     Interval,
     compare_answers,
+    compare_classes,
     compare_pulls,
     predict_classes,
     score_intervals,
@@ -65,6 +66,11 @@ class Kept:
         answers, seed = {name: self._answers(name) for name in names}, self.setting.tuning.seed
         found = compare_answers(answers, *self._test_labels, biased_class=data.biased_class, seed=seed)
         return [*found, *compare_pulls({name: self._pull(name) for name in names if data.is_inserted})]
+
+    def paired_classes(self, methods: Sequence[str] | None = None) -> list[Difference]:
+        """Return by how much the methods change the sensitivity of each class, on the clean test images."""
+        answers = {name: self._answers(name) for name in self._finished(methods)}
+        return compare_classes(answers, self._test_labels[0], rival=ORIGINAL)
 
     def intervals(self, methods: Sequence[str] | None = None) -> dict[str, dict[str, Interval]]:
         """Return the 95 % intervals of accuracies and flip rate, by method; of the references too."""

@@ -16,6 +16,7 @@ from hansfree.export.reading import FinishedRun
 from hansfree.export.saving import Exported
 from hansfree.files import hash_file, write_text
 from hansfree.metrics import MIN_GROUP, Metric, Unknown
+from hansfree.report.losing import describe_loss
 from hansfree.report.numbers import interval_at_end
 from hansfree.report.reading import Results, method_title
 from hansfree.report.usable import objection_to
@@ -66,6 +67,7 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
         diverged=[f"{strength:g}" for strength in choice.get("diverged") or () if strength is not None],
         objection=objection_to(results, variant) if variant else "",
         judgement=results.rulings.get(method),
+        loss=describe_loss(results, variant) if variant else "",
         notes=results.notes(),
         counts=meta.get("counts") or [],
         sizes=[(name.replace("_", " "), meta[f"n_{name}"]) for name in SETS if meta.get(f"n_{name}") is not None],

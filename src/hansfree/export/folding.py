@@ -55,7 +55,7 @@ def fold_projection(model: nn.Module, example: Tensor) -> tuple[nn.Module, Foldi
     """
     plain, inserted = take_out(model)
     if inserted is None:
-        return plain, Folding("plain", "The correction is in the weights; there is nothing to fold.")
+        return plain, Folding("plain", "The correction is in the weights: load them as you load the original's.")
     try:
         return plain, _fold(plain, _Folder(model, inserted, example.cpu()), model, example)
     except NotFoldedError as reason:

@@ -19,7 +19,14 @@ from hansfree.metrics.intervals import (
     difference_interval,
     share_interval,
 )
-from hansfree.metrics.pairing import Answers, Difference, compare_answers, compare_pulls, score_intervals
+from hansfree.metrics.pairing import (
+    Answers,
+    Difference,
+    compare_answers,
+    compare_classes,
+    compare_pulls,
+    score_intervals,
+)
 from hansfree.metrics.tcav import TCAV, TCAVPositions, TCAVSensitivity, TCAVZeroShare
 
 # isort: split
@@ -73,6 +80,7 @@ __all__ = [
     "chance_level",
     "class_group",
     "compare_answers",
+    "compare_classes",
     "compare_pulls",
     "compute_scores",
     "difference_interval",

@@ -12,6 +12,7 @@ import numpy as np
 from hansfree.metrics.base import MIN_GROUP, find_unknown, large_classes
 from hansfree.metrics.comparison import mcnemar, paired_balanced_difference, paired_difference
 from hansfree.metrics.evidence import NO_PREDICTION, Condition, Floats, Integers
+from hansfree.metrics.groups import class_group
 from hansfree.metrics.insertion import FlipRate, ProbabilityChange, is_flipped
 from hansfree.metrics.intervals import (
     STDERRS,
@@ -42,11 +43,13 @@ class Difference:
     low: float
     high: float
     p: float | None = None
+    group: str = ""  # the class that it is about; empty: all images
 
     @property
     def turned(self) -> Difference:
         """The same from the rival's side."""
-        return Difference(self.rival, self.method, self.metric, -self.value, self.stderr, -self.high, -self.low, self.p)
+        ends = -self.high, -self.low
+        return Difference(self.rival, self.method, self.metric, -self.value, self.stderr, *ends, self.p, self.group)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,20 @@ def compare_answers(
         for rival, method in combinations(answers, 2)
         for view in views
     ]
+
+
+def compare_classes(answers: Mapping[str, Answers], labels: Integers, *, rival: str) -> list[Difference]:
+    """Return every model minus one of them: the sensitivity of each class, on images without the artifact."""
+    hits = {name: each["clean"] == labels for name, each in answers.items()}
+    found = []
+    for label in large_classes(labels).tolist():
+        rows = labels == label
+        for method in (name for name in answers if name != rival):
+            ours, theirs = hits[method][rows], hits[rival][rows]
+            about = method, rival, "sensitivity_clean"
+            ends, p = difference_interval(ours, theirs), mcnemar(ours, theirs)
+            found.append(Difference(*about, *paired_difference(ours, theirs), *ends, p, class_group(label)))
+    return found
 
 
 def compare_pulls(pulls: Mapping[str, Floats]) -> list[Difference]:

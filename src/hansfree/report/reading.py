@@ -62,6 +62,7 @@ class Results:
     selection: dict[str, dict[str, Any]]
     heatmaps: HeatmapSet | None
     paired: tuple[Difference, ...] = ()  # between methods on the same images, each pair of methods once
+    paired_classes: tuple[Difference, ...] = ()  # each method minus the original model, class by class
     intervals: dict[str, dict[str, Interval]] = field(default_factory=dict)  # method -> metric -> 95 %
     validated: tuple[Row, ...] = ()  # what was seen of the chosen models on validation images, after every epoch
     rulings: dict[str, Judgement] = field(default_factory=dict)  # method -> what its model is called
@@ -163,6 +164,11 @@ class Results:
         both = (side for each in self.paired for side in (each, each.turned))
         return next((side for side in both if (side.method, side.rival, side.metric) == wanted), None)
 
+    def class_difference(self, variant: Variant, label: int) -> Difference | None:
+        """Return how a model's sensitivity to a class differs from the original's; None if that is unknown."""
+        wanted = (variant.method, class_group(label)) if self.is_first(variant) else None
+        return next((each for each in self.paired_classes if (each.method, each.group) == wanted), None)
+
     def interval(self, variant: Variant, metric: str) -> Interval | None:
         """Return the 95 % interval of a score; None if that is unknown."""
         return self.intervals.get(variant.method, {}).get(metric) if self.is_first(variant) else None
@@ -249,6 +255,7 @@ def load_results(run: Path) -> Results:
             selection=content.get("selection", {}),
             heatmaps=read_heatmaps(heatmaps) if heatmaps.is_file() else None,
             paired=tuple(Difference(**each) for each in content.get("paired", ())),
+            paired_classes=tuple(Difference(**each) for each in content.get("paired_classes", ())),
             intervals={
                 method: {metric: (low, high) for metric, (low, high) in found.items()}
                 for method, found in content.get("intervals", {}).items()

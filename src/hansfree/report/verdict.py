@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hansfree.metrics import Metric
 from hansfree.report.changes import DECISIVE, FLIPS, describe_differences, describe_move, pair_of
 from hansfree.report.leaning import describe_class, describe_other_lean
+from hansfree.report.losing import describe_loss
 from hansfree.report.numbers import percent, unit_of, write_value
 from hansfree.report.one_sided import describe_one_sided
 from hansfree.report.reading import FIRST, Results, Variant, method_title
@@ -36,6 +37,7 @@ class Verdict:
     ruling: Ruling = "do not use"
     rule: str = ""  # by which it is called so
     why: str = ""  # what stood in the way of a better word
+    loss: str = ""  # which class pays for it
     advice: tuple[str, ...] = ()
     is_advised_against: bool = False  # the run says that none of its models is to be used
 
@@ -51,7 +53,8 @@ class Verdict:
     def lines(self) -> tuple[str, ...]:
         """What the page says first, for a terminal."""
         told = " ".join(filter(None, (self.headline, *self.sentences)))
-        return tuple(line for line in (self.failure, self.warning, told, self.why, self.others, self.subject) if line)
+        parts = (self.failure, self.warning, told, self.why, self.loss, self.others, self.subject)
+        return tuple(line for line in parts if line)
 
 
 def describe_setting(results: Results) -> str:
@@ -108,6 +111,7 @@ def reach_verdict(results: Results) -> Verdict:
         rule=judgement.rule,
         differences=_differences(results, shown),
         why=" ".join(filter(None, (judgement.why, describe_one_sided(results, shown)))),
+        loss=describe_loss(results, shown),
         advice=advice,
         is_advised_against=is_against,
     )

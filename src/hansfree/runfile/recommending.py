@@ -108,7 +108,7 @@ def _objection(results: Results, method: str) -> str:
 
 def _measure(experiment: Experiment) -> str:
     if experiment.setting.rule.needs_derivative:
-        return "effect of the artifact on the log-odds to first order, on validation images, the less the better"
+        return "estimated effect of the artifact on the log-odds of validation images, the smaller the better"
     return "balanced accuracy on validation images with the artifact"
 
 

@@ -32,6 +32,7 @@ from hansfree.runfile.identity import UNCOUNTED
 from hansfree.runfile.opening import Opened
 from hansfree.runfile.ordering import doubt_order
 from hansfree.runfile.recommending import Advice, recommend
+from hansfree.runfile.unused import unused_keys
 from hansfree.runs import Run, open_run
 from hansfree.studies import OwnImages
 from hansfree.weights import write_weights
@@ -148,6 +149,7 @@ def _about(opened: Opened, command: str) -> dict[str, Any]:
         "std": list(images.transform.std),
         "remarks": list(images.remarks),
         "skipped": list(images.skipped),
+        "unused": unused_keys(opened.run, images),
         "command": command,
     }
 
