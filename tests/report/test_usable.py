@@ -105,6 +105,25 @@ def test_the_budget_counts_beyond_the_error(make_run: MakeRun) -> None:
         assert (judged(replace(results, paired=paired), "rr-clarc")[1] == "") is is_allowed
 
 
+def test_the_budget_of_a_class_counts_beyond_the_error_where_one_is_given(make_run: MakeRun) -> None:
+    worse = {name: logits.copy() for name, logits in GOOD.items()}
+    for logits in worse.values():
+        logits[:, 2] -= 1.5
+    results = load(make_run, rr_clarc=worse)
+    results = replace(results, meta=results.meta | {"budget": 0.9})
+    assert judged(results, "rr-clarc") == ("method", "")
+    lost = {each.group: each for each in results.paired_classes if each.method == "rr-clarc"}["class 2"]
+    for allowed in (-lost.value - lost.stderr - 0.01, -lost.value - lost.stderr + 0.01):
+        guarded = replace(results, meta=results.meta | {"class_budget": allowed})
+        expected = (
+            f"it loses {-100 * lost.value:.1f} ± {100 * lost.stderr:.1f} points of its sensitivity to “keratosis” on "
+            f"test images without the artifact, and {100 * allowed:g} are allowed"
+        )
+        assert judged(guarded, "rr-clarc")[1] == (expected if allowed < -lost.value - lost.stderr else "")
+    unpaired = replace(results, meta=results.meta | {"class_budget": 0.01}, paired_classes=())
+    assert "of its sensitivity to “keratosis”" in judged(unpaired, "rr-clarc")[1]
+
+
 def test_a_method_without_strength_that_breaks_the_rule(make_run: MakeRun) -> None:
     objection = "loses more than 2 points, but on clean images"
     broken = SELECTION | {"rr-clarc": choice(None, "has no strength to choose", objection=objection)}

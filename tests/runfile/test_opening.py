@@ -206,6 +206,7 @@ def test_a_layer_that_there_is_makes_another_run(user: Path) -> None:
 
 def test_the_knee_is_taken_where_the_file_asks_for_it(user: Path) -> None:
     assert opened(user, correction={"rule": "knee", "budget": 0.05}).setting.rule == KneeRule(0.05)
+    assert opened(user, correction={"class_budget": 0.1}).setting.rule == BalancedRule(0.02, 0.1)
 
 
 def _too_few(user: Path, header: tuple[str, ...] = ("image", "label", "artifact")) -> None:

@@ -14,12 +14,18 @@ from hansfree.studies import BiasedData
 
 
 def judged(
-    clean: float, biased: float, *, finite: bool = True, lost: tuple[int, ...] = (), derivative: float | None = None
+    clean: float,
+    biased: float,
+    *,
+    finite: bool = True,
+    lost: tuple[int, ...] = (),
+    derivative: float | None = None,
+    classes: Mapping[int, float] | None = None,
 ) -> Validation:
     scores = [
         Score(f"balanced_accuracy_{kind}", value, 0.01, 100) for kind, value in (("clean", clean), ("biased", biased))
     ]
-    return Validation(*scores, is_finite=finite, lost=lost, derivative=derivative)
+    return Validation(*scores, is_finite=finite, lost=lost, derivative=derivative, by_class=classes or {})
 
 
 ORIGINAL = judged(0.90, 0.40, derivative=2.0)

@@ -51,6 +51,8 @@ def test_the_validator_is_a_plain_loop_over_images() -> None:
                 answers = [int(model(data.images[i : i + 1]).argmax()) for i in np.flatnonzero(data.labels == label)]
                 recalls.append(np.mean([answer == label for answer in answers]))
             assert score.value == pytest.approx(np.mean(recalls))
+            if kind == "none":
+                assert found[number].by_class == pytest.approx(dict(enumerate(recalls)))
         assert found[number].is_finite
     assert found[0] != found[1]
 

@@ -64,8 +64,8 @@ class Setting:
             raise OptionError(tell_no_pairs())
         check_selectable(self.data)
         if not (self.rule.needs_derivative or has_counter_examples(self.data)):
-            # the dataclass is frozen; this is its constructor's last step
-            object.__setattr__(self, "rule", choose_rule(self.data, budget=self.rule.budget))
+            rule = choose_rule(self.data, budget=self.rule.budget, class_budget=self.rule.class_budget)
+            object.__setattr__(self, "rule", rule)  # the dataclass is frozen; this is its constructor's last step
 
     @property
     def uncounted(self) -> tuple[int, ...]:

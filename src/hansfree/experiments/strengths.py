@@ -124,4 +124,6 @@ def _from_kept(kept: Mapping[str, Any]) -> TriedHead:
 
 def _validation(kept: Mapping[str, Any]) -> Validation:
     biased = None if kept["biased"] is None else Score(**kept["biased"])
-    return Validation(**{**kept, "clean": Score(**kept["clean"]), "biased": biased, "lost": tuple(kept["lost"])})
+    by_class = {int(label): value for label, value in kept.get("by_class", {}).items()}  # JSON makes texts of numbers
+    told = {"clean": Score(**kept["clean"]), "biased": biased, "lost": tuple(kept["lost"]), "by_class": by_class}
+    return Validation(**{**kept, **told})

@@ -72,6 +72,7 @@ def choose_layer(
     tuning: FineTuning | None = None,
     train: Train = "all",
     budget: float = 0.02,
+    class_budget: float | None = None,
     images: int = 1000,
     seed: int = 0,
     progress: Progress = silent,
@@ -91,6 +92,7 @@ def choose_layer(
         tuning: The recipe of the correction.
         train: What it fine-tunes: ``"all"`` after the layer, or only the ``"last"`` linear layer.
         budget: How much balanced accuracy on clean validation images a correction may cost.
+        class_budget: How much of one class's accuracy it may cost there; None: as much as the mean allows.
         images: At most so many training images pass for the scores.
         seed: Of which images pass, and of the doctor's draws.
     """
@@ -119,11 +121,9 @@ def choose_layer(
             remarks.append(f"{score.layer} was not tried: its output is larger than an image, and a trial takes long.")
         elif len(shortlist) < confirm or (confirm and score.layer == recommended and is_cheap):
             shortlist.append(score.layer)
-    trials = {}
+    trials, rule = {}, BalancedRule(budget, class_budget)
     for layer in shortlist:
-        setting = Setting(
-            name=layer, data=data, model=model, layer=layer, tuning=tuning, rule=BalancedRule(budget), train=train
-        )
+        setting = Setting(name=layer, data=data, model=model, layer=layer, tuning=tuning, rule=rule, train=train)
         with TemporaryDirectory(prefix="hansfree-layer-") as folder:
             try:
                 trials[layer] = try_layer(setting, strengths, Path(folder), progress=progress)

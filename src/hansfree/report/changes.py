@@ -67,7 +67,8 @@ def is_clearly_better(results: Results, variant: Variant, rival: Variant) -> boo
 
 def _judge(results: Results, variant: Variant | None) -> Judgement:
     seen = Seen(is_usable=False) if variant is None else _gather(results, variant)
-    return Judgement(rule_on(seen), describe_rule(seen, budget=budget_of(results)), explain(seen))
+    rule = describe_rule(seen, budget=budget_of(results), class_budget=results.meta.get("class_budget"))
+    return Judgement(rule_on(seen), rule, explain(seen))
 
 
 def _gather(results: Results, variant: Variant) -> Seen:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from hansfree.metrics import Difference
 from hansfree.report.numbers import percent
 from hansfree.report.reading import REFERENCES, Results, Variant, spread_of
-from hansfree.results import ORIGINAL
+from hansfree.results import ORIGINAL, Row
 from hansfree.selection import BalancedRule
 
 Kind = Literal["method", "reference", "failed", "chance", "collapsed"]
@@ -63,6 +64,9 @@ def objection_to(results: Results, variant: Variant) -> str:
     if kind == "method" and (loss := overspent(results, variant)):
         allowed = f"{100 * budget_of(results):g}"
         return f"it {loss} of balanced accuracy on test images without the artifact, and {allowed} are allowed"
+    if kind == "method" and (loss := overspent_class(results, variant)):
+        allowed = f"{100 * results.meta['class_budget']:g}"
+        return f"it {loss} on test images without the artifact, and {allowed} are allowed"
     return ""
 
 
@@ -77,12 +81,35 @@ def overspent(results: Results, variant: Variant) -> str:
     before, after = (results.chosen(each).get(CLEAN) if each else None for each in (original, variant))
     if original is None or before is None or after is None or not math.isfinite(before.value + after.value):
         return ""
-    # image by image where that is known; else as if the two were judged on different images, which is the larger error
-    pair = results.difference(variant, original, CLEAN)
-    error = pair.stderr if pair else math.hypot(spread_of(before), spread_of(after))
-    change = pair.value if pair else after.value - before.value
-    if -change - error <= budget_of(results):
+    change, error = _change(before, after, results.difference(variant, original, CLEAN))
+    return _lost_points(change, error) if -change - error > budget_of(results) else ""
+
+
+def overspent_class(results: Results, variant: Variant) -> str:
+    """Say which class loses more than any one may, beyond one standard error; empty where none, or nobody asked."""
+    original, allowed = results.variant(ORIGINAL), results.meta.get("class_budget")
+    if original is None or allowed is None:
         return ""
+    before, after = (results.of_classes(each, "sensitivity_clean") for each in (original, variant))
+    changes = {
+        label: _change(before[label], after[label], results.class_difference(variant, label))
+        for label in before.keys() & after.keys()
+    }
+    over = {label: change for label, (change, error) in changes.items() if -change - error > allowed}
+    if not over:
+        return ""
+    label = min(over, key=over.__getitem__)
+    return f"{_lost_points(*changes[label])} of its sensitivity to “{results.class_title(label)}”"
+
+
+def _change(before: Row, after: Row, pair: Difference | None) -> tuple[float, float]:
+    """Return a change and its error: image by image where that is known, else as if the images were different ones."""
+    if pair is not None:
+        return pair.value, pair.stderr
+    return after.value - before.value, math.hypot(spread_of(before), spread_of(after))  # the larger error
+
+
+def _lost_points(change: float, error: float) -> str:
     return f"loses {100 * -change:.1f} ± {100 * error:.1f} points"
 
 

@@ -8,7 +8,7 @@ from hansfree.runfile.opening import Opened
 
 
 def choose_run_layer(opened: Opened, *, tries: int = 3, progress: Progress = silent) -> LayerChoice:
-    """Choose a layer with the run file's recipe and budget; nothing is written.
+    """Choose a layer with the run file's recipe and budgets; nothing is written.
 
     Args:
         tries: At how many of the best layers the model is corrected.
@@ -21,6 +21,7 @@ def choose_run_layer(opened: Opened, *, tries: int = 3, progress: Progress = sil
         tuning=setting.tuning,
         train=setting.train,
         budget=setting.rule.budget,
+        class_budget=setting.rule.class_budget,
         seed=opened.run.seed,
         progress=progress,
     )

@@ -66,7 +66,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         cav=run.correction.cav,
         further_cavs=run.correction.further_cavs,
         strengths=run.correction.strengths,
-        rule=_RULES[run.correction.rule](run.correction.budget),
+        rule=_RULES[run.correction.rule](run.correction.budget, run.correction.class_budget),
         repeats=run.correction.repeats,
         train="last" if run.model.output == "label" else run.correction.train,
         workers=run.workers,

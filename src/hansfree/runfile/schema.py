@@ -209,6 +209,7 @@ class CorrectionSection(Section):
     leading: PositiveInt | Literal["all"] = "all"
     strengths: dict[Method, Strengths] = {}
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
+    class_budget: Annotated[float, Field(ge=0, le=1)] | None = None  # of any one class; None: as the mean allows
     rule: Rule = "best"
     repeats: PositiveInt = 1
 

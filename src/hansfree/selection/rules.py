@@ -20,6 +20,8 @@ from hansfree.metrics.base import large_classes
 from hansfree.selection.validator import Validation
 from hansfree.studies import BiasedData
 
+_ROUNDING = 1e-12  # a head at the budget is within it
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -39,11 +41,13 @@ class SelectionRule(ABC):
 
     Args:
         budget: How much balanced accuracy on clean images a head may lose.
+        class_budget: How much of its accuracy any one class may lose there; None: as much as the mean allows.
     """
 
     needs_derivative: ClassVar[bool] = False  # otherwise counter-examples
 
     budget: float = 0.02
+    class_budget: float | None = None
 
     @property
     @abstractmethod
@@ -59,10 +63,10 @@ class SelectionRule(ABC):
         """
 
     def __str__(self) -> str:
-        return (
-            f"{self.aim}, among heads that lose at most {100 * self.budget:g} points on clean ones, are finite and "
-            "still answer every class"
-        )
+        clean = f"lose at most {100 * self.budget:g} points on clean ones"
+        if self.class_budget is not None:
+            clean += f" and at most {100 * self.class_budget:g} points of any one class"
+        return f"{self.aim}, among heads that {clean}, are finite and still answer every class"
 
     def choose(self, candidates: Sequence[Validation], original: Validation) -> Choice:
         """Return the best admissible candidate; of equals the first (the weakest strength)."""
@@ -79,8 +83,13 @@ class SelectionRule(ABC):
             return "diverged"
         if candidate.lost:
             return f"never answers class {', '.join(map(str, candidate.lost))}"
-        drop = original.clean.value - candidate.clean.value
-        return f"loses more than {100 * self.budget:g} points on clean images" if drop > self.budget + 1e-12 else ""
+        if original.clean.value - candidate.clean.value > self.budget + _ROUNDING:
+            return f"loses more than {100 * self.budget:g} points on clean images"
+        if self.class_budget is not None and (drops := original.drops(candidate)):
+            label = max(drops, key=drops.__getitem__)
+            if drops[label] > self.class_budget + _ROUNDING:
+                return f"loses more than {100 * self.class_budget:g} points of class {label} on clean images"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -171,9 +180,10 @@ class DerivativeRule(SelectionRule):
         return Choice(taken, f"{kind} of {len(admissible)} admissible: {changes}")
 
 
-def choose_rule(data: BiasedData, *, budget: float = 0.02) -> SelectionRule:
+def choose_rule(data: BiasedData, *, budget: float = 0.02, class_budget: float | None = None) -> SelectionRule:
     """Return the best rule that the validation images can feed."""
-    return BalancedRule(budget) if has_counter_examples(data) else DerivativeRule(budget)
+    rule = BalancedRule if has_counter_examples(data) else DerivativeRule
+    return rule(budget, class_budget)
 
 
 def has_counter_examples(data: BiasedData) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -33,6 +33,11 @@ class Validation:
     is_finite: bool
     lost: tuple[int, ...]  # classes that the original model answers and this head never does
     derivative: float | None = None  # mean |u|, where it was asked for
+    by_class: Mapping[int, float] = field(default_factory=dict)  # accuracy on clean images, of classes that count
+
+    def drops(self, later: Validation) -> dict[int, float]:
+        """Return by how much the accuracy of each class is lower in another head."""
+        return {label: self.by_class[label] - later.by_class[label] for label in self.by_class.keys() & later.by_class}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +76,18 @@ class Validator:
             logits_biased=biased[known] if self.inserted else biased,
             labels_biased=None if self.inserted else labels_biased,
         )
+        answers = predict_classes(clean)
         finite = weights_are_finite and bool(np.isfinite(clean).all() and np.isfinite(biased).all())
         return Validation(
             clean=BalancedAccuracyClean().compute(evidence),
             biased=self._biased_score(evidence),
             is_finite=finite and (size is None or bool(np.isfinite(size))),
-            lost=lost_classes(self.original, predict_classes(clean), clean.shape[1]),
+            lost=lost_classes(self.original, answers, clean.shape[1]),
             derivative=size,
+            by_class={
+                int(label): float((answers[self.clean.labels == label] == label).mean())
+                for label in np.unique(evidence.labels)
+            },
         )
 
     def _biased_score(self, evidence: Evidence) -> Score | None:
