@@ -154,8 +154,8 @@ def test_the_claims_say_the_same(experiment: Experiment) -> None:
 
 
 def test_a_rule_that_the_data_cannot_feed_is_replaced_and_its_budget_kept() -> None:
-    replaced = setting_of(poor(biased=7), rule=BalancedRule(0.05, 0.1))
-    assert replaced.rule == DerivativeRule(0.05, 0.1)
+    replaced = setting_of(poor(biased=7), rule=BalancedRule(0.05, {1: 0.1}))
+    assert replaced.rule == DerivativeRule(0.05, {1: 0.1})
     assert setting_of(Natural().data("demo"), rule=BalancedRule(0.05)).rule == BalancedRule(0.05)
     assert setting_of(Natural().data("demo"), rule=DerivativeRule()).rule == DerivativeRule()
 

@@ -92,8 +92,8 @@ def test_the_words_are_of_what_can_be_applied() -> None:
     assert "than the original model and than plain fine-tuning (Vanilla)" in describe_rule(over_vanilla(), budget=0.02)
     known = describe_rule(replace(GOOD, flips_beyond_clean=(0.0, 0.1)), budget=0.02)
     assert "at most 5 points more flips than a model trained on clean data, at the upper end" in known
-    guarded = describe_rule(GOOD, budget=0.02, class_budget=0.1)
-    assert "loses at most 2 points and the sensitivity to any one class at most 10 (beyond" in guarded
+    guarded = describe_rule(GOOD, budget=0.02, class_budgets={"melanoma": 0.1})
+    assert "loses at most 2 points, the sensitivity to “melanoma” at most 10 (beyond" in guarded
     natural = describe_rule(NATURAL, budget=0.005)
     assert "decisions" not in natural
     assert "loses at most 0.5 points" in natural

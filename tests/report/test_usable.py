@@ -114,13 +114,13 @@ def test_the_budget_of_a_class_counts_beyond_the_error_where_one_is_given(make_r
     assert judged(results, "rr-clarc") == ("method", "")
     lost = {each.group: each for each in results.paired_classes if each.method == "rr-clarc"}["class 2"]
     for allowed in (-lost.value - lost.stderr - 0.01, -lost.value - lost.stderr + 0.01):
-        guarded = replace(results, meta=results.meta | {"class_budget": allowed})
+        guarded = replace(results, meta=results.meta | {"class_budgets": {"1": 0.0, "2": allowed}})
         expected = (
             f"it loses {-100 * lost.value:.1f} ± {100 * lost.stderr:.1f} points of its sensitivity to “keratosis” on "
             f"test images without the artifact, and {100 * allowed:g} are allowed"
         )
         assert judged(guarded, "rr-clarc")[1] == (expected if allowed < -lost.value - lost.stderr else "")
-    unpaired = replace(results, meta=results.meta | {"class_budget": 0.01}, paired_classes=())
+    unpaired = replace(results, meta=results.meta | {"class_budgets": {"2": 0.01}}, paired_classes=())
     assert "of its sensitivity to “keratosis”" in judged(unpaired, "rr-clarc")[1]
 
 

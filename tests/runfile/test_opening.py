@@ -206,7 +206,19 @@ def test_a_layer_that_there_is_makes_another_run(user: Path) -> None:
 
 def test_the_knee_is_taken_where_the_file_asks_for_it(user: Path) -> None:
     assert opened(user, correction={"rule": "knee", "budget": 0.05}).setting.rule == KneeRule(0.05)
-    assert opened(user, correction={"class_budget": 0.1}).setting.rule == BalancedRule(0.02, 0.1)
+
+
+def test_a_class_is_guarded_by_name(user: Path) -> None:
+    rule = opened(user, correction={"class_budgets": {"bright": 0.1}}).setting.rule
+    assert rule == BalancedRule(0.02, {1: 0.1})
+
+
+def test_a_class_to_guard_has_to_be_one_and_to_have_images(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match=r"correction\.class_budgets is 'brigt', which is not a class\. .*'bright'"):
+        opened(user, correction={"class_budgets": {"brigt": 0.1}})
+    monkeypatch.setattr("hansfree.runfile.opening.MIN_GROUP", 99)
+    with pytest.raises(OptionError, match=r"'bright' has \d+ clean validation images; 99 are needed"):
+        opened(user, correction={"class_budgets": {"bright": 0.1}})
 
 
 def _too_few(user: Path, header: tuple[str, ...] = ("image", "label", "artifact")) -> None:

@@ -111,8 +111,8 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ),
         ({"correction": {"learning_rate": float("inf")}}, "correction.learning_rate is inf"),
         (
-            {"correction": {"class_budget": -1}},
-            "correction.class_budget is -1: it should be greater than or equal to 0.",
+            {"correction": {"class_budgets": {"red": -1}}},
+            "correction.class_budgets.red is -1: it should be greater than or equal to 0.",
         ),
         ({"correction": {"budget": 2}}, "correction.budget is 2: it should be less than or equal to 1."),
         ({"seed": -1}, "seed is -1: it should be greater than or equal to 0."),

@@ -64,7 +64,7 @@ class Setting:
             raise OptionError(tell_no_pairs())
         check_selectable(self.data)
         if not (self.rule.needs_derivative or has_counter_examples(self.data)):
-            rule = choose_rule(self.data, budget=self.rule.budget, class_budget=self.rule.class_budget)
+            rule = choose_rule(self.data, budget=self.rule.budget, class_budgets=self.rule.class_budgets)
             object.__setattr__(self, "rule", rule)  # the dataclass is frozen; this is its constructor's last step
 
     @property

@@ -72,7 +72,7 @@ def choose_layer(
     tuning: FineTuning | None = None,
     train: Train = "all",
     budget: float = 0.02,
-    class_budget: float | None = None,
+    class_budgets: Mapping[int, float] | None = None,
     images: int = 1000,
     seed: int = 0,
     progress: Progress = silent,
@@ -92,7 +92,7 @@ def choose_layer(
         tuning: The recipe of the correction.
         train: What it fine-tunes: ``"all"`` after the layer, or only the ``"last"`` linear layer.
         budget: How much balanced accuracy on clean validation images a correction may cost.
-        class_budget: How much of one class's accuracy it may cost there; None: as much as the mean allows.
+        class_budgets: How much of a class's accuracy it may cost there; of others as much as the mean allows.
         images: At most so many training images pass for the scores.
         seed: Of which images pass, and of the doctor's draws.
     """
@@ -121,7 +121,7 @@ def choose_layer(
             remarks.append(f"{score.layer} was not tried: its output is larger than an image, and a trial takes long.")
         elif len(shortlist) < confirm or (confirm and score.layer == recommended and is_cheap):
             shortlist.append(score.layer)
-    trials, rule = {}, BalancedRule(budget, class_budget)
+    trials, rule = {}, BalancedRule(budget, class_budgets or {})
     for layer in shortlist:
         setting = Setting(name=layer, data=data, model=model, layer=layer, tuning=tuning, rule=rule, train=train)
         with TemporaryDirectory(prefix="hansfree-layer-") as folder:

@@ -10,7 +10,7 @@ from hansfree.metrics import Interval
 from hansfree.report.numbers import CONFIDENCE, percent, write_point_range, write_points
 from hansfree.report.reading import REFERENCES, Results, Variant
 from hansfree.report.ruling import Gain, Judgement, Seen, describe_rule, explain, rule_on
-from hansfree.report.usable import CLEAN, budget_of, kind_of, objection_to
+from hansfree.report.usable import CLEAN, budget_of, class_budgets_of, kind_of, objection_to
 from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row
 
 DECISIVE, FLIPS = "balanced_accuracy_biased", "flip_rate"
@@ -67,7 +67,8 @@ def is_clearly_better(results: Results, variant: Variant, rival: Variant) -> boo
 
 def _judge(results: Results, variant: Variant | None) -> Judgement:
     seen = Seen(is_usable=False) if variant is None else _gather(results, variant)
-    rule = describe_rule(seen, budget=budget_of(results), class_budget=results.meta.get("class_budget"))
+    classes = {results.class_title(label): most for label, most in class_budgets_of(results).items()}
+    rule = describe_rule(seen, budget=budget_of(results), class_budgets=classes)
     return Judgement(rule_on(seen), rule, explain(seen))
 
 

@@ -96,7 +96,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
         "claims": [asdict(claim) for claim in claims(data)],
         "counts": count_images(data),
         "budget": setting.rule.budget,
-        "class_budget": setting.rule.class_budget,
+        "class_budgets": {str(label): most for label, most in setting.rule.class_budgets.items()},
         "chance_level": chance_level(data.test_clean.labels),
         "majority_rate": majority_rate(data.test_clean.labels),
         "seed": setting.tuning.seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -81,19 +81,21 @@ def explain(seen: Seen) -> str:
     return ""
 
 
-def describe_rule(seen: Seen, *, budget: float, class_budget: float | None = None) -> str:
+def describe_rule(seen: Seen, *, budget: float, class_budgets: Mapping[str, float] | None = None) -> str:
     """Put the rule in words, as far as it can be applied.
 
     Args:
         budget: What balanced accuracy without the artifact may lose.
-        class_budget: What the sensitivity to any one class may lose there; None where nobody asked.
+        class_budgets: What the sensitivity to a class may lose there, by its name.
     """
     gain = seen.over_original
     if gain.accuracy is None and gain.flips is None:
         return "without images enough with the artifact, nothing is called corrected."
     than = "the original model" + ("" if seen.over_vanilla is None else " and than plain fine-tuning (Vanilla)")
-    of_class = "" if class_budget is None else f" and the sensitivity to any one class at most {100 * class_budget:g}"
-    clean = f"balanced accuracy without it loses at most {100 * budget:g} points{of_class} (beyond one standard error)"
+    classes = "".join(
+        f", the sensitivity to “{name}” at most {100 * most:g}" for name, most in (class_budgets or {}).items()
+    )
+    clean = f"balanced accuracy without it loses at most {100 * budget:g} points{classes} (beyond one standard error)"
     if gain.flips is None:
         harder = (
             " A model is “not corrected” where more images of other classes with the artifact are called by the class "

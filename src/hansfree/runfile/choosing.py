@@ -21,7 +21,7 @@ def choose_run_layer(opened: Opened, *, tries: int = 3, progress: Progress = sil
         tuning=setting.tuning,
         train=setting.train,
         budget=setting.rule.budget,
-        class_budget=setting.rule.class_budget,
+        class_budgets=setting.rule.class_budgets,
         seed=opened.run.seed,
         progress=progress,
     )

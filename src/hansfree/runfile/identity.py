@@ -31,7 +31,7 @@ UNCOUNTED = ("correction.strengths", "correction.repeats")
 # Left out of a config where they say nothing new, so that runs that were begun before the keys were there go on.
 LATER_KEYS: dict[str, dict[str, Any]] = {
     "artifact": ArtifactSection().model_dump(mode="json", include={"remove", "keep"}),
-    "correction": CorrectionSection().model_dump(mode="json", include={"rule", "balanced", "leading", "class_budget"}),
+    "correction": CorrectionSection().model_dump(mode="json", include={"rule", "balanced", "leading", "class_budgets"}),
 }
 """By section, the keys that a config lacks where they have their default."""
 

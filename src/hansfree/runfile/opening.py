@@ -11,6 +11,7 @@ from hansfree.datasets import ExampleSet, Normalize
 from hansfree.errors import OptionError, RunError
 from hansfree.experiments import Setting
 from hansfree.experiments.setting import tell_no_pairs
+from hansfree.metrics import MIN_GROUP
 from hansfree.models import Preprocessing
 from hansfree.progress import Progress, silent
 from hansfree.runfile.concepts import describe_concept, find_concepts, read_marks
@@ -20,9 +21,10 @@ from hansfree.runfile.loading import check_files, filled_in, first_logits, load_
 from hansfree.runfile.schema import AUTO, COLUMN, Rule, RunFile
 from hansfree.runfile.telling import advise_more, describe_balance, describe_further, describe_images, notes_on_scaling
 from hansfree.runs import check_run_folder
-from hansfree.selection import BalancedRule, KneeRule, check_selectable
+from hansfree.selection import BalancedRule, KneeRule, SelectionRule, check_selectable
 from hansfree.splitting import split
-from hansfree.studies import OwnImages
+from hansfree.studies import BiasedData, OwnImages
+from hansfree.studies.classes import find_class
 from hansfree.training import FineTuning, check_double, check_solvable
 
 _RULES: dict[Rule, type[BalancedRule]] = {"best": BalancedRule, "knee": KneeRule}
@@ -66,7 +68,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         cav=run.correction.cav,
         further_cavs=run.correction.further_cavs,
         strengths=run.correction.strengths,
-        rule=_RULES[run.correction.rule](run.correction.budget, run.correction.class_budget),
+        rule=_rule(run, data),
         repeats=run.correction.repeats,
         train="last" if run.model.output == "label" else run.correction.train,
         workers=run.workers,
@@ -150,6 +152,22 @@ def _open_images(
         skip_bad=run.data.skip_bad,
         progress=progress,
     )
+
+
+def _rule(run: RunFile, data: BiasedData) -> SelectionRule:
+    """Return the rule of the file, with classes by number; one that has too few images cannot be guarded."""
+    labels, names = data.val_clean.labels, data.val_clean.class_names
+    budgets = {
+        find_class(name, names, option="correction.class_budgets"): most
+        for name, most in run.correction.class_budgets.items()
+    }
+    for label in budgets:
+        if (count := int((labels == label).sum())) < MIN_GROUP:
+            raise OptionError(
+                f"correction.class_budgets: {names[label]!r} has {count} clean validation images; {MIN_GROUP} are "
+                "needed to know what it loses."
+            )
+    return _RULES[run.correction.rule](run.correction.budget, budgets)
 
 
 def _inserted(run: RunFile) -> Artifact | None:

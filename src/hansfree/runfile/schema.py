@@ -93,6 +93,7 @@ Further = Annotated[
 ]
 Concepts = Annotated[tuple[Name, ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)]
 Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Budget = Annotated[float, Field(ge=0, le=1)]
 Strengths = Annotated[tuple[Strength, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
 
@@ -208,8 +209,8 @@ class CorrectionSection(Section):
     balanced: bool = False
     leading: PositiveInt | Literal["all"] = "all"
     strengths: dict[Method, Strengths] = {}
-    budget: Annotated[float, Field(ge=0, le=1)] = 0.02
-    class_budget: Annotated[float, Field(ge=0, le=1)] | None = None  # of any one class; None: as the mean allows
+    budget: Budget = 0.02
+    class_budgets: dict[Name, Budget] = {}
     rule: Rule = "best"
     repeats: PositiveInt = 1
 

@@ -8,8 +8,8 @@ artifact; what can be known is how far the artifact still moves its answers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -41,13 +41,13 @@ class SelectionRule(ABC):
 
     Args:
         budget: How much balanced accuracy on clean images a head may lose.
-        class_budget: How much of its accuracy any one class may lose there; None: as much as the mean allows.
+        class_budgets: How much of its accuracy a class may lose there; others as much as the mean allows.
     """
 
     needs_derivative: ClassVar[bool] = False  # otherwise counter-examples
 
     budget: float = 0.02
-    class_budget: float | None = None
+    class_budgets: Mapping[int, float] = field(default_factory=dict)
 
     @property
     @abstractmethod
@@ -63,9 +63,8 @@ class SelectionRule(ABC):
         """
 
     def __str__(self) -> str:
-        clean = f"lose at most {100 * self.budget:g} points on clean ones"
-        if self.class_budget is not None:
-            clean += f" and at most {100 * self.class_budget:g} points of any one class"
+        classes = "".join(f", at most {100 * most:g} of class {label}" for label, most in self.class_budgets.items())
+        clean = f"lose at most {100 * self.budget:g} points on clean ones{classes}"
         return f"{self.aim}, among heads that {clean}, are finite and still answer every class"
 
     def choose(self, candidates: Sequence[Validation], original: Validation) -> Choice:
@@ -85,10 +84,11 @@ class SelectionRule(ABC):
             return f"never answers class {', '.join(map(str, candidate.lost))}"
         if original.clean.value - candidate.clean.value > self.budget + _ROUNDING:
             return f"loses more than {100 * self.budget:g} points on clean images"
-        if self.class_budget is not None and (drops := original.drops(candidate)):
-            label = max(drops, key=drops.__getitem__)
-            if drops[label] > self.class_budget + _ROUNDING:
-                return f"loses more than {100 * self.class_budget:g} points of class {label} on clean images"
+        drops = original.drops(candidate)
+        over = {label: drops[label] - most for label, most in self.class_budgets.items() if label in drops}
+        label = max(over, key=over.__getitem__, default=None)
+        if label is not None and over[label] > _ROUNDING:
+            return f"loses more than {100 * self.class_budgets[label]:g} points of class {label} on clean images"
         return ""
 
 
@@ -180,10 +180,12 @@ class DerivativeRule(SelectionRule):
         return Choice(taken, f"{kind} of {len(admissible)} admissible: {changes}")
 
 
-def choose_rule(data: BiasedData, *, budget: float = 0.02, class_budget: float | None = None) -> SelectionRule:
+def choose_rule(
+    data: BiasedData, *, budget: float = 0.02, class_budgets: Mapping[int, float] | None = None
+) -> SelectionRule:
     """Return the best rule that the validation images can feed."""
     rule = BalancedRule if has_counter_examples(data) else DerivativeRule
-    return rule(budget, class_budget)
+    return rule(budget, class_budgets or {})
 
 
 def has_counter_examples(data: BiasedData) -> bool:
