@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hansfree.errors import DataError
+
 LEAST = 5
 """Training images of the biased class with and without the artifact: some CAVs choose their penalty by five folds, and
 the doctor compares halves."""
@@ -37,3 +39,19 @@ def doubt_class(given: int, carry: np.ndarray, all_of: np.ndarray, names: Sequen
         f"({100 * carry[most] / carry.sum():.0f} %) are of {names[most]!r}, and {carry[given]} of {names[given]!r}: is "
         "it the class that the artifact leaks into?"
     )
+
+
+def check_enough(name: str, some: int, every: int, *, doubt: str | None = None) -> None:
+    """Refuse a biased class whose training images show too little difference to learn from.
+
+    Args:
+        some: how many of them carry the artifact.
+        every: how many there are.
+        doubt: whether it is the right class.
+    """
+    if some < LEAST or every - some < LEAST:
+        told = (
+            f"{some} of the {every} training images of the biased class {name!r} carry the artifact. The direction "
+            f"is learned within that class, from at least {LEAST} with and {LEAST} without."
+        )
+        raise DataError(" ".join(filter(None, (told, doubt))))

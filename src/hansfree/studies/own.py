@@ -10,18 +10,17 @@ import numpy as np
 from hansfree.artifacts import Artifact
 from hansfree.datasets.base import IMAGENET, Normalize
 from hansfree.datasets.decoding import Channels, Resize
-from hansfree.datasets.flagged import Flagged
-from hansfree.datasets.splits import Subset, split_rows
-from hansfree.datasets.stamped import Stamped
+from hansfree.datasets.splits import split_rows
 from hansfree.errors import DataError, OptionError, check_choice, nearest
 from hansfree.progress import Progress, silent
 from hansfree.studies.classes import find_class, listed, number_labels
 from hansfree.studies.columns import find_image, read_bits, read_groups, read_rows, read_split
 from hansfree.studies.folders import read_artifact_list, read_folders, read_marked_list
 from hansfree.studies.inserted import check_share, insert_bias
-from hansfree.studies.leaking import LEAST, doubt_class, likely_class
+from hansfree.studies.leaking import LEAST, check_enough, doubt_class, likely_class
 from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
 from hansfree.studies.marked import read_marked, tell_marked
+from hansfree.studies.natural import natural_bias
 from hansfree.studies.study import BiasedData, Recipe
 
 _COLUMN = "artifact"
@@ -238,21 +237,21 @@ class OwnImages(ListedStudy):
                 f"No biased class was given: {name!r} is taken, {some} of whose {every} training images carry the "
                 "artifact, the largest share."
             )
-        self._check_enough(name, some, every, doubt=doubt)
+        check_enough(name, some, every, doubt=doubt)
         self.remarks += filter(None, [doubt])
-
-    def _check_enough(self, name: str, some: int, every: int, *, doubt: str | None = None) -> None:
-        if some < LEAST or every - some < LEAST:
-            told = (
-                f"{some} of the {every} training images of the biased class {name!r} carry the artifact. The direction "
-                f"is learned within that class, from at least {LEAST} with and {LEAST} without."
-            )
-            raise DataError(" ".join(filter(None, (told, doubt))))
 
     def data(self, model: str = "") -> BiasedData:
         """Return the sets, which are the same for all models."""
         if self.marks is not None:
-            return self._natural(self.marks)
+            return natural_bias(
+                self.parts,
+                self.marks,
+                name=self.artifact,
+                biased_class=self.biased_class,
+                insert=self._insert,
+                seed=self.seed,
+                transform=self.transform,
+            )
         data = insert_bias(
             self.parts,
             self._to_insert(self._table or Path(self.root or "")),
@@ -262,7 +261,7 @@ class OwnImages(ListedStudy):
             transform=self.transform,
         )
         bits = data.train.has_artifact[data.train.labels == self.biased_class]
-        self._check_enough(data.train.class_names[self.biased_class], int(bits.sum()), len(bits))
+        check_enough(data.train.class_names[self.biased_class], int(bits.sum()), len(bits))
         return data
 
     @property
@@ -275,28 +274,3 @@ class OwnImages(ListedStudy):
         if self._insert is None:
             raise DataError(f"Nothing tells which images of {place} carry the artifact: give a list. {_WAYS_ON}")
         return self._insert
-
-    def _natural(self, by_row: np.ndarray) -> BiasedData:
-        train, val, test = self.parts
-        artifact = self._insert
-
-        def held_out(part: Subset, *, is_biased: bool) -> Flagged | Stamped:
-            bits = by_row[part.ids]
-            if artifact is None:
-                return Flagged(part, bits, rows=np.flatnonzero(bits == is_biased), transform=self.transform)
-            without = Subset(part, np.flatnonzero(~bits))
-            return Stamped(without, artifact, share=float(is_biased), seed=self.seed, transform=self.transform)
-
-        return BiasedData(
-            train=Flagged(train, by_row[train.ids], transform=self.transform),
-            val_clean=held_out(val, is_biased=False),
-            val_biased=held_out(val, is_biased=True),
-            test_clean=held_out(test, is_biased=False),
-            test_biased=held_out(test, is_biased=True),
-            train_biased=None if artifact is None else held_out(train, is_biased=True),
-            biased_class=self.biased_class,
-            artifact=self.artifact,
-            is_localized=artifact is None or artifact.localized,
-            is_inserted=artifact is not None,
-            has_masks=False,  # of the training images nobody knows where it is
-        )
