@@ -1,17 +1,19 @@
-"""What all tests share: a call of the command line, the same examples in every run, and who works beside whom.
+"""What all tests share: a call of the command line, the same examples in every run, who works beside whom, and tidying.
 
 HYPOTHESIS_PROFILE=search looks for new ones.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from torch.fx import _symbolic_trace
 
 from hansfree import cli
 
@@ -30,6 +32,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         has_fixtures = folder != here and (folder / "conftest.py").exists()
         shared = folder if has_fixtures else item.path
         item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(here))))
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of every later garbage collection what was imported until now: half a million objects that stay."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let libraries find all of it again when the process ends: some complain of what is left."""
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_graphs() -> Iterator[None]:
+    """Drop what torch.fx keeps of every graph with a leaf function, for ever, and goes through in every trace.
+
+    After the tests of Swin, each test that cuts a model took four times as long. Modules have a name; graphs have none.
+    """
+    yield
+    kept = getattr(_symbolic_trace, "_wrapped_fns_to_patch", {})
+    for key in [key for key, names in kept.items() if "__name__" not in names]:
+        del kept[key]
 
 
 @pytest.fixture
