@@ -24,14 +24,27 @@ settings.register_profile("search")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+# The groups that take longest, so that none of them is begun when the other processes are about to end. By seconds of
+# processor time; xdist itself would go by the number of tests (--no-loadscope-reorder in the Makefile).
+LONGEST = (
+    "reproduce", "test_cli.py", "runfile", "engines", "report", "label", "export", "browser",
+    "tournament/test_comparisons.py", "corrections/test_contract.py", "bench/test_races.py",
+    "experiments/test_experiment.py",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let tests that share what is costly to make go to one process: those of a folder with fixtures, or of a file."""
-    here = Path(__file__).parent
     for item in items:
-        folder = item.path.parent
-        has_fixtures = folder != here and (folder / "conftest.py").exists()
-        shared = folder if has_fixtures else item.path
-        item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(here))))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(_group(item), len(places)))
+
+
+def _group(item: pytest.Item) -> str:
+    here, folder = Path(__file__).parent, item.path.parent
+    has_fixtures = folder != here and (folder / "conftest.py").exists()
+    return (folder if has_fixtures else item.path).relative_to(here).as_posix()
 
 
 def pytest_collection_finish() -> None:
