@@ -27,7 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 # The groups that take longest, so that none of them is begun when the other processes are about to end. By seconds of
 # processor time; xdist itself would go by the number of tests (--no-loadscope-reorder in the Makefile).
 LONGEST = (
-    "reproduce", "test_cli.py", "runfile", "engines", "report", "label", "export", "browser",
+    "reproduce", "test_cli.py", "runfile", "engines", "test_chain.py", "report", "label", "export", "browser",
     "tournament/test_comparisons.py", "corrections/test_contract.py", "bench/test_races.py",
     "experiments/test_experiment.py",
 )  # fmt: skip
