@@ -25,7 +25,7 @@ demo: $(INSTALLED)
 
 # One thread each: small models gain nothing from more, and processes would fight over the cores.
 test: $(INSTALLED_DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/python -m ruff check

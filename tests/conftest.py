@@ -1,17 +1,19 @@
-"""What all tests share: a call of the command line, the same examples in every run, and who works beside whom.
+"""What all tests share: a call of the command line, the same examples in every run, who works beside whom, and tidying.
 
 HYPOTHESIS_PROFILE=search looks for new ones.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from torch.fx import _symbolic_trace
 
 from hansfree import cli
 
@@ -22,14 +24,50 @@ settings.register_profile("search")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+# The groups that take longest, so that none of them is begun when the other processes are about to end. By seconds of
+# processor time; xdist itself would go by the number of tests (--no-loadscope-reorder in the Makefile).
+LONGEST = (
+    "reproduce", "test_cli.py", "runfile", "engines", "test_chain.py", "report", "label", "export", "browser",
+    "tournament/test_comparisons.py", "corrections/test_contract.py", "bench/test_races.py",
+    "experiments/test_experiment.py",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let tests that share what is costly to make go to one process: those of a folder with fixtures, or of a file."""
-    here = Path(__file__).parent
     for item in items:
-        folder = item.path.parent
-        has_fixtures = folder != here and (folder / "conftest.py").exists()
-        shared = folder if has_fixtures else item.path
-        item.add_marker(pytest.mark.xdist_group(str(shared.relative_to(here))))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(_group(item), len(places)))
+
+
+def _group(item: pytest.Item) -> str:
+    here, folder = Path(__file__).parent, item.path.parent
+    has_fixtures = folder != here and (folder / "conftest.py").exists()
+    return (folder if has_fixtures else item.path).relative_to(here).as_posix()
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of every later garbage collection what was imported until now: half a million objects that stay."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let libraries find all of it again when the process ends: some complain of what is left."""
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_graphs() -> Iterator[None]:
+    """Drop what torch.fx keeps of every graph with a leaf function, for ever, and goes through in every trace.
+
+    After the tests of Swin, each test that cuts a model took four times as long. Modules have a name; graphs have none.
+    """
+    yield
+    kept = getattr(_symbolic_trace, "_wrapped_fns_to_patch", {})
+    for key in [key for key, names in kept.items() if "__name__" not in names]:
+        del kept[key]
 
 
 @pytest.fixture

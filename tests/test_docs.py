@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -156,12 +157,19 @@ def test_no_datasets_name_appears_outside_its_own_file(study: type[Study]) -> No
     for path in sorted(SOURCE.rglob("*.py")):
         if path in (home, exports):
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         place = path.relative_to(SOURCE).as_posix()
-        assert not names & set(_identifiers(tree)), place
-        assert study.name not in set(_texts(tree)), place
+        identifiers, texts = _words_of(path)
+        assert not names & identifiers, place
+        assert study.name not in texts, place
         if study.name not in _EVERYDAY_WORDS:
-            assert not [text for text in _texts(tree) if study.name in text], place
+            assert not [text for text in texts if study.name in text], place
+
+
+@cache
+def _words_of(path: Path) -> tuple[set[str], set[str]]:
+    """Return the identifiers and texts of a file, which is parsed once for all datasets."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return set(_identifiers(tree)), set(_texts(tree))
 
 
 _OF_THE_PAPER = [study for study in Study.members().values() if study.published is not None]
