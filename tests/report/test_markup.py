@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hansfree.report import write_report
 from tests.report.conftest import META, SELECTION, MakeRun
@@ -106,6 +107,20 @@ def test_without_the_script_everything_is_there(run: Path, page: Page) -> None:
     assert {cells[method] for method in ("original", *SELECTION)} == {4}, "every heatmap of every method"
     panels = [each for each in page.of("svg") if str(each["id"]).startswith("effect-")]
     assert len(panels) == 1 + len(SELECTION)
+
+
+def test_settings_tell_no_folders_of_the_machine(make_run: MakeRun) -> None:
+    run = make_run()
+    kept = {
+        "model": {"source": "/home/jane/project/net.py:build", "weights": "C:\\Users\\jane\\model.pt", "layer": "0"},
+        "data": {"root": "/home/jane/images", "classes": ["a/b", "c"]},
+    }
+    (run / "run.yaml").write_text(yaml.safe_dump(kept), encoding="utf-8")
+    page = write_report(run).read_text(encoding="utf-8")
+    assert "jane" not in page
+    for shown in ("source: …/net.py:build", "weights: …/model.pt", "root: …/images", "- a/b"):
+        assert shown in page
+    assert "/home/jane/images" in (run / "run.yaml").read_text(encoding="utf-8")
 
 
 def test_settings_without_use_are_named_and_not_listed(make_run: MakeRun) -> None:

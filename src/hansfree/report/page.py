@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from hansfree.corrections import split_name
 from hansfree.files import write_text, written_atomically
@@ -24,6 +21,7 @@ from hansfree.report.pairs import pair_table
 from hansfree.report.pictures import data_address
 from hansfree.report.reading import FIRST, Results, load_results, method_title
 from hansfree.report.relevance import describe_relevance
+from hansfree.report.settings import shown_settings
 from hansfree.report.side_effects import side_effect_table
 from hansfree.report.strengths import draw_strengths
 from hansfree.report.style import Drawing
@@ -63,24 +61,12 @@ def write_report(run: Path) -> Path:
         pictures=pictures,
         tradeoff=tradeoff,
         why_no_tradeoff=explain_missing(results),
-        config=_settings(run, results.meta.get("unused") or ()),
+        config=shown_settings(run, results.meta.get("unused") or ()),
         wrong_marks=show_wrong_marks(results.doctor, run / "wrong_marks.npz"),
         **_images(results, load_cases(run / "cases.npz")),
     )
     write_text(path, text)
     return path
-
-
-def _settings(run: Path, unused: Sequence[str]) -> str:
-    """Return the run's settings as they are kept, without keys that it had no use for."""
-    path = next((run / name for name in ("run.yaml", "config.yaml") if (run / name).is_file()), None)
-    text = "" if path is None else path.read_text(encoding="utf-8")
-    if not text or not unused:
-        return text
-    settings = yaml.safe_load(text)
-    for section, _, key in (name.partition(".") for name in unused):
-        settings.get(section, {}).pop(key, None)
-    return str(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
 def _images(results: Results, cases: Cases | None) -> dict[str, Any]:
