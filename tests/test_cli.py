@@ -28,7 +28,7 @@ from hansfree.corrections import Correction
 from hansfree.experiments import base_models
 from hansfree.metrics import Metric
 from hansfree.models import build_model
-from hansfree.report.reading import load_results
+from hansfree.report.loading import load_results
 from hansfree.report.verdict import reach_verdict
 from hansfree.reproduce import Reproduction
 from hansfree.studies import Study, Synthetic

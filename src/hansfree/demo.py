@@ -20,8 +20,8 @@ from hansfree.experiments.subjects import keep_in_memory
 from hansfree.models import architecture_named, build_model
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
+from hansfree.report.loading import load_results
 from hansfree.report.outcome import gather_results, write_outcome
-from hansfree.report.reading import load_results
 from hansfree.report.verdict import reach_verdict
 from hansfree.results import CLEAN_TRAINED, Row
 from hansfree.runs import Run, open_run

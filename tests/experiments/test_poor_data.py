@@ -20,8 +20,8 @@ from hansfree.experiments import Experiment, Setting
 from hansfree.metrics import MIN_GROUP
 from hansfree.models import DemoNet, architecture_named, build_model
 from hansfree.report import write_report
+from hansfree.report.loading import load_results
 from hansfree.report.outcome import gather_results, write_outcome
-from hansfree.report.reading import load_results
 from hansfree.results import Row
 from hansfree.runs import open_run
 from hansfree.selection import BalancedRule, DerivativeRule, claims

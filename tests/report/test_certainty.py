@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hansfree.report.classes import class_tables
+from hansfree.report.loading import load_results
 from hansfree.report.numbers import write_stderr
-from hansfree.report.reading import load_results
 from hansfree.report.tables import insertion_table
 from hansfree.results import Row
 from tests.report.conftest import MakeRun

@@ -11,7 +11,8 @@ import pytest
 
 from hansfree.cavs import CAV
 from hansfree.report.figures import draw_alignment
-from hansfree.report.reading import Results, load_results
+from hansfree.report.loading import load_results
+from hansfree.report.reading import Results
 from hansfree.report.strengths import draw_strengths
 from hansfree.results import Row
 from tests.report.conftest import CAVS, STRENGTHS, TAKEN, MakeRun

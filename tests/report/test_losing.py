@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from hansfree.report import write_report
+from hansfree.report.loading import load_results
 from hansfree.report.losing import describe_loss
-from hansfree.report.reading import Results, load_results
+from hansfree.report.reading import Results
 from hansfree.report.verdict import reach_verdict, shown_variant
 from tests.report.conftest import MakeRun
 from tests.report.test_page import text_of

@@ -13,7 +13,8 @@ from hansfree.doctor import examine_cav
 from hansfree.errors import RunError
 from hansfree.report import write_report
 from hansfree.report.classes import class_tables
-from hansfree.report.reading import Results, load_results
+from hansfree.report.loading import load_results
+from hansfree.report.reading import Results
 from hansfree.report.strengths import draw_strengths
 from hansfree.report.tables import insertion_table, marks_of
 from hansfree.report.tradeoff import draw_tradeoff

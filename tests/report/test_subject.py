@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hansfree.report import write_report
-from hansfree.report.reading import load_results
+from hansfree.report.loading import load_results
 from hansfree.report.ruling import Judgement
 from hansfree.report.verdict import reach_verdict
 from hansfree.results import Row

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansfree.report.loading import load_results
 from hansfree.report.numbers import percent, write_stderr, write_value
-from hansfree.report.reading import Results, Variant, load_results
+from hansfree.report.reading import Results, Variant
 from hansfree.report.tables import Line, Table, inner_table, insertion_table, marks_of
 from hansfree.report.usable import kind_of
 from hansfree.report.verdict import describe_setting, reach_verdict

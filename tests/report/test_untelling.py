@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hansfree.report import write_report
-from hansfree.report.reading import load_results
+from hansfree.report.loading import load_results
 from hansfree.report.tables import insertion_table, marks_of
 from hansfree.report.untelling import footnote_of
 from hansfree.selection.claims import WORST_GROUP

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hansfree.report import write_report
-from hansfree.report.reading import Results, load_results
+from hansfree.report.loading import load_results
+from hansfree.report.reading import Results
 from hansfree.report.tables import insertion_table, marks_of
 from hansfree.report.usable import kind_of, objection_to
 from hansfree.report.verdict import reach_verdict, shown_variant

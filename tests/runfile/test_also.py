@@ -15,7 +15,7 @@ from torch import nn
 
 from hansfree.artifacts import Artifact
 from hansfree.export import load_corrected
-from hansfree.report.reading import load_results
+from hansfree.report.loading import load_results
 from hansfree.report.side_effects import side_effect_table
 from hansfree.runfile import Opened, carry_out, open_run_file, read_run_file
 from tests.runfile.examples import ENOUGH, make_user, write_run

@@ -14,7 +14,7 @@ from PIL import Image
 from hansfree.cavs import SignalCAV, load_cavs
 from hansfree.errors import DataError, OptionError, RunError
 from hansfree.experiments.material import Material
-from hansfree.report.reading import load_results
+from hansfree.report.loading import load_results
 from hansfree.runfile import Opened, carry_out, open_run_file, read_run_file
 from hansfree.runfile.running import run_config
 from tests.runfile.examples import ENOUGH, read_table, write_run, write_table

@@ -15,7 +15,7 @@ from hansfree.errors import OptionError
 from hansfree.export.run import export_run
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
-from hansfree.report.reading import load_results
+from hansfree.report.loading import load_results
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
 from tests.runfile.examples import build, make_user, write_run
 

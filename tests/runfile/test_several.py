@@ -13,7 +13,7 @@ import pytest
 
 from hansfree.cavs import load_cavs
 from hansfree.report import write_report
-from hansfree.report.reading import load_results
+from hansfree.report.loading import load_results
 from hansfree.report.side_effects import side_effect_table
 from hansfree.report.verdict import describe_setting, reach_verdict
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file

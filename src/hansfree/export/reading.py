@@ -20,7 +20,8 @@ from hansfree.errors import OptionError, RunError, nearest
 from hansfree.export.saving import load_corrected, run_quietly
 from hansfree.files import read_arrays
 from hansfree.models import adapt, build_model, load_model, plain
-from hansfree.report.reading import Results, load_results
+from hansfree.report.loading import load_results
+from hansfree.report.reading import Results
 from hansfree.results import Row
 from hansfree.splitting.layout import layer_order
 from hansfree.weights import fill_with_weights, read_weights

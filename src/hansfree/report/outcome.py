@@ -16,7 +16,8 @@ from hansfree.experiments.setting import Setting
 from hansfree.files import write_json, written_atomically
 from hansfree.metrics import chance_level, find_unknown, majority_rate
 from hansfree.report.changes import judge_methods
-from hansfree.report.reading import Results, tested_rows, validated_rows
+from hansfree.report.loading import tested_rows, validated_rows
+from hansfree.report.reading import Results
 from hansfree.results import Row, write_table
 from hansfree.selection import claims
 from hansfree.studies import SETS

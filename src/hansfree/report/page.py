@@ -15,11 +15,12 @@ from hansfree.report.classes import class_tables
 from hansfree.report.doctor import draw_diagnosis
 from hansfree.report.effect import draw_effect
 from hansfree.report.figures import draw_alignment
+from hansfree.report.loading import load_results
 from hansfree.report.maps import show_direction, show_heatmaps
 from hansfree.report.numbers import CONFIDENCE
 from hansfree.report.pairs import pair_table
 from hansfree.report.pictures import data_address
-from hansfree.report.reading import FIRST, Results, load_results, method_title
+from hansfree.report.reading import FIRST, Results, method_title
 from hansfree.report.relevance import describe_relevance
 from hansfree.report.settings import shown_settings
 from hansfree.report.side_effects import side_effect_table

@@ -21,8 +21,9 @@ from hansfree.fingerprints import fingerprint_model
 from hansfree.models import plain, plain_state
 from hansfree.progress import Progress, silent
 from hansfree.report import write_report
+from hansfree.report.loading import load_results
 from hansfree.report.outcome import gather_results, write_outcome
-from hansfree.report.reading import Results, load_results
+from hansfree.report.reading import Results
 from hansfree.report.verdict import reach_verdict
 from hansfree.results import ORIGINAL, Row
 from hansfree.runfile.also import score_further
