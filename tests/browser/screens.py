@@ -1,7 +1,7 @@
 """Make the screenshots of the docs from embedded images, by the pages themselves.
 
-hansfree demo --quick --out hansfree-demo-quick
-python -m tests.browser.screens hansfree-demo-quick docs/screens
+hansfree demo --out hansfree-demo
+python -m tests.browser.screens hansfree-demo docs/screens
 """
 
 from __future__ import annotations
