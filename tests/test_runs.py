@@ -129,6 +129,26 @@ def test_a_key_that_a_config_lacks_has_its_default(tmp_path: Path) -> None:
         check_run_folder(tmp_path / "new", before, defaults=defaults)
 
 
+def test_a_key_that_is_left_open_has_its_default_and_one_without_stays_open(tmp_path: Path) -> None:
+    defaults = {"tuning": {"even": False}}
+    with open_run(tmp_path, {"tuning": {"even": None, "patch": "a"}}, defaults=defaults):
+        pass
+    check_run_folder(tmp_path, {"tuning": {"even": False, "patch": "a"}}, defaults=defaults)
+    with pytest.raises(RunError, match=r"\(tuning\.patch was 'a', is now None\)"):
+        check_run_folder(tmp_path, {"tuning": {"even": None, "patch": None}}, defaults=defaults)
+
+
+def test_what_a_whole_config_lacks_differs_and_is_told_in_given_words(tmp_path: Path) -> None:
+    with open_run(tmp_path, {"tuning": {"epochs": 10, "grid": {"a": 1, "b": 2}, "old": 1}}):
+        pass
+    now = {"tuning": {"epochs": 10, "grid": {"a": 1}}}
+    check_run_folder(tmp_path, now)
+    with pytest.raises(RunError, match=r"\(tuning\.grid\.b was 2, is now None\)"):
+        check_run_folder(tmp_path, now, is_whole=True, uncounted=["tuning.old"])
+    with pytest.raises(RunError, match=r"\(less to try\)"):
+        check_run_folder(tmp_path, now, is_whole=True, uncounted=["tuning.old"], told={"tuning.grid.b": "less to try"})
+
+
 def test_what_is_known_of_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
     with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1, "found": 3}}):
         pass

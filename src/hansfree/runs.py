@@ -124,7 +124,9 @@ def check_run_folder(
     path: Path,
     known: Mapping[str, Any] | None = None,
     *,
+    is_whole: bool = False,
     defaults: Defaults = MappingProxyType({}),
+    uncounted: Collection[str] = (),
     told: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse a place that no run can be opened in: a file, somebody's folder, another run; nothing is written.
@@ -132,7 +134,9 @@ def check_run_folder(
     Args:
         known: The part of the config that is known already, so that another run is told before any work. Keys that
             it lacks are left to `open_run`.
+        is_whole: ``known`` is all of the config, and what it lacks differs too.
         defaults: Of keys that either config may lack.
+        uncounted: Keys that are not compared; see `open_run`.
         told: By key, what to say if it differs, where the values tell nobody anything.
     """
     if path.exists() and not path.is_dir():
@@ -145,7 +149,10 @@ def check_run_folder(
         before = _read_config(kept)
         if known is not None:
             now = _filled(_as_kept(known), defaults)
-            _refuse(path, _differences(_filled(before, defaults), now, only_known=True, told=told))
+            differences = _differences(
+                _filled(before, defaults), now, only_known=not is_whole, uncounted=uncounted, told=told
+            )
+            _refuse(path, differences)
     # Hidden files do not count: the lock, and what a kill leaves half written.
     elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise RunError(f"{path} is not empty and holds no run. Choose another folder.")
@@ -223,10 +230,13 @@ def _as_kept(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled(config: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
-    """Return a config with the keys that its sections lack or leave open."""
-    sections = {name: config[name] for name in defaults if isinstance(config.get(name), dict)}
-    said = {name: {key: value for key, value in keys.items() if value is not None} for name, keys in sections.items()}
-    return {**config, **{name: {**defaults[name], **keys} for name, keys in said.items()}}
+    """Return a config with the keys that its sections lack or leave open; what has no default stays as it is."""
+    filled = dict(config)
+    for name, meant in defaults.items():
+        if isinstance(section := config.get(name), dict):
+            said = {key: value for key, value in section.items() if value is not None or key not in meant}
+            filled[name] = {**meant, **said}
+    return filled
 
 
 def _differences(
@@ -244,7 +254,8 @@ def _differences(
             continue
         old, new = before.get(key), now.get(key)
         if old and new and isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, only_known=only_known, uncounted=uncounted, place=f"{place}{key}.")
+            inner = f"{place}{key}."
+            yield from _differences(old, new, only_known=only_known, uncounted=uncounted, told=told, place=inner)
         elif old != new:
             yield told.get(f"{place}{key}") or f"{place}{key} was {old!r}, is now {new!r}"
 

@@ -139,6 +139,8 @@ def test_init_writes_how_images_are_prepared(call: Call, user: Path) -> None:
         (("--mean", "1,1", "--std", "1,1"), "--mean and --std go together: three numbers each, or one for grey"),
         (("--mean", "5;5", "--std", "1"), "--mean is '5;5': numbers with commas are expected, as 0.5,0.5,0.5."),
         (("--mean", "0,0,0", "--std", "1,1,0"), "--std is '1,1,0': each number is above 0."),
+        (("--mean", "nan", "--std", "1"), "--mean is 'nan': numbers with commas are expected, as 0.5,0.5,0.5."),
+        (("--mean", "0", "--std", "inf"), "--std is 'inf': numbers with commas are expected, as 0.5,0.5,0.5."),
     ],
 )  # fmt: skip
 def test_init_refuses_preparations_that_make_no_sense(

@@ -44,6 +44,16 @@ def test_it_says_what_was_corrected(make_run: MakeRun) -> None:
     assert not {"removed together", "kept"} & facts.keys()
 
 
+def test_it_tells_no_folders_of_the_machine(make_run: MakeRun) -> None:
+    run = make_run()
+    summary = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    summary["meta"]["model"] = "/home/jane/project/net.py:build"
+    (run / "results.json").write_text(json.dumps(summary), encoding="utf-8")
+    card = card_of(run)
+    assert card.startswith("# Model card: net.py:build after RR-ClArC\n")
+    assert "jane" not in card
+
+
 def test_it_says_what_else_is_removed_and_kept(make_run: MakeRun) -> None:
     run = make_run(removed={"timestamp": 90.0, "odd | ink": 60.0}, protected=["hair"])
     card = card_of(run)

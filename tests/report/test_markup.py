@@ -110,16 +110,27 @@ def test_without_the_script_everything_is_there(run: Path, page: Page) -> None:
 
 
 def test_settings_tell_no_folders_of_the_machine(make_run: MakeRun) -> None:
-    run = make_run()
+    command = "hansfree run '/home/jane/my project/ruler.yaml' --out=/home/jane/run"
+    run = make_run(meta=META | {"model": "/home/jane/project/net.py:build", "command": command})
     kept = {
         "model": {"source": "/home/jane/project/net.py:build", "weights": "C:\\Users\\jane\\model.pt", "layer": "0"},
+        "other": {"source": "hf:/home/jane/vit", "page": "https://example.org/a"},
         "data": {"root": "/home/jane/images", "classes": ["a/b", "c"]},
     }
     (run / "run.yaml").write_text(yaml.safe_dump(kept), encoding="utf-8")
     page = write_report(run).read_text(encoding="utf-8")
     assert "jane" not in page
-    for shown in ("source: …/net.py:build", "weights: …/model.pt", "root: …/images", "- a/b"):
+    for shown in (
+        "source: …/net.py:build",
+        "weights: …/model.pt",
+        "root: …/images",
+        "- a/b",
+        "source: hf:…/vit",
+        "https://example.org/a",
+    ):
         assert shown in page
+    assert "A net.py:build model" in page
+    assert "<code>hansfree run ruler.yaml --out=run</code>" in page
     assert "/home/jane/images" in (run / "run.yaml").read_text(encoding="utf-8")
 
 

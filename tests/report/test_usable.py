@@ -12,10 +12,11 @@ from hansfree.report import write_report
 from hansfree.report.loading import load_results
 from hansfree.report.reading import Results
 from hansfree.report.tables import insertion_table, marks_of
-from hansfree.report.usable import kind_of, objection_to
+from hansfree.report.usable import kind_of, objection_to, why_no_model
 from hansfree.report.verdict import reach_verdict, shown_variant
 from tests.report.conftest import MakeRun, choice
 from tests.report.pairing import pair
+from tests.report.test_page import text_of
 from tests.report.worlds import SELECTION, World
 
 WORLD = World()
@@ -131,6 +132,21 @@ def test_a_method_without_strength_that_breaks_the_rule(make_run: MakeRun) -> No
     results = load(make_run, selection=broken)
     told = f"on validation images it {objection}"
     assert judged(results, "rr-clarc") == ("method", told)
+
+
+def test_a_class_that_is_in_the_way_is_called_by_its_name(make_run: MakeRun) -> None:
+    """The rule knows numbers; whoever wrote a name into the run file looks for that."""
+    objection = "loses more than 2 points of class 2 on clean images"
+    broken = SELECTION | {"rr-clarc": choice(None, f"has no strength to choose, but {objection}", objection=objection)}
+    run = make_run(**WORLD.parts() | {"selection": broken})
+    assert judged(load_results(run), "rr-clarc")[1].endswith("it loses more than 2 points of keratosis on clean images")
+    assert "class 2" not in text_of(write_report(run))
+    reason = f"no strength is admissible: {objection}"
+    none = replace(load_results(run), selection=SELECTION | {"rr-clarc": choice(None, reason)})
+    assert (
+        why_no_model(none, "rr-clarc")
+        == "no strength is admissible: loses more than 2 points of keratosis on clean images"
+    )
 
 
 def test_where_no_model_can_be_used_all_are_named(make_run: MakeRun) -> None:

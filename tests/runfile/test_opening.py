@@ -21,7 +21,7 @@ from hansfree.runfile import Opened, open_run_file, read_run_file
 from hansfree.runfile.identity import known_config
 from hansfree.runfile.loading import filled_in
 from hansfree.selection import BalancedRule, KneeRule
-from tests.runfile.examples import CLASSES, SIZE, build, read_table, write_run, write_table
+from tests.runfile.examples import CLASSES, COUNTS, SIZE, build, make_user, read_table, write_run, write_table
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -186,6 +186,10 @@ def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
         ({"artifact": {"biased_class": "drak"}}, "biased_class is 'drak', which is not a class. Did you mean 'dark'?"),
         ({"artifact": {"column": "artefact"}}, "no column 'artefact' that tells which images carry the artifact. Did"),
         ({"data": {"classes": ["dark", "brihgt"]}}, "The nearest of those is 'brihgt'."),
+        (
+            {"correction": {"class_budgets": {"brigt": 0.1}}},
+            "class_budgets is 'brigt', which is not a class. Did you mean",
+        ),
     ],
 )
 def test_a_misspelt_name_is_told_and_not_taken_for_another_run(
@@ -216,8 +220,17 @@ def test_a_class_is_guarded_by_name(user: Path) -> None:
 def test_a_class_to_guard_has_to_be_one_and_to_have_images(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"correction\.class_budgets is 'brigt', which is not a class\. .*'bright'"):
         opened(user, correction={"class_budgets": {"brigt": 0.1}})
+    with pytest.raises(OptionError, match=r"correction\.class_budgets names 'bright' twice, as 'bright' and '1'\."):
+        opened(user, correction={"class_budgets": {"bright": 0.1, 1: 0.2}})
     monkeypatch.setattr("hansfree.runfile.opening.MIN_GROUP", 99)
-    with pytest.raises(OptionError, match=r"'bright' has \d+ clean validation images; 99 are needed"):
+    with pytest.raises(OptionError, match=r"'bright' has 26 clean validation images; 99 are needed"):
+        opened(user, correction={"class_budgets": {"bright": 0.1}})
+
+
+def test_a_class_to_guard_has_to_have_test_images_too(tmp_path: Path) -> None:
+    """What it loses there decides whether the model is called corrected."""
+    user = make_user(tmp_path / "user", {**COUNTS, ("test", 1, 0): 24})
+    with pytest.raises(OptionError, match=r"'bright' has 24 clean test images; 25 are needed"):
         opened(user, correction={"class_budgets": {"bright": 0.1}})
 
 

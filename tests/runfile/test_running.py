@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -187,11 +188,39 @@ def test_what_changed_in_the_images_is_told_in_words(natural: Path, tmp_path: Pa
     with pytest.raises(RunError, match=rf"\(the list of images changed: {len(rows)} before, {len(rows) - 1} now\)"):
         changed_to(user, rows[1:])
     (user / "images" / "train-0-0-0.png").touch()
-    with pytest.raises(RunError, match=r"\(a file changed \(its name, size or time of change\), or a further mark\)"):
+    with pytest.raises(RunError, match=r"\(a file \(its name, size or time of change\), what is put into images, or "):
         changed_to(user, rows)
     (user / "run" / "images.npz").unlink()  # of a run that an earlier version began
     with pytest.raises(RunError, match=r"\(the images changed: their files, labels, marks or parts\)"):
         changed_to(user, rows)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "kept", "now"),
+    [
+        ("artifact", "insert", "timestamp", "artifact.insert was 'timestamp', is now None"),
+        ("correction", "class_budgets", {"dark": 0.1}, "correction.class_budgets was {'dark': 0.1}, is now {}"),
+    ],
+)
+def test_a_key_that_was_taken_out_of_the_file_is_told_by_check(
+    natural: Path, tmp_path: Path, section: str, key: str, kept: object, now: str
+) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    config = yaml.safe_load((user / "run" / "config.yaml").read_text())
+    config[section][key] = kept
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(RunError, match=rf"holds another run \({re.escape(now)}\)"):
+        changed_to(user, read_table(user / "labels.csv"))
+
+
+def test_a_class_that_is_guarded_no_more_is_told_by_check(natural: Path, tmp_path: Path) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    config = yaml.safe_load((user / "run" / "config.yaml").read_text())
+    config["correction"]["class_budgets"] = {"dark": 0.1, "bright": 0.1}
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    file = write_run(user / "run.yaml", correction={**HELPS, "class_budgets": {"dark": 0.1}})
+    with pytest.raises(RunError, match=r"\(correction\.class_budgets\.bright was 0\.1, is now None\)"):
+        check_unchanged(open_run_file(read_run_file(file)))
 
 
 @pytest.mark.parametrize("kept", ["dark", None])

@@ -41,7 +41,7 @@ def test_no_admissible_head_is_said_with_all_reasons() -> None:
     candidates = [judged(0.9, 0.9, finite=False), judged(0.9, 0.9, lost=(0, 2)), judged(0.5, 0.9)]
     choice = RULE.choose(candidates, ORIGINAL)
     assert choice.index is None
-    for reason in ("diverged", "never answers class 0, 2", "more than 2 points on clean"):
+    for reason in ("diverged", "never answers class 0, class 2", "more than 2 points on clean"):
         assert reason in choice.reason
     assert RULE.choose([], ORIGINAL).index is None
 

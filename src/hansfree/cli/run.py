@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -223,6 +224,9 @@ def _read_numbers(flag: str, given: str | None) -> tuple[float, ...] | None:
     if given is None:
         return None
     try:
-        return tuple(map(float, given.split(",")))
+        numbers = tuple(map(float, given.split(",")))
     except ValueError:
-        raise OptionError(f"{flag} is {given!r}: numbers with commas are expected, as 0.5,0.5,0.5.") from None
+        numbers = (math.nan,)
+    if not all(map(math.isfinite, numbers)):  # no run file takes nan or inf
+        raise OptionError(f"{flag} is {given!r}: numbers with commas are expected, as 0.5,0.5,0.5.")
+    return numbers

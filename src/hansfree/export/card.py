@@ -19,6 +19,7 @@ from hansfree.metrics import MIN_GROUP, Metric, Unknown
 from hansfree.report.losing import describe_loss
 from hansfree.report.numbers import interval_at_end
 from hansfree.report.reading import Results, method_title
+from hansfree.report.settings import without_folders
 from hansfree.report.usable import objection_to
 from hansfree.results import ORIGINAL, Row
 from hansfree.studies import SETS
@@ -56,13 +57,14 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
     choice = results.selection.get(method, {})
     text = environment.get_template("MODEL_CARD.md.jinja").render(
         meta=meta,
+        model=without_folders(meta.get("model") or ""),
         method=method_title(method),
         what=_WORDS.sub(r"\1", (member.__doc__ or "").splitlines()[0]) if member else "",
         biased_class=_class_name(meta),
         cav=next((row.cav for row in run.chosen(method) if row.cav), None),
         judged_along=meta.get("cav") if split_name(method)[1] else None,
         choice=choice,
-        reason=_REJECTED.sub("", str(choice.get("reason", ""))),
+        reason=_REJECTED.sub("", results.with_class_names(str(choice.get("reason", "")))),
         rule=results.with_class_names(str(choice.get("rule", ""))),
         diverged=[f"{strength:g}" for strength in choice.get("diverged") or () if strength is not None],
         objection=objection_to(results, variant) if variant else "",

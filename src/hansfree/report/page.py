@@ -22,7 +22,7 @@ from hansfree.report.pairs import pair_table
 from hansfree.report.pictures import data_address
 from hansfree.report.reading import FIRST, Results, method_title
 from hansfree.report.relevance import describe_relevance
-from hansfree.report.settings import shown_settings
+from hansfree.report.settings import shown_command, shown_settings
 from hansfree.report.side_effects import side_effect_table
 from hansfree.report.strengths import draw_strengths
 from hansfree.report.style import Drawing
@@ -62,6 +62,7 @@ def write_report(run: Path) -> Path:
         pictures=pictures,
         tradeoff=tradeoff,
         why_no_tradeoff=explain_missing(results),
+        command=shown_command(results.meta.get("command") or ""),
         config=shown_settings(run, results.meta.get("unused") or ()),
         wrong_marks=show_wrong_marks(results.doctor, run / "wrong_marks.npz"),
         **_images(results, load_cases(run / "cases.npz")),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import yaml
+
+# What may stand before a path, as hf:FOLDER or --out=FOLDER; a single letter is a drive, and what follows // a host.
+_BEFORE_PATH = re.compile(r"[\w-]{2,}[:=](?!//)")
 
 
 def shown_settings(run: Path, unused: Sequence[str]) -> str:
@@ -21,17 +26,33 @@ def shown_settings(run: Path, unused: Sequence[str]) -> str:
         return ""
     for section, _, key in (name.partition(".") for name in unused):
         settings.get(section, {}).pop(key, None)
-    return str(yaml.safe_dump(_without_folders(settings), sort_keys=False, allow_unicode=True))
+    return str(yaml.safe_dump(_shortened(settings), sort_keys=False, allow_unicode=True))
 
 
-def _without_folders(value: Any) -> Any:
-    """Shorten full paths to their last name: folders can tell who somebody is, and the run's own file keeps them."""
+def shown_command(command: str) -> str:
+    """Return the command that made the run, without the folders that paths lie in."""
+    return shlex.join(map(without_folders, shlex.split(command)))
+
+
+def without_folders(text: str, *, mark: str = "") -> str:
+    """Return a text that is a full path, or ends in one, with the path's last name only: folders can name people.
+
+    Args:
+        mark: stands for the folders.
+    """
+    found = _BEFORE_PATH.match(text)
+    start = found[0] if found else ""
+    for kind in (PurePosixPath, PureWindowsPath):
+        path = kind(text[len(start) :])
+        if path.is_absolute():
+            return f"{start}{mark}{path.name}"
+    return text
+
+
+def _shortened(value: Any) -> Any:
+    """Shorten all paths in it; the run's own file keeps them."""
     if isinstance(value, dict):
-        return {key: _without_folders(each) for key, each in value.items()}
+        return {key: _shortened(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_without_folders(each) for each in value]
-    if isinstance(value, str):
-        for kind in (PurePosixPath, PureWindowsPath):
-            if kind(value).is_absolute():
-                return f"…/{kind(value).name}"
-    return value
+        return [_shortened(each) for each in value]
+    return without_folders(value, mark="…/") if isinstance(value, str) else value

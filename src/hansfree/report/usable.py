@@ -60,7 +60,7 @@ def objection_to(results: Results, variant: Variant) -> str:
         return f"it never answers {names}, which the original model does"
     if kind == "method" and breaks_rule(results, variant):
         told = results.selection[variant.method].get("objection")
-        return f"on validation images it {told}" if told else "it breaks the selection rule"
+        return f"on validation images it {results.with_class_names(told)}" if told else "it breaks the selection rule"
     if kind == "method" and (loss := overspent(results, variant)):
         allowed = f"{100 * budget_of(results):g}"
         return f"it {loss} of balanced accuracy on test images without the artifact, and {allowed} are allowed"
@@ -71,7 +71,8 @@ def objection_to(results: Results, variant: Variant) -> str:
 
 def why_no_model(results: Results, method: str) -> str:
     """Say why a method has no model at all."""
-    return str(results.selection.get(method, {}).get("reason", "")).strip().rstrip(".") or "it has no usable result"
+    reason = results.with_class_names(str(results.selection.get(method, {}).get("reason", "")))
+    return reason.strip().rstrip(".") or "it has no usable result"
 
 
 def overspent(results: Results, variant: Variant) -> str:

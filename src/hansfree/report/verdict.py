@@ -15,6 +15,7 @@ from hansfree.report.reading import FIRST, Results, Variant, method_title
 from hansfree.report.removal import describe_others, describe_removal
 from hansfree.report.rivals import describe_rivals, listed
 from hansfree.report.ruling import Judgement, Ruling
+from hansfree.report.settings import without_folders
 from hansfree.report.subject import describe_subject
 from hansfree.report.usable import CLEAN, kind_of, objection_to, why_no_model
 from hansfree.results import ORIGINAL, Row
@@ -60,7 +61,7 @@ class Verdict:
 def describe_setting(results: Results) -> str:
     """Say which model was corrected, of what, where, and on how many images."""
     meta = results.meta
-    model = f"A {meta['model']} model" if meta.get("model") else "A model"
+    model = f"A {without_folders(meta['model'])} model" if meta.get("model") else "A model"
     what = f" and the {meta['artifact']} artifact" if meta.get("artifact") else " and an artifact"
     where = f", corrected at layer {meta['layer']}" if meta.get("layer") else ""
     keys = [("n_train", "training"), ("n_val", "validation"), ("n_test", "test")]

@@ -9,7 +9,7 @@ import numpy as np
 
 from hansfree.files import read_arrays, written_atomically
 from hansfree.fingerprints import fingerprint
-from hansfree.runfile.identity import LATER_KEYS, known_config
+from hansfree.runfile.identity import LATER_KEYS, UNCOUNTED, known_config
 from hansfree.runfile.opening import Opened
 from hansfree.runs import check_run_folder
 from hansfree.studies import SETS, OwnImages
@@ -42,7 +42,14 @@ def check_unchanged(opened: Opened) -> None:
     """Refuse a folder that holds another run, and say what differs; nothing is written."""
     out = opened.run.out
     if (out / "config.yaml").exists():
-        check_run_folder(out, run_config(opened), defaults=meant_by(opened), told=changes_of(opened))
+        check_run_folder(
+            out,
+            run_config(opened),
+            is_whole=True,
+            defaults=meant_by(opened),
+            uncounted=UNCOUNTED,
+            told=changes_of(opened),
+        )
 
 
 def changes_of(opened: Opened) -> dict[str, str]:
@@ -83,4 +90,4 @@ def _what_changed(images: OwnImages, kept: Path) -> str:
     told = [f"the {name} of {count} image{'s' if count > 1 else ''}" for name, count in counts.items() if count]
     if told:
         return f"{' and '.join(told)} changed"
-    return "a file changed (its name, size or time of change), or a further mark"
+    return "a file (its name, size or time of change), what is put into images, or another column of marks changed"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from hansfree.artifacts import Artifact, Patch
 from hansfree.corrections import Correction
@@ -50,7 +52,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
     _check_folder(run)
     check_tried(run)
     loaded = load_run_model(run)
-    images = _open_images(run, loaded.preprocessing, progress)
+    images = _open_images(run, loaded.preprocessing, progress, kind=OwnImages)
     data = replace(images.data(), artifact=_artifact_name(run, images))
     check_selectable(data, advice=advise_more(images, data))
     if run.correction.needs_pairs and data.train_biased is None:
@@ -116,7 +118,7 @@ def _check_folder(run: RunFile) -> None:
         check_run_folder(run.out, known, defaults=LATER_KEYS)
     except RunError:
         check_files(run)
-        _open_images(run, filled_in(run, None), silent, kind=_Listed)
+        _guarded_classes(run, _open_images(run, filled_in(run, None), silent, kind=_Listed).class_names)
         if run.model.layer != AUTO:
             load_run_model(run)  # takes seconds, and only here
         raise
@@ -125,14 +127,17 @@ def _check_folder(run: RunFile) -> None:
 class _Listed(OwnImages):
     """What a table or folders say of images: names are checked, and no picture is opened."""
 
+    class_names: tuple[str, ...]
+
     def read(self) -> None:
         """Read the list alone."""
-        self.listing(Path(self.root or ""))
+        self.class_names = tuple(self.listing(Path(self.root or "")).class_names)
 
 
-def _open_images(
-    run: RunFile, seen: Preprocessing, progress: Progress, *, kind: type[OwnImages] = OwnImages
-) -> OwnImages:
+_Images = TypeVar("_Images", bound=OwnImages)
+
+
+def _open_images(run: RunFile, seen: Preprocessing, progress: Progress, *, kind: type[_Images]) -> _Images:
     return kind(
         root=run.data.root,
         table=run.data.table,
@@ -156,18 +161,30 @@ def _open_images(
 
 def _rule(run: RunFile, data: BiasedData) -> SelectionRule:
     """Return the rule of the file, with classes by number; one that has too few images cannot be guarded."""
-    labels, names = data.val_clean.labels, data.val_clean.class_names
-    budgets = {
-        find_class(name, names, option="correction.class_budgets"): most
-        for name, most in run.correction.class_budgets.items()
-    }
-    for label in budgets:
-        if (count := int((labels == label).sum())) < MIN_GROUP:
+    names = data.val_clean.class_names
+    guarded = _guarded_classes(run, names)
+    for label in guarded:
+        for kind, images in (("validation", data.val_clean), ("test", data.test_clean)):
+            if (count := int((images.labels == label).sum())) < MIN_GROUP:
+                raise OptionError(
+                    f"correction.class_budgets: {names[label]!r} has {count} clean {kind} images; {MIN_GROUP} are "
+                    "needed to know what it loses."
+                )
+    return _RULES[run.correction.rule](run.correction.budget, guarded)
+
+
+def _guarded_classes(run: RunFile, names: Sequence[str]) -> dict[int, float]:
+    """Return the budgets of single classes by number; refuse a name that is no class, or two of the same one."""
+    given: dict[int, str] = {}
+    for name in run.correction.class_budgets:
+        label = find_class(name, names, option="correction.class_budgets")
+        if label in given:
             raise OptionError(
-                f"correction.class_budgets: {names[label]!r} has {count} clean validation images; {MIN_GROUP} are "
-                "needed to know what it loses."
+                f"correction.class_budgets names {names[label]!r} twice, as {given[label]!r} and {name!r}. Leave one "
+                "out."
             )
-    return _RULES[run.correction.rule](run.correction.budget, budgets)
+        given[label] = name
+    return {label: run.correction.class_budgets[name] for label, name in given.items()}
 
 
 def _inserted(run: RunFile) -> Artifact | None:

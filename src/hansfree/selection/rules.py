@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from hansfree.errors import DataError, UndefinedMetricError
-from hansfree.metrics import MIN_GROUP
+from hansfree.metrics import MIN_GROUP, class_group
 from hansfree.metrics.base import large_classes
 from hansfree.selection.validator import Validation
 from hansfree.studies import BiasedData
@@ -81,7 +81,7 @@ class SelectionRule(ABC):
         if not candidate.is_finite:
             return "diverged"
         if candidate.lost:
-            return f"never answers class {', '.join(map(str, candidate.lost))}"
+            return f"never answers {', '.join(map(class_group, candidate.lost))}"
         if original.clean.value - candidate.clean.value > self.budget + _ROUNDING:
             return f"loses more than {100 * self.budget:g} points on clean images"
         drops = original.drops(candidate)
