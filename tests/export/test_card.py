@@ -166,8 +166,8 @@ def test_it_names_the_class_that_loses_most(make_run: MakeRun) -> None:
     write_table(run / "results.csv", rows)
     told = card_of(run).splitlines()[4].replace("\N{NO-BREAK SPACE}", " ")
     assert told == (
-        "The largest fall is that of “malignant”: its sensitivity without the artifact goes from 90.0 % to 70.0 % "
-        "(40 test images)."
+        "The largest fall of a class is that of “malignant”: its sensitivity without the artifact goes from 90.0 % to "
+        "70.0 % (40 test images)."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from hansfree.report import write_report
 from hansfree.report.loading import load_results
@@ -59,11 +60,21 @@ def test_a_loss_that_may_be_chance_is_not_called_one(make_run: MakeRun) -> None:
     results = load(make_run, {1: (0, 1)})
     before, after = sensitivities(results, 1)
     assert told(results) == (
-        f"No class clearly loses. The largest fall is that of “melanoma”: its sensitivity without the artifact goes "
-        f"from {before} to {after} (90 test images)."
+        f"The largest fall of a class is that of “melanoma”: its sensitivity without the artifact goes from {before} "
+        f"to {after} (90 test images), which may be chance."
     )
     unpaired = replace(results, paired_classes=())
-    assert told(unpaired) == told(results).removeprefix("No class clearly loses. ")
+    assert told(unpaired) == told(results).replace(", which may be chance", "")
+
+
+def test_of_many_classes_one_always_falls(make_run: MakeRun) -> None:
+    """Six images lost and none won are beyond chance in one class alone (p = 0.03), and not in one of three."""
+    results = load(make_run, {2: (0, 6)})
+    (loss,) = [each for each in results.paired_classes if (each.method, each.group) == ("rr-clarc", "class 2")]
+    assert loss.p == pytest.approx(2 * 0.5**6)
+    assert told(results).endswith("(60 test images), which may be chance.")
+    alone = replace(results, paired_classes=(loss,))
+    assert told(alone).startswith("“keratosis” loses most of all classes")
 
 
 def test_a_clear_loss_goes_before_a_larger_one_that_may_be_chance(make_run: MakeRun) -> None:

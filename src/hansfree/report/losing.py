@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+from hansfree.metrics import LEVEL, holm
 from hansfree.report.numbers import percent
 from hansfree.report.reading import Results, Variant
 from hansfree.report.rivals import listed
@@ -25,20 +27,26 @@ def describe_loss(results: Results, shown: Variant) -> str:
     if changes[largest] >= 0:
         told = "Without the artifact, no class has a lower sensitivity than before."
         return f"{told}{_unknown(results)}"
-    known = {label: results.class_difference(shown, label) for label in changes}
-    # an interval alone, without a test beside it: a warning too many does less harm than one too few
-    clear = [label for label, one in known.items() if one is not None and one.high < 0]
+    p_values = _p_values(results, shown, changes)
+    clear = [label for label, p in p_values.items() if p < 1 - LEVEL and changes[label] < 0]
     label = min(clear, key=lambda label: changes[label], default=largest)
-    name, goes = f"“{results.class_title(label)}”", "falls" if clear else "goes"
+    name, chance = f"“{results.class_title(label)}”", ""
     if clear:
-        who = f"{name} loses most of all classes" if label == largest else f"{name} clearly loses"
+        who, goes = f"{name} loses most of all classes" if label == largest else f"{name} clearly loses", "falls"
     else:
-        unclear = "No class clearly loses. " if all(known.values()) else ""
-        who = f"{unclear}The largest fall is that of {name}"
+        who, goes = f"The largest fall of a class is that of {name}", "goes"
+        chance = ", which may be chance" if p_values else ""
     old, new = (percent(rows[label].value) for rows in (before, after))
     n = after[label].n
     images = f" ({n:,} test images)" if n else ""
-    return f"{who}: its sensitivity without the artifact {goes} from {old} to {new}{images}.{_unknown(results)}"
+    return f"{who}: its sensitivity without the artifact {goes} from {old} to {new}{images}{chance}.{_unknown(results)}"
+
+
+def _p_values(results: Results, shown: Variant, labels: Iterable[int]) -> dict[int, float]:
+    """Return McNemar's p of each class, corrected for their number: of many, one always falls by chance."""
+    found = {label: results.class_difference(shown, label) for label in labels}
+    known = {label: one.p for label, one in found.items() if one is not None and one.p is not None}
+    return dict(zip(known, holm(list(known.values()))))
 
 
 def _unknown(results: Results) -> str:
