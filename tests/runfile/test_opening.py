@@ -217,6 +217,15 @@ def test_a_class_is_guarded_by_name(user: Path) -> None:
     assert rule == BalancedRule(0.02, {1: 0.1})
 
 
+def test_a_budget_of_less_than_an_image_is_told(user: Path) -> None:
+    def notes(most: float) -> str:
+        found = opened(user, correction={"class_budgets": {"bright": most}})
+        return " ".join(sentence for name, sentence in found.facts if name == "note")
+
+    assert "'bright' may lose 2 points, and one of its clean validation images is 3.8" in notes(0.02)
+    assert "clean validation images is" not in notes(0.04)
+
+
 def test_a_class_to_guard_has_to_be_one_and_to_have_images(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"correction\.class_budgets is 'brigt', which is not a class\. .*'bright'"):
         opened(user, correction={"class_budgets": {"brigt": 0.1}})

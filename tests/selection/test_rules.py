@@ -75,6 +75,18 @@ def test_the_class_that_is_furthest_over_its_budget_is_named_and_others_may_lose
     assert GUARDED.objection(after, before) == "loses more than 2 points of class 2 on clean images"
 
 
+def test_where_no_head_keeps_the_budget_of_a_class_the_nearest_is_told() -> None:
+    guarded = BalancedRule(class_budgets={0: 0.02})
+    heads = [judged(0.9, 0.8, classes={0: 0.8}), judged(0.9, 0.8, classes={0: 0.88})]
+    broken = judged(0.9, 0.8, finite=False, classes={0: 0.94})
+    choice = guarded.choose([*heads, broken], BEFORE)
+    assert choice.index is None
+    assert choice.reason == (
+        "no strength is admissible: diverged; loses more than 2 points of class 0 on clean images; "
+        "the least that a strength loses of class 0 is 7.0 points"
+    )
+
+
 def test_the_rule_says_the_budgets_of_classes() -> None:
     assert "lose at most 2 points on clean ones, at most 10 of class 0, at most 2 of class 2, are" in str(GUARDED)
     assert "class" not in str(RULE).replace("every class", "")

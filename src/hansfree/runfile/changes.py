@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hansfree.errors import RunError
 from hansfree.files import read_arrays, written_atomically
 from hansfree.fingerprints import fingerprint
 from hansfree.runfile.identity import LATER_KEYS, UNCOUNTED, known_config
@@ -81,9 +82,10 @@ def _described(images: OwnImages) -> dict[str, np.ndarray]:
 
 def _what_changed(images: OwnImages, kept: Path) -> str:
     """Say in words what is not as in a run folder, where the images are not."""
-    if not kept.exists():
+    try:
+        before, now = read_arrays(kept), _described(images)
+    except (FileNotFoundError, RunError):  # of an earlier version, or damaged: it only helps to tell
         return "the images changed: their files, labels, marks or parts"
-    before, now = read_arrays(kept), _described(images)
     if not np.array_equal(before["rows"], now["rows"]):
         return f"the list of images changed: {len(before['rows'])} before, {len(now['rows'])} now"
     counts = {name: int((before[name] != now[name]).sum()) for name in _COMPARED}

@@ -70,7 +70,7 @@ def open_run_file(run: RunFile, *, progress: Progress = silent) -> Opened:
         cav=run.correction.cav,
         further_cavs=run.correction.further_cavs,
         strengths=run.correction.strengths,
-        rule=_rule(run, data),
+        rule=_rule(run, data, images),
         repeats=run.correction.repeats,
         train="last" if run.model.output == "label" else run.correction.train,
         workers=run.workers,
@@ -159,17 +159,23 @@ def _open_images(run: RunFile, seen: Preprocessing, progress: Progress, *, kind:
     )
 
 
-def _rule(run: RunFile, data: BiasedData) -> SelectionRule:
+def _rule(run: RunFile, data: BiasedData, images: OwnImages) -> SelectionRule:
     """Return the rule of the file, with classes by number; one that has too few images cannot be guarded."""
     names = data.val_clean.class_names
     guarded = _guarded_classes(run, names)
     for label in guarded:
-        for kind, images in (("validation", data.val_clean), ("test", data.test_clean)):
-            if (count := int((images.labels == label).sum())) < MIN_GROUP:
+        for kind, part in (("validation", data.val_clean), ("test", data.test_clean)):
+            if (count := int((part.labels == label).sum())) < MIN_GROUP:
                 raise OptionError(
                     f"correction.class_budgets: {names[label]!r} has {count} clean {kind} images; {MIN_GROUP} are "
                     "needed to know what it loses."
                 )
+        one = 1 / (data.val_clean.labels == label).sum()
+        if guarded[label] < one:
+            images.remarks.append(
+                f"correction.class_budgets: {names[label]!r} may lose {100 * guarded[label]:g} points, and one of its "
+                f"clean validation images is {100 * one:.1f}: so it may lose none of them, not by chance either."
+            )
     return _RULES[run.correction.rule](run.correction.budget, guarded)
 
 

@@ -72,9 +72,20 @@ class SelectionRule(ABC):
         objections = [self.objection(candidate, original) for candidate in candidates]
         admissible = [i for i, objection in enumerate(objections) if not objection]
         if not admissible:
-            return Choice(None, f"no strength is admissible: {'; '.join(sorted(set(objections)))}")
+            reasons = [*sorted(set(objections)), *self._least_losses(candidates, original)]
+            return Choice(None, f"no strength is admissible: {'; '.join(reasons)}")
         choice = self.pick(candidates, admissible, original)
         return replace(choice, reason=f"{choice.reason} ({len(candidates) - len(admissible)} rejected)")
+
+    def _least_losses(self, candidates: Sequence[Validation], original: Validation) -> list[str]:
+        """Say how near a strength came to each class's budget, where none kept it."""
+        drops = [original.drops(candidate) for candidate in candidates if candidate.is_finite]
+        least = {label: min(each[label] for each in drops if label in each) for label in self.class_budgets if drops}
+        return [
+            f"the least that a strength loses of class {label} is {100 * loss:.1f} points"
+            for label, loss in least.items()
+            if loss > self.class_budgets[label] + _ROUNDING
+        ]
 
     def objection(self, candidate: Validation, original: Validation) -> str:
         """Say why a head must not be taken; empty when it may."""
