@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import threading
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
 from hansfree.label.session import Session
-from tests.browser.driving import Browser, wait_until_ready, wait_until_saved
+from tests.browser.driving import PATIENCE, Browser, wait_until_ready, wait_until_saved
 from tests.label.worlds import World
 
 
@@ -140,6 +141,28 @@ def test_five_marks_rank_the_images(browser: Browser, session: Session) -> None:
     browser.one("#filter").send_keys("proposed")
     browser.wait(lambda: sorted(seen(browser)) == session.ordered().proposed, "the proposed images")
     assert browser.text("#count-proposed") == str(len(session.ordered().proposed))
+
+
+@pytest.mark.usefixtures("address")
+def test_a_quick_answer_on_the_next_screen_is_for_its_first_image(
+    browser: Browser, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is pressed while the page still waits for the ranking."""
+    marked = mark_five(browser)
+    session.wait()
+    go_on, ordered = threading.Event(), session.ordered
+    monkeypatch.setattr(session, "ordered", lambda: go_on.wait(PATIENCE) and ordered())
+    try:
+        browser.press(Keys.ENTER)
+        browser.wait(lambda: not set(seen(browser)) & set(marked), "the next screen")
+        first, *others = seen(browser)
+        browser.press(" ")
+        browser.wait(lambda: browser.text("#count-yes") == "3", "the mark")
+    finally:
+        go_on.set()
+    wait_until_saved(browser)
+    assert session.ordered().marks[first] == 1
+    assert not {session.ordered().marks[image] for image in others} - {-1}
 
 
 @pytest.mark.usefixtures("address")

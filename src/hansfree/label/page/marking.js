@@ -70,8 +70,9 @@ export async function nextScreen() {
   await sending;
   useScreen(await ask("api/screen/next", {}));
   setView("screen");
+  moveTo(0); // before anything else is waited for: a key that comes now is for the first image
   await refresh();
-  moveTo(0);
+  redrawTiles();
 }
 
 export async function restWithout() {
