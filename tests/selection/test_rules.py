@@ -136,6 +136,7 @@ def test_the_weakest_strength_that_all_but_removes_the_effect_is_taken() -> None
     candidates = [unseen(1.5), unseen(0.19), unseen(0.05), unseen(0.0)]
     choice = SLOPE.choose(candidates, unseen(2.0))
     assert choice.index == 1, "the strongest would win by the smallest derivative alone"
+    assert "weakest that leaves at most 10 % of the effect, of " in choice.reason
     assert "0.19 instead of 2" in choice.reason
     assert DerivativeRule(share=0.03).choose(candidates, unseen(2.0)).index == 2
 

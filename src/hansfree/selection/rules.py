@@ -187,8 +187,9 @@ class DerivativeRule(SelectionRule):
         changes = (
             f"adding the artifact moves the log-odds by {after:.3g} instead of {before:.3g} (mean, to first order)"
         )
-        kind = "weakest" if low else f"no strength leaves at most {100 * self.share:g} % of it; smallest"
-        return Choice(taken, f"{kind} of {len(admissible)} admissible: {changes}")
+        enough = f"at most {100 * self.share:g} % of the effect"
+        kind = f"weakest that leaves {enough}, of" if low else f"no strength leaves {enough}; smallest of"
+        return Choice(taken, f"{kind} {len(admissible)} admissible: {changes}")
 
 
 def choose_rule(
