@@ -93,7 +93,7 @@ def test_the_verdict_says_why_nothing_could_be_chosen(make_run: MakeRun) -> None
     selection = SELECTION | {"rr-clarc": choice(None, "every head lost class 2", objection="lost class 2")}
     results = load_results(make_run(change=none_chosen, selection=selection))
     assert line_of(insertion_table(results), "RR-ClArC").detail == "failed: no usable result"
-    assert reach_verdict(results).warning == "Do not use this model (RR-ClArC): every head lost class 2."
+    assert reach_verdict(results).warning == "Do not use this model (RR-ClArC): every head lost keratosis."
 
 
 def test_the_order_of_methods_is_the_papers(make_run: MakeRun) -> None:
