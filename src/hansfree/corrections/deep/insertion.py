@@ -1,0 +1,227 @@
+"""Insert an artifact that is known only by artifact labels: transplants from artifact images onto other images.
+
+Three kinds of transplant cover most artifacts: the *region* where the artifact is found, the change of the *color*
+distribution (brightness, contrast, tint), and the *low bits* of the pixels. Which one carries the artifact is measured:
+how much of the distance between artifact and non-artifact images, along the signal-CAVs of the network, it covers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hansfree.corrections.deep.images import Group, TrainingImages
+from hansfree.corrections.deep.stages import Stage, collect_pooled, recorded, recorded_maps
+from hansfree.datasets.base import Normalize
+from hansfree.errors import DataError
+
+MIN_COVERAGE = 0.5  # of the distance between the groups: a transplant below it is not the artifact
+MAX_AREA = 0.3  # of the image: a larger transplant replaces the object itself
+THRESHOLD = 0.25  # of a heatmap's maximum: where the artifact begins
+LOW_BITS = 3
+_MEASURED = 64  # images that the coverage is measured on
+
+InsertFunction = Callable[[np.ndarray, np.random.Generator], "np.ndarray | tuple[np.ndarray, np.ndarray]"]
+
+
+class Insertion(ABC):
+    """A way to put an artifact into images that do not have it."""
+
+    kind: ClassVar[str]
+
+    def masks(self, network: nn.Module, donors: Tensor) -> Tensor:
+        """Return how much of each pixel of artifact images is transplanted, ``(n, height, width)``."""
+        return donors.new_ones((len(donors), *donors.shape[2:]))
+
+    @abstractmethod
+    def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
+        """Return the images with the artifact of as many donors; all normalised."""
+
+
+class Region(Insertion):
+    """Paste the pixels where the artifact is found, at the same place, with soft edges.
+
+    The artifact is where the output of the first stages, along their signal-CAVs, exceeds that of non-artifact images
+    of the class at the same position. What the class itself shows there is thus no part of it.
+    """
+
+    kind = "region"
+
+    def __init__(self, network: nn.Module, images: TrainingImages, stages: Sequence[Stage], group: Group) -> None:
+        self.stages = tuple(stages[:2])
+        self.directions, self.means, self.spreads = {}, {}, {}
+        with_it, without = (pooled_rows(network, images, self.stages, rows) for rows in (group.with_it, group.without))
+        for stage, artifact, clean in zip(self.stages, with_it, without):
+            self.directions[stage.name] = _discriminant(artifact[:, 1], clean[:, 1])  # of the max-pooled features
+        maps = [self._maps(network, batch) for batch in images.batches(_split(group.without))]
+        for stage in self.stages:
+            clean_maps = torch.cat([each[stage.name] for each in maps])
+            self.means[stage.name] = clean_maps.mean(0)
+            self.spreads[stage.name] = clean_maps.std(0) + clean_maps.std()
+
+    @torch.no_grad()
+    def _maps(self, network: nn.Module, images: Tensor) -> dict[str, Tensor]:
+        device = next(network.parameters()).device
+        with recorded_maps(network, self.stages) as maps:
+            network(images.to(device))
+        return {name: output @ self.directions[name] for name, output in maps.items()}
+
+    def masks(self, network: nn.Module, donors: Tensor) -> Tensor:
+        """Return masks with soft edges."""
+        total = donors.new_zeros((len(donors), *donors.shape[2:]))
+        for name, values in self._maps(network, donors).items():
+            excess = ((values - self.means[name]) / self.spreads[name]).clamp_min(0).cpu()
+            excess = excess / excess.flatten(1).amax(1).clamp_min(1e-9)[:, None, None]
+            total += functional.interpolate(excess[:, None], donors.shape[2:], mode="bilinear")[:, 0]
+        is_artifact = (total > THRESHOLD * total.flatten(1).amax(1)[:, None, None]).float()[:, None]
+        grown = functional.max_pool2d(is_artifact, 3, stride=1, padding=1)
+        return functional.avg_pool2d(grown, 3, stride=1, padding=1, count_include_pad=False)[:, 0]
+
+    def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
+        """Paste the donors' pixels where the masks are."""
+        return torch.lerp(images, donors, masks[:, None].to(images))
+
+
+class Color(Insertion):
+    """Change each color channel's mean and contrast as artifact images differ from non-artifact ones of the class."""
+
+    kind = "color"
+
+    def __init__(self, images: TrainingImages, group: Group) -> None:
+        means, spreads = zip(*(_color_statistics(images, rows) for rows in (group.with_it, group.without)))
+        self.scale = (spreads[0] / spreads[1].clamp_min(1e-6))[:, None, None]
+        self.shift = means[0][:, None, None] - self.scale * means[1][:, None, None]
+
+    def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
+        """Scale and shift the color channels."""
+        return images * self.scale.to(images) + self.shift.to(images)
+
+
+class LowBits(Insertion):
+    """Replace the lowest bits of every pixel by those of an artifact image."""
+
+    kind = "low bits"
+
+    def __init__(self, transform: Normalize) -> None:
+        self.transform = transform
+
+    def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
+        """Combine the high bits of the images with the low bits of the donors."""
+        low = (1 << LOW_BITS) - 1
+        own, other = (_to_pixels(each, self.transform) for each in (images, donors))
+        return self.transform((own & (255 - low)) | (other & low)).to(images.device)
+
+
+class Given(Insertion):
+    """Insert by a function of the user: true counterfactual pairs.
+
+    Args:
+        function: takes a uint8 image (height, width, channels) and a random generator; returns the image with the
+            artifact, or that and a mask.
+        transform: how the images of the dataset were normalised.
+    """
+
+    kind = "given"
+
+    def __init__(self, function: InsertFunction, transform: Normalize) -> None:
+        self.function, self.transform = function, transform
+
+    def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
+        """Call the function for each image."""
+        changed = []
+        for number, pixels in enumerate(_to_pixels(images, self.transform)):
+            result = self.function(pixels, np.random.default_rng((seed, number)))
+            changed.append(result[0] if isinstance(result, tuple) else result)
+        return self.transform(np.stack(changed)).to(images.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """An insertion and how well it stands for the artifact.
+
+    ``coverage`` is the share of the distance between artifact and non-artifact images that it covers, the median over
+    stages and poolings; ``area`` the mean part of an image that it replaces.
+    """
+
+    insertion: Insertion
+    coverage: float
+    area: float
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the transplant is the artifact rather than something else, or the whole image."""
+        return self.coverage >= MIN_COVERAGE and (self.area <= MAX_AREA or self.insertion.kind != "region")
+
+
+def find_insertion(network: nn.Module, images: TrainingImages, stages: Sequence[Stage], artifact: int = 0) -> Measured:
+    """Return the least invasive insertion that is usable, or the one that covers most."""
+    groups = [group for group in images.groups() if group.artifact == artifact]
+    if not groups:
+        raise DataError("No class has enough images both with and without the artifact to compare.")
+    group = max(groups, key=lambda each: len(each.with_it))
+    transform = getattr(images.dataset, "transform", None)
+    kinds: list[Insertion] = [LowBits(transform)] if isinstance(transform, Normalize) else []
+    kinds += [Color(images, group), Region(network, images, stages, group)]
+    measured = []
+    for insertion in kinds:
+        measured.append(_measure(network, images, stages, group, insertion))
+        if measured[-1].is_usable:
+            return measured[-1]
+    return max(measured, key=lambda each: each.coverage)
+
+
+@torch.no_grad()
+def _measure(
+    network: nn.Module, images: TrainingImages, stages: Sequence[Stage], group: Group, insertion: Insertion
+) -> Measured:
+    count = min(_MEASURED, len(group.without), len(group.with_it))
+    device = next(network.parameters()).device
+    rng = np.random.default_rng(0)
+    donors = images.batch(rng.choice(group.with_it, count, replace=False))
+    plain = images.batch(rng.choice(group.without, count, replace=False))
+    masks = insertion.masks(network, donors)
+    features = []
+    for batch in (plain, insertion.insert(plain, donors, masks), donors):
+        with recorded(network, tuple(stages)) as pooled:
+            network(batch.to(device))
+        features.append([pooled[stage.name].cpu() for stage in stages])
+    shares = []
+    for clean, inserted, artifact in zip(*features):
+        for pooling in range(clean.shape[1]):
+            direction = _discriminant(artifact[:, pooling], clean[:, pooling])
+            a, b, c = ((each[:, pooling] @ direction).mean() for each in (clean, inserted, artifact))
+            shares.append(float((b - a) / (c - a).clamp_min(1e-9)))
+    return Measured(insertion, float(np.median(shares)), float(masks.mean()))
+
+
+def pooled_rows(network: nn.Module, images: TrainingImages, stages: Sequence[Stage], rows: np.ndarray) -> list[Tensor]:
+    """Return the pooled outputs of each stage for these images, ``(images, poolings, channels)``."""
+    return collect_pooled(network, images.batches(_split(rows)), stages)
+
+
+def _discriminant(artifact: Tensor, clean: Tensor) -> Tensor:
+    """Return the signal-CAV with each channel divided by its variance, so that steady channels count more."""
+    variance = clean.var(0)
+    return (artifact.mean(0) - clean.mean(0)) / (variance + 1e-3 * variance.mean()).clamp_min(1e-12)
+
+
+def _color_statistics(images: TrainingImages, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    pixels = torch.cat([batch.movedim(1, -1).flatten(0, 2) for batch in images.batches(_split(rows))]).double()
+    return pixels.mean(0), pixels.std(0)
+
+
+def _to_pixels(images: Tensor, transform: Normalize) -> np.ndarray:
+    scale, shift = torch.tensor(transform.std), torch.tensor(transform.mean)
+    values = (images.detach().cpu().movedim(1, -1) * scale + shift).mul(255).round().clamp(0, 255)
+    return values.to(torch.uint8).numpy()
+
+
+def _split(rows: np.ndarray) -> list[np.ndarray]:
+    return np.array_split(rows, max(1, len(rows) // 64))

@@ -1,0 +1,109 @@
+"""Match: train the network until artifact and non-artifact images of a class have the same mean features."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hansfree.corrections.deep.base import DeepCorrection
+from hansfree.corrections.deep.images import TrainingImages
+from hansfree.corrections.deep.insertion import pooled_rows
+from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step
+from hansfree.corrections.deep.stages import Stage, find_stages, recorded
+from hansfree.errors import DataError, OptionError
+
+
+class Match(DeepCorrection, name="match"):
+    """Drive the signal-CAV to zero at every depth.
+
+    A signal-CAV is the difference of the mean features of artifact and non-artifact images. The penalty is its squared
+    length within each class, relative to the variance of the features, at the outputs of the network's stages, mean-
+    and max-pooled. Artifact images that would tell the class are in the penalty only, never in the task loss.
+
+    Args:
+        strength: multiplies the penalty.
+        group_size: artifact images, and as many non-artifact images, of one class per step.
+        memory: share of the running gap that a step keeps.
+        stages: how many depths are matched.
+    """
+
+    title = "Match"
+    grid = (0.3, 1.0, 3.0)
+
+    def __init__(
+        self,
+        *,
+        strength: float = 1.0,
+        group_size: int = 12,
+        memory: float = 0.9,
+        stages: int = 4,
+        tuning: NetworkTuning | None = None,
+    ) -> None:
+        super().__init__(strength=strength, tuning=tuning)
+        if group_size < 2 or stages < 1 or not 0 <= memory < 1:
+            raise OptionError(
+                f"group_size={group_size}, stages={stages}, memory={memory}: at least 2 and 1, and from 0 to below 1."
+            )
+        self.group_size, self.memory, self.stages = group_size, memory, stages
+
+    def check(self, images: TrainingImages) -> None:
+        """Refuse images without a class that has both groups."""
+        super().check(images)
+        if not images.groups():
+            raise DataError("No class has enough images both with and without the artifact to compare.")
+
+    def objective(self, network: nn.Module, images: TrainingImages) -> Objective:
+        """Find the stages, and start the running gaps from all training images."""
+        stages = find_stages(network, images.batch([0, 1]).to(self.tuning.device), self.stages)
+        return _Matching(self, network, images, stages)
+
+
+class _Matching(Objective):
+    def __init__(self, method: Match, network: nn.Module, images: TrainingImages, stages: tuple[Stage, ...]) -> None:
+        super().__init__()
+        self.stages, self.group_size, self.memory = stages, method.group_size, method.memory
+        self.groups = images.groups()
+        needed = np.unique(np.concatenate([rows for group in self.groups for rows in (group.with_it, group.without)]))
+        place = np.full(len(images), -1)
+        place[needed] = np.arange(len(needed))
+        for index, values in enumerate(pooled_rows(network, images, stages, needed)):
+            gaps, variances = [], []
+            for group in self.groups:
+                artifact, clean = values[place[group.with_it]], values[place[group.without]]
+                gaps.append(artifact.mean(0) - clean.mean(0))
+                variances.append(torch.cat([artifact, clean]).var(0).sum(-1))
+            self.register_buffer(f"gap_{index}", torch.stack(gaps))  # (groups, poolings, channels)
+            self.register_buffer(f"variance_{index}", torch.stack(variances).mean(0))  # (poolings,)
+
+    def draw(self, task_rows: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+        """Return artifact and non-artifact images of one class; all classes and artifacts take turns at random."""
+        group = int(rng.integers(len(self.groups)))
+        chosen = [
+            rng.choice(rows, self.group_size, replace=len(rows) < self.group_size)
+            for rows in (self.groups[group].with_it, self.groups[group].without)
+        ]
+        return np.concatenate(chosen), group
+
+    def terms(self, network: nn.Module, step: Step, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of the task images, and the squared gap of the drawn group at all stages."""
+        count, group = len(step.task_rows), step.drawn
+        with recorded(network, self.stages) as pooled:
+            logits = network(images)
+        penalty = logits.new_zeros(())
+        for index, stage in enumerate(self.stages):
+            features = pooled[stage.name][count:]
+            gap = features[: self.group_size].mean(0) - features[self.group_size :].mean(0)
+            running = getattr(self, f"gap_{index}")
+            penalty = penalty + matching_penalty(gap, running[group].clone(), getattr(self, f"variance_{index}"))
+            running[group].mul_(self.memory).add_(gap.detach(), alpha=1 - self.memory)
+        return logits[:count], penalty
+
+
+def matching_penalty(gap: Tensor, running: Tensor, variance: Tensor) -> Tensor:
+    """Return the squared gap relative to the variance, summed over poolings; both are ``(poolings, channels)``.
+
+    One factor is the gap of this step, the other the running gap, in which the noise of single batches has averaged
+    out: a squared gap of one small batch would be mostly its noise, and shrink all features.
+    """
+    return (torch.linalg.vecdot(gap, running).clamp_min(0) / variance).sum()

@@ -1,0 +1,146 @@
+"""The stages of a network, and their outputs pooled to one number per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hansfree.activations.positions import channel_axis, pool, position_axes
+from hansfree.errors import SplitError
+from hansfree.splitting import layer_orders
+from hansfree.splitting.orders import Order
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A module whose output is matched; ``order`` puts its axes into hansfree's layout where they stand otherwise."""
+
+    name: str
+    order: Order | None
+
+    def arranged(self, output: Tensor) -> Tensor:
+        """Return the output as maps (n, channels, height, width) or tokens (n, tokens, channels)."""
+        return output if self.order is None else output.permute(self.order)
+
+    def pooled(self, output: Tensor) -> Tensor:
+        """Return the mean and the maximum over the positions, ``(n, 2, channels)``."""
+        arranged = self.arranged(output)
+        return torch.stack([pool(arranged, "mean"), pool(arranged, "max")], dim=1)
+
+
+def find_stages(model: nn.Module, example: Tensor, count: int = 4) -> tuple[Stage, ...]:
+    """Return ``count`` stages, first to last: the last module output at each resolution, as in a ResNet's four layers.
+
+    A network that keeps one resolution (ViT) is divided evenly by its blocks. The modules are found by one forward
+    pass, so the network need not be traceable.
+
+    Args:
+        model: any classifier in eval mode; it is not changed.
+        example: a batch of images.
+    """
+    outputs = _module_outputs(model, example)
+    by_resolution: dict[int, list[str]] = {}
+    for name, positions in outputs:
+        by_resolution.setdefault(positions, []).append(name)
+    runs = [names for positions, names in by_resolution.items() if positions > 1]
+    if not runs:
+        raise SplitError(f"{type(model).__name__} has no module with maps or tokens whose features could be matched.")
+    chosen = [names[-1] for names in runs][-count:]
+    if len(chosen) < count:
+        longest = max(runs, key=len)
+        blocks = [name for name in longest if _is_block(model, name)] or longest
+        places = np.linspace(0, len(blocks) - 1, count - len(chosen) + 2).round().astype(int)[1:-1]
+        wanted = {*chosen, *(blocks[place] for place in places)}
+        chosen = [name for name, _ in outputs if name in wanted]
+    orders = layer_orders(model, chosen, example)
+    return tuple(Stage(name, orders[name]) for name in chosen)
+
+
+@contextmanager
+def recorded(network: nn.Module, stages: tuple[Stage, ...]) -> Iterator[dict[str, Tensor]]:
+    """Fill a dictionary with the pooled outputs of the stages in every forward pass of the block."""
+    pooled: dict[str, Tensor] = {}
+
+    def keep(stage: Stage, output: Any) -> None:
+        pooled[stage.name] = stage.pooled(_tensor(output))
+
+    with _hooked(network, stages, keep):
+        yield pooled
+
+
+@torch.no_grad()
+def collect_pooled(network: nn.Module, batches: Iterable[Tensor], stages: Sequence[Stage]) -> list[Tensor]:
+    """Return the pooled outputs of each stage for all images: ``(images, poolings, channels)``."""
+    parts: list[list[Tensor]] = [[] for _ in stages]
+    device = next(network.parameters()).device
+    with recorded(network, tuple(stages)) as pooled:
+        for batch in batches:
+            network(batch.to(device))
+            for part, stage in zip(parts, stages):
+                part.append(pooled[stage.name].clone())
+    return [torch.cat(part) for part in parts]
+
+
+@contextmanager
+def recorded_maps(network: nn.Module, stages: tuple[Stage, ...]) -> Iterator[dict[str, Tensor]]:
+    """Fill a dictionary with the whole outputs of the stages, channels last, in every forward pass of the block."""
+    maps: dict[str, Tensor] = {}
+
+    def keep(stage: Stage, output: Any) -> None:
+        arranged = stage.arranged(_tensor(output))
+        maps[stage.name] = arranged.movedim(channel_axis(arranged.ndim), -1)
+
+    with _hooked(network, stages, keep):
+        yield maps
+
+
+@contextmanager
+def _hooked(network: nn.Module, stages: tuple[Stage, ...], keep: Any) -> Iterator[None]:
+    handles = [
+        network.get_submodule(stage.name).register_forward_hook(
+            lambda _module, _args, output, stage=stage: keep(stage, output)
+        )
+        for stage in stages
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _module_outputs(model: nn.Module, example: Tensor) -> list[tuple[str, int]]:
+    """Return the modules that are called once and give maps or tokens, in the order of their outputs."""
+    found: list[tuple[str, int]] = []
+    names = {module: name for name, module in model.named_modules() if name}
+
+    def note(module: nn.Module, _args: Any, output: Any) -> None:
+        tensor = _tensor(output)
+        if isinstance(tensor, Tensor) and tensor.ndim in (3, 4) and len(tensor) == len(example):
+            sizes = [size for axis, size in enumerate(tensor.shape) if axis in position_axes(tensor.ndim)]
+            found.append((names[module], int(np.prod(sizes))))
+
+    handles = [module.register_forward_hook(note) for module in names]
+    try:
+        with torch.no_grad():
+            model(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    calls = [name for name, _ in found]
+    return [(name, positions) for name, positions in found if calls.count(name) == 1]
+
+
+def _is_block(model: nn.Module, name: str) -> bool:
+    parent = model.get_submodule(name.rpartition(".")[0])
+    return isinstance(parent, nn.ModuleList | nn.Sequential) and any(model.get_submodule(name).children())
+
+
+def _tensor(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple | list) and output else output
