@@ -1,1 +1,1 @@
-"""Correct networks that were trained as a whole with an artifact, on real images: ``python -m benchmarks.whole_network``."""
+"""Correct networks that learned an artifact as a whole, on real images: ``python -m benchmarks.whole_network``."""

@@ -82,12 +82,14 @@ class DeepCorrection(Registered, ABC):
 
     def options(self) -> dict[str, object]:
         """Return the options that a checkpoint belongs to."""
-        return {"name": self.name, **{name: value for name, value in vars(self).items() if name != "strength"}}
+        own = {name: value for name, value in vars(self).items() if name != "strength"}
+        # A function's repr holds its address, which is another one after a restart.
+        return {"name": self.name, **{name: getattr(value, "__qualname__", value) for name, value in own.items()}}
 
     def with_strength(self, strength: float) -> DeepCorrection:
         """Return the same method with another strength."""
         other = copy.copy(self)
-        other.strength = strength
+        DeepCorrection.__init__(other, strength=strength, tuning=self.tuning)
         return other
 
     def path(

@@ -38,14 +38,14 @@ class TrainingImages:
     def __init__(self, images: Dataset[Any], *, workers: int = 0) -> None:
         if not isinstance(images, Dataset) or not hasattr(images, "__len__"):
             raise DataError(f"Give a torch dataset with a length, not {type(images).__name__}.")
+        if len(images) == 0:
+            raise DataError("There are no images in the dataset.")
         self.dataset, self.workers = images, workers
         if isinstance(images, ExampleSet):
             labels, has_artifact, key = images.labels, images.has_artifact, images.fingerprint
         else:
             labels, has_artifact = self._read_labels()
             key = type(images).__qualname__
-        if len(labels) == 0:
-            raise DataError("There are no images in the dataset.")
         self.labels = np.asarray(labels)
         self.artifacts = np.asarray(has_artifact, dtype=bool).reshape(len(self.labels), -1)
         self.fingerprint = fingerprint(key, self.labels, self.artifacts)
@@ -103,7 +103,7 @@ class TrainingImages:
             for artifact in range(self.artifacts.shape[1])
         ]
         confined = self.artifacts[:, [not balanced for balanced in has_counterexamples]].any(axis=1)
-        weights = (~confined).astype(np.float64)
+        weights = np.where(confined, 0.0, 1.0)
         if not all(weights[self.classes == label].any() for label in labels):
             raise DataError("A class has no image without the artifact, so there is nothing to train it on.")
         for _ in range(50):  # iterative proportional fitting
@@ -113,11 +113,12 @@ class TrainingImages:
                 inside = self.classes == label
                 weights[inside] /= weights[inside].sum() * len(labels)
             weights = np.minimum(weights, MAX_REPEATS / len(self))
-        return weights / weights.sum()
+        weights /= weights.sum()
+        return weights
 
     def _read_labels(self) -> tuple[np.ndarray, np.ndarray]:
         labels, bits = [], []
-        for rows in np.array_split(np.arange(len(self.dataset)), max(1, len(self.dataset) // 64)):  # type: ignore[arg-type]
+        for rows in np.array_split(np.arange(len(self.dataset)), max(1, len(self.dataset) // 64)):
             example = default_collate([self.dataset[int(row)] for row in rows])
             if not isinstance(example, tuple | list) or len(example) < 3:
                 raise DataError("Each image must come as (image, label, has_artifact).")

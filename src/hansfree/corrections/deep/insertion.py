@@ -7,6 +7,7 @@ how much of the distance between artifact and non-artifact images, along the sig
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from hansfree.corrections.deep.stages import Stage, collect_pooled, recorded, re
 from hansfree.datasets.base import Normalize
 from hansfree.errors import DataError
 
-MIN_COVERAGE = 0.5  # of the distance between the groups: a transplant below it is not the artifact
+MIN_COVERAGE, MAX_COVERAGE = 0.5, 1.5  # of the distance between the groups: a transplant outside is not the artifact
 MAX_AREA = 0.3  # of the image: a larger transplant replaces the object itself
 THRESHOLD = 0.25  # of a heatmap's maximum: where the artifact begins
 LOW_BITS = 3
@@ -71,7 +72,7 @@ class Region(Insertion):
         device = next(network.parameters()).device
         with recorded_maps(network, self.stages) as maps:
             network(images.to(device))
-        return {name: output @ self.directions[name] for name, output in maps.items()}
+        return {name: _on_grid(output @ self.directions[name]) for name, output in maps.items()}
 
     def masks(self, network: nn.Module, donors: Tensor) -> Tensor:
         """Return masks with soft edges."""
@@ -116,7 +117,8 @@ class LowBits(Insertion):
         """Combine the high bits of the images with the low bits of the donors."""
         low = (1 << LOW_BITS) - 1
         own, other = (_to_pixels(each, self.transform) for each in (images, donors))
-        return self.transform((own & (255 - low)) | (other & low)).to(images.device)
+        combined: Tensor = self.transform((own & (255 - low)) | (other & low))
+        return combined.to(images.device)
 
 
 class Given(Insertion):
@@ -157,11 +159,12 @@ class Measured:
     @property
     def is_usable(self) -> bool:
         """Whether the transplant is the artifact rather than something else, or the whole image."""
-        return self.coverage >= MIN_COVERAGE and (self.area <= MAX_AREA or self.insertion.kind != "region")
+        covers = MIN_COVERAGE <= self.coverage <= MAX_COVERAGE
+        return covers and (self.area <= MAX_AREA or self.insertion.kind != "region")
 
 
 def find_insertion(network: nn.Module, images: TrainingImages, stages: Sequence[Stage], artifact: int = 0) -> Measured:
-    """Return the least invasive insertion that is usable, or the one that covers most."""
+    """Return the least invasive insertion that is usable, or the one whose coverage is nearest to 1."""
     groups = [group for group in images.groups() if group.artifact == artifact]
     if not groups:
         raise DataError("No class has enough images both with and without the artifact to compare.")
@@ -174,7 +177,7 @@ def find_insertion(network: nn.Module, images: TrainingImages, stages: Sequence[
         measured.append(_measure(network, images, stages, group, insertion))
         if measured[-1].is_usable:
             return measured[-1]
-    return max(measured, key=lambda each: each.coverage)
+    return min(measured, key=lambda each: abs(each.coverage - 1))
 
 
 @torch.no_grad()
@@ -210,6 +213,14 @@ def _discriminant(artifact: Tensor, clean: Tensor) -> Tensor:
     """Return the signal-CAV with each channel divided by its variance, so that steady channels count more."""
     variance = clean.var(0)
     return (artifact.mean(0) - clean.mean(0)) / (variance + 1e-3 * variance.mean()).clamp_min(1e-12)
+
+
+def _on_grid(values: Tensor) -> Tensor:
+    """Return maps ``(n, height, width)``; tokens go on their square grid, without class tokens, which come first."""
+    if values.ndim == 3:
+        return values
+    side = math.isqrt(values.shape[1])
+    return values[:, -side * side :].reshape(-1, side, side)
 
 
 def _color_statistics(images: TrainingImages, rows: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,8 @@ from hansfree.progress import Progress, silent
 from hansfree.splitting import check_device
 from hansfree.training.checkpoint import Checkpoint
 
+MAX_GRADIENT = 2.0  # norm; the first steps of a strong penalty would otherwise diverge
+
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkTuning:
@@ -54,7 +56,7 @@ class Objective(nn.Module):
     """The penalty of one training; its buffers are part of the checkpoint."""
 
     def draw(self, task_rows: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-        """Return the rows of further images that the penalty needs in one step, and a number that :meth:`terms` gets."""
+        """Return the rows of further images that the penalty needs in one step, and a number for `terms`."""
         return np.zeros(0, dtype=np.int64), 0
 
     def terms(self, network: nn.Module, step: Step, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +75,8 @@ class Step(NamedTuple):
 class EpochEnd(Protocol):
     """Called with the network after each epoch."""
 
-    def __call__(self, epoch: int, network: nn.Module) -> None: ...
+    def __call__(self, epoch: int, network: nn.Module) -> None:
+        """Look at the network; do not change it."""
 
 
 def train_network(
@@ -128,6 +131,7 @@ def train_network(
             raise DivergedError(f"{label}: the loss is {loss.item()} in step {number}. Use a smaller strength or rate.")
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT)
         optimizer.step()
         schedule.step()
         if number % steps == 0:

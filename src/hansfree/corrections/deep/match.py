@@ -97,13 +97,14 @@ class _Matching(Objective):
             running = getattr(self, f"gap_{index}")
             penalty = penalty + matching_penalty(gap, running[group].clone(), getattr(self, f"variance_{index}"))
             running[group].mul_(self.memory).add_(gap.detach(), alpha=1 - self.memory)
-        return logits[:count], penalty
+        return logits[:count], penalty / len(self.stages)
 
 
 def matching_penalty(gap: Tensor, running: Tensor, variance: Tensor) -> Tensor:
-    """Return the squared gap relative to the variance, summed over poolings; both are ``(poolings, channels)``.
+    """Return the squared gap relative to the variance, averaged over poolings; both are ``(poolings, channels)``.
 
     One factor is the gap of this step, the other the running gap, in which the noise of single batches has averaged
     out: a squared gap of one small batch would be mostly its noise, and shrink all features.
     """
-    return (torch.linalg.vecdot(gap, running).clamp_min(0) / variance).sum()
+    products: Tensor = torch.linalg.vecdot(gap, running)
+    return (products.clamp_min(0) / variance).mean()

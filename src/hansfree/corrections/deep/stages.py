@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations.positions import channel_axis, pool, position_axes
+from hansfree.activations.positions import channel_axis, pool
 from hansfree.errors import SplitError
 from hansfree.splitting import layer_orders
 from hansfree.splitting.orders import Order
@@ -56,8 +56,8 @@ def find_stages(model: nn.Module, example: Tensor, count: int = 4) -> tuple[Stag
         longest = max(runs, key=len)
         blocks = [name for name in longest if _is_block(model, name)] or longest
         places = np.linspace(0, len(blocks) - 1, count - len(chosen) + 2).round().astype(int)[1:-1]
-        wanted = {*chosen, *(blocks[place] for place in places)}
-        chosen = [name for name, _ in outputs if name in wanted]
+        chosen += [blocks[place] for place in places]
+    chosen = [name for name, _ in outputs if name in chosen]
     orders = layer_orders(model, chosen, example)
     return tuple(Stage(name, orders[name]) for name in chosen)
 
@@ -67,8 +67,8 @@ def recorded(network: nn.Module, stages: tuple[Stage, ...]) -> Iterator[dict[str
     """Fill a dictionary with the pooled outputs of the stages in every forward pass of the block."""
     pooled: dict[str, Tensor] = {}
 
-    def keep(stage: Stage, output: Any) -> None:
-        pooled[stage.name] = stage.pooled(_tensor(output))
+    def keep(stage: Stage, output: Tensor) -> None:
+        pooled[stage.name] = stage.pooled(output)
 
     with _hooked(network, stages, keep):
         yield pooled
@@ -92,8 +92,8 @@ def recorded_maps(network: nn.Module, stages: tuple[Stage, ...]) -> Iterator[dic
     """Fill a dictionary with the whole outputs of the stages, channels last, in every forward pass of the block."""
     maps: dict[str, Tensor] = {}
 
-    def keep(stage: Stage, output: Any) -> None:
-        arranged = stage.arranged(_tensor(output))
+    def keep(stage: Stage, output: Tensor) -> None:
+        arranged = stage.arranged(output)
         maps[stage.name] = arranged.movedim(channel_axis(arranged.ndim), -1)
 
     with _hooked(network, stages, keep):
@@ -104,7 +104,7 @@ def recorded_maps(network: nn.Module, stages: tuple[Stage, ...]) -> Iterator[dic
 def _hooked(network: nn.Module, stages: tuple[Stage, ...], keep: Any) -> Iterator[None]:
     handles = [
         network.get_submodule(stage.name).register_forward_hook(
-            lambda _module, _args, output, stage=stage: keep(stage, output)
+            lambda _module, _args, output, stage=stage: keep(stage, _tensor(output).clone())  # DenseNet overwrites it
         )
         for stage in stages
     ]
@@ -123,8 +123,9 @@ def _module_outputs(model: nn.Module, example: Tensor) -> list[tuple[str, int]]:
     def note(module: nn.Module, _args: Any, output: Any) -> None:
         tensor = _tensor(output)
         if isinstance(tensor, Tensor) and tensor.ndim in (3, 4) and len(tensor) == len(example):
-            sizes = [size for axis, size in enumerate(tensor.shape) if axis in position_axes(tensor.ndim)]
-            found.append((names[module], int(np.prod(sizes))))
+            positions = _count_positions(tensor, example)
+            if positions is not None:
+                found.append((names[module], positions))
 
     handles = [module.register_forward_hook(note) for module in names]
     try:
@@ -135,6 +136,20 @@ def _module_outputs(model: nn.Module, example: Tensor) -> list[tuple[str, int]]:
             handle.remove()
     calls = [name for name, _ in found]
     return [(name, positions) for name, positions in found if calls.count(name) == 1]
+
+
+def _count_positions(output: Tensor, images: Tensor) -> int | None:
+    """Return the number of positions; None for a map without the shape of the images, as the queries of attention.
+
+    Maps may have their channels last (Swin), so height and width are the axes with the images' aspect ratio.
+    """
+    if output.ndim == 3:
+        return output.shape[1]
+    height, width = images.shape[2:]
+    for rows, columns in (output.shape[2:], output.shape[1:3]):
+        if abs(rows * width - columns * height) < max(height, width):  # to within one row or column
+            return int(rows * columns)
+    return None
 
 
 def _is_block(model: nn.Module, name: str) -> bool:

@@ -82,11 +82,11 @@ class _Pairing(Objective):
         masks = self.masks[which][self.place[step.extra_rows]].to(images.device)
         inserted = self.insertions[which].insert(images[:paired], images[count:], masks, seed=step.drawn)
         logits = network(torch.cat([images[:count], inserted]))
-        return logits[:count], (logits[count:] - logits[:paired]).square().sum(-1).mean()
+        return logits[:count], (logits[count:] - logits[:paired]).square().sum() / paired
 
 
 def _describe(measured: Measured) -> str:
     return (
-        f"a transplanted {measured.insertion.kind} covers {measured.coverage:.0%} of the distance between the groups and "
-        f"{measured.area:.0%} of the image"
+        f"a transplanted {measured.insertion.kind} covers {measured.coverage:.0%} of the distance between the groups, "
+        f"and {measured.area:.0%} of the image"
     )

@@ -1,0 +1,197 @@
+"""Which images the task loss draws, and which groups are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from hansfree.corrections.deep import Match, NetworkTuning, Transplant
+from hansfree.corrections.deep.images import MAX_REPEATS, TrainingImages
+from hansfree.corrections.deep.loop import _systematic_sample, task_loss
+from hansfree.errors import DataError
+from hansfree.seeds import seeded
+from tests.corrections.deep.examples import Drawn, SmallNet
+
+SHORT = NetworkTuning(epochs=1, batch_size=16)
+
+
+def dataset(labels: Any, artifacts: Any) -> TensorDataset:
+    generator = torch.Generator().manual_seed(0)
+    labels, artifacts = torch.as_tensor(labels), torch.as_tensor(artifacts)
+    return TensorDataset(torch.randn(len(labels), 3, 16, 16, generator=generator), labels, artifacts)
+
+
+def known(labels: Any, artifacts: Any) -> TrainingImages:
+    return TrainingImages(dataset(labels, artifacts))
+
+
+def shares(images: TrainingImages, artifact: int = 0) -> list[float]:
+    """Return the weighted share of an artifact in each class."""
+    weights, has_artifact = images.task_weights(), images.artifacts[:, artifact]
+    inside = [images.classes == label for label in np.unique(images.classes)]
+    return [weights[rows & has_artifact].sum() / weights[rows].sum() for rows in inside]
+
+
+def test_classes_count_the_same_and_a_confined_artifact_is_left_out() -> None:
+    labels = np.repeat([0, 1, 2], [100, 50, 20])
+    has_artifact = (labels == 1) & (np.arange(170) % 2 == 0)
+    weights = known(labels, has_artifact).task_weights()
+    assert (weights[has_artifact] == 0).all()
+    assert (weights[~has_artifact] > 0).all()
+    np.testing.assert_allclose([weights[labels == label].sum() for label in range(3)], 1 / 3)
+    for label in range(3):
+        assert np.ptp(weights[(labels == label) & ~has_artifact]) < 1e-15
+
+
+def test_with_counterexamples_the_artifact_is_independent_of_the_class() -> None:
+    labels = np.repeat([0, 1], 200)
+    has_artifact = np.concatenate([np.arange(200) < 30, np.arange(200) < 120])
+    images = known(labels, has_artifact)
+    weights = images.task_weights()
+    np.testing.assert_allclose(shares(images), (30 / 200 + 120 / 200) / 2)
+    np.testing.assert_allclose([weights[labels == label].sum() for label in (0, 1)], 0.5)
+
+
+def test_a_few_counterexamples_are_drawn_more_often_up_to_the_cap() -> None:
+    labels = np.repeat([0, 1], 1000)
+    has_artifact = np.concatenate([np.arange(1000) < 8, np.arange(1000) < 900])
+    images = known(labels, has_artifact)
+    weights = images.task_weights()
+    rare = (labels == 0) & has_artifact
+    assert weights[rare].min() * len(labels) > 5
+    assert weights.max() * len(labels) <= 1.5 * MAX_REPEATS
+    first, second = shares(images)
+    assert 0.008 < first < second < 0.9
+
+
+def test_several_artifacts_are_treated_each_on_its_own() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 300)
+    confined = (labels == 1) & (rng.random(600) < 0.3)
+    spread = rng.random(600) < np.where(labels == 0, 0.2, 0.7)
+    images = known(labels, np.stack([confined, spread], axis=1))
+    weights = images.task_weights()
+    assert (weights[confined] == 0).all()
+    assert ((weights > 0) == ~confined).all()
+    first, second = shares(images, 1)
+    assert first == pytest.approx(second, abs=1e-6)
+    assert [(group.artifact, group.label) for group in images.groups()] == [(0, 1), (1, 0), (1, 1)]
+    for group in images.groups():
+        np.testing.assert_array_equal(images.classes[group.with_it], group.label)
+        assert images.artifacts[group.with_it, group.artifact].all()
+        assert not images.artifacts[group.without, group.artifact].any()
+
+
+def test_two_spread_artifacts_are_both_independent_of_the_class() -> None:
+    rng = np.random.default_rng(1)
+    labels = np.repeat([0, 1], 400)
+    bits = np.stack([rng.random(800) < np.where(labels == 0, p, 1 - p) for p in (0.3, 0.6)], axis=1)
+    images = known(labels, bits)
+    for artifact in (0, 1):
+        first, second = shares(images, artifact)
+        assert first == pytest.approx(second, abs=1e-6)
+
+
+def test_each_image_is_drawn_its_expected_number_of_times() -> None:
+    weights = np.array([0.0, 0.1, 0.25, 0.65])
+    counts = np.stack(
+        [np.bincount(_systematic_sample(weights, 10, np.random.default_rng(seed)), minlength=4) for seed in range(2000)]
+    )
+    assert (counts.sum(1) == 10).all()
+    assert (np.abs(counts - 10 * weights) < 1).all()
+    np.testing.assert_allclose(counts.mean(0), 10 * weights, atol=0.05)
+
+
+def test_plain_datasets_and_hansfrees_own_are_read_alike() -> None:
+    own = Drawn("patch", 40)
+    batch = own.batch(range(40))
+    plain = TrainingImages(TensorDataset(batch.image, batch.label, batch.has_artifact))
+    other = TrainingImages(own)
+    np.testing.assert_array_equal(plain.labels, other.labels)
+    np.testing.assert_array_equal(plain.artifacts, other.artifacts)
+    np.testing.assert_array_equal(plain.task_weights(), other.task_weights())
+    rows = np.array([7, 3, 3])
+    assert torch.equal(plain.batch(rows), batch.image[rows])
+    assert torch.equal(other.batch(rows), batch.image[rows])
+    assert len(plain) == 40
+
+
+def test_worker_processes_read_the_same_images() -> None:
+    data = Drawn("patch", 40)
+    rows = [np.array([1, 5, 5]), np.array([0])]
+    here, there = (list(TrainingImages(data, workers=workers).batches(rows)) for workers in (0, 1))
+    assert all(map(torch.equal, here, there))
+
+
+def test_rows_of_labels() -> None:
+    """Each combination counts as a class; the loss is that of every label."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, (240, 2))
+    has_artifact = (labels == [1, 1]).all(1) & (rng.random(240) < 0.5)
+    images = known(labels.astype(np.float32), has_artifact)
+    weights = images.task_weights()
+    for row in ([0, 0], [0, 1], [1, 0], [1, 1]):
+        assert weights[(labels == row).all(1)].sum() == pytest.approx(0.25)
+    assert (weights[has_artifact] == 0).all()
+    logits = torch.randn(240, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p, y = logits.sigmoid(), torch.from_numpy(labels)
+    expected = -(y * p.log() + (1 - y) * (1 - p).log()).mean()
+    torch.testing.assert_close(task_loss(logits, torch.from_numpy(labels)), expected)
+    with seeded(0):
+        model = SmallNet(2).eval()
+    fixed = Match(tuning=SHORT).correct(model, images.dataset)
+    assert not torch.equal(fixed.fc.weight, model.fc.weight)
+
+
+class OneLogit(SmallNet):
+    """Returns one number per image, with or without an axis of its own."""
+
+    def __init__(self, *, is_flat: bool) -> None:
+        super().__init__(1)
+        self.is_flat = is_flat
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits = super().forward(images)
+        return logits.flatten() if self.is_flat else logits
+
+
+@pytest.mark.parametrize("method", [Match, Transplant])
+def test_one_logit_is_trained_the_same_with_and_without_an_axis_of_its_own(method: Any) -> None:
+    data = Drawn("patch", 64)
+    corrected = []
+    for is_flat in (True, False):
+        with seeded(0):
+            model: nn.Module = OneLogit(is_flat=is_flat).eval()
+        options = {} if method is Match else {"insert": lambda image, rng: 255 - image}
+        corrected.append(method(tuning=SHORT, **options).correct(model, data))
+    for own, other in zip(*(each.parameters() for each in corrected)):
+        torch.testing.assert_close(own, other)
+    assert not torch.equal(corrected[0].fc.weight, model.fc.weight)
+
+
+LABELS = np.arange(40) % 2
+
+
+@pytest.mark.parametrize("method", [Match, Transplant])
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), r"\(image, label, has_artifact\)"),
+        (dataset(LABELS, np.zeros(40, bool)), "images with and without"),
+        (dataset(LABELS, np.ones(40, bool)), "images with and without"),
+        (dataset(LABELS, np.stack([LABELS == 1, np.zeros(40, bool)], axis=1)), "images with and without"),
+        (dataset(LABELS, LABELS == 1), "no image without the artifact"),
+        (dataset(LABELS, np.arange(40) == 1), "enough images both with and without"),
+        (dataset(LABELS[:0], LABELS[:0] == 1), "no images in the dataset"),
+        ([(torch.zeros(3, 8, 8), 0, False)], "torch dataset with a length, not list"),
+    ],
+    ids=["two elements", "none", "all", "none of the second", "a whole class", "too few", "empty", "a list"],
+)
+def test_unusable_data_is_refused_before_any_work(method: Any, data: Any, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        method(tuning=SHORT).correct(SmallNet().eval(), data)

@@ -1,0 +1,158 @@
+"""The penalty is what its definition says, and driving it to zero removes the artifact from the whole network."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hansfree.corrections.deep import Match, NetworkTuning
+from hansfree.corrections.deep.images import TrainingImages
+from hansfree.corrections.deep.loop import Step
+from hansfree.corrections.deep.match import matching_penalty
+from hansfree.corrections.deep.stages import collect_pooled, find_stages
+from hansfree.errors import OptionError
+from hansfree.seeds import seeded
+from tests.corrections.deep.examples import KINDS, TUNING, Drawn, Kind, SmallNet, all_images, scores, world
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
+
+
+def test_the_penalty_is_the_squared_gap_over_the_variance() -> None:
+    """With the gap as its own running gap; averaged over the poolings."""
+    gap, variance = draw(2, 5), draw(2, seed=1).exp()
+    expected = 0.0
+    for pooling in range(2):
+        expected += sum(float(gap[pooling, channel]) ** 2 for channel in range(5)) / float(variance[pooling]) / 2
+    assert matching_penalty(gap, gap, variance).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_gap_against_the_running_gap_costs_nothing() -> None:
+    gap = draw(2, 5).requires_grad_()
+    penalty = matching_penalty(gap, -gap.detach(), torch.ones(2, dtype=torch.float64))
+    assert penalty.item() == 0
+    assert not torch.autograd.grad(penalty, gap)[0].any()
+
+
+def test_over_all_batches_the_expectation_is_the_exact_squared_gap() -> None:
+    """Exact, by every pair of batches of 3 of 7 artifact and 6 other images; no batch is clamped.
+
+    The square of a batch's own gap is larger: it contains the variance of the batch.
+    """
+    artifact, clean = draw(7, 2, 4) + 3, draw(6, 2, 4, seed=1)
+    running = artifact.mean(0) - clean.mean(0)
+    variance = torch.cat([artifact, clean]).var(0).sum(-1)
+    penalties, squares = [], []
+    for some in combinations(range(7), 3):
+        for others in combinations(range(6), 3):
+            gap = artifact[list(some)].mean(0) - clean[list(others)].mean(0)
+            assert (torch.linalg.vecdot(gap, running) > 0).all()
+            penalties.append(matching_penalty(gap, running, variance))
+            squares.append(matching_penalty(gap, gap, variance))
+    exact = (running.square().sum(-1) / variance).mean()
+    torch.testing.assert_close(torch.stack(penalties).mean(), exact, rtol=1e-10, atol=0)
+    assert torch.stack(squares).mean() > 1.01 * exact
+
+
+def reference_terms(model: nn.Module, data: Drawn, rows: np.ndarray, count: int) -> float:
+    """Write the penalty of a step in class 1 from its definition, with the modules' outputs taken by hand."""
+    images, labels = all_images(data)
+    has_artifact = torch.from_numpy(data.has_artifact)
+    inside = labels == 1
+    hidden, total = images.double(), 0.0
+    poolings = [lambda maps: maps.mean((2, 3)), lambda maps: maps.amax((2, 3))]
+    outputs = []
+    for block in model.blocks:  # the stages: before each max pooling, and the last output
+        for module in block:
+            hidden = module(hidden.clone())
+            if isinstance(module, nn.ReLU):
+                outputs.append(hidden)
+    outputs.append(hidden)
+    for output in outputs:
+        for pool in poolings:
+            features = pool(output)
+            running = features[inside & has_artifact].mean(0) - features[inside & ~has_artifact].mean(0)
+            variance = features[inside].var(0).sum()
+            gap = features[rows[:count]].mean(0) - features[rows[count:]].mean(0)
+            total += max(0.0, float(gap @ running / variance)) / len(poolings) / len(outputs)
+    return total
+
+
+def test_one_step_is_the_definition_in_float64() -> None:
+    data = Drawn("patch", 48)
+    with seeded(0):
+        model = SmallNet().eval().double()
+
+    class Doubled(TrainingImages):
+        def batch(self, rows: object) -> Tensor:
+            return super().batch(rows).double()  # type: ignore[arg-type]
+
+    images = Doubled(data)
+    objective = Match(group_size=5, memory=0.75).objective(model, images)
+    rng = np.random.default_rng(0)
+    rows, group = objective.draw(np.arange(4), rng)
+    assert group == 0
+    assert (data.labels[rows] == 1).all()
+    np.testing.assert_array_equal(data.has_artifact[rows], np.arange(10) < 5)
+    before = {name: buffer.clone() for name, buffer in objective.named_buffers()}
+    task = np.arange(4)
+    logits, penalty = objective.terms(model, Step(task, rows, group), images.batch([*task, *rows]))
+    torch.testing.assert_close(logits, model(images.batch(task)))
+    with torch.no_grad():
+        assert penalty.item() == pytest.approx(reference_terms(model, data, rows, 5), rel=1e-9)
+
+    # The running gap takes a quarter of this step's gap.
+    stages = find_stages(model, images.batch([0, 1]))
+    for index, values in enumerate(collect_pooled(model, [images.batch(rows)], stages)):
+        gap = values[:5].mean(0) - values[5:].mean(0)
+        expected = 0.75 * before[f"gap_{index}"][0] + 0.25 * gap
+        torch.testing.assert_close(objective.get_buffer(f"gap_{index}")[0], expected)
+        assert torch.equal(objective.get_buffer(f"variance_{index}"), before[f"variance_{index}"])
+
+
+def squared_gap(model: nn.Module, data: Drawn) -> float:
+    """Return the squared gap over the variance of all training images, the mean over stages and poolings."""
+    images = TrainingImages(data)
+    (group,) = images.groups()
+    stages = find_stages(model, images.batch([0, 1]))
+    rows = [torch.from_numpy(each) for each in (group.with_it, group.without)]
+    found = []
+    for values in collect_pooled(model, [images.batch(np.arange(len(data)))], stages):
+        artifact, clean = (values[each] for each in rows)
+        gap = (artifact.mean(0) - clean.mean(0)).square().sum(-1)
+        found.append((gap / torch.cat([artifact, clean]).var(0).sum(-1)).mean())
+    return float(torch.stack(found).mean())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_artifact_is_used_before_and_not_after(kind: Kind) -> None:
+    biased = world(kind)
+    flips, accuracy = scores(biased.model, kind)
+    assert flips > 0.6
+    control = Match(strength=0.0, tuning=TUNING[kind]).correct(biased.model, biased.train)
+    matched = Match(strength=1.0, tuning=TUNING[kind]).correct(biased.model, biased.train)
+    flips_control, _ = scores(control, kind)
+    flips_matched, accuracy_matched = scores(matched, kind)
+    assert flips_control > 0.3, "fine-tuning alone does not do it"
+    assert flips_matched < 0.12
+    assert accuracy_matched > accuracy - 0.02
+    assert squared_gap(matched, biased.train) < 0.5 * squared_gap(control, biased.train)
+
+
+@pytest.mark.parametrize(
+    "options", [{"group_size": 1}, {"stages": 0}, {"memory": 1.0}, {"strength": -1.0}, {"strength": float("nan")}]
+)
+def test_impossible_options_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(OptionError):
+        Match(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"learning_rate": 0.0}, {"momentum": 1.0}, {"epochs": 0}, {"workers": -1}])
+def test_impossible_recipes_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(OptionError):
+        NetworkTuning(**options)  # type: ignore[arg-type]

@@ -1,0 +1,162 @@
+"""Stages are found in every architecture: four, in the order of computation, with channels that are channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision import models
+from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+
+from hansfree.corrections.deep.stages import collect_pooled, find_stages, recorded, recorded_maps
+from hansfree.errors import SplitError
+from hansfree.models import adapt, load_model
+from hansfree.seeds import seeded
+from tests.corrections.examples import count_hooks, snapshot
+from tests.models.zoo import hugging_face_folder
+
+
+def _timm(name: str, **options: object) -> nn.Module:
+    import timm
+
+    return timm.create_model(name, pretrained=False, num_classes=3, **options)
+
+
+def _vgg16() -> nn.Module:
+    with torch.device("meta"):
+        model = models.vgg16(num_classes=3)
+    model.classifier = nn.Linear(512 * 49, 3)  # its own has 120 million weights
+    model.features.to_empty(device="cpu")
+    for parameter in model.features.parameters():
+        nn.init.normal_(parameter, std=0.02)
+    return model
+
+
+def _convnext() -> nn.Module:
+    widths = (16, 32, 64, 128, None)
+    return ConvNeXt([CNBlockConfig(a, b, 1) for a, b in pairwise(widths)], num_classes=3)
+
+
+# name -> how it is made, image size, and the channels of the four stages
+ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...]]] = {
+    "resnet18": (lambda: models.resnet18(num_classes=3), 64, (64, 128, 256, 512)),
+    "vgg16": (_vgg16, 32, (256, 512, 512, 512)),
+    "efficientnet_b0": (lambda: models.efficientnet_b0(num_classes=3), 64, (144, 240, 672, 1280)),
+    "densenet121": (lambda: models.densenet121(num_classes=3), 64, (128, 256, 512, 1024)),
+    "convnext_tiny": (lambda: models.convnext_tiny(num_classes=3), 64, (96, 192, 384, 768)),
+    "convnext, small": (_convnext, 64, (16, 32, 64, 128)),
+    "vit_b_16": (lambda: models.vit_b_16(image_size=32, num_classes=3), 32, (768,) * 4),
+    "swin_t": (lambda: models.swin_t(num_classes=3), 64, (96, 192, 384, 768)),
+    "mobilenet_v3_small": (lambda: models.mobilenet_v3_small(num_classes=3), 64, (72, 96, 288, 576)),
+    "vit (timm)": (lambda: _timm("vit_tiny_patch16_224", img_size=32, depth=6), 32, (192,) * 4),
+    "convnext (timm)": (lambda: _timm("convnext_atto", depths=(1, 1, 1, 1)), 64, (40, 80, 160, 320)),
+}
+
+
+def images(size: int, count: int = 2) -> Tensor:
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def outputs_in_order(model: nn.Module, batch: Tensor) -> dict[str, Tensor]:
+    """Return the output of every module, in the order in which they were computed."""
+    found: dict[str, Tensor] = {}
+
+    def note(name: str, output: Any) -> None:
+        found.setdefault(name, output[0] if isinstance(output, tuple) else output)
+
+    handles = [
+        module.register_forward_hook(lambda _module, _args, output, name=name: note(name, output))
+        for name, module in model.named_modules()
+        if name
+    ]
+    with torch.no_grad():
+        model(batch)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_four_stages_in_order_with_their_channels(name: str) -> None:
+    build, size, channels = ARCHITECTURES[name]
+    with seeded(0):
+        model = build().eval()
+    before, batch = snapshot(model), images(size)
+    stages = find_stages(model, batch)
+    assert snapshot(model) == before, "also no hook is left"
+    order = list(outputs_in_order(model, batch))
+    places = [order.index(stage.name) for stage in stages]
+    assert places == sorted(set(places))
+    with recorded(model, stages) as pooled:
+        model(batch)
+    assert [tuple(pooled[stage.name].shape) for stage in stages] == [(2, 2, width) for width in channels]
+    sum(values.square().sum() for values in pooled.values()).backward()  # DenseNet overwrites its last stage
+    first = next(model.parameters())
+    assert first.grad is not None
+    assert first.grad.isfinite().all()
+    assert sum(map(count_hooks, model.modules())) == 0
+
+
+def test_hugging_face_models_through_the_adapter(tmp_path: Path) -> None:
+    folder = hugging_face_folder(tmp_path / "model")
+    batch = images(64)
+    model = adapt(load_model(f"hf:{folder}", classes=3).eval(), batch)
+    stages = find_stages(model, batch)
+    order = list(outputs_in_order(model, batch))
+    places = [order.index(stage.name) for stage in stages]
+    assert len(places) == 4
+    assert places == sorted(places)
+    (*_, last) = collect_pooled(model, [batch], stages)
+    assert last.shape == (2, 2, 8)
+
+
+def test_pooled_features_are_the_mean_and_the_maximum_over_positions() -> None:
+    """For Swin, whose maps have their channels last, over height and width."""
+    with seeded(0):
+        swin = models.SwinTransformer([4, 4], 8, [1, 1], [1, 2], [4, 4], num_classes=3).eval()
+    batch = images(32, 4)
+    stages = find_stages(swin, batch, 2)
+    own = outputs_in_order(swin, batch)
+    assert stages[0].order == (0, 3, 1, 2)
+    with torch.no_grad(), recorded_maps(swin, stages) as maps:
+        swin(batch)
+    pooled = collect_pooled(swin, batch.split(2), stages)
+    for stage, values in zip(stages, pooled):
+        output = own[stage.name]
+        output = output if stage.order else output.permute(0, 2, 3, 1)
+        torch.testing.assert_close(maps[stage.name], output)
+        torch.testing.assert_close(values[:, 0], output.mean((1, 2)))
+        torch.testing.assert_close(values[:, 1], output.amax((1, 2)))
+
+
+def test_images_need_not_be_square() -> None:
+    with seeded(0):
+        model = models.resnet18(num_classes=3).eval()
+    stages = find_stages(model, torch.randn(2, 3, 70, 101, generator=torch.Generator().manual_seed(0)))
+    assert [stage.name for stage in stages] == ["layer1", "layer2", "layer3", "layer4"]
+
+
+def test_hooks_end_with_the_block_even_on_an_error() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2)).eval()
+    batch = images(8)
+    model(batch)
+    stages = find_stages(model, batch, 1)
+
+    def interrupted() -> None:
+        with recorded(model, stages):
+            model(images(9))
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+    assert sum(map(count_hooks, model.modules())) == 0
+
+
+def test_a_network_without_maps_is_refused() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    with pytest.raises(SplitError, match="Sequential has no module with maps or tokens"):
+        find_stages(flat, images(8))

@@ -1,0 +1,193 @@
+"""Insertions carry the artifact onto other images, the right kind is found, and training on the pairs removes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+from torchvision.models import VisionTransformer
+
+from hansfree.corrections.deep import Transplant
+from hansfree.corrections.deep.images import TrainingImages
+from hansfree.corrections.deep.insertion import Color, Given, LowBits, Measured, Region, find_insertion
+from hansfree.corrections.deep.loop import Step
+from hansfree.corrections.deep.stages import find_stages
+from hansfree.errors import DataError
+from hansfree.seeds import seeded
+from tests.corrections.deep.examples import (
+    HALF,
+    KINDS,
+    TUNING,
+    Drawn,
+    Kind,
+    SmallNet,
+    all_images,
+    insert,
+    scores,
+    world,
+)
+
+
+def to_pixels(images: Tensor) -> np.ndarray:
+    """Undo the normalisation, in float64."""
+    return ((images.double() * 0.25 + 0.5) * 255).movedim(1, -1).numpy()
+
+
+@pytest.mark.parametrize(("kind", "found"), [("patch", "region"), ("brightness", "color"), ("low bits", "low bits")])
+def test_the_kind_of_artifact_is_found(kind: Kind, found: str) -> None:
+    biased = world(kind)
+    images = TrainingImages(biased.train)
+    measured = find_insertion(biased.model, images, find_stages(biased.model, images.batch([0, 1])))
+    assert measured.insertion.kind == found
+    assert measured.is_usable
+    assert 0.7 < measured.coverage < 1.3
+
+
+def test_the_region_is_the_patch() -> None:
+    biased = world("patch")
+    images = TrainingImages(biased.train)
+    (group,) = images.groups()
+    region = Region(biased.model, images, find_stages(biased.model, images.batch([0, 1])), group)
+    rows = group.with_it[:50]
+    masks = region.masks(biased.model, images.batch(rows))
+    assert 0 <= masks.min() <= masks.max() <= 1
+    truth = biased.train.batch(rows).mask
+    found = masks > 0.5
+    recall = (found & truth).sum() / truth.sum()
+    precision = (found & truth).sum() / found.sum()
+    assert recall > 0.95
+    assert precision > 0.4  # the mask is grown by the receptive field: 4 x 4 becomes 6 x 6 pixels
+
+    clean, _ = all_images(Drawn("patch", 50, inserted="none", seed=2))
+    pasted = region.insert(clean, images.batch(rows), masks)
+    assert torch.equal(pasted[:, :, 10:, 10:], clean[:, :, 10:, 10:])
+    assert np.abs(to_pixels(pasted)[:, :3, :3] - 250).max() < 1
+
+
+def test_tokens_are_put_on_their_grid() -> None:
+    """A transformer's class token is no place in the image, and the masks of images do not mix."""
+    data = Drawn("patch", 64)
+    with seeded(0):
+        model = VisionTransformer(16, 4, 2, 2, 12, 24, num_classes=2).eval()
+    images = TrainingImages(data)
+    (group,) = images.groups()
+    region = Region(model, images, find_stages(model, images.batch([0, 1])), group)
+    donors = images.batch(group.with_it)
+    masks = region.masks(model, donors)
+    assert masks.shape == (len(donors), 16, 16)
+    torch.testing.assert_close(region.masks(model, donors[3:4]), masks[3:4])
+    inside, outside = masks[:, :4, :4].mean(), masks[:, 8:, 8:].mean()
+    assert inside > outside + 0.3
+
+
+def test_color_is_the_affine_change() -> None:
+    """Groups of the same images, so that only rounding is left."""
+    (clean, _), (changed, _) = (all_images(Drawn("brightness", 40, inserted=which)) for which in ("none", "all"))
+    bits = torch.arange(80) >= 40
+    images = TrainingImages(TensorDataset(torch.cat([clean, changed]), torch.ones(80, dtype=torch.long), bits))
+    (group,) = images.groups()
+    new = Drawn("brightness", 20, inserted="none", seed=3)
+    before = all_images(new)[0]
+    after = Color(images, group).insert(before, before, torch.ones(20, 16, 16))
+    truth = np.stack([insert("brightness", image)[0] for image in new.plain])
+    assert np.abs(to_pixels(after) - truth).max() < 1  # gray level of 255
+
+
+def test_low_bits_are_carried_and_nothing_else() -> None:
+    clean = Drawn("low bits", 20, inserted="none", seed=1)
+    donors = Drawn("low bits", 20, inserted="all", seed=2)
+    inserted = LowBits(HALF).insert(all_images(clean)[0], all_images(donors)[0], torch.ones(20, 16, 16))
+    pixels = to_pixels(inserted)
+    np.testing.assert_allclose(pixels, pixels.round(), atol=1e-3)
+    pixels = pixels.round().astype(np.uint8)
+    truth = np.stack([insert("low bits", image)[0] for image in clean.plain])
+    np.testing.assert_array_equal(pixels, truth)
+
+
+def test_a_given_function_is_reproducible_by_its_seed() -> None:
+    def speckle(image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        assert image.dtype == np.uint8
+        assert image.shape == (16, 16, 3)
+        mask = rng.random(image.shape[:2]) < 0.1
+        return np.where(mask[..., None], np.uint8(255), image), mask
+
+    data = Drawn("patch", 8, inserted="none")
+    images = all_images(data)[0]
+    given = Given(speckle, HALF)
+    first, same, other = (given.insert(images, images, torch.ones(8, 16, 16), seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    changed = (first != images).any(1)
+    assert not torch.equal(changed[0], changed[1]), "each image has randomness of its own"
+    alone = Given(lambda image, rng: speckle(image, rng)[0], HALF)
+    assert torch.equal(alone.insert(images, images, torch.ones(8, 16, 16), seed=1), first)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "area", "is_usable"), [(1.0, 0.1, True), (0.3, 0.1, False), (3.1, 0.1, False), (1.0, 0.9, False)]
+)
+def test_what_is_not_the_artifact_is_not_usable(coverage: float, area: float, is_usable: bool) -> None:
+    """A transplant that goes far beyond the artifact is another change of the image."""
+    region = Region.__new__(Region)
+    assert Measured(region, coverage, area).is_usable == is_usable
+    assert Measured(LowBits(HALF), coverage, 1.0).is_usable == (0.5 <= coverage <= 1.5)
+
+
+def test_the_penalty_is_the_squared_difference_of_a_pairs_logits() -> None:
+    data = Drawn("patch", 48)
+    images = TrainingImages(data)
+    with seeded(0):
+        model = SmallNet().eval()
+    method = Transplant(insert=lambda image, rng: insert("patch", image))
+    objective = method.objective(model, images)
+    task = np.arange(0, 16, 2)  # class 0
+    extra, seed = objective.draw(task, np.random.default_rng(0))
+    assert len(extra) == 6
+    assert data.has_artifact[extra].all()
+    logits, penalty = objective.terms(model, Step(task, extra, seed), images.batch([*task, *extra]))
+    total = 0.0
+    for row in task[:6]:
+        pair = torch.stack([data.transform(image) for image in (data.plain[row], insert("patch", data.plain[row])[0])])
+        plain, changed = model(pair).double()
+        total += float((plain - changed).square().sum())
+    assert penalty.item() == pytest.approx(total / 6, rel=1e-4)
+    torch.testing.assert_close(logits, model(images.batch(task)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_given", [False, True], ids=["found", "given"])
+def test_the_artifact_is_used_before_and_not_after(kind: Kind, is_given: bool) -> None:
+    biased = world(kind)
+    flips, accuracy = scores(biased.model, kind)
+    function = (lambda image, rng: insert(kind, image)) if is_given else None
+    method = Transplant(strength=1.0, insert=function, tuning=TUNING[kind])
+    paired = method.correct(biased.model, biased.train)
+    flips_paired, accuracy_paired = scores(paired, kind)
+    assert flips > 0.6
+    assert flips_paired < 0.12
+    assert accuracy_paired > accuracy - 0.02
+    if not is_given:
+        control = method.with_strength(0.0).correct(biased.model, biased.train)
+        assert scores(control, kind)[0] > 0.3, "fine-tuning alone does not do it"
+
+
+class Blind(SmallNet):
+    """Sees the artifact in no layer, so that no transplant can be measured."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images * 0)
+
+
+def test_an_artifact_that_nothing_carries_is_refused() -> None:
+    model: nn.Module = Blind().eval()
+    with pytest.raises(DataError, match=r"No transplant carries the artifact: .*covers .*Use Match instead"):
+        Transplant().correct(model, Drawn("patch", 64))
+
+
+def test_a_function_on_pixels_needs_to_know_the_normalisation() -> None:
+    batch = Drawn("patch", 64).batch(range(64))
+    plain = TensorDataset(batch.image, batch.label, batch.has_artifact)
+    with pytest.raises(DataError, match=r"`transform` of type hansfree\.Normalize"):
+        Transplant(insert=lambda image, rng: image).correct(SmallNet().eval(), plain)
