@@ -102,7 +102,8 @@ class Color(Insertion):
 
     def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
         """Scale and shift the color channels."""
-        return images * self.scale.to(images) + self.shift.to(images)
+        changed: Tensor = images * self.scale.to(images) + self.shift.to(images)
+        return changed
 
 
 class LowBits(Insertion):
