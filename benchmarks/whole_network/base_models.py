@@ -18,6 +18,19 @@ def initial_model(setting: Setting, root: Path, classes: int, seed: int = 0) -> 
     return build_model(setting.architecture, classes=classes, seed=seed, weights=_pretrained(setting, root))
 
 
+def recipe(setting: Setting, seed: int) -> Pretraining:
+    """Return how a whole network is trained; classes count the same, as for the corrections."""
+    return Pretraining(
+        optimizer="sgd",
+        learning_rate=0.01,
+        momentum=0.9,
+        epochs=setting.epochs,
+        batch_size=32,
+        balanced=True,
+        seed=seed,
+    )
+
+
 def train_base(setting: Setting, data: Data, images: Images, path: Path, *, root: Path, seed: int = 0) -> nn.Module:
     """Fine-tune the whole network on the images, or load it where that is done; a stopped training resumes."""
     model = initial_model(setting, root, len(data.train.class_names), seed)
@@ -25,11 +38,8 @@ def train_base(setting: Setting, data: Data, images: Images, path: Path, *, root
         model.load_state_dict(read_weights(path))
         return model.eval()
     checkpoint = path.with_suffix(".checkpoint")
-    recipe = Pretraining(
-        optimizer="sgd", learning_rate=0.01, momentum=0.9, epochs=setting.epochs, batch_size=32, seed=seed
-    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    pretrain(model, images, recipe, checkpoint=checkpoint)
+    pretrain(model, images, recipe(setting, seed), checkpoint=checkpoint)
     write_weights(path, model.state_dict())
     checkpoint.unlink(missing_ok=True)
     return model

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import hansfree as hf
-from benchmarks.whole_network.base_models import initial_model
+from benchmarks.whole_network.base_models import initial_model, recipe
 from benchmarks.whole_network.settings import TRAP_ARTIFACTS, Data, Images, Setting
 from hansfree.cavs import save_cavs
 from hansfree.corrections import Correction
@@ -32,7 +32,7 @@ from hansfree.models.architectures import ARCHITECTURES
 from hansfree.selection import Choice, walk_path
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning
-from hansfree.training.pretraining import Pretraining, pretrain
+from hansfree.training.pretraining import pretrain
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +61,7 @@ def retrained(setting: Setting, data: Data, model: nn.Module, root: Path, *, see
     train = data.train
     rows = np.flatnonzero(~train.has_artifact) if train.has_artifact.ndim == 1 else _resampled(train, seed)
     network = initial_model(setting, root, len(train.class_names), seed)
-    recipe = Pretraining(
-        optimizer="sgd", learning_rate=0.01, momentum=0.9, epochs=setting.epochs, batch_size=32, seed=seed
-    )
-    pretrain(network, train.part(rows), recipe)
+    pretrain(network, train.part(rows), recipe(setting, seed))
     return network
 
 
