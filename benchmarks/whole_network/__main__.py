@@ -12,6 +12,7 @@ import argparse
 import csv
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +22,7 @@ import torch
 from filelock import FileLock, Timeout
 from sklearn.metrics import roc_auc_score
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from benchmarks.whole_network import rivals
 from benchmarks.whole_network.base_models import train_base
@@ -28,10 +30,11 @@ from benchmarks.whole_network.settings import SETTINGS, Data, Images, Setting, l
 from hansfree.corrections.deep import Match, Transplant
 from hansfree.corrections.deep.selection import DeepValidation, balanced_accuracy
 from hansfree.errors import HansfreeError
+from hansfree.weights import read_weights, write_weights
 
 CACHE = Path.home() / ".cache" / "hansfree-benchmarks"
 DEEP = {"match": Match, "transplant": Transplant}
-RIVALS = ("control", "group_dro", "jtt", "fst", "fine_pruning", "retrained")
+RIVALS = ("fine_tuning", "group_dro", "jtt", "fst", "fine_pruning", "retrained")
 LIMITED = {
     "known-10": {"known": 0.1},
     "known-25": {"known": 0.25},
@@ -68,10 +71,11 @@ class Row:
     method: str
     strength: float | None
     seconds: float | None = None
+    passes: float | None = None  # of the training images through the network; a backward pass counts as two
     rule_evidence: str | None = None
     rule_clean: float | None = None
     rule_biased: float | None = None
-    rule_flips: float | None = None
+    rule_effect: float | None = None
     rule_lost: int | None = None
     val_clean: float | None = None
     val_biased: float | None = None
@@ -96,31 +100,47 @@ class Trial:
 
     @cached_property
     def data(self) -> Data:
+        """Read the images, on request with limited artifact labels."""
         data = self.setting.load(self.root, self.trial)
         return data if self.labels == "all" else limit_labels(data, **LIMITED[self.labels])
 
     @cached_property
     def original(self) -> nn.Module:
+        """Train the model on the images with the artifact, or load it."""
         path = CACHE / "models" / f"{self.setting.name}-original-{self.trial}.safetensors"
         return train_base(self.setting, self.data, self.data.train, path, root=self.root, seed=self.trial)
 
     @cached_property
     def reference(self) -> nn.Module | None:
+        """Train the model without the artifact and fine-tune it as the corrections do; None without such images.
+
+        The corrections let classes count the same and augment the images. So must what they are measured against.
+        """
         if self.data.reference_train is None:
             return None
         shared = self.setting.kind == "inserted"  # trained on clean images: the same for every artifact
         name = self.setting.base_name if shared else self.setting.name
         path = CACHE / "models" / f"{name}-reference-{self.trial}.safetensors"
-        return train_base(self.setting, self.data, self.data.reference_train, path, root=self.root, seed=self.trial)
+        clean = replace(self.data, train=self.data.reference_train)
+        model = train_base(self.setting, clean, clean.train, path, root=self.root, seed=self.trial)
+        tuned = path.with_name(f"{name}-reference-tuned-{self.trial}.safetensors")
+        if not tuned.exists():
+            write_weights(
+                tuned, rivals.fine_tuning(self.setting, clean, model, self.root, seed=self.trial).state_dict()
+            )
+        model.load_state_dict(read_weights(tuned))
+        return model
 
     @cached_property
     def reference_answers(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the reference's predictions on clean and biased test images."""
         if self.reference is None:
             return None
         return tuple(predict(self.reference, images)[0] for images in (self.data.clean, self.data.biased))  # type: ignore[return-value]
 
     @cached_property
     def rule(self) -> DeepValidation | None:
+        """Return the validation of the selection rule; None where it has no evidence."""
         try:
             return DeepValidation(self.original, self.data.train, self.data.val)
         except HansfreeError as error:
@@ -129,6 +149,7 @@ class Trial:
 
     @cached_property
     def val_biased(self) -> tuple[Images, Images] | None:
+        """Return the validation images without the artifact, and the same with it inserted."""
         if self.data.artifact is None:
             return None
         clean = self.data.val.part(~self.data.val.has_artifact)
@@ -136,6 +157,7 @@ class Trial:
 
     @cached_property
     def heads(self) -> dict[str, tuple[nn.Module | None, float | None]]:
+        """Correct the head by every method of the registry."""
         return rivals.head_methods(self.setting, self.data, self.original, folder=None)
 
     def make(self, job: Job) -> tuple[nn.Module | None, float | None]:
@@ -176,7 +198,7 @@ def jobs(setting: Setting, trial: int, labels: str) -> Iterator[Job]:
         yield job(method)
 
 
-STRENGTHS = {"transplant": (1.0,), "match": (1.0, 3.0)}
+STRENGTHS = {"transplant": (1.0,), "match": (0.0, 0.3, 1.0, 3.0)}  # 0: fine-tuning on the same images alone
 HEADS = ("rr-clarc", "vanilla", "p-clarc", "a-clarc", "rr-clarc-step", "p-clarc-one-sided", "r-clarc", "leace", "dfr")
 
 
@@ -198,7 +220,7 @@ def score(trial: Trial, model: nn.Module) -> dict[str, float | str | None]:
             "rule_evidence": by_rule.evidence,
             "rule_clean": by_rule.clean,
             "rule_biased": by_rule.biased,
-            "rule_flips": by_rule.flip_rate,
+            "rule_effect": by_rule.effect,
             "rule_lost": len(by_rule.lost_classes),
         }
     if trial.val_biased is not None:
@@ -242,7 +264,8 @@ def run_job(trial: Trial, job: Job) -> Row:
     try:
         trial.original, trial.reference  # noqa: B018 (their training is not part of the job's time)
         start = time.monotonic()
-        model, strength = trial.make(job)
+        with counted_passes(trial.original) as passes:
+            model, strength = trial.make(job)
         if model is None:
             return Row(**asdict(job), error="no model")
     except HansfreeError as error:
@@ -251,7 +274,24 @@ def run_job(trial: Trial, job: Job) -> Row:
     found = {
         name: round(value, 4) if isinstance(value, float) else value for name, value in score(trial, model).items()
     }
-    return replace(Row(**asdict(job), seconds=seconds, **found), strength=strength)  # type: ignore[arg-type]
+    row = Row(**asdict(job), seconds=seconds, passes=round(passes[0] / len(trial.data.train), 1), **found)  # type: ignore[arg-type]
+    return replace(row, strength=strength)
+
+
+@contextmanager
+def counted_passes(model: nn.Module) -> Iterator[list[float]]:
+    """Count the images that pass through networks of the model's class; a backward pass counts as two."""
+    total = [0.0]
+
+    def count(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        if type(module) is type(model):
+            total[0] += len(inputs[0]) * (3 if torch.is_grad_enabled() else 1)
+
+    handle = register_module_forward_pre_hook(count)
+    try:
+        yield total
+    finally:
+        handle.remove()
 
 
 def main() -> None:

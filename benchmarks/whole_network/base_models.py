@@ -19,15 +19,9 @@ def initial_model(setting: Setting, root: Path, classes: int, seed: int = 0) -> 
 
 
 def recipe(setting: Setting, seed: int) -> Pretraining:
-    """Return how a whole network is trained; classes count the same, as for the corrections."""
+    """Return how a whole network is trained."""
     return Pretraining(
-        optimizer="sgd",
-        learning_rate=0.01,
-        momentum=0.9,
-        epochs=setting.epochs,
-        batch_size=32,
-        balanced=True,
-        seed=seed,
+        optimizer="sgd", learning_rate=0.01, momentum=0.9, epochs=setting.epochs, batch_size=32, seed=seed
     )
 
 

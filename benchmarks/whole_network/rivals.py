@@ -32,6 +32,7 @@ from hansfree.models.architectures import ARCHITECTURES
 from hansfree.selection import Choice, walk_path
 from hansfree.studies import BiasedData
 from hansfree.training import FineTuning
+from hansfree.training.balance import even_weights
 from hansfree.training.pretraining import pretrain
 
 log = logging.getLogger(__name__)
@@ -43,13 +44,10 @@ FST_ALPHA = 0.1
 PRUNING_BUDGET = 0.02  # balanced accuracy on non-artifact validation images
 
 
-def control(setting: Setting, data: Data, model: nn.Module, root: Path, *, seed: int = 0) -> nn.Module:
-    """Fine-tune all layers without any penalty: what training on images without the artifact unlearns by itself.
-
-    Here and in `fst` and `fine_pruning`, "without the artifact" means the draw of `TrainingImages.task_weights`: where
-    every class has images with the artifact (blond-male, trap), they are kept and resampled instead.
-    """
-    return _fine_tune(model, TrainingImages(data.train), _TaskLossOnly(), seed=seed)
+def fine_tuning(setting: Setting, data: Data, model: nn.Module, root: Path, *, seed: int = 0) -> nn.Module:
+    """Fine-tune all layers on all images; `Match` with strength 0 does so on those without the artifact."""
+    weights = even_weights(data.train.labels)
+    return _fine_tune(model, _Weighted(data.train, weights), _TaskLossOnly(), seed=seed)
 
 
 def retrained(setting: Setting, data: Data, model: nn.Module, root: Path, *, seed: int = 0) -> nn.Module:
@@ -101,8 +99,9 @@ def jtt(setting: Setting, data: Data, model: nn.Module, root: Path, *, seed: int
 def fst(setting: Setting, data: Data, model: nn.Module, root: Path, *, seed: int = 0) -> nn.Module:
     """Feature shift tuning (Min et al., 2023): re-initialise the last layer and keep it away from the original one.
 
-    Trained on the images without the artifact. The loss is the cross-entropy + alpha <W, W0> / |W0|; W has the norm of
-    W0 in every step.
+    Trained on the images without the artifact, as in `fine_pruning`; where every class has images with it (blond-male,
+    trap), they are kept and resampled (`TrainingImages.task_weights`). The loss is the cross-entropy + alpha <W, W0> /
+    |W0|; W has the norm of W0 in every step.
     """
     network = copy.deepcopy(model)
     path = ARCHITECTURES[setting.architecture].last

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from hansfree.datasets.base import Example, ExampleSet
@@ -18,7 +18,6 @@ from hansfree.errors import DivergedError, OptionError, check_choice
 from hansfree.progress import Progress, silent
 from hansfree.seeds import seeded
 from hansfree.splitting import check_device
-from hansfree.training.balance import even_weights, mean_loss
 from hansfree.training.checkpoint import Checkpoint
 
 Optimizer = Literal["sgd", "adam"]
@@ -32,7 +31,6 @@ class Pretraining:
         milestones: the rate is divided by 10 after each of these epochs (App. A.3); none for a constant rate. None is
             a rate that falls to zero along a cosine, which needs fewer epochs from scratch.
         momentum: of SGD; the paper says nothing of one.
-        balanced: weight the loss so that every class counts the same.
         device: where the model is trained; it comes back to the CPU.
     """
 
@@ -42,7 +40,6 @@ class Pretraining:
     batch_size: int = 64
     milestones: tuple[int, ...] | None = None
     momentum: float = 0.0
-    balanced: bool = False
     seed: int = 0
     device: str = "cpu"
 
@@ -82,7 +79,6 @@ def pretrain(
     if batches == 0:
         raise OptionError(f"{len(data)} images do not fill one batch of {options.batch_size}.")
     saved = Checkpoint.of(checkpoint, model, data, options) if checkpoint else None
-    class_weights = _class_weights(data.labels).to(options.device) if options.balanced else None
     try:
         model.train().to(options.device).to(memory_format=torch.channels_last)  # a fifth faster on CPUs
         optimizer = _optimizer(model, options)
@@ -93,8 +89,7 @@ def pretrain(
         for step, batch in progress(zip(steps, read), total=len(steps), label=label):
             images = batch.image.to(options.device).contiguous(memory_format=torch.channels_last)
             with seeded(options.seed, step):  # dropout; by step, so that a resumed training draws the same
-                labels = torch.as_tensor(batch.label).to(options.device)
-                loss = mean_loss(model(images), labels, None if class_weights is None else class_weights[labels])
+                loss = nn.functional.cross_entropy(model(images), torch.as_tensor(batch.label).to(options.device))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -108,13 +103,6 @@ def pretrain(
                 saved.write(epoch, model, optimizer, schedule)
     finally:
         model.eval().to("cpu").to(memory_format=torch.contiguous_format)
-
-
-def _class_weights(labels: np.ndarray) -> Tensor:
-    """Return the weight of each class; 0 for a class without images."""
-    weights = np.zeros(labels.max() + 1, dtype=np.float32)
-    weights[labels] = even_weights(labels)
-    return torch.from_numpy(weights)
 
 
 def _optimizer(model: nn.Module, options: Pretraining) -> torch.optim.Optimizer:

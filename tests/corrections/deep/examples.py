@@ -24,7 +24,10 @@ DRAWING: dict[Kind, tuple[float, float]] = {"patch": (2.0, 5.0), "brightness": (
 SIZE = 16
 CORNER = 4  # side of the patch
 HALF = Normalize(mean=(0.5,) * 3, std=(0.25,) * 3)
-TUNING = {kind: NetworkTuning(learning_rate=0.02 if kind == "brightness" else 0.005, epochs=8) for kind in KINDS}
+TUNING = {
+    kind: NetworkTuning(learning_rate=0.02 if kind == "brightness" else 0.005, epochs=8, augment=False)
+    for kind in KINDS
+}
 
 
 def insert(kind: Kind, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -86,6 +86,12 @@ class TrainingImages:
                     found.append(Group(artifact, int(label), *rows))
         return found
 
+    def has_counterexamples(self) -> np.ndarray:
+        """Return for each artifact whether every class has images enough with and without it."""
+        inside = [self.classes == label for label in np.unique(self.classes)]
+        counts = [(self.artifacts[rows] == value).sum(axis=0) for rows in inside for value in (False, True)]
+        return np.array([min(each) >= MIN_GROUP for each in zip(*counts)])
+
     def task_weights(self) -> np.ndarray:
         """Return how often each image is drawn for the task loss, in relation to the others; they sum to 1.
 
@@ -94,15 +100,8 @@ class TrainingImages:
         Classes count the same.
         """
         labels = np.unique(self.classes)
-        has_counterexamples = [
-            all(
-                (self.artifacts[self.classes == label, artifact] == value).sum() >= MIN_GROUP
-                for label in labels
-                for value in (False, True)
-            )
-            for artifact in range(self.artifacts.shape[1])
-        ]
-        confined = self.artifacts[:, [not balanced for balanced in has_counterexamples]].any(axis=1)
+        has_counterexamples = self.has_counterexamples()
+        confined = self.artifacts[:, ~has_counterexamples].any(axis=1)
         weights = np.where(confined, 0.0, 1.0)
         if not all(weights[self.classes == label].any() for label in labels):
             raise DataError("A class has no image without the artifact, so there is nothing to train it on.")

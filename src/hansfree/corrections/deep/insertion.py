@@ -25,7 +25,7 @@ from hansfree.errors import DataError
 
 MIN_COVERAGE, MAX_COVERAGE = 0.5, 1.5  # of the distance between the groups: a transplant outside is not the artifact
 MAX_AREA = 0.3  # of the image: a larger transplant replaces the object itself
-THRESHOLD = 0.25  # of a heatmap's maximum: where the artifact begins
+THRESHOLD = 0.4  # of a heatmap's maximum: where the artifact begins
 LOW_BITS = 3
 _MEASURED = 64  # images that the coverage is measured on
 

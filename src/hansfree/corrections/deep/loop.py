@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ class NetworkTuning:
     Args:
         epochs: one epoch draws as many images for the task loss as may be used for it.
         batch_size: images of the task loss per step; the penalty adds its own.
+        augment: flip images of the task loss horizontally and shift them by up to an eighth, at random; else a network
+            that has memorised its training images learns nothing new from them. Images of the penalty stay as they are:
+            an artifact has its place.
         workers: processes that read images ahead; the result is the same.
     """
 
@@ -35,6 +38,7 @@ class NetworkTuning:
     momentum: float = 0.9
     epochs: int = 2
     batch_size: int = 32
+    augment: bool = True
     seed: int = 0
     device: str = "cpu"
     workers: int = 0
@@ -72,13 +76,6 @@ class Step(NamedTuple):
     drawn: int
 
 
-class EpochEnd(Protocol):
-    """Called with the network after each epoch."""
-
-    def __call__(self, epoch: int, network: nn.Module) -> None:
-        """Look at the network; do not change it."""
-
-
 def train_network(
     network: nn.Module,
     objective: Objective,
@@ -88,7 +85,6 @@ def train_network(
     *,
     checkpoint: Path | None = None,
     key: str = "",
-    on_epoch_end: EpochEnd | None = None,
     progress: Progress = silent,
     label: str = "all layers",
 ) -> None:
@@ -123,6 +119,10 @@ def train_network(
     plan = list(_plan(objective, weights, steps, tuning, done))
     read = images.batches([np.concatenate([step.task_rows, step.extra_rows]) for step in plan])
     for number, (step, batch) in enumerate(progress(zip(plan, read), total=len(plan), label=label), done * steps + 1):
+        if tuning.augment:
+            count = len(step.task_rows)
+            rng = np.random.default_rng((tuning.seed, number))
+            batch = torch.cat([flip_and_shift(batch[:count], rng), batch[count:]])
         pixels = batch.to(tuning.device).contiguous(memory_format=torch.channels_last)
         logits, penalty = objective.terms(network, step, pixels)
         labels = torch.as_tensor(images.labels[step.task_rows]).to(logits.device)
@@ -134,12 +134,23 @@ def train_network(
         nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT)
         optimizer.step()
         schedule.step()
-        if number % steps == 0:
-            if saved:
-                saved.write(number // steps, state, optimizer, schedule)
-            if on_epoch_end:
-                on_epoch_end(number // steps, network)
+        if saved and number % steps == 0:
+            saved.write(number // steps, state, optimizer, schedule)
     network.to("cpu").to(memory_format=torch.contiguous_format)
+
+
+def flip_and_shift(images: Tensor, rng: np.random.Generator) -> Tensor:
+    """Flip each image horizontally with probability 1/2 and shift it by up to an eighth; edges are reflected."""
+    height, width = images.shape[2:]
+    rows, columns = height // 8, width // 8
+    padded = nn.functional.pad(images, (columns, columns, rows, rows), mode="reflect")
+    tops, lefts = rng.integers(2 * rows + 1, size=len(images)), rng.integers(2 * columns + 1, size=len(images))
+    is_flipped = rng.random(len(images)) < 0.5
+    changed = torch.empty_like(images)
+    for index, (top, left) in enumerate(zip(tops, lefts)):
+        window = padded[index, :, top : top + height, left : left + width]
+        changed[index] = window.flip(2) if is_flipped[index] else window
+    return changed
 
 
 def task_loss(logits: Tensor, labels: Tensor) -> Tensor:
