@@ -138,7 +138,7 @@ def test_the_artifact_is_used_before_and_not_after(kind: Kind) -> None:
     matched = Match(strength=1.0, tuning=TUNING[kind]).correct(biased.model, biased.train)
     flips_control, _ = scores(control, kind)
     flips_matched, accuracy_matched = scores(matched, kind)
-    assert flips_control > 0.3, "fine-tuning alone does not do it"
+    assert flips_control > 0.2, "fine-tuning alone does not do it"
     assert flips_matched < 0.12
     assert accuracy_matched > accuracy - 0.02
     assert squared_gap(matched, biased.train) < 0.5 * squared_gap(control, biased.train)

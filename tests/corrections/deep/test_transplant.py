@@ -150,7 +150,7 @@ def test_the_penalty_is_the_squared_difference_of_a_pairs_logits() -> None:
     total = 0.0
     for row in task[:6]:
         pair = torch.stack([data.transform(image) for image in (data.plain[row], insert("patch", data.plain[row])[0])])
-        plain, changed = model(pair).double()
+        plain, changed = model(pair).detach().double()
         total += float((plain - changed).square().sum())
     assert penalty.item() == pytest.approx(total / 6, rel=1e-4)
     torch.testing.assert_close(logits, model(images.batch(task)))
@@ -170,7 +170,7 @@ def test_the_artifact_is_used_before_and_not_after(kind: Kind, is_given: bool) -
     assert accuracy_paired > accuracy - 0.02
     if not is_given:
         control = method.with_strength(0.0).correct(biased.model, biased.train)
-        assert scores(control, kind)[0] > 0.3, "fine-tuning alone does not do it"
+        assert scores(control, kind)[0] > 0.2, "fine-tuning alone does not do it"
 
 
 class Blind(SmallNet):

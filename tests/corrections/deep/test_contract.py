@@ -1,0 +1,134 @@
+"""What every correction of the whole network promises, and the loop that they share."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hansfree.corrections.deep import DeepCorrection, Match, NetworkTuning
+from hansfree.corrections.deep.loop import flip_and_shift
+from hansfree.errors import CacheError, DivergedError
+from hansfree.training.checkpoint import Checkpoint
+from tests.corrections.deep.examples import Drawn, world
+from tests.corrections.examples import count_hooks, snapshot
+
+METHODS = DeepCorrection.members()
+SHORT = NetworkTuning(epochs=2, batch_size=64)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_model_is_not_touched_and_the_result_is_of_its_class(name: str) -> None:
+    biased = world("patch")
+    model = copy.deepcopy(biased.model).train()
+    model.fc.bias.requires_grad_(False)
+    before = snapshot(model)
+    corrected = METHODS[name](tuning=SHORT).correct(model, biased.train)
+    assert snapshot(model) == before
+    assert type(corrected) is type(model)
+    assert list(corrected.state_dict()) == list(model.state_dict())
+    assert [module.training for module in corrected.modules()] == [module.training for module in model.modules()]
+    assert [each.requires_grad for each in corrected.parameters()] == [
+        each.requires_grad for each in model.parameters()
+    ]
+    assert all(each.grad is None for each in corrected.parameters())
+    assert sum(map(count_hooks, corrected.modules())) == 0
+    for (key, own), other in zip(corrected.state_dict().items(), model.state_dict().values()):
+        is_statistic = key.endswith(("running_mean", "running_var", "num_batches_tracked"))
+        assert torch.equal(own, other) == is_statistic, key
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
+    biased = world("patch")
+    first, same = (METHODS[name](tuning=SHORT).correct(biased.model, biased.train) for _ in range(2))
+    other = METHODS[name](tuning=NetworkTuning(epochs=2, batch_size=64, seed=1)).correct(biased.model, biased.train)
+    assert snapshot(first) == snapshot(same)
+    assert snapshot(first) != snapshot(other)
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_killed_training_resumes_to_the_same_bytes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    biased = world("patch")
+    method = METHODS[name](tuning=SHORT)
+    whole = method.correct(biased.model, biased.train)
+    checkpoint = tmp_path / "state"
+    write = Checkpoint.write
+
+    def write_and_die(self: Checkpoint, epoch: int, *state: object) -> None:
+        write(self, epoch, *state)  # type: ignore[arg-type]
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "write", write_and_die)
+        with pytest.raises(KilledError):
+            method.correct(biased.model, biased.train, checkpoint=checkpoint)
+    assert snapshot(method.correct(biased.model, biased.train, checkpoint=checkpoint)) == snapshot(whole)
+    with pytest.raises(CacheError, match="other options"):
+        method.with_strength(0.5).correct(biased.model, biased.train, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_path_is_the_correction_at_each_strength(name: str, tmp_path: Path) -> None:
+    biased = world("patch")
+    method = METHODS[name](tuning=SHORT)
+    candidates = list(method.path(biased.model, biased.train, strengths=(0.0, 1.0), folder=tmp_path))
+    assert [candidate.strength for candidate in candidates] == [0.0, 1.0]
+    for candidate in candidates:
+        single = method.with_strength(candidate.strength).correct(biased.model, biased.train)
+        assert candidate.model is not None
+        assert snapshot(candidate.model) == snapshot(single)
+
+
+def test_a_diverged_strength_is_an_error_and_no_candidate() -> None:
+    biased = world("patch")
+    method = Match(strength=1.0, tuning=NetworkTuning(learning_rate=1e30, epochs=1))
+    with pytest.raises(DivergedError, match="smaller strength or rate"):
+        method.correct(biased.model, biased.train)
+    (candidate,) = method.path(biased.model, biased.train, strengths=(1.0,))
+    assert candidate.model is None
+
+
+def test_no_hook_is_left_after_an_error() -> None:
+    class Failing(nn.Module):
+        def __init__(self, network: nn.Module) -> None:
+            super().__init__()
+            self.network, self.calls = network, 0
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            if self.calls > 3:
+                raise RuntimeError("no more")
+            return self.network(images)
+
+    model = Failing(copy.deepcopy(world("patch").model)).eval()
+    before = snapshot(model)
+    with pytest.raises(RuntimeError, match="no more"):
+        Match(tuning=SHORT).correct(model, Drawn("patch", 128))
+    assert snapshot(model) == before
+    assert model.calls == 0, "a copy was run"
+
+
+def test_flips_and_shifts_stay_within_an_eighth() -> None:
+    columns = torch.arange(16.0).expand(64, 1, 16, 16).clone()
+    rows = columns.transpose(2, 3)
+    moved = flip_and_shift(torch.cat([columns, rows], dim=1), np.random.default_rng(0))
+    steps = moved[:, 0, 8].diff(dim=1)
+    is_flipped = (steps[:, 7] < 0).numpy()
+    assert 0.2 < is_flipped.mean() < 0.8
+    centre = moved[:, 0, 8, 8].numpy() - np.where(is_flipped, 7, 8)
+    assert sorted(set(centre)) == [-2, -1, 0, 1, 2]
+    assert sorted(set((moved[:, 1, 8, 8] - 8).tolist())) == [-2, -1, 0, 1, 2]
+    assert torch.equal(
+        flip_and_shift(columns, np.random.default_rng(1)), flip_and_shift(columns, np.random.default_rng(1))
+    )

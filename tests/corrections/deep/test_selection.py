@@ -1,0 +1,134 @@
+"""The rule sees what the artifact does, by transplants or by association, and prefers the corrected network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from hansfree.corrections.deep import Match
+from hansfree.corrections.deep.selection import (
+    BUDGET,
+    DeepValidation,
+    ValidationScore,
+    balanced_accuracy,
+    choose_candidate,
+)
+from hansfree.errors import DataError
+from tests.corrections.deep.examples import KINDS, TUNING, Drawn, Kind, scores, world
+from tests.corrections.examples import snapshot
+
+TRANSPLANTED = ValidationScore("transplants", clean=0.6, biased=0.3, effect=0.5, lost_classes=())
+ASSOCIATED = ValidationScore("association", clean=0.6, biased=None, effect=0.4, lost_classes=())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flips_by_transplants_follow_true_insertion(kind: Kind) -> None:
+    biased = world(kind)
+    validation = DeepValidation(biased.model, biased.train, Drawn(kind, 200, seed=5))
+    corrected = Match(strength=1.0, tuning=TUNING[kind]).correct(biased.model, biased.train)
+    before = snapshot(corrected)
+    original, after = validation.score(biased.model), validation.score(corrected)
+    assert snapshot(corrected) == before
+    assert original.evidence == "transplants"
+    assert original.effect > 0.25  # the flips of scores() are over class 0 alone, these over all images
+    assert after.effect < 0.5 * original.effect
+    assert after.clean == pytest.approx(scores(corrected, kind)[1], abs=0.06)
+    assert choose_candidate([original, after], original) == 1
+
+
+class ByBrightness(nn.Module):
+    """Answers by the class (channel 0) and, with a weight, by the artifact (channel 1)."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, weight]))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logit = (images.mean((2, 3))[:, :2] * self.weight).sum(1)
+        return torch.stack([-logit, logit], dim=1)
+
+
+def with_counterexamples(seed: int, count: int = 400, classes: int = 2) -> TensorDataset:
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    has_artifact = rng.random(count) < np.where(labels == 1, 0.8, 0.2)
+    images = np.zeros((count, 3, 4, 4), dtype=np.float32)
+    images[:, 0] = (np.where(labels == 1, 1, -1) + rng.normal(0, 1, count))[:, None, None]
+    images[:, 1] = (np.where(has_artifact, 1, -1) + rng.normal(0, 0.3, count))[:, None, None]
+    return TensorDataset(torch.from_numpy(images), torch.from_numpy(labels), torch.from_numpy(has_artifact))
+
+
+def test_association_is_positive_zero_and_negative() -> None:
+    models = [ByBrightness(weight) for weight in (1.0, 0.0, -1.0)]
+    validation = DeepValidation(models[0], with_counterexamples(0), with_counterexamples(1))
+    uses, ignores, overshoots = (validation.score(model) for model in models)
+    assert uses.evidence == "association"
+    assert uses.biased is None
+    assert uses.effect > 0.4
+    assert abs(ignores.effect) < 0.1
+    assert overshoots.effect < -0.4
+    assert choose_candidate([overshoots, ignores], uses) == 1
+    assert choose_candidate([uses, overshoots], ignores) is None
+
+
+def test_association_is_the_correlation_within_classes() -> None:
+    """With one artifact, the correlation of the logit with the artifact label after both lose their class means."""
+    data, model = with_counterexamples(1), ByBrightness(0.7)
+    found = DeepValidation(model, with_counterexamples(0), data).score(model).effect
+    images, labels, has_artifact = data.tensors
+    logit, bit = (model(images)[:, 1] - model(images)[:, 0]).detach().double(), has_artifact.double()
+    for label in (0, 1):
+        inside = labels == label
+        logit[inside] -= logit[inside].mean()
+        bit[inside] -= bit[inside].mean()
+    expected = (logit * bit).sum() / (logit.norm() * bit.norm())
+    assert found == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+def test_one_logit_is_scored_as_two(is_flat: bool) -> None:
+    class OneLogit(ByBrightness):
+        def forward(self, images: Tensor) -> Tensor:
+            logits = super().forward(images)
+            difference = logits[:, 1] - logits[:, 0]
+            return difference if is_flat else difference[:, None]
+
+    validation = DeepValidation(ByBrightness(1.0), with_counterexamples(0), with_counterexamples(1))
+    one, two = validation.score(OneLogit(1.0)), validation.score(ByBrightness(1.0))
+    assert one == replace(two, effect=pytest.approx(two.effect, rel=1e-6))
+
+
+def test_validation_images_that_show_nothing_are_refused() -> None:
+    images, labels, has_artifact = with_counterexamples(1).tensors
+    without = TensorDataset(images, labels, torch.zeros_like(has_artifact))
+    with pytest.raises(DataError, match="no class has enough validation images"):
+        DeepValidation(ByBrightness(1.0), with_counterexamples(0), without)
+
+
+@pytest.mark.parametrize(
+    ("original", "candidates", "chosen"),
+    [
+        (TRANSPLANTED, [{"biased": 0.5, "effect": 0.1}, {"biased": 0.6, "effect": 0.1}], 1),
+        (TRANSPLANTED, [{"biased": 0.6, "effect": 0.3}, {"biased": 0.55, "effect": 0.05}], 1),
+        (TRANSPLANTED, [{"clean": 0.6 - 2 * BUDGET, "biased": 0.6, "effect": 0.0}], None),
+        (TRANSPLANTED, [{"biased": 0.6, "effect": 0.0, "lost_classes": (2,)}], None),
+        (TRANSPLANTED, [{"effect": 0.9}], None),
+        (TRANSPLANTED, [], None),
+        (ASSOCIATED, [{"effect": -0.4, "clean": 0.5}, {"effect": -0.1, "clean": 0.5}], 1),
+        (ASSOCIATED, [{"effect": 0.0, "clean": 0.55}], 0),
+    ],
+)
+def test_the_choice(original: ValidationScore, candidates: list[dict[str, Any]], chosen: int | None) -> None:
+    assert choose_candidate([replace(original, **each) for each in candidates], original) == chosen
+
+
+def test_balanced_accuracy_is_the_mean_over_the_classes() -> None:
+    labels, predicted = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
+    assert balanced_accuracy(predicted, labels) == pytest.approx((2 / 3 + 1) / 2)
+    assert balanced_accuracy(predicted, labels, np.array([1, 1, 2, 5])) == pytest.approx((2 / 4 + 1) / 2)
