@@ -344,7 +344,7 @@ def _done(table: Path) -> set[tuple[str, ...]]:
                 row["trial"],
                 row["labels"],
                 row["method"],
-                row["strength"] if row["method"] in DEEP else "",
+                row["strength"] if row["method"] in (*DEEP, "true-pairs") else "",
             )
             for row in csv.DictReader(file)
         }

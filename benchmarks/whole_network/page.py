@@ -1,0 +1,248 @@
+"""Write the results page from the table: ``python -m benchmarks.whole_network.page``."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from benchmarks.whole_network.settings import SETTINGS
+from hansfree.corrections.deep.selection import ValidationScore, choose_candidate
+
+TABLE, PAGE = Path("results/whole_network.csv"), Path("docs/whole-network.md")
+CANDIDATES = ("transplant", "match")
+GAP_TO_CLOSE, FLIPS_ABOVE_REFERENCE, CLEAN_DROP = 0.8, 0.10, 0.02  # what counts as corrected
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """All rows of one trial, and what the rule chose among the candidates."""
+
+    setting: str
+    trial: int
+    labels: str
+    rows: Sequence[Row]
+
+    def find(self, method: str, strength: float | None = None) -> Row | None:
+        """Return the row of a method that has scores."""
+        for row in self.rows:
+            if row["method"] == method and row["test_biased"] is not None and strength in (None, row["strength"]):
+                return row
+        return None
+
+    @property
+    def candidates(self) -> list[Row]:
+        """Rows that the rule may choose from."""
+        return [row for row in self.rows if row["method"] in CANDIDATES and row["rule_clean"] is not None]
+
+    def chosen(self, original: Row) -> Row:
+        """Return the row that the rule chooses; the original where no candidate is better by the rule."""
+        if original["rule_clean"] is None:
+            return original
+        index = choose_candidate([_score(row) for row in self.candidates], _score(original))
+        return original if index is None else self.candidates[index]
+
+
+def read_trials(path: Path) -> list[Trial]:
+    """Read the table, grouped by trial."""
+    words = ("setting", "labels", "method", "rule_evidence", "error")
+    grouped: dict[tuple[str, int, str], list[Row]] = {}
+    with path.open(newline="") as file:
+        for cells in csv.DictReader(file):
+            row = {
+                name: (cell or None) if name in words else float(cell) if cell else None for name, cell in cells.items()
+            }
+            grouped.setdefault((cells["setting"], int(cells["trial"]), cells["labels"]), []).append(row)
+    return [Trial(*key, rows) for key, rows in grouped.items()]
+
+
+def _score(row: Row) -> ValidationScore:
+    lost = tuple(range(int(row["rule_lost"])))  # only their number is in the table
+    return ValidationScore(row["rule_evidence"], row["rule_clean"], row["rule_biased"], row["rule_effect"], lost)
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{100 * value:.1f}"
+
+
+def _three(row: Row | None) -> str:
+    return (
+        "n/a"
+        if row is None
+        else " / ".join(_percent(row[name]) for name in ("test_clean", "test_biased", "test_flips"))
+    )
+
+
+def _name(row: Row) -> str:
+    return row["method"] if row["strength"] is None else f"{row['method']} {row['strength']:g}"
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(header), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def is_corrected(original: Row, chosen: Row, reference: Row) -> bool:
+    """Whether the chosen model meets all three limits of the benchmark."""
+    gap = reference["test_biased"] - original["test_biased"]
+    closes = chosen["test_biased"] - original["test_biased"] >= GAP_TO_CLOSE * gap
+    keeps = chosen["test_clean"] >= original["test_clean"] - CLEAN_DROP
+    flips = chosen["test_flips"] is None or chosen["test_flips"] <= reference["test_flips"] + FLIPS_ABOVE_REFERENCE
+    return bool(closes and keeps and flips)
+
+
+def choices(trials: Sequence[Trial]) -> str:
+    """Return the table of what the rule chose from labels alone."""
+    lines, met = [], 0
+    for trial in trials:
+        original, reference = trial.find("original"), trial.find("reference")
+        if original is None or reference is None or not trial.candidates:
+            continue
+        chosen = trial.chosen(original)
+        met += (is_met := is_corrected(original, chosen, reference))
+        name = trial.setting + (f", trial {trial.trial}" if trial.trial else "")
+        cells = _three(original), _name(chosen), _three(chosen), _three(reference), _three(trial.find("rr-clarc"))
+        lines.append([name, *cells, "yes" if is_met else "no"])
+    header = ["setting", "original", "chosen", "its scores", "reference", "RR-ClArC (paper's recipe)", "all limits met"]
+    return f"{_table(header, lines)}\n\nAll limits are met in {met} of {len(lines)}."
+
+
+def true_pairs(trials: Sequence[Trial]) -> str:
+    """Return the comparison of true counterfactual pairs with the reference."""
+    lines = []
+    for trial in trials:
+        row, reference = trial.find("true-pairs"), trial.find("reference")
+        if row is not None and reference is not None:
+            interval = f"{_percent(row['versus_reference_low'])} to {_percent(row['versus_reference_high'])}"
+            flips = row["test_flips"], reference["test_flips"]
+            lines.append(
+                [trial.setting, _three(row), _percent(row["versus_reference"]), interval, *map(_percent, flips)]
+            )
+    header = [
+        "setting",
+        "true pairs",
+        "biased accuracy - reference",
+        "95 % interval",
+        "flips",
+        "flips of the reference",
+    ]
+    return _table(header, lines)
+
+
+def trap_sets(trials: Sequence[Trial]) -> str:
+    """Return validation and test AUC of every method on the trap sets."""
+    traps = [trial for trial in trials if trial.setting in SETTINGS and SETTINGS[trial.setting].kind == "trap"]
+    cells: dict[str, dict[str, str]] = {}
+    for trial in traps:
+        original = trial.find("original")
+        chosen = None if original is None or not trial.candidates else trial.chosen(original)
+        for row in trial.rows:
+            if row["test_auc"] is not None:
+                mark = "**" if row is chosen else ""
+                value = (
+                    f"{mark}{row['val_auc']:.2f} / {row['test_auc']:.2f}{mark} ({_percent(row['test_worst_group'])})"
+                )
+                is_tuned = row["method"] in CANDIDATES
+                cells.setdefault(_name(row) if is_tuned else row["method"], {})[trial.setting] = value
+    return _table(
+        ["method", *(trial.setting for trial in traps)],
+        [[name, *(found.get(trial.setting, "") for trial in traps)] for name, found in cells.items()],
+    )
+
+
+def rule_quality(trials: Sequence[Trial]) -> str:
+    """Return rank correlation and regret of the rule against true insertion into test images."""
+    lines, correlations, regrets = [], [], []
+    for trial in trials:
+        original = trial.find("original")
+        scored = [row for row in trial.candidates if row["test_flips"] is not None]
+        if original is None or len(scored) < 3:
+            continue
+        everything = [original, *scored]
+        by_rule = [_merit(row, "rule_clean", "rule_biased", "rule_effect") for row in everything]
+        by_truth = [_merit(row, "test_clean", "test_biased", "test_flips") for row in everything]
+        correlations.append(float(spearmanr(by_rule, by_truth).statistic))
+        best, chosen = max(by_truth), by_truth[everything.index(trial.chosen(original))]
+        regrets.append(best - chosen)
+        lines.append([trial.setting, f"{correlations[-1]:.2f}", _percent(regrets[-1])])
+    if not lines:
+        return "No controlled setting is complete."
+    lines.append(["mean", f"{np.mean(correlations):.2f}", _percent(float(np.mean(regrets)))])
+    return _table(["setting", "rank correlation", "regret in points"], lines)
+
+
+def _merit(row: Row, clean: str, biased: str, effect: str) -> float:
+    return float((row[clean] + row[biased]) / 2 - row[effect])
+
+
+def methods(trials: Sequence[Trial]) -> str:
+    """Return every method on every setting with inserted artifacts: biased accuracy and flips."""
+    inserted = [
+        trial for trial in trials if trial.find("original") and (trial.find("original") or {})["test_flips"] is not None
+    ]
+    names = dict.fromkeys(_label(row) for trial in inserted for row in trial.rows)
+    lines = []
+    for name in names:
+        found = [next((row for row in trial.rows if _label(row) == name), None) for trial in inserted]
+        lines.append([name, *(_short(row) for row in found), _passes(found)])
+    return _table(["method", *(trial.setting for trial in inserted), "passes"], lines)
+
+
+def _label(row: Row) -> str:
+    return _name(row) if row["method"] in (*CANDIDATES, "true-pairs") else row["method"]
+
+
+def _short(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return "n/a" if row["test_biased"] is None else f"{_percent(row['test_biased'])} / {_percent(row['test_flips'])}"
+
+
+def _passes(rows: Sequence[Row | None]) -> str:
+    counted = [row["passes"] for row in rows if row is not None and row["passes"]]
+    return f"{np.mean(counted):.0f}" if counted else ""
+
+
+def limited_labels(trials: Sequence[Trial]) -> str:
+    """Return what the rule chose where labels are missing or wrong."""
+    lines = []
+    for trial in trials:
+        whole = next(
+            (each for each in trials if (each.setting, each.trial, each.labels) == (trial.setting, 0, "all")), None
+        )
+        original = None if whole is None else whole.find("original")
+        if trial.labels != "all" and trial.candidates and original is not None:
+            best = max(trial.candidates, key=lambda row: _merit(row, "rule_clean", "rule_biased", "rule_effect"))
+            lines.append([trial.setting, trial.labels, _name(best), _three(best), _three(original)])
+    return _table(["setting", "labels", "chosen", "its scores", "original"], lines) if lines else "Not run yet."
+
+
+def write_page(table: Path = TABLE, page: Path = PAGE) -> None:
+    """Write the page."""
+    trials = read_trials(table)
+    complete = [trial for trial in trials if trial.labels == "all"]
+    first = [trial for trial in complete if trial.trial == 0]
+    template = Path(__file__).with_name("page.md").read_text()
+    parts = {
+        "choices": choices(complete),
+        "true_pairs": true_pairs(first),
+        "trap_sets": trap_sets(first),
+        "rule_quality": rule_quality(complete),
+        "methods": methods(first),
+        "limited_labels": limited_labels(trials),
+    }
+    for name, text in parts.items():
+        template = template.replace(f"{{{{ {name} }}}}", text)
+    page.write_text(template)
+
+
+if __name__ == "__main__":
+    write_page()
