@@ -26,6 +26,7 @@ from hansfree.artifacts import Artifact
 from hansfree.cavs import CAV
 from hansfree.cli import app
 from hansfree.corrections import Correction
+from hansfree.corrections.deep import DeepCorrection
 from hansfree.metrics import Metric
 from hansfree.studies import Study
 
@@ -61,7 +62,7 @@ def test_the_readme_lists_every_registered_class() -> None:
     section = README.partition("## What is in it")[2].partition("\n## ")[0]
     rows = "\n".join(line.split("|")[1] for line in section.splitlines() if line.startswith("|"))
     listed = set(re.findall(r"`([^`]+)`", rows)) | set(re.findall(r"`([a-z]+)`", section.partition("Artifacts:")[2]))
-    known = {*Correction.members(), *CAV.members(), *Metric.members(), *Artifact.members()}
+    known = {*Correction.members(), *DeepCorrection.members(), *CAV.members(), *Metric.members(), *Artifact.members()}
     assert {name for name in known if not any(fnmatch.fnmatch(name, pattern) for pattern in listed)} == set()
     assert {pattern for pattern in listed if not fnmatch.filter(known, pattern)} == set()
 

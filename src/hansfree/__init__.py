@@ -43,6 +43,14 @@ _HOMES = {
         "RRClArCStep",
         "Vanilla",
     ),
+    "corrections.deep": (
+        "DeepCorrection",
+        "DeepValidation",
+        "Match",
+        "NetworkTuning",
+        "Transplant",
+        "choose_candidate",
+    ),
     "datasets": (
         "Example",
         "ExampleSet",
