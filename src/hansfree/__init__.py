@@ -81,7 +81,6 @@ _HOMES = {
     "monitor": ("Monitor",),
     "reproduce": ("Reproduction",),  # its function `reproduce` has the room's own name, and would hide it
     "side_effects": ("SideEffects", "measure_side_effects"),
-    "second_stage": ("correct_all_layers",),
     "splitting": ("Split", "list_layers", "split"),
     "studies": ("BiasedData", "OwnImages", "Study"),
     "training": ("FineTuning",),

@@ -37,7 +37,6 @@ class World:
 
     model: nn.Module
     fixed: nn.Module
-    data: TinyImages
     train: Activations
     clean: Activations
     biased: Activations
@@ -55,19 +54,9 @@ def world() -> World:
         loss.backward()
         optimizer.step()
     train = collect(CASE, model, data)
-    cav = fit_inside(train)
-    fixed = RRClArC(cav, strength=3.0, tuning=TUNING).correct(model, train)
-    return World(model, fixed, data, train, *held_out(model), cav)
-
-
-def held_out(model: nn.Module) -> tuple[Activations, Activations]:
-    """Return the activations of test images without and with the artifact."""
-    clean, biased = (collect(CASE, model, TinyImages(300, artifact=kind, seed=1)) for kind in ("none", "all"))
-    return clean, biased
-
-
-def fit_inside(train: Activations) -> CAV:
-    """Fit on the class that the artifact leaks into."""
-    inside = train.labels == 0
+    inside = train.labels == 0  # the class that the artifact leaks into
     assert train.has_artifact is not None
-    return SignalCAV().fit(train.pooled[inside], train.has_artifact[inside])
+    cav = SignalCAV().fit(train.pooled[inside], train.has_artifact[inside])
+    fixed = RRClArC(cav, strength=3.0, tuning=TUNING).correct(model, train)
+    clean, biased = (collect(CASE, model, TinyImages(300, artifact=kind, seed=1)) for kind in ("none", "all"))
+    return World(model, fixed, train, clean, biased, cav)

@@ -80,8 +80,8 @@ def compute_features(
             with torch.no_grad(), exact_forward_mode():  # not around the yield: it would hold for the caller too
                 live = (layer if edit is None else edit(layer), *others)
                 values = tuple(phi(*live))
-                along = () if directions is None else push_along(phi, live, directions, whole_steps=whole_steps)
-                found = (*values, *along)
+                push = _steps if whole_steps else _tangents
+                found = (*values, *(() if directions is None else push(phi, live, directions)))
             yield found
 
     arrays = _keep(stream, activations, _name(phi, directions, edit) + ("-steps" if whole_steps else ""))
@@ -95,11 +95,6 @@ def spread(direction: Tensor, live: Live) -> Live:
     layer, *others = live
     tangent = at_every_position(direction[None].to(layer), layer.ndim).expand_as(layer)
     return (tangent, *(torch.zeros_like(other) for other in others))
-
-
-def push_along(phi: nn.Module, live: Live, directions: np.ndarray, *, whole_steps: bool = False) -> Live:
-    """Return what each direction, added at every position, does behind phi: ``(n, k, ...)`` per tensor."""
-    return (_steps if whole_steps else _tangents)(phi, live, directions)
 
 
 def _tangents(phi: nn.Module, live: Live, directions: np.ndarray) -> Live:
