@@ -9,12 +9,14 @@ Each finished job is a row of ``results/whole_network.csv``; jobs that have one 
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +29,13 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from benchmarks.whole_network import rivals
 from benchmarks.whole_network.base_models import train_base
 from benchmarks.whole_network.settings import SETTINGS, Data, Images, Setting, limit_labels
-from hansfree.corrections.deep import Match, Transplant
+from hansfree.corrections.deep import DeepCorrection, Match, NetworkTuning, Transplant
 from hansfree.corrections.deep.selection import DeepValidation, balanced_accuracy
 from hansfree.errors import HansfreeError
 from hansfree.weights import read_weights, write_weights
 
 CACHE = Path.home() / ".cache" / "hansfree-benchmarks"
-DEEP = {"match": Match, "transplant": Transplant}
+DEEP: dict[str, type[DeepCorrection]] = {"match": Match, "transplant": Transplant}
 RIVALS = ("fine_tuning", "group_dro", "jtt", "fst", "fine_pruning", "retrained")
 LIMITED = {
     "known-10": {"known": 0.1},
@@ -76,7 +78,7 @@ class Row:
     rule_clean: float | None = None
     rule_biased: float | None = None
     rule_effect: float | None = None
-    rule_lost: int | None = None
+    rule_lost: str | None = None  # classes, separated by spaces
     val_clean: float | None = None
     val_biased: float | None = None
     val_flips: float | None = None
@@ -90,6 +92,7 @@ class Row:
     versus_reference_low: float | None = None
     versus_reference_high: float | None = None
     error: str | None = None
+    commit: str | None = None
 
 
 class Trial:
@@ -111,25 +114,32 @@ class Trial:
         return train_base(self.setting, self.data, self.data.train, path, root=self.root, seed=self.trial)
 
     @cached_property
-    def reference(self) -> nn.Module | None:
-        """Train the model without the artifact and fine-tune it as the corrections do; None without such images.
-
-        The corrections let classes count the same and augment the images. So must what they are measured against.
-        """
+    def plain_reference(self) -> nn.Module | None:
+        """Train the model without the artifact, or load it; None where there are no such images."""
         if self.data.reference_train is None:
             return None
+        clean = replace(self.data, train=self.data.reference_train)
+        return train_base(self.setting, clean, clean.train, self._reference_path(), root=self.root, seed=self.trial)
+
+    @cached_property
+    def reference(self) -> nn.Module | None:
+        """Fine-tune the plain reference as the corrections do: they balance the classes and augment the images."""
+        if self.plain_reference is None or self.data.reference_train is None:
+            return None
+        path = self._reference_path("-tuned")
+        with FileLock(path.with_suffix(".lock")):
+            if not path.exists():
+                clean = replace(self.data, train=self.data.reference_train)
+                tuned = rivals.fine_tuning(self.setting, clean, self.plain_reference, self.root, seed=self.trial)
+                write_weights(path, tuned.state_dict())
+        model = copy.deepcopy(self.plain_reference)
+        model.load_state_dict(read_weights(path))
+        return model
+
+    def _reference_path(self, suffix: str = "") -> Path:
         shared = self.setting.kind == "inserted"  # trained on clean images: the same for every artifact
         name = self.setting.base_name if shared else self.setting.name
-        path = CACHE / "models" / f"{name}-reference-{self.trial}.safetensors"
-        clean = replace(self.data, train=self.data.reference_train)
-        model = train_base(self.setting, clean, clean.train, path, root=self.root, seed=self.trial)
-        tuned = path.with_name(f"{name}-reference-tuned-{self.trial}.safetensors")
-        if not tuned.exists():
-            write_weights(
-                tuned, rivals.fine_tuning(self.setting, clean, model, self.root, seed=self.trial).state_dict()
-            )
-        model.load_state_dict(read_weights(tuned))
-        return model
+        return CACHE / "models" / f"{name}-reference{suffix}-{self.trial}.safetensors"
 
     @cached_property
     def reference_answers(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -152,7 +162,8 @@ class Trial:
         """Return the validation images without the artifact, and the same with it inserted."""
         if self.data.artifact is None:
             return None
-        clean = self.data.val.part(~self.data.val.has_artifact)
+        truth = self.setting.load(self.root, self.trial).val  # labels of `data` may be limited
+        clean = truth.part(~truth.has_artifact)
         return clean, clean.with_artifact(self.data.artifact, seed=self.trial)
 
     @cached_property
@@ -162,30 +173,34 @@ class Trial:
 
     def make(self, job: Job) -> tuple[nn.Module | None, float | None]:
         """Return the model of a job and its strength."""
+        tuning = NetworkTuning(seed=self.trial)
         if job.method == "original":
             return self.original, None
         if job.method == "reference":
             return self.reference, None
+        if job.method == "plain-reference":
+            return self.plain_reference, None
         if job.method in RIVALS:
             make = getattr(rivals, job.method)
             return make(self.setting, self.data, self.original, self.root, seed=self.trial), None
         if job.method == "true-pairs":
             artifact = self.data.artifact
             assert artifact is not None
-            method = Transplant(strength=job.strength or 1.0, insert=artifact.stamp)
+            method = Transplant(strength=job.strength or 1.0, insert=artifact.stamp, tuning=tuning)
             return method.correct(self.original, self.data.train), job.strength
         if job.method in DEEP:
-            return DEEP[job.method](strength=job.strength).correct(self.original, self.data.train), job.strength
+            method = DEEP[job.method](strength=job.strength, tuning=tuning)
+            return method.correct(self.original, self.data.train), job.strength
         return self.heads[job.method]
 
 
 def jobs(setting: Setting, trial: int, labels: str) -> Iterator[Job]:
     """Yield the jobs of one trial, the most telling first."""
     job = partial(Job, setting.name, trial, labels)
-    if labels == "all":
-        yield job("original")
-        if setting.kind != "trap":
-            yield job("reference")
+    yield job("original")
+    if labels == "all" and setting.kind != "trap":
+        yield job("reference")
+        yield job("plain-reference")
     for strength in STRENGTHS["transplant"]:
         yield job("transplant", strength)
     for strength in STRENGTHS["match"]:
@@ -221,7 +236,7 @@ def score(trial: Trial, model: nn.Module) -> dict[str, float | str | None]:
             "rule_clean": by_rule.clean,
             "rule_biased": by_rule.biased,
             "rule_effect": by_rule.effect,
-            "rule_lost": len(by_rule.lost_classes),
+            "rule_lost": " ".join(map(str, by_rule.lost_classes)),
         }
     if trial.val_biased is not None:
         clean, biased = trial.val_biased
@@ -274,8 +289,15 @@ def run_job(trial: Trial, job: Job) -> Row:
     found = {
         name: round(value, 4) if isinstance(value, float) else value for name, value in score(trial, model).items()
     }
-    row = Row(**asdict(job), seconds=seconds, passes=round(passes[0] / len(trial.data.train), 1), **found)  # type: ignore[arg-type]
+    cost = round(passes[0] / len(trial.data.train), 1)
+    row = Row(**asdict(job), seconds=seconds, passes=cost, commit=_commit(), **found)  # type: ignore[arg-type]
     return replace(row, strength=strength)
+
+
+@cache
+def _commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 @contextmanager

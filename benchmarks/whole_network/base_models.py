@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+from filelock import FileLock
 from torch import nn
 
 from benchmarks.whole_network.settings import Data, Images, Setting
@@ -28,15 +29,15 @@ def recipe(setting: Setting, seed: int) -> Pretraining:
 def train_base(setting: Setting, data: Data, images: Images, path: Path, *, root: Path, seed: int = 0) -> nn.Module:
     """Fine-tune the whole network on the images, or load it where that is done; a stopped training resumes."""
     model = initial_model(setting, root, len(data.train.class_names), seed)
-    if path.exists():
-        model.load_state_dict(read_weights(path))
-        return model.eval()
-    checkpoint = path.with_suffix(".checkpoint")
     path.parent.mkdir(parents=True, exist_ok=True)
-    pretrain(model, images, recipe(setting, seed), checkpoint=checkpoint)
-    write_weights(path, model.state_dict())
-    checkpoint.unlink(missing_ok=True)
-    return model
+    with FileLock(path.with_suffix(".lock")):  # another process may be training it
+        if not path.exists():
+            checkpoint = path.with_suffix(".checkpoint")
+            pretrain(model, images, recipe(setting, seed), checkpoint=checkpoint)
+            write_weights(path, model.state_dict())
+            checkpoint.unlink(missing_ok=True)
+    model.load_state_dict(read_weights(path))
+    return model.eval()
 
 
 def _pretrained(setting: Setting, root: Path) -> Path:

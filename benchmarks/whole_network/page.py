@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from benchmarks.whole_network.__main__ import STRENGTHS
 from benchmarks.whole_network.settings import SETTINGS
-from hansfree.corrections.deep.selection import ValidationScore, choose_candidate
+from hansfree.corrections.deep.selection import ValidationScore, choose_candidate, merit
 
 TABLE, PAGE = Path("results/whole_network.csv"), Path("docs/whole-network.md")
-CANDIDATES = ("transplant", "match")
+CANDIDATES = tuple(STRENGTHS)
 GAP_TO_CLOSE, FLIPS_ABOVE_REFERENCE, CLEAN_DROP = 0.8, 0.10, 0.02  # what counts as corrected
 
 Row = dict[str, Any]
@@ -38,6 +39,17 @@ class Trial:
         return None
 
     @property
+    def title(self) -> str:
+        """What the trial is called in tables."""
+        return self.setting + (f", trial {self.trial}" if self.trial else "")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every candidate was run; one that could not be made has a row with its error."""
+        done = {(row["method"], row["strength"]) for row in self.rows}
+        return all((method, strength) in done for method in CANDIDATES for strength in STRENGTHS[method])
+
+    @property
     def candidates(self) -> list[Row]:
         """Rows that the rule may choose from."""
         return [row for row in self.rows if row["method"] in CANDIDATES and row["rule_clean"] is not None]
@@ -52,7 +64,7 @@ class Trial:
 
 def read_trials(path: Path) -> list[Trial]:
     """Read the table, grouped by trial."""
-    words = ("setting", "labels", "method", "rule_evidence", "error")
+    words = ("setting", "labels", "method", "rule_evidence", "rule_lost", "error", "commit")
     grouped: dict[tuple[str, int, str], list[Row]] = {}
     with path.open(newline="") as file:
         for cells in csv.DictReader(file):
@@ -64,7 +76,7 @@ def read_trials(path: Path) -> list[Trial]:
 
 
 def _score(row: Row) -> ValidationScore:
-    lost = tuple(range(int(row["rule_lost"])))  # only their number is in the table
+    lost = tuple(map(int, (row["rule_lost"] or "").split()))
     return ValidationScore(row["rule_evidence"], row["rule_clean"], row["rule_biased"], row["rule_effect"], lost)
 
 
@@ -93,7 +105,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def is_corrected(original: Row, chosen: Row, reference: Row) -> bool:
     """Whether the chosen model meets all three limits of the benchmark."""
     gap = reference["test_biased"] - original["test_biased"]
-    closes = chosen["test_biased"] - original["test_biased"] >= GAP_TO_CLOSE * gap
+    closes = chosen["test_biased"] - original["test_biased"] >= GAP_TO_CLOSE * max(0.0, gap)
     keeps = chosen["test_clean"] >= original["test_clean"] - CLEAN_DROP
     flips = chosen["test_flips"] is None or chosen["test_flips"] <= reference["test_flips"] + FLIPS_ABOVE_REFERENCE
     return bool(closes and keeps and flips)
@@ -101,18 +113,26 @@ def is_corrected(original: Row, chosen: Row, reference: Row) -> bool:
 
 def choices(trials: Sequence[Trial]) -> str:
     """Return the table of what the rule chose from labels alone."""
-    lines, met = [], 0
+    lines, met, worse = [], [], []
     for trial in trials:
-        original, reference = trial.find("original"), trial.find("reference")
-        if original is None or reference is None or not trial.candidates:
+        original, reference, paper = trial.find("original"), trial.find("reference"), trial.find("rr-clarc")
+        if original is None or reference is None or not trial.is_complete:
             continue
         chosen = trial.chosen(original)
-        met += (is_met := is_corrected(original, chosen, reference))
-        name = trial.setting + (f", trial {trial.trial}" if trial.trial else "")
-        cells = _three(original), _name(chosen), _three(chosen), _three(reference), _three(trial.find("rr-clarc"))
-        lines.append([name, *cells, "yes" if is_met else "no"])
-    header = ["setting", "original", "chosen", "its scores", "reference", "RR-ClArC (paper's recipe)", "all limits met"]
-    return f"{_table(header, lines)}\n\nAll limits are met in {met} of {len(lines)}."
+        met.append(is_corrected(original, chosen, reference))
+        rivals = [row for row in (original, paper) if row is not None]
+        worse += [trial.title] if any(chosen["test_biased"] < row["test_biased"] for row in rivals) else []
+        low, high = (_percent(chosen[f"versus_reference_{end}"]) for end in ("low", "high"))
+        models = original, chosen, reference, trial.find("plain-reference"), trial.find("match", 0.0), paper
+        cells = map(_three, models)
+        is_met = "yes" if met[-1] else "no"
+        lines.append([trial.title, _name(chosen), *cells, f"{low} to {high}", is_met])
+    header = ["setting", "chosen", "original", "chosen", "reference", "plain reference", "fine-tuning alone"]
+    header += ["RR-ClArC (paper's recipe)", "biased accuracy - reference, 95 %", "limits met"]
+    settings = {line[0].partition(",")[0] for line in lines}
+    below = f" Biased accuracy is below the original's or RR-ClArC's in: {', '.join(worse)}." if worse else ""
+    summary = f"Limits are met in {sum(met)} of {len(met)} trials of {len(settings)} settings.{below}"
+    return f"{_table(header, lines)}\n\n{summary}"
 
 
 def true_pairs(trials: Sequence[Trial]) -> str:
@@ -164,23 +184,19 @@ def rule_quality(trials: Sequence[Trial]) -> str:
     for trial in trials:
         original = trial.find("original")
         scored = [row for row in trial.candidates if row["test_flips"] is not None]
-        if original is None or len(scored) < 3:
+        if original is None or not trial.is_complete or len(scored) < 3:
             continue
         everything = [original, *scored]
-        by_rule = [_merit(row, "rule_clean", "rule_biased", "rule_effect") for row in everything]
-        by_truth = [_merit(row, "test_clean", "test_biased", "test_flips") for row in everything]
+        by_rule = [merit(_score(row)) for row in everything]
+        by_truth = [(row["test_clean"] + row["test_biased"]) / 2 - row["test_flips"] for row in everything]
         correlations.append(float(spearmanr(by_rule, by_truth).statistic))
         best, chosen = max(by_truth), by_truth[everything.index(trial.chosen(original))]
         regrets.append(best - chosen)
-        lines.append([trial.setting, f"{correlations[-1]:.2f}", _percent(regrets[-1])])
+        lines.append([trial.title, str(len(everything)), f"{correlations[-1]:.2f}", _percent(regrets[-1])])
     if not lines:
         return "No controlled setting is complete."
-    lines.append(["mean", f"{np.mean(correlations):.2f}", _percent(float(np.mean(regrets)))])
-    return _table(["setting", "rank correlation", "regret in points"], lines)
-
-
-def _merit(row: Row, clean: str, biased: str, effect: str) -> float:
-    return float((row[clean] + row[biased]) / 2 - row[effect])
+    lines.append(["mean", "", f"{np.mean(correlations):.2f}", _percent(float(np.mean(regrets)))])
+    return _table(["setting", "models", "rank correlation", "regret in points"], lines)
 
 
 def methods(trials: Sequence[Trial]) -> str:
@@ -215,13 +231,10 @@ def limited_labels(trials: Sequence[Trial]) -> str:
     """Return what the rule chose where labels are missing or wrong."""
     lines = []
     for trial in trials:
-        whole = next(
-            (each for each in trials if (each.setting, each.trial, each.labels) == (trial.setting, 0, "all")), None
-        )
-        original = None if whole is None else whole.find("original")
-        if trial.labels != "all" and trial.candidates and original is not None:
-            best = max(trial.candidates, key=lambda row: _merit(row, "rule_clean", "rule_biased", "rule_effect"))
-            lines.append([trial.setting, trial.labels, _name(best), _three(best), _three(original)])
+        original = trial.find("original")
+        if trial.labels != "all" and trial.is_complete and original is not None:
+            chosen = trial.chosen(original)
+            lines.append([trial.title, trial.labels, _name(chosen), _three(chosen), _three(original)])
     return _table(["setting", "labels", "chosen", "its scores", "original"], lines) if lines else "Not run yet."
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch.utils.data import TensorDataset
 
-from hansfree.corrections.deep import DeepCorrection, Match, NetworkTuning
-from hansfree.corrections.deep.loop import flip_and_shift
-from hansfree.errors import CacheError, DivergedError
+from hansfree.corrections.deep import DeepCorrection, Match, NetworkTuning, Transplant
+from hansfree.corrections.deep.images import TrainingImages
+from hansfree.corrections.deep.loop import Step, flip_and_shift
+from hansfree.errors import CacheError, DivergedError, OptionError
 from hansfree.training.checkpoint import Checkpoint
 from tests.corrections.deep.examples import Drawn, world
 from tests.corrections.examples import count_hooks, snapshot
@@ -97,26 +99,41 @@ def test_a_diverged_strength_is_an_error_and_no_candidate() -> None:
         method.correct(biased.model, biased.train)
     (candidate,) = method.path(biased.model, biased.train, strengths=(1.0,))
     assert candidate.model is None
+    assert isinstance(candidate.error, DivergedError)
 
 
 def test_no_hook_is_left_after_an_error() -> None:
-    class Failing(nn.Module):
-        def __init__(self, network: nn.Module) -> None:
-            super().__init__()
-            self.network, self.calls = network, 0
+    network = copy.deepcopy(world("patch").model)
+    images = TrainingImages(Drawn("patch", 128))
+    objective = Match().objective(network, images)
+    rows, choice = objective.draw(np.arange(4), np.random.default_rng(0))
+    with pytest.raises(RuntimeError):
+        objective.terms(network, Step(np.arange(4), rows, choice), torch.zeros(4, 5, 16, 16))
+    assert sum(map(count_hooks, network.modules())) == 0
 
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            if self.calls > 3:
-                raise RuntimeError("no more")
-            return self.network(images)
 
-    model = Failing(copy.deepcopy(world("patch").model)).eval()
-    before = snapshot(model)
-    with pytest.raises(RuntimeError, match="no more"):
-        Match(tuning=SHORT).correct(model, Drawn("patch", 128))
-    assert snapshot(model) == before
-    assert model.calls == 0, "a copy was run"
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_refused(dtype: torch.dtype) -> None:
+    model = copy.deepcopy(world("patch").model).to(dtype)
+    with pytest.raises(OptionError, match="half precision"):
+        Match(tuning=SHORT).correct(model, world("patch").train)
+
+
+def test_a_checkpoint_belongs_to_its_images_and_its_function(tmp_path: Path) -> None:
+    biased, checkpoint = world("patch"), tmp_path / "state"
+    batch = biased.train.batch(range(len(biased.train)))
+    plain = TensorDataset(batch.image, batch.label, batch.has_artifact)
+    Match(tuning=SHORT).correct(biased.model, plain, checkpoint=checkpoint)
+    with pytest.raises(CacheError, match="other images"):
+        Match(tuning=SHORT).correct(
+            biased.model, TensorDataset(batch.image + 1, *plain.tensors[1:]), checkpoint=checkpoint
+        )
+    Match(tuning=replace(SHORT, workers=1)).correct(biased.model, plain, checkpoint=checkpoint)
+    functions = [lambda image, rng: 255 - image, lambda image, rng: image // 2]
+    checkpoint.unlink()
+    Transplant(insert=functions[0], tuning=SHORT).correct(biased.model, biased.train, checkpoint=checkpoint)
+    with pytest.raises(CacheError, match="other options"):
+        Transplant(insert=functions[1], tuning=SHORT).correct(biased.model, biased.train, checkpoint=checkpoint)
 
 
 def test_flips_and_shifts_stay_within_an_eighth() -> None:

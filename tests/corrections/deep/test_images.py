@@ -57,23 +57,66 @@ def test_with_counterexamples_the_artifact_is_independent_of_the_class() -> None
     np.testing.assert_allclose([weights[labels == label].sum() for label in (0, 1)], 0.5)
 
 
-def test_a_few_counterexamples_are_drawn_more_often_up_to_the_cap() -> None:
-    labels = np.repeat([0, 1], 1000)
-    has_artifact = np.concatenate([np.arange(1000) < 8, np.arange(1000) < 900])
-    images = known(labels, has_artifact)
-    weights = images.task_weights()
-    rare = (labels == 0) & has_artifact
-    assert weights[rare].min() * len(labels) > 5
-    assert weights.max() * len(labels) <= 1.5 * MAX_REPEATS
-    first, second = shares(images)
-    assert 0.008 < first < second < 0.9
+def test_no_image_is_drawn_more_often_than_the_cap() -> None:
+    labels = np.repeat([0, 1], [10, 1000])
+    weights = known(labels, np.arange(1010) % 3 == 0).task_weights()
+    assert weights.max() * np.count_nonzero(weights) <= MAX_REPEATS + 1e-9
+    assert weights[labels == 0].sum() > 0.08
+
+
+def test_classes_stay_balanced_where_most_images_are_left_out() -> None:
+    labels = np.repeat([0, 1], [3100, 20])
+    weights = known(labels, (labels == 0) & (np.arange(3120) >= 100)).task_weights()
+    assert weights[labels == 1].sum() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("shares", "is_spread"),
+    [
+        ((0.2, 0.8), True),
+        ((0.04, 0.17), True),  # rare everywhere
+        ((0.05, 0.5), False),  # as 5 % of wrong labels would look
+        ((0.0, 0.5), False),
+        ((0.01, 0.08), False),
+    ],
+)
+def test_few_counterexamples_may_be_wrong_labels(shares: tuple[float, float], is_spread: bool) -> None:
+    labels = np.repeat([0, 1], [1200, 400])
+    places = np.concatenate([np.arange(1200) / 1200, np.arange(400) / 400])
+    images = known(labels, places < np.array(shares)[labels])
+    assert images.is_spread.tolist() == [is_spread]
+
+
+def test_an_artifact_whose_images_carry_a_confined_one_is_not_spread() -> None:
+    """All its images of class 1 are left out, so that nothing could be made independent."""
+    labels = np.repeat([0, 1], 100)
+    second = np.arange(200) % 4 == 0
+    first = (labels == 1) & (np.arange(200) % 2 == 0)
+    images = known(labels, np.stack([first, second], axis=1))
+    assert images.is_spread.tolist() == [False, False]
+    assert np.isfinite(images.task_weights()).all()
+
+
+def test_artifact_labels_are_0_or_1() -> None:
+    with pytest.raises(DataError, match="must be 0 or 1"):
+        known(np.arange(40) % 2, np.where(np.arange(40) < 4, -1, 0))
+
+
+def test_random_transforms_are_refused() -> None:
+    class Random(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            image, *rest = super().__getitem__(index)
+            return image + torch.rand(1), *rest
+
+    with pytest.raises(DataError, match="another image each time"):
+        TrainingImages(Random(*dataset(np.arange(40) % 2, np.arange(40) % 2).tensors))
 
 
 def test_several_artifacts_are_treated_each_on_its_own() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1], 300)
     confined = (labels == 1) & (rng.random(600) < 0.3)
-    spread = rng.random(600) < np.where(labels == 0, 0.2, 0.7)
+    spread = rng.random(600) < np.where(labels == 0, 0.3, 0.7)
     images = known(labels, np.stack([confined, spread], axis=1))
     weights = images.task_weights()
     assert (weights[confined] == 0).all()

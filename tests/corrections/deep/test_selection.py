@@ -19,7 +19,7 @@ from hansfree.corrections.deep.selection import (
     balanced_accuracy,
     choose_candidate,
 )
-from hansfree.errors import DataError
+from hansfree.errors import DataError, UndefinedMetricError
 from tests.corrections.deep.examples import KINDS, TUNING, Drawn, Kind, scores, world
 from tests.corrections.examples import snapshot
 
@@ -102,6 +102,50 @@ def test_one_logit_is_scored_as_two(is_flat: bool) -> None:
     validation = DeepValidation(ByBrightness(1.0), with_counterexamples(0), with_counterexamples(1))
     one, two = validation.score(OneLogit(1.0)), validation.score(ByBrightness(1.0))
     assert one == replace(two, effect=pytest.approx(two.effect, rel=1e-6))
+
+
+def test_several_classes_as_the_model_numbers_them() -> None:
+    """Four logits for classes 0, 1 and 2, of which validation images show only 1 and 2."""
+
+    class Four(nn.Module):
+        def __init__(self, weight: float) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(weight))
+
+        def forward(self, images: Tensor) -> Tensor:
+            means = images.mean((2, 3))
+            logits = -(means[:, :1] - torch.arange(4.0)).square()
+            return logits + self.weight * means[:, 1:2] * torch.tensor([0.0, 0.0, 1.0, 0.0])
+
+    def images(labels: np.ndarray, seed: int) -> TensorDataset:
+        rng = np.random.default_rng(seed)
+        bits = rng.random(len(labels)) < np.where(labels == 2, 0.7, 0.3)
+        pixels = np.zeros((len(labels), 3, 4, 4), dtype=np.float32)
+        pixels[:, 0] = (labels + rng.normal(0, 0.1, len(labels)))[:, None, None]
+        pixels[:, 1] = bits[:, None, None]
+        return TensorDataset(torch.from_numpy(pixels), torch.from_numpy(labels), torch.from_numpy(bits))
+
+    validation = DeepValidation(Four(1.0), images(np.arange(300) % 3, 0), images(1 + np.arange(200) % 2, 1))
+    uses, ignores = validation.score(Four(0.5)), validation.score(Four(0.0))
+    assert ignores.clean == 1.0
+    assert ignores.lost_classes == ()
+    assert uses.effect > 0.2 > abs(ignores.effect)
+
+
+def test_confined_artifacts_beside_spread_ones_are_unjudged() -> None:
+    def with_second(seed: int) -> TensorDataset:
+        images, labels, first = with_counterexamples(seed).tensors
+        second = (labels == 0) & (torch.arange(len(labels)) % 4 == 0)
+        return TensorDataset(images, labels, torch.stack([first, second], dim=1))
+
+    validation = DeepValidation(ByBrightness(1.0), with_second(0), with_second(1))
+    assert validation.unjudged == (1,)
+    assert validation.score(ByBrightness(1.0)).evidence == "association"
+
+
+def test_a_score_that_is_not_finite_is_no_choice() -> None:
+    with pytest.raises(UndefinedMetricError):
+        choose_candidate([replace(ASSOCIATED, clean=float("nan"))], ASSOCIATED)
 
 
 def test_validation_images_that_show_nothing_are_refused() -> None:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import nn
 from torch.utils.data import Dataset
 
 from hansfree.corrections.deep.images import TrainingImages
+from hansfree.corrections.deep.insertion import NoTransplantError
 from hansfree.corrections.deep.loop import NetworkTuning, Objective, train_network
-from hansfree.errors import DataError, DivergedError, OptionError
+from hansfree.errors import DataError, DivergedError, HansfreeError, OptionError
 from hansfree.progress import Progress, silent
 from hansfree.registry import Registered
 
@@ -43,7 +45,7 @@ class DeepCorrection(Registered, ABC):
         """Return the penalty of one training, prepared on the network as it is before it."""
 
     def check(self, images: TrainingImages) -> None:
-        """Raise before any work when these images cannot serve."""
+        """Raise DataError if these images are not usable."""
         shares = images.artifacts.mean(axis=0)
         if ((shares == 0) | (shares == 1)).any():
             raise DataError("Each artifact needs images with and without it.")
@@ -52,19 +54,24 @@ class DeepCorrection(Registered, ABC):
     def correct(
         self,
         model: nn.Module,
-        images: Dataset[Any],
+        images: Dataset[Any] | TrainingImages,
         *,
         checkpoint: Path | None = None,
         progress: Progress = silent,
     ) -> nn.Module:
         """Return a corrected model of the same class; ``model`` is not changed.
 
+        All parameters are trained, those that ``model`` has frozen too.
+
         Args:
-            images: (image, label, has_artifact) with normalised images, as the model takes them.
+            images: (image, label, has_artifact) with normalised images, as the model takes them, without random
+                transforms.
             checkpoint: file with the state after every epoch, to resume from; the caller deletes it.
         """
-        known = TrainingImages(images, workers=self.tuning.workers)
+        known = TrainingImages.of(images, workers=self.tuning.workers)
         self.check(known)
+        if any(each.dtype in (torch.float16, torch.bfloat16) for each in model.parameters()):
+            raise OptionError("The model is in half precision. Give it in float32: `model.float()`.")
         network = copy.deepcopy(model).eval().to(self.tuning.device)
         objective = self.objective(network, known)
         train_network(
@@ -74,17 +81,16 @@ class DeepCorrection(Registered, ABC):
             self.tuning,
             self.strength,
             checkpoint=checkpoint,
-            key=repr(sorted(self.options().items())),
+            key=self.key(known),
             progress=progress,
             label=f"{self.name}, strength {self.strength:g}",
         )
-        return _like(network, model)
+        return _restore_flags(network, model)
 
-    def options(self) -> dict[str, object]:
-        """Return the options that a checkpoint belongs to."""
-        own = {name: value for name, value in vars(self).items() if name != "strength"}
-        # A function's repr holds its address, which is another one after a restart.
-        return {"name": self.name, **{name: getattr(value, "__qualname__", value) for name, value in own.items()}}
+    def key(self, images: TrainingImages) -> str:
+        """Return what a checkpoint belongs to, besides strength and tuning."""
+        own = {name: value for name, value in vars(self).items() if name not in ("strength", "tuning")}
+        return f"{self.name} {sorted(own.items())}"
 
     def with_strength(self, strength: float) -> DeepCorrection:
         """Return the same method with another strength."""
@@ -107,27 +113,29 @@ class DeepCorrection(Registered, ABC):
             strengths: the method's own grid by default.
             folder: keeps a checkpoint per strength, so that a stopped path resumes.
         """
-        for strength in strengths or self.grid:
+        known = TrainingImages.of(images, workers=self.tuning.workers)
+        for strength in self.grid if strengths is None else strengths:
             method = self.with_strength(strength)
             checkpoint = None if folder is None else folder / f"{self.name}-{strength:g}.checkpoint"
             try:
-                corrected = method.correct(model, images, checkpoint=checkpoint, progress=progress)
-            except DivergedError:
-                yield Candidate(self.name, strength, None)
+                corrected = method.correct(model, known, checkpoint=checkpoint, progress=progress)
+            except (DivergedError, NoTransplantError) as error:
+                yield Candidate(self.name, strength, None, error)
                 continue
             yield Candidate(self.name, strength, corrected)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A model of one method and strength; None where the training diverged."""
+    """A model of one method and strength, or the error for which there is none."""
 
     method: str
     strength: float
     model: nn.Module | None
+    error: HansfreeError | None = None
 
 
-def _like(network: nn.Module, model: nn.Module) -> nn.Module:
+def _restore_flags(network: nn.Module, model: nn.Module) -> nn.Module:
     """Give the network the modes and flags of the original model."""
     for own, other in zip(network.modules(), model.modules()):
         own.training = other.training

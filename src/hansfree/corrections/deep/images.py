@@ -16,7 +16,11 @@ from hansfree.errors import DataError
 from hansfree.fingerprints import fingerprint
 
 MIN_GROUP = 8  # fewer images say too little about the mean features of a group
+# Fewer counter-examples in a class may be wrong artifact labels: either of these shares must be reached.
+MIN_CLASS_SHARE = 0.1  # of the class
+MIN_RELATIVE_SHARE = 0.5  # of the class, divided by the artifact's share over all images
 MAX_REPEATS = 10.0  # of one image per epoch: more is memorised
+BATCH = 64  # images of a pass without training
 
 
 class Group(NamedTuple):
@@ -31,8 +35,9 @@ class Group(NamedTuple):
 class TrainingImages:
     """Any dataset of (image, label, has_artifact), with its labels read once.
 
-    A label is a class, or a row of 0 and 1 for a multi-label model. An artifact label is one truth value, or a row of
-    them for several artifacts.
+    A label is a class, or a row of 0 and 1 for a multi-label model; then each combination counts as a class. An
+    artifact label is one truth value, or a row of them for several artifacts. The dataset must return the same image
+    each time.
     """
 
     def __init__(self, images: Dataset[Any], *, workers: int = 0) -> None:
@@ -45,12 +50,21 @@ class TrainingImages:
             labels, has_artifact, key = images.labels, images.has_artifact, images.fingerprint
         else:
             labels, has_artifact = self._read_labels()
-            key = type(images).__qualname__
-        self.labels = np.asarray(labels)
-        self.artifacts = np.asarray(has_artifact, dtype=bool).reshape(len(self.labels), -1)
+            key = fingerprint(*self._same_twice())
+        labels, has_artifact = np.asarray(labels), np.asarray(has_artifact)
+        if not np.isin(has_artifact, (0, 1)).all():
+            raise DataError("Artifact labels must be 0 or 1. Leave images with an unknown artifact label out.")
+        self.labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        self.artifacts = has_artifact.astype(bool).reshape(len(labels), -1)
         self.fingerprint = fingerprint(key, self.labels, self.artifacts)
-        _, self.classes = np.unique(self.labels, axis=0, return_inverse=True)
-        self.classes = self.classes.reshape(-1)
+        _, classes = np.unique(self.labels, axis=0, return_inverse=True)
+        self.classes = classes.reshape(-1)
+        self.is_spread = _find_spread(self.classes, self.artifacts)
+
+    @classmethod
+    def of(cls, images: Dataset[Any] | TrainingImages, *, workers: int = 0) -> TrainingImages:
+        """Return the images as they are where their labels have been read before."""
+        return images if isinstance(images, TrainingImages) else cls(images, workers=workers)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -74,6 +88,10 @@ class TrainingImages:
         )
         yield from read_batches(loader)
 
+    def all_batches(self, rows: np.ndarray) -> Iterator[Tensor]:
+        """Yield these images in batches."""
+        return self.batches(split_rows(rows))
+
     def groups(self) -> list[Group]:
         """Return every artifact and class that has images enough with and without the artifact to compare."""
         found = []
@@ -86,44 +104,34 @@ class TrainingImages:
                     found.append(Group(artifact, int(label), *rows))
         return found
 
-    def has_counterexamples(self) -> np.ndarray:
-        """Return for each artifact whether every class has images enough with and without it."""
-        inside = [self.classes == label for label in np.unique(self.classes)]
-        counts = [(self.artifacts[rows] == value).sum(axis=0) for rows in inside for value in (False, True)]
-        return np.array([min(each) >= MIN_GROUP for each in zip(*counts)])
-
     def task_weights(self) -> np.ndarray:
         """Return how often each image is drawn for the task loss, in relation to the others; they sum to 1.
 
-        An artifact that some class lacks would tell the class, so its images are left out (weight 0). Where every class
-        has images with and without each artifact, images are drawn so that the artifact is independent of the class.
-        Classes count the same.
+        An artifact that some class lacks would predict the class, so its images are left out (weight 0). An artifact
+        that is spread over all classes (``is_spread``) becomes independent of the class. Classes count the same.
         """
-        labels = np.unique(self.classes)
-        has_counterexamples = self.has_counterexamples()
-        confined = self.artifacts[:, ~has_counterexamples].any(axis=1)
-        weights = np.where(confined, 0.0, 1.0)
-        if not all(weights[self.classes == label].any() for label in labels):
+        weights = np.where(self.artifacts[:, ~self.is_spread].any(axis=1), 0.0, 1.0)
+        if not all(weights[self.classes == label].any() for label in np.unique(self.classes)):
             raise DataError("A class has no image without the artifact, so there is nothing to train it on.")
-        for _ in range(50):  # iterative proportional fitting
-            for artifact in np.flatnonzero(has_counterexamples):
-                _make_independent(weights, self.classes, self.artifacts[:, artifact])
-            for label in labels:
-                inside = self.classes == label
-                weights[inside] /= weights[inside].sum() * len(labels)
-            weights = np.minimum(weights, MAX_REPEATS / len(self))
-        weights /= weights.sum()
-        return weights
+        return independent_weights(weights, self.classes, self.artifacts[:, self.is_spread], MAX_REPEATS)
 
     def _read_labels(self) -> tuple[np.ndarray, np.ndarray]:
         labels, bits = [], []
-        for rows in np.array_split(np.arange(len(self.dataset)), max(1, len(self.dataset) // 64)):
+        for rows in split_rows(np.arange(len(self.dataset))):
             example = default_collate([self.dataset[int(row)] for row in rows])
             if not isinstance(example, tuple | list) or len(example) < 3:
                 raise DataError("Each image must come as (image, label, has_artifact).")
             labels.append(np.asarray(example[1]))
             bits.append(np.asarray(example[2]))
         return np.concatenate(labels), np.concatenate(bits)
+
+    def _same_twice(self) -> list[np.ndarray]:
+        """Return a few images, which stand for all in the fingerprint; they must be the same when read again."""
+        rows = np.unique(np.linspace(0, len(self.dataset) - 1, 8).astype(int))
+        first, again = self.batch(rows), self.batch(rows)
+        if not torch.equal(first, again):
+            raise DataError("The dataset returns another image each time. Give one without random transforms.")
+        return [first.numpy()]
 
 
 class _ImagesOnly(Dataset[Tensor]):
@@ -134,11 +142,58 @@ class _ImagesOnly(Dataset[Tensor]):
         return torch.as_tensor(self.dataset[index][0])
 
 
-def _make_independent(weights: np.ndarray, classes: np.ndarray, has_artifact: np.ndarray) -> None:
-    """Scale the weights in place so that each class has the same share of the artifact: the mean over the classes."""
+def split_rows(rows: np.ndarray) -> list[np.ndarray]:
+    """Return the rows in batches."""
+    return np.array_split(rows, max(1, -(-len(rows) // BATCH)))
+
+
+def independent_weights(
+    weights: np.ndarray, classes: np.ndarray, artifacts: np.ndarray, max_repeats: float = np.inf
+) -> np.ndarray:
+    """Return weights with which each artifact is independent of the class and classes count the same.
+
+    Iterative proportional fitting from the given weights. An artifact that all or none of a class has is left as it is.
+
+    Args:
+        artifacts: truth values, ``(images, artifacts)``.
+        max_repeats: the largest weight, relative to the mean of those above zero; it can leave some dependence.
+    """
+    weights = weights.astype(np.float64)
+    usable = np.count_nonzero(weights)
     inside = [classes == label for label in np.unique(classes)]
-    shares = [weights[rows & has_artifact].sum() / weights[rows].sum() for rows in inside]
-    wanted = float(np.mean(shares))
-    for rows, share in zip(inside, shares):
-        weights[rows & has_artifact] *= wanted / share
-        weights[rows & ~has_artifact] *= (1 - wanted) / (1 - share)
+    for _ in range(50):
+        for has_artifact in artifacts.T:
+            shares = [weights[rows & has_artifact].sum() / weights[rows].sum() for rows in inside]
+            if min(shares) <= 0 or max(shares) >= 1:
+                continue
+            wanted = float(np.mean(shares))
+            for rows, share in zip(inside, shares):
+                weights[rows & has_artifact] *= wanted / share
+                weights[rows & ~has_artifact] *= (1 - wanted) / (1 - share)
+        for rows in inside:
+            weights[rows] /= weights[rows].sum() * len(inside)
+        weights = np.minimum(weights, max_repeats / usable)
+    is_free = weights < max_repeats / usable
+    weights[is_free] *= (1 - weights[~is_free].sum()) / weights[is_free].sum()
+    return weights
+
+
+def _find_spread(classes: np.ndarray, artifacts: np.ndarray) -> np.ndarray:
+    """Return for each artifact whether every class has images enough with and without it.
+
+    Images with an artifact that is not spread are not used, so they do not count for the others.
+    """
+    inside = [classes == label for label in np.unique(classes)]
+    overall = artifacts.mean(axis=0)
+    spread = np.ones(artifacts.shape[1], dtype=bool)
+    while True:
+        usable = ~artifacts[:, ~spread].any(axis=1)
+        enough = spread.copy()
+        for rows in inside:
+            share = np.minimum(MIN_CLASS_SHARE, MIN_RELATIVE_SHARE * overall)
+            counts = artifacts[rows & usable].sum(axis=0)
+            total = np.count_nonzero(rows & usable)
+            enough &= (counts >= np.maximum(MIN_GROUP, share * total)) & (total - counts >= MIN_GROUP)
+        if (enough == spread).all():
+            return spread
+        spread = enough

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,6 +29,11 @@ THRESHOLD = 0.4  # of a heatmap's maximum: where the artifact begins
 LOW_BITS = 3
 _MEASURED = 64  # images that the coverage is measured on
 
+
+class NoTransplantError(DataError):
+    """No transplant carries the artifact."""
+
+
 InsertFunction = Callable[[np.ndarray, np.random.Generator], "np.ndarray | tuple[np.ndarray, np.ndarray]"]
 
 
@@ -36,10 +41,11 @@ class Insertion(ABC):
     """A way to put an artifact into images that do not have it."""
 
     kind: ClassVar[str]
+    uses_donors: ClassVar[bool] = True  # whether pixels of artifact images are taken
 
     def masks(self, network: nn.Module, donors: Tensor) -> Tensor:
-        """Return how much of each pixel of artifact images is transplanted, ``(n, height, width)``."""
-        return donors.new_ones((len(donors), *donors.shape[2:]))
+        """Return how much of each pixel of artifact images is transplanted, ``(n, 1 or height, 1 or width)``."""
+        return donors.new_ones((len(donors), 1, 1))
 
     @abstractmethod
     def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
@@ -61,24 +67,28 @@ class Region(Insertion):
         with_it, without = (pooled_rows(network, images, self.stages, rows) for rows in (group.with_it, group.without))
         for stage, artifact, clean in zip(self.stages, with_it, without):
             self.directions[stage.name] = _discriminant(artifact[:, 1], clean[:, 1])  # of the max-pooled features
-        maps = [self._maps(network, batch) for batch in images.batches(_split(group.without))]
-        for stage in self.stages:
-            clean_maps = torch.cat([each[stage.name] for each in maps])
-            self.means[stage.name] = clean_maps.mean(0)
-            self.spreads[stage.name] = clean_maps.std(0) + clean_maps.std()
+        totals: dict[str, Any] = {}
+        for maps in (self._maps(network, batch) for batch in images.all_batches(group.without)):
+            for name, values in maps.items():
+                totals[name] = totals.get(name, 0) + torch.stack([values.sum(0), values.square().sum(0)]).double()
+        for name, total in totals.items():
+            mean, square = total / len(group.without)
+            spread = (square - mean.square()).clamp_min(0).sqrt()
+            overall = (square.mean() - mean.mean().square()).clamp_min(0).sqrt()
+            self.means[name], self.spreads[name] = mean.float(), (spread + overall).float()
 
     @torch.no_grad()
     def _maps(self, network: nn.Module, images: Tensor) -> dict[str, Tensor]:
         device = next(network.parameters()).device
         with recorded_maps(network, self.stages) as maps:
             network(images.to(device))
-        return {name: _on_grid(output @ self.directions[name]) for name, output in maps.items()}
+        return {name: _on_grid(output @ self.directions[name], images).cpu() for name, output in maps.items()}
 
     def masks(self, network: nn.Module, donors: Tensor) -> Tensor:
         """Return masks with soft edges."""
         total = donors.new_zeros((len(donors), *donors.shape[2:]))
         for name, values in self._maps(network, donors).items():
-            excess = ((values - self.means[name]) / self.spreads[name]).clamp_min(0).cpu()
+            excess = ((values - self.means[name]) / self.spreads[name]).clamp_min(0)
             excess = excess / excess.flatten(1).amax(1).clamp_min(1e-9)[:, None, None]
             total += functional.interpolate(excess[:, None], donors.shape[2:], mode="bilinear")[:, 0]
         is_artifact = (total > THRESHOLD * total.flatten(1).amax(1)[:, None, None]).float()[:, None]
@@ -94,6 +104,7 @@ class Color(Insertion):
     """Change each color channel's mean and contrast as artifact images differ from non-artifact ones of the class."""
 
     kind = "color"
+    uses_donors = False
 
     def __init__(self, images: TrainingImages, group: Group) -> None:
         means, spreads = zip(*(_color_statistics(images, rows) for rows in (group.with_it, group.without)))
@@ -132,6 +143,7 @@ class Given(Insertion):
     """
 
     kind = "given"
+    uses_donors = False
 
     def __init__(self, function: InsertFunction, transform: Normalize) -> None:
         self.function, self.transform = function, transform
@@ -207,7 +219,17 @@ def _measure(
 
 def pooled_rows(network: nn.Module, images: TrainingImages, stages: Sequence[Stage], rows: np.ndarray) -> list[Tensor]:
     """Return the pooled outputs of each stage for these images, ``(images, poolings, channels)``."""
-    return collect_pooled(network, images.batches(_split(rows)), stages)
+    return collect_pooled(network, images.all_batches(rows), stages)
+
+
+def to_bytes(masks: Tensor) -> Tensor:
+    """Return masks as uint8, a quarter of the memory."""
+    return (255 * masks).round().to(torch.uint8)
+
+
+def from_bytes(masks: Tensor) -> Tensor:
+    """Return masks from 0 to 1."""
+    return masks.float() / 255
 
 
 def _discriminant(artifact: Tensor, clean: Tensor) -> Tensor:
@@ -216,24 +238,31 @@ def _discriminant(artifact: Tensor, clean: Tensor) -> Tensor:
     return (artifact.mean(0) - clean.mean(0)) / (variance + 1e-3 * variance.mean()).clamp_min(1e-12)
 
 
-def _on_grid(values: Tensor) -> Tensor:
-    """Return maps ``(n, height, width)``; tokens go on their square grid, without class tokens, which come first."""
+def _on_grid(values: Tensor, images: Tensor) -> Tensor:
+    """Return maps ``(n, height, width)``; tokens go on a grid of the images' shape, without leading class tokens."""
     if values.ndim == 3:
         return values
-    side = math.isqrt(values.shape[1])
-    return values[:, -side * side :].reshape(-1, side, side)
+    height, width = images.shape[2:]
+    rows = round(math.sqrt(values.shape[1] * height / width))
+    columns = round(rows * width / height)
+    if not 0 <= values.shape[1] - rows * columns < rows + columns:
+        raise DataError(
+            f"{values.shape[1]} tokens of images of {height} x {width} are on no known grid. Use Match instead."
+        )
+    return values[:, -rows * columns :].reshape(-1, rows, columns)
 
 
 def _color_statistics(images: TrainingImages, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    pixels = torch.cat([batch.movedim(1, -1).flatten(0, 2) for batch in images.batches(_split(rows))]).double()
-    return pixels.mean(0), pixels.std(0)
+    """Return mean and standard deviation of each color channel."""
+    count, total, squares = 0, torch.zeros(()), torch.zeros(())
+    for batch in images.all_batches(rows):
+        pixels = batch.movedim(1, -1).flatten(0, 2).double()
+        count, total, squares = count + len(pixels), total + pixels.sum(0), squares + pixels.square().sum(0)
+    mean = total / count
+    return mean, (squares / count - mean.square()).clamp_min(0).sqrt()
 
 
 def _to_pixels(images: Tensor, transform: Normalize) -> np.ndarray:
     scale, shift = torch.tensor(transform.std), torch.tensor(transform.mean)
     values = (images.detach().cpu().movedim(1, -1) * scale + shift).mul(255).round().clamp(0, 255)
     return values.to(torch.uint8).numpy()
-
-
-def _split(rows: np.ndarray) -> list[np.ndarray]:
-    return np.array_split(rows, max(1, len(rows) // 64))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,11 +26,11 @@ class NetworkTuning:
     """How a whole network is fine-tuned: SGD with momentum and a one-cycle learning rate.
 
     Args:
-        epochs: one epoch draws as many images for the task loss as may be used for it.
+        epochs: one epoch draws as many images for the task loss as have a weight above 0.
         batch_size: images of the task loss per step; the penalty adds its own.
-        augment: flip images of the task loss horizontally and shift them by up to an eighth, at random; else a network
-            that has memorised its training images learns nothing new from them. Images of the penalty stay as they are:
-            an artifact has its place.
+        augment: flip images of the task loss horizontally and shift them by up to an eighth, at random. A network that
+            has memorised its training images learns nothing new from them otherwise. Switch it off where left and right
+            matter, as for text. Images of the penalty stay as they are: an artifact has its place.
         workers: processes that read images ahead; the result is the same.
     """
 
@@ -69,11 +69,11 @@ class Objective(nn.Module):
 
 
 class Step(NamedTuple):
-    """The images of one step: those of the task loss, those that the objective drew, and the number it drew."""
+    """The images of one step: those of the task loss, those that the objective drew, and a number of its choice."""
 
     task_rows: np.ndarray
     extra_rows: np.ndarray
-    drawn: int
+    choice: int
 
 
 def train_network(
@@ -105,7 +105,7 @@ def train_network(
         owner = {
             "original weights": fingerprint_model(network),
             "images": images.fingerprint,
-            "options": f"{key} {strength!r} {tuning!r}",
+            "options": f"{key} {strength!r} {replace(tuning, workers=0)!r}",
         }
         saved = Checkpoint(checkpoint, owner)
     network.eval().to(memory_format=torch.channels_last)

@@ -19,7 +19,7 @@ class Match(DeepCorrection, name="match"):
 
     A signal-CAV is the difference of the mean features of artifact and non-artifact images. The penalty is its squared
     length within each class, relative to the variance of the features, at the outputs of the network's stages, mean-
-    and max-pooled. Artifact images that would tell the class are in the penalty only, never in the task loss.
+    and max-pooled. Artifact images that would predict the class are in the penalty only, never in the task loss.
 
     Args:
         strength: multiplies the penalty.
@@ -48,10 +48,14 @@ class Match(DeepCorrection, name="match"):
         self.group_size, self.memory, self.stages = group_size, memory, stages
 
     def check(self, images: TrainingImages) -> None:
-        """Refuse images without a class that has both groups."""
+        """Raise DataError if some artifact has no class with enough images both with and without it."""
         super().check(images)
-        if not images.groups():
-            raise DataError("No class has enough images both with and without the artifact to compare.")
+        missing = set(range(images.artifacts.shape[1])) - {group.artifact for group in images.groups()}
+        if missing:
+            raise DataError(
+                "No class has enough images both with and without the artifact to compare (artifact "
+                f"{', '.join(map(str, sorted(missing)))})."
+            )
 
     def objective(self, network: nn.Module, images: TrainingImages) -> Objective:
         """Find the stages, and start the running gaps from all training images."""
@@ -87,7 +91,7 @@ class _Matching(Objective):
 
     def terms(self, network: nn.Module, step: Step, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits of the task images, and the squared gap of the drawn group at all stages."""
-        count, group = len(step.task_rows), step.drawn
+        count, group = len(step.task_rows), step.choice
         with recorded(network, self.stages) as pooled:
             logits = network(images)
         penalty = logits.new_zeros(())

@@ -10,7 +10,7 @@ carries the artifact.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,10 +20,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from hansfree.corrections.deep.images import TrainingImages
-from hansfree.corrections.deep.insertion import Measured, find_insertion
+from hansfree.corrections.deep.images import TrainingImages, independent_weights, split_rows
+from hansfree.corrections.deep.insertion import Insertion, Measured, find_insertion, from_bytes, to_bytes
 from hansfree.corrections.deep.stages import find_stages
-from hansfree.errors import DataError
+from hansfree.errors import DataError, UndefinedMetricError
 
 Evidence = Literal["transplants", "association"]
 BUDGET = 0.02  # of balanced accuracy on non-artifact images that a correction may cost
@@ -34,8 +34,8 @@ class ValidationScore:
     """What a network does on validation images.
 
     Args:
-        clean: balanced accuracy: on images without the artifact for transplants, else over all images, weighted so that
-            the artifact is independent of the class.
+        clean: balanced accuracy: on images without the artifact; for an artifact that is spread over all classes, over
+            all images, weighted so that it is independent of the class.
         biased: balanced accuracy with the artifact transplanted into the images without it; None for association.
         effect: the flip rate for transplants, else the correlation within classes.
         lost_classes: classes that are never predicted although there are images of them.
@@ -51,57 +51,62 @@ class ValidationScore:
 class DeepValidation:
     """Score networks on validation images, by the evidence that these allow.
 
+    Artifacts that are spread over all classes are judged by association, and then those that are not spread stay
+    unjudged. Else artifacts are judged by transplants; if no transplant carries any, by association within the classes
+    that have images with and without them.
+
     Args:
         model: the original model, which the artifact is located with.
         train: training images, (image, label, has_artifact); the insertion is fitted on them.
         validation: held-out images of the same kind, which are pasted onto and cut from.
+
+    Attributes:
+        unjudged: artifacts that the scores say nothing about.
     """
 
-    def __init__(self, model: nn.Module, train: Dataset[Any], validation: Dataset[Any], *, seed: int = 0) -> None:
-        known, self.images = TrainingImages(train), TrainingImages(validation)
+    def __init__(
+        self, model: nn.Module, train: Dataset[Any], validation: Dataset[Any], *, seed: int = 0, device: str = "cpu"
+    ) -> None:
+        known, self.images = TrainingImages.of(train), TrainingImages.of(validation)
+        self.device = device
         self.insertions: dict[int, Measured] = {}
-        self.pairs: dict[int, tuple[np.ndarray, Tensor]] = {}
-        if not known.has_counterexamples().all():
-            self._transplant(copy.deepcopy(model).eval(), known, seed)
-        self.prior = None if self.pairs else _class_prior(known, self.images)
+        self.pairs: dict[int, _Pairs] = {}
+        everything = np.arange(known.artifacts.shape[1])
+        judged = np.flatnonzero(known.is_spread)
+        if len(judged) == 0:
+            self._transplant(copy.deepcopy(model).eval().to(device), known, seed)
+            judged = np.array(sorted(self.pairs) or everything)
+        self.unjudged = tuple(int(each) for each in np.setdiff1d(everything, judged))
+        self.prior = None if self.pairs else _ClassPrior(known, self.images, judged)
 
     def _transplant(self, network: nn.Module, known: TrainingImages, seed: int) -> None:
-        """Insert the artifacts that a transplant carries into the validation images."""
-        stages = find_stages(network, known.batch([0, 1]).to(next(network.parameters()).device))
+        """Find the artifacts that a transplant carries, and what is pasted where."""
+        stages = find_stages(network, known.batch([0, 1]).to(self.device))
         for artifact in sorted({group.artifact for group in known.groups()}):
             self.insertions[artifact] = measured = find_insertion(network, known, stages, artifact)
-            if measured.is_usable and self.images.artifacts[:, artifact].any():
-                rng = np.random.default_rng((seed, artifact))
-                self.pairs[artifact] = self._pair(network, artifact, measured, rng)
-
-    def _pair(
-        self, network: nn.Module, artifact: int, measured: Measured, rng: np.random.Generator
-    ) -> tuple[np.ndarray, Tensor]:
-        """Return the rows without the artifact, and the same images with a transplant."""
-        has_artifact = self.images.artifacts[:, artifact]
-        rows, donors = np.flatnonzero(~has_artifact), np.flatnonzero(has_artifact)
-        inserted = []
-        for number, some in enumerate(np.array_split(rows, max(1, len(rows) // 64))):
-            batch = self.images.batch(rng.choice(donors, len(some)))
-            masks = measured.insertion.masks(network, batch)
-            inserted.append(measured.insertion.insert(self.images.batch(some), batch, masks, seed=number))
-        return rows, torch.cat(inserted)
+            has_artifact = self.images.artifacts[:, artifact]
+            if not measured.is_usable or not has_artifact.any():
+                continue
+            rows, donors = np.flatnonzero(~has_artifact), np.flatnonzero(has_artifact)
+            donors = np.random.default_rng((seed, artifact)).choice(donors, len(rows))
+            masks = [to_bytes(measured.insertion.masks(network, batch)) for batch in self.images.all_batches(donors)]
+            self.pairs[artifact] = _Pairs(measured.insertion, rows, donors, torch.cat(masks))
 
     def score(self, model: nn.Module) -> ValidationScore:
         """Return what the model does with and without the artifact; it is not changed."""
-        network = copy.deepcopy(model).eval()
-        batches = np.array_split(np.arange(len(self.images)), max(1, len(self.images) // 64))
-        logits = _logits(network, [self.images.batch(rows) for rows in batches])
-        labels, predicted = self.images.classes, self._predicted(logits)
+        network = copy.deepcopy(model).eval().to(self.device)
+        everything = np.arange(len(self.images))
+        logits = self._logits(network, self.images.all_batches(everything))
+        labels, predicted = self._labels(), self._predicted(logits)
         lost = tuple(int(label) for label in np.unique(labels) if not (predicted == label).any())
         if self.prior is not None:
-            clean = balanced_accuracy(predicted, labels, self.images.task_weights())
-            return ValidationScore("association", clean, None, _correlation(logits, self.prior, labels), lost)
+            clean = balanced_accuracy(predicted, labels, self.prior.weights)
+            return ValidationScore("association", clean, None, self.prior.correlation(logits, labels), lost)
         accuracies, flips, plain = [], [], np.logical_not(self.images.artifacts.any(axis=1))
-        for rows, inserted in self.pairs.values():
-            answers = self._predicted(_logits(network, list(torch.split(inserted, 64))))
-            accuracies.append(balanced_accuracy(answers, labels[rows]))
-            flips.append(float((answers != predicted[rows]).mean()))
+        for pairs in self.pairs.values():
+            answers = self._predicted(self._logits(network, pairs.inserted(self.images)))
+            accuracies.append(balanced_accuracy(answers, labels[pairs.rows]))
+            flips.append(float((answers != predicted[pairs.rows]).mean()))
         return ValidationScore(
             "transplants",
             balanced_accuracy(predicted[plain], labels[plain]),
@@ -109,6 +114,17 @@ class DeepValidation:
             float(np.mean(flips)),
             lost,
         )
+
+    @torch.no_grad()
+    def _logits(self, network: nn.Module, batches: Iterable[Tensor]) -> np.ndarray:
+        """Return the logits (n, classes); a single logit becomes two that differ by it."""
+        logits: np.ndarray = torch.cat([network(batch.to(self.device)).cpu() for batch in batches]).numpy()
+        logits = logits.reshape(len(logits), -1)
+        return np.concatenate([-logits, logits], axis=1) / 2 if logits.shape[1] == 1 else logits
+
+    def _labels(self) -> np.ndarray:
+        """Return the classes as the model numbers them; for rows of labels the place of the row."""
+        return self.images.labels.astype(np.int64) if self.images.labels.ndim == 1 else self.images.classes
 
     def _predicted(self, logits: np.ndarray) -> np.ndarray:
         """Return the predicted class; for rows of labels the place of the predicted row, -1 where no image has it."""
@@ -120,6 +136,61 @@ class DeepValidation:
         return np.where(is_same.any(1), is_same.argmax(1), -1)
 
 
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Which images get the artifact of which others."""
+
+    insertion: Insertion
+    rows: np.ndarray
+    donors: np.ndarray
+    masks: Tensor
+
+    def inserted(self, images: TrainingImages) -> Iterator[Tensor]:
+        """Yield the images with the artifact, in batches."""
+        places = split_rows(np.arange(len(self.rows)))
+        both = zip(images.all_batches(self.rows), images.all_batches(self.donors))
+        for number, (place, (own, other)) in enumerate(zip(places, both)):
+            yield self.insertion.insert(own, other, from_bytes(self.masks[place]), seed=number)
+
+
+class _ClassPrior:
+    """What the artifacts of validation images say about the class, as log odds learned from training labels."""
+
+    def __init__(self, train: TrainingImages, validation: TrainingImages, judged: np.ndarray) -> None:
+        if train.labels.ndim > 1:
+            raise DataError("Corrections of a multi-label model can only be compared where a transplant is usable.")
+        if not any(group.artifact in judged for group in validation.groups()):
+            raise DataError(
+                "Corrections cannot be compared: no transplant carries the artifact, and no class has enough "
+                "validation images both with and without it."
+            )
+        fitted = LogisticRegression().fit(train.artifacts[:, judged], train.labels)
+        odds = fitted.decision_function(validation.artifacts[:, judged])
+        self.odds = np.stack([-odds, odds], axis=1) / 2 if odds.ndim == 1 else odds
+        self.columns = fitted.classes_.astype(np.int64)
+        artifacts = validation.artifacts[:, judged]
+        start = np.ones(len(validation))
+        if not train.is_spread[judged].all():  # images with the artifact are of one class
+            start = np.where(artifacts.any(axis=1), 0.0, 1.0)
+        self.weights = independent_weights(start, validation.classes, artifacts)
+
+    def correlation(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        """Return the correlation of the logits with the log odds, within the classes in which the latter vary."""
+        odds = np.zeros_like(logits, dtype=np.float64)
+        odds[:, self.columns] = self.odds
+        varies = [label for label in np.unique(labels) if np.ptp(odds[labels == label], axis=0).any()]
+        if not varies:
+            return 0.0
+        centred = []
+        for values in (logits, odds):
+            values = values - values.mean(axis=1, keepdims=True)  # a constant over the classes changes no prediction
+            centred.append(
+                np.concatenate([values[labels == label] - values[labels == label].mean(axis=0) for label in varies])
+            )
+        own, expected = centred
+        return float((own * expected).sum() / max(np.linalg.norm(own) * np.linalg.norm(expected), 1e-12))
+
+
 def choose_candidate(
     scores: Sequence[ValidationScore], original: ValidationScore, *, budget: float = BUDGET
 ) -> int | None:
@@ -129,11 +200,13 @@ def choose_candidate(
     accuracy. Among the others, accuracy (clean, or the mean of clean and biased) less the size of the effect decides:
     accuracies over few images of rare classes are noisy, effects are less so.
     """
+    if not np.isfinite([merit(score) for score in (*scores, original)]).all():
+        raise UndefinedMetricError("A validation score is not finite, so the candidates cannot be compared.")
     admissible = [index for index, score in enumerate(scores) if set(score.lost_classes) <= set(original.lost_classes)]
     if original.evidence == "transplants":
         admissible = [index for index in admissible if scores[index].clean >= original.clean - budget]
-    best = max(admissible, key=lambda index: _merit(scores[index]), default=None)
-    if best is None or _merit(scores[best]) <= _merit(original):
+    best = max(admissible, key=lambda index: merit(scores[index]), default=None)
+    if best is None or merit(scores[best]) <= merit(original):
         return None
     return best
 
@@ -152,42 +225,7 @@ def balanced_accuracy(predicted: np.ndarray, labels: np.ndarray, weights: np.nda
     )
 
 
-def _merit(score: ValidationScore) -> float:
+def merit(score: ValidationScore) -> float:
+    """Return what candidates are ranked by: accuracy less the size of the artifact's effect."""
     accuracy = score.clean if score.biased is None else (score.clean + score.biased) / 2
     return accuracy - abs(score.effect)
-
-
-def _class_prior(train: TrainingImages, validation: TrainingImages) -> np.ndarray:
-    """Return what the artifacts of each validation image say about the class: log odds learned from training labels."""
-    if train.labels.ndim > 1:
-        raise DataError("Corrections of a multi-label model cannot be compared: no transplant carries the artifact.")
-    if not validation.groups():
-        raise DataError(
-            "Corrections cannot be compared: no transplant carries the artifact, and no class has enough validation "
-            "images both with and without it."
-        )
-    odds = LogisticRegression().fit(train.artifacts, train.classes).decision_function(validation.artifacts)
-    return np.stack([-odds, odds], axis=1) / 2 if odds.ndim == 1 else odds
-
-
-def _correlation(logits: np.ndarray, prior: np.ndarray, labels: np.ndarray) -> float:
-    """Return the correlation of the logits with the prior log odds, within the classes in which the latter vary."""
-    varies = [label for label in np.unique(labels) if np.ptp(prior[labels == label]) > 0]
-    inside = np.isin(labels, varies)
-    logits, prior, labels = logits[inside], prior[inside], labels[inside]
-    centred = []
-    for values in (logits, prior):
-        values = values - values.mean(axis=1, keepdims=True)  # a constant over the classes changes no prediction
-        means = np.stack([values[labels == label].mean(axis=0) for label in np.unique(labels)])
-        centred.append(values - means[np.searchsorted(np.unique(labels), labels)])
-    own, expected = centred
-    return float((own * expected).sum() / max(np.linalg.norm(own) * np.linalg.norm(expected), 1e-12))
-
-
-@torch.no_grad()
-def _logits(network: nn.Module, batches: Sequence[Tensor]) -> np.ndarray:
-    """Return the logits (n, classes); a single logit becomes two that differ by it."""
-    device = next(network.parameters()).device
-    logits = torch.cat([network(batch.to(device)).cpu() for batch in batches]).numpy()
-    logits = logits.reshape(len(logits), -1)
-    return np.concatenate([-logits, logits], axis=1) / 2 if logits.shape[1] == 1 else logits

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hansfree.corrections.deep.base import DeepCorrection
 from hansfree.corrections.deep.images import TrainingImages
-from hansfree.corrections.deep.insertion import Given, InsertFunction, Insertion, Measured, find_insertion
+from hansfree.corrections.deep.insertion import (
+    Given,
+    InsertFunction,
+    Insertion,
+    Measured,
+    NoTransplantError,
+    find_insertion,
+    from_bytes,
+    to_bytes,
+)
 from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step
 from hansfree.corrections.deep.stages import find_stages
 from hansfree.datasets.base import Normalize
 from hansfree.errors import DataError
+from hansfree.fingerprints import fingerprint
+
+log = logging.getLogger(__name__)
 
 
 class Transplant(DeepCorrection, name="transplant"):
@@ -35,54 +49,80 @@ class Transplant(DeepCorrection, name="transplant"):
         super().__init__(strength=strength, tuning=tuning)
         self.insert = insert
 
+    def key(self, images: TrainingImages) -> str:
+        """Name a function by what it does to the first image: its own name says too little."""
+        if self.insert is None:
+            return super().key(images)
+        inserted = self.insertions(nn.Identity(), images)[0].insert(*[images.batch([0])] * 3)
+        return f"{self.name} {fingerprint(inserted.numpy())}"
+
     def objective(self, network: nn.Module, images: TrainingImages) -> Objective:
         """Find the insertion and the masks of all artifact images."""
         return _Pairing(network, images, self.insertions(network, images))
 
-    def insertions(self, network: nn.Module, images: TrainingImages) -> list[Insertion]:
-        """Return how each artifact is inserted."""
+    def insertions(self, network: nn.Module, images: TrainingImages) -> dict[int, Insertion]:
+        """Return how each artifact is inserted; artifacts that no transplant carries are logged and left out."""
         if self.insert is not None:
             transform = getattr(images.dataset, "transform", None)
             if not isinstance(transform, Normalize):
                 raise DataError(
                     "`insert` works on pixels: give a dataset with a `transform` of type hansfree.Normalize."
                 )
-            return [Given(self.insert, transform)]
+            return {0: Given(self.insert, transform)}
         stages = find_stages(network, images.batch([0, 1]).to(self.tuning.device))
         found = [find_insertion(network, images, stages, artifact) for artifact in range(images.artifacts.shape[1])]
-        usable = [each.insertion for each in found if each.is_usable]
+        usable = {artifact: each.insertion for artifact, each in enumerate(found) if each.is_usable}
         if not usable:
-            raise DataError(
+            raise NoTransplantError(
                 "No transplant carries the artifact: " + "; ".join(map(_describe, found)) + ". Use Match instead."
             )
+        for artifact, each in enumerate(found):
+            if artifact not in usable:
+                log.warning("Artifact %d is not corrected: %s.", artifact, _describe(each))
         return usable
 
 
 class _Pairing(Objective):
-    def __init__(self, network: nn.Module, images: TrainingImages, insertions: list[Insertion]) -> None:
+    def __init__(self, network: nn.Module, images: TrainingImages, insertions: dict[int, Insertion]) -> None:
         super().__init__()
-        self.insertions = insertions
-        self.donors = np.flatnonzero(images.artifacts.any(axis=1))
-        self.place = np.full(len(images), -1)
-        self.place[self.donors] = np.arange(len(self.donors))
-        batches = np.array_split(self.donors, max(1, len(self.donors) // 64))
+        self.insertions = list(insertions.values())
+        self.donors = [np.flatnonzero(images.artifacts[:, artifact]) for artifact in insertions]
         self.masks = [
-            torch.cat([insertion.masks(network, batch) for batch in images.batches(batches)])
-            for insertion in insertions
+            torch.cat([to_bytes(insertion.masks(network, batch)) for batch in images.all_batches(donors)])
+            if insertion.uses_donors
+            else None
+            for insertion, donors in zip(self.insertions, self.donors)
         ]
 
     def draw(self, task_rows: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-        """Return an artifact image for three in four task images, and a seed."""
-        return rng.choice(self.donors, max(1, 3 * len(task_rows) // 4)), int(rng.integers(2**31))
+        """Return an image with one of the artifacts for three in four task images, and a seed that says which one."""
+        choice = int(rng.integers(2**31))
+        which = choice % len(self.insertions)
+        if self.masks[which] is None:
+            return np.zeros(0, dtype=np.int64), choice
+        return rng.choice(self.donors[which], _paired(len(task_rows))), choice
 
     def terms(self, network: nn.Module, step: Step, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits of the task images, and the squared difference to the logits of their pairs."""
-        count, paired = len(step.task_rows), len(step.extra_rows)
-        which = step.drawn % len(self.insertions)
-        masks = self.masks[which][self.place[step.extra_rows]].to(images.device)
-        inserted = self.insertions[which].insert(images[:paired], images[count:], masks, seed=step.drawn)
+        count, paired = len(step.task_rows), _paired(len(step.task_rows))
+        which = step.choice % len(self.insertions)
+        masks = self.masks[which]
+        if masks is None:
+            inserted = self.insertions[which].insert(
+                images[:paired], images[:paired], images[:paired, 0], seed=step.choice
+            )
+        else:
+            places = np.searchsorted(self.donors[which], step.extra_rows)
+            inserted = self.insertions[which].insert(
+                images[:paired], images[count:], from_bytes(masks[places]).to(images.device), seed=step.choice
+            )
         logits = network(torch.cat([images[:count], inserted]))
         return logits[:count], (logits[count:] - logits[:paired]).square().sum() / paired
+
+
+def _paired(count: int) -> int:
+    """Return how many of the task images of a step are paired."""
+    return max(1, 3 * count // 4)
 
 
 def _describe(measured: Measured) -> str:
