@@ -14,7 +14,7 @@ from hansfree.cavs import PairCAV, SignalCAV
 from hansfree.datasets import Part, Stamped, SyntheticLesions
 from hansfree.errors import DataError, UndefinedMetricError
 from hansfree.studies import BiasedData
-from hansfree.studies.inserted import insert_bias
+from hansfree.studies.biased import insert_bias
 
 LAYER = "0"
 

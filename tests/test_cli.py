@@ -25,11 +25,11 @@ from hansfree.cavs import CAV
 from hansfree.cli.studies import first_weights
 from hansfree.cli.train import train
 from hansfree.corrections import Correction
-from hansfree.experiments import base_models
+from hansfree.experiments import subjects
 from hansfree.metrics import Metric
 from hansfree.models import build_model
-from hansfree.report.loading import load_results
-from hansfree.report.verdict import reach_verdict
+from hansfree.report.reading import load_results
+from hansfree.report.text import reach_verdict
 from hansfree.reproduce import Reproduction
 from hansfree.studies import Study, Synthetic
 from tests.conftest import Call
@@ -229,13 +229,13 @@ def test_train_and_reproduce_use_the_same_model(call: Call, tiny: Path, monkeypa
     assert call("train", *words)[:2] == (0, out)
 
     trained = []
-    genuine = base_models.pretrain
+    genuine = subjects.pretrain
 
     def remember(*arguments: Any, **options: Any) -> None:
         trained.append(options["label"])
         genuine(*arguments, **options)
 
-    monkeypatch.setattr(base_models, "pretrain", remember)
+    monkeypatch.setattr(subjects, "pretrain", remember)
     words = ("reproduce", "table1", *words, "--correction-epochs", "1", "--leave-out", "rrr")
     words = (*words, "--strengths", "rr-clarc=0.1,10", "--repeats", "2")
     code, out, _ = call(*words, "--artifact", "timestamp", "--artifact", "lsb")

@@ -15,9 +15,9 @@ from torch.nn import functional
 from hansfree.activations import Activations, collect_activations, cut_again
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import CacheError, DataError
 from hansfree.evaluation import count_position_signs, evaluate, held_out_features, judge_head
-from hansfree.training import FineTuning
 from tests.corrections.examples import CASES, Case, TinyImages, collect, fit_cav, snapshot
 from tests.corrections.reference import along, gradient_at_layer
 

@@ -17,9 +17,9 @@ from torch.utils.data import TensorDataset
 from hansfree.activations import Activations, collect_activations
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import PClArC
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import CacheError, DataError, OptionError, RunError
 from hansfree.monitor import Monitor, Rate, _threshold
-from hansfree.training import FineTuning
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 
 CASE = CASES["convolution"]

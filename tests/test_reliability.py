@@ -17,11 +17,11 @@ import yaml
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from hansfree._internal.files import make_array, written_atomically
+from hansfree._internal.store import open_run
 from hansfree.activations import collect_activations
 from hansfree.errors import DataError, RunError
-from hansfree.files import make_array, written_atomically
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
-from hansfree.runs import open_run
 from tests.runfile.examples import COUNTS, build, half_written, make_user, write_run
 
 ROOT = Path(__file__).parent.parent

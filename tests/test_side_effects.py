@@ -11,13 +11,13 @@ from torch import nn
 from hansfree.activations import Activations, collect_activations
 from hansfree.cavs import CAV, PairCAV, class_direction, join_cavs
 from hansfree.corrections import Correction, PClArC, RRClArC
+from hansfree.corrections.training import FineTuning, Pretraining, pretrain
 from hansfree.datasets import InMemory
 from hansfree.errors import DataError
 from hansfree.evaluation import evaluate
 from hansfree.metrics import Score
 from hansfree.models import build_model
 from hansfree.side_effects import SideEffects, measure_side_effects
-from hansfree.training import FineTuning, Pretraining, pretrain
 from tests.experiments.examples import Joint
 
 ARTIFACTS = ("timestamp", "lsb")

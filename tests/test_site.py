@@ -21,7 +21,7 @@ import hansfree
 from hansfree.artifacts import Place
 from hansfree.cli import app
 from hansfree.models import load_model
-from hansfree.runfile.schema import RunFile, Section
+from hansfree.runfile.config import RunFile, Section
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

@@ -9,8 +9,8 @@ from filelock import FileLock
 from torch import nn
 
 from benchmarks.whole_network.settings import Data, Images, Setting
+from hansfree.corrections.training.model_loop import Pretraining, pretrain
 from hansfree.models import build_model
-from hansfree.training.pretraining import Pretraining, pretrain
 from hansfree.weights import read_weights, write_weights
 
 

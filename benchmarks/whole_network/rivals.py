@@ -25,15 +25,15 @@ from hansfree.corrections import Correction
 from hansfree.corrections.deep.images import MIN_GROUP, TrainingImages
 from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step, task_loss, train_network
 from hansfree.corrections.deep.selection import balanced_accuracy
+from hansfree.corrections.training import FineTuning
+from hansfree.corrections.training.config import even_weights
+from hansfree.corrections.training.model_loop import pretrain
 from hansfree.errors import HansfreeError
 from hansfree.experiments import Setting as ExperimentSetting
-from hansfree.experiments.material import Material
-from hansfree.models.architectures import ARCHITECTURES
+from hansfree.experiments.workspace import Material
+from hansfree.models.zoo import ARCHITECTURES
 from hansfree.selection import Choice, walk_path
 from hansfree.studies import BiasedData
-from hansfree.training import FineTuning
-from hansfree.training.balance import even_weights
-from hansfree.training.pretraining import pretrain
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
+from hansfree._internal.hashing import fingerprint
 from hansfree.artifacts import LSB, Artifact, Brightness, Patch, Timestamp
 from hansfree.datasets.base import Example, ExampleSet, Normalize, normalisation_for
-from hansfree.fingerprints import fingerprint
 
 Kind = Literal["inserted", "faces", "trap"]
 TRAP_ARTIFACTS = ("dark_corner", "hair", "gel_border", "gel_bubble", "ruler", "ink", "patches")

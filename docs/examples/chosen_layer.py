@@ -23,19 +23,17 @@ import numpy as np
 from torch import nn
 
 import hansfree as hf
+from hansfree._internal.progress import silent
 from hansfree.activations import cut_again
+from hansfree.corrections.training import tuning_for
 from hansfree.datasets import Part
 from hansfree.experiments import Setting
-from hansfree.experiments.base_models import BaseModels
-from hansfree.experiments.plans import Plan
-from hansfree.layer_choice import Trial
-from hansfree.layer_choice.choosing import STRENGTHS
-from hansfree.layer_choice.confirming import try_layer
+from hansfree.experiments.subjects import BaseModels
+from hansfree.experiments.workspace import Plan
+from hansfree.layer_choice import STRENGTHS, Trial, try_layer
 from hansfree.metrics import predict_classes
 from hansfree.models import predict_logits
-from hansfree.progress import silent
 from hansfree.tournament import MEASURES, DrawAnswers, compare
-from hansfree.training import tuning_for
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,13 @@ from torch import Tensor, nn
 
 import hansfree as hf
 from hansfree.activations import Activations, collect_activations, cut_again
+from hansfree.corrections.training import Heads, TrainedHead, tuning_for
 from hansfree.datasets import ExampleSet
-from hansfree.experiments.base_models import BaseModels
-from hansfree.experiments.plans import Plan
-from hansfree.experiments.subjects import open_subject
+from hansfree.experiments.subjects import BaseModels, open_subject
+from hansfree.experiments.workspace import Plan
 from hansfree.models import architecture_named
 from hansfree.selection import BalancedRule, SelectionRule, Validation
-from hansfree.tournament import Draw, DrawAnswers, compare, make_draws
-from hansfree.tournament.contest import answers, fit_cav, make_validator
-from hansfree.tournament.entrants import Entrant
-from hansfree.tournament.sources import Twins
-from hansfree.training import Heads, TrainedHead, tuning_for
+from hansfree.tournament import Draw, DrawAnswers, Entrant, Twins, answers, compare, fit_cav, make_draws, make_validator
 
 WITH_IT, FLIPS = "balanced_accuracy_biased", "flip_rate"
 BEST = BalancedRule()

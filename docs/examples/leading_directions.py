@@ -18,9 +18,9 @@ import numpy as np
 
 import hansfree as hf
 from hansfree.activations import compute_features, cut_again
+from hansfree.corrections.training import Heads, TrainedHead
 from hansfree.datasets import Part
 from hansfree.models import architecture_named
-from hansfree.training import Heads, TrainedHead
 
 root, biased_class, name, weights, images, leading, work = sys.argv[1:]
 layer = architecture_named(name).layer

@@ -11,10 +11,10 @@ from torch import Tensor
 
 import hansfree as hf
 from hansfree.corrections import CAVCorrection
+from hansfree.corrections.training import HeadBatch, Pretraining, WeightedHead, pretrain
 from hansfree.studies import BiasedData, Study
-from hansfree.studies.inserted import insert_bias
+from hansfree.studies.biased import insert_bias
 from hansfree.studies.study import Recipe
-from hansfree.training import HeadBatch, Pretraining, WeightedHead, pretrain
 
 
 # [start:cav]

@@ -34,10 +34,9 @@ from comparing import (
 
 import hansfree as hf
 from hansfree.activations import cut_again, join, pick
+from hansfree.corrections.training import Heads
 from hansfree.selection import Validation
-from hansfree.tournament import Draw
-from hansfree.tournament.contest import make_validator
-from hansfree.training import Heads
+from hansfree.tournament import Draw, make_validator
 
 BY_FIRST, BY_BOTH = "both, by the first", "both, by both"
 

@@ -61,7 +61,7 @@ _HOMES = {
         "Stamped",
         "SyntheticLesions",
     ),
-    "doctor": ("Diagnosis", "examine_cav"),
+    "cavs.diagnostics": ("Diagnosis", "examine_cav"),
     "errors": ("HansfreeError",),
     "evaluation": ("evaluate",),
     "export": ("export_model", "export_onnx", "load_corrected"),
@@ -81,9 +81,9 @@ _HOMES = {
     "monitor": ("Monitor",),
     "reproduce": ("Reproduction",),  # its function `reproduce` has the room's own name, and would hide it
     "side_effects": ("SideEffects", "measure_side_effects"),
-    "splitting": ("Split", "list_layers", "split"),
+    "models.surgery": ("Split", "list_layers", "split"),
     "studies": ("BiasedData", "OwnImages", "Study"),
-    "training": ("FineTuning",),
+    "corrections.training": ("FineTuning",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
+from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Pooling, collect_activations
 from hansfree.cavs import CAV, CAVQuality, PairCAV, alignment_mean
 from hansfree.datasets import ExampleSet, Part, Pasted
 from hansfree.errors import DataError, UndefinedMetricError
 from hansfree.heatmaps import localise_artifact
-from hansfree.progress import Progress, silent
 from hansfree.studies import BiasedData
 
 

@@ -10,23 +10,23 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import nn
 
+from hansfree._internal.progress import Progress, silent
+from hansfree._internal.store import Run, open_run
 from hansfree.artifacts import Artifact
 from hansfree.corrections import Correction
+from hansfree.corrections.training import FineTuning, Pretraining, pretrain
 from hansfree.datasets import ExampleSet, SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting
-from hansfree.experiments.examining import examine_direction
+from hansfree.experiments.experiment import examine_direction
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.models import architecture_named, build_model
-from hansfree.progress import Progress, silent
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
 from hansfree.report.outcome import gather_results, write_outcome
-from hansfree.report.verdict import reach_verdict
+from hansfree.report.reading import load_results
+from hansfree.report.text import reach_verdict
 from hansfree.results import CLEAN_TRAINED, Row
-from hansfree.runs import Run, open_run
-from hansfree.studies.inserted import insert_bias
-from hansfree.training import FineTuning, Pretraining, pretrain
+from hansfree.studies.biased import insert_bias
 from hansfree.weights import write_weights
 
 _BIASED_CLASS = 0

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
 from hansfree.activations import Activations, Features, compute_features, cut_again
-from hansfree.activations.positions import along
+from hansfree.activations.cache import along
 from hansfree.cavs import CAV
 from hansfree.corrections.base import count_classes
 from hansfree.datasets.pairs import check_bits, check_same_images
 from hansfree.errors import DataError
 from hansfree.metrics import MIN_GROUP, Evidence, Score, compute_scores
-from hansfree.metrics.evidence import check_biased_class
-from hansfree.splitting import Split, exact_forward_mode, on_device, take_out
+from hansfree.metrics.base import check_biased_class
+from hansfree.models.surgery import Split, exact_forward_mode, on_device, take_out
 
 State = Mapping[str, Tensor]
 

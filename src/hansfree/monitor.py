@@ -14,15 +14,14 @@ from safetensors.numpy import save
 from scipy.stats import beta
 from torch import Tensor, nn
 
+from hansfree._internal.files import written_atomically
 from hansfree.activations import Activations, Pooling, cut_again
-from hansfree.activations.passes import fingerprint_trunk
-from hansfree.activations.positions import pool
+from hansfree.activations.cache import fingerprint_trunk, pool
 from hansfree.cavs import CAV
-from hansfree.cavs.storage import read_tensors
+from hansfree.cavs.base import read_tensors
 from hansfree.datasets.pairs import check_bits
 from hansfree.errors import CacheError, DataError, OptionError, RunError
-from hansfree.files import written_atomically
-from hansfree.splitting import Order, Split, split, take_out
+from hansfree.models.surgery import Order, Split, split, take_out
 
 FORMAT = "hansfree.monitor.1"
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from hansfree._internal.files import write_text
 from hansfree.cavs import CAVQuality
 from hansfree.errors import RunError
-from hansfree.files import write_text
 from hansfree.metrics import Score, Unknown
 
 ORIGINAL = "original"

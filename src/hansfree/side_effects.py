@@ -13,10 +13,10 @@ from hansfree.datasets.pairs import check_bits
 from hansfree.errors import DataError
 from hansfree.evaluation import held_out_features, judge_head
 from hansfree.metrics import BalancedAccuracyBiased, BalancedAccuracyClean, FlipRate, Score
-from hansfree.report.markdown import markdown_table
+from hansfree.models.surgery import take_out
+from hansfree.report.figures import INK, Drawing, new_figure
 from hansfree.report.numbers import percent, write_stderr, write_value
-from hansfree.report.style import INK, Drawing, new_figure
-from hansfree.splitting import take_out
+from hansfree.report.tables import markdown_table
 
 _NOTE = (
     "In percent, ± standard error over the same {n} test images. Flip rate: share of the images whose answer "

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from hansfree._internal.files import ordered_metadata, written_atomically
 from hansfree.errors import OptionError, nearest
-from hansfree.files import ordered_metadata, written_atomically
 
 log = logging.getLogger(__name__)
 

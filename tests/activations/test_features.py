@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.activations import Activations, collect_activations, compute_features, cut_again
-from hansfree.activations.positions import pool
-from hansfree.corrections.projection import Projection
-from hansfree.splitting import Split
+from hansfree.activations.cache import pool
+from hansfree.corrections.clarc import Projection
+from hansfree.models.surgery import Split
 from tests.activations.samples import Pictures, branching, many_skips, small_net
 
 LAYER = "features.10"  # maps of 2 x 2 at 32 px

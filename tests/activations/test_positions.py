@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from hansfree.activations.positions import (
+from hansfree.activations.cache import (
     along,
     at_every_position,
     channel_axis,

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hansfree.artifacts import Artifact, Patch
-from hansfree.artifacts.patch import Place
+from hansfree.artifacts import Artifact, Patch, Place
 from hansfree.errors import DataError, HansfreeError, OptionError
-from hansfree.studies.inserted import stampable
+from hansfree.studies.biased import stampable
 
 
 def sticker(width: int = 8, height: int = 4) -> np.ndarray:

@@ -13,10 +13,10 @@ from hansfree.bench.paper import PaperTraining
 from hansfree.bench.paper_rrr import PaperRRR
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRR, RRClArC
+from hansfree.corrections.training import FineTuning, HeadBatch, WeightedHead
 from hansfree.datasets import Example
 from hansfree.models import ARCHITECTURES, build_model
-from hansfree.splitting import exact_forward_mode, split
-from hansfree.training import FineTuning, HeadBatch, WeightedHead
+from hansfree.models.surgery import exact_forward_mode, split
 
 CLASSES, IMAGES = 3, 5
 

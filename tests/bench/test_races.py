@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from hansfree._internal.progress import silent
 from hansfree.bench import TRIAL, Race, Sizes, timing
 from hansfree.bench.ours import walk
 from hansfree.bench.peak import correct, peak_of
@@ -21,11 +22,10 @@ from hansfree.bench.races.lrp import zennit_heatmaps
 from hansfree.bench.races.memory import STATUS
 from hansfree.bench.subject import Subject
 from hansfree.corrections import RRClArC
+from hansfree.corrections.training import TrainedHead
 from hansfree.errors import HansfreeError, OptionError
 from hansfree.heatmaps import compute_heatmaps
-from hansfree.progress import silent
 from hansfree.selection import Choice
-from hansfree.training import TrainedHead
 
 ONCE = replace(TRIAL, turns=1)
 FOUND = {

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
+from hansfree._internal.progress import silent
 from hansfree.bench import timing
 from hansfree.bench.measures import Measure, Target, rate, ratio
-from hansfree.progress import silent
 
 
 def test_sides_take_turns_and_every_other_turn_goes_backwards():

@@ -19,8 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from hansfree.label.guard import LOOPBACK
-from hansfree.label.server import create_app
+from hansfree.label.server import LOOPBACK, create_app
 from hansfree.label.session import Session
 from tests.label.worlds import TOKEN
 

@@ -15,8 +15,7 @@ from PIL import Image
 
 from hansfree.label.session import SCREEN, Session
 from hansfree.runfile import read_run_file
-from hansfree.runfile.suspecting import look_for_suspects
-from hansfree.runfile.unlabelled import open_unlabelled
+from hansfree.runfile.discovery import look_for_suspects, open_unlabelled
 from tests.browser.driving import Browser, opened_page, started, wait_until_saved
 from tests.browser.test_marking import seen
 from tests.label.worlds import World, make_world, opened, train_weights

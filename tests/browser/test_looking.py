@@ -11,9 +11,8 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from hansfree.label.judging import Judgement
-from hansfree.label.marks import UNKNOWN
-from hansfree.label.serving import write_redirect
+from hansfree.label.ranking import UNKNOWN, Judgement
+from hansfree.label.server import write_redirect
 from hansfree.label.session import Session
 from tests.browser.driving import PATIENCE, Browser, wait_until_ready, wait_until_saved
 from tests.label.worlds import TOKEN, World

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from hansfree.label.opening import open_material
 from hansfree.label.pictures import Pictures
-from hansfree.label.session import Session
+from hansfree.label.session import Session, open_material
 from hansfree.runfile import read_run_file
 from tests.browser.driving import Browser, opened_page, wait_until_saved
 from tests.label.worlds import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hansfree.files import write_json
+from hansfree._internal.files import write_json
 from tests.browser.driving import Browser, opened_page, wait_until_saved
 from tests.browser.test_marking import marks_on_disk, marks_seen, seen
 from tests.label.worlds import World, opened

@@ -166,7 +166,7 @@ def test_directions_without_length_are_an_error(raw):
         Given(raw).fit(*activations())
 
 
-@pytest.mark.parametrize("room", ["signal", "svm", "ridge", "lasso", "logistic", "alignment"])
+@pytest.mark.parametrize("room", ["signal", "regularised", "alignment"])
 def test_examples_run(room):
     outcome = doctest.testmod(importlib.import_module(f"hansfree.cavs.{room}"))
     assert outcome.attempted > 0

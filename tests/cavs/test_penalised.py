@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
 from hansfree.cavs import SVMCAV, LassoCAV, LogisticCAV, RidgeCAV
-from hansfree.cavs.penalised import PENALTIES, PenalisedCAV
+from hansfree.cavs.regularised import PENALTIES, PenalisedCAV
 from hansfree.errors import DataError, OptionError
 from tests.cavs.samples import activations
 

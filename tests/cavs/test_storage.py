@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from hansfree.cavs import CAV, RidgeCAV, SignalCAV, load_cavs, save_cavs, storage
+from hansfree.cavs import CAV, RidgeCAV, SignalCAV, base, load_cavs, save_cavs
 from hansfree.errors import RunError, UnknownNameError
 from tests.cavs.samples import activations
 
@@ -63,7 +63,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("hansfree.files.os.replace", fail)
+    monkeypatch.setattr("hansfree._internal.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         save_cavs(path, {"signal": cavs["signal"]})
     assert path.read_bytes() == before
@@ -86,7 +86,7 @@ def test_damaged_files_are_errors(tmp_path):
     tensors = {f"signal.{name}": value for name, value in cav.to_tensors().items()}
 
     def write(header, tensors):
-        metadata = {"format": storage.FORMAT, "cavs": json.dumps({"signal": header})}
+        metadata = {"format": base.FORMAT, "cavs": json.dumps({"signal": header})}
         save_file(tensors, tmp_path / "c", metadata=metadata)
 
     write(cav.to_header(), {"signal.scale_": tensors["signal.scale_"]})

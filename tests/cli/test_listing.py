@@ -14,7 +14,7 @@ from hansfree.artifacts import Artifact
 from hansfree.bench import Race
 from hansfree.cli import app
 from hansfree.cli.listing import MODELS, RACES, TRAINED
-from hansfree.experiments.plans import Trained
+from hansfree.experiments.workspace import Trained
 from hansfree.models import ARCHITECTURES
 from tests.conftest import Call
 

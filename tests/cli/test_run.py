@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from hansfree._internal.store import open_run
 from hansfree.runfile import open_run_file, read_run_file
 from hansfree.runfile.changes import run_config
-from hansfree.runs import open_run
 from tests.conftest import Call
 from tests.runfile.examples import CLASSES, make_user, write_run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hansfree import cli
-from hansfree.cli import suspects as command
+from hansfree.cli import suspects
 from tests.runfile.examples import make_user, read_table, write_run, write_table
 
 
@@ -33,7 +33,7 @@ def test_it_tells_what_is_odd_and_where_it_stands(
     assert "cluster 1: " in out
     assert "brightness: " in out
     assert f"page: {bare / 'run-label' / 'suspects.html'}" in out
-    assert command.suspects.__doc__
+    assert suspects.suspects.__doc__
 
 
 def test_a_wrong_word_is_refused_before_anything_is_read(

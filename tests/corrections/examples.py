@@ -17,9 +17,9 @@ from hansfree.activations import Activations, collect_activations
 from hansfree.activations.features import spread
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction
+from hansfree.corrections.training import HeadBatch, WeightedHead
 from hansfree.datasets import Example
-from hansfree.splitting import Split, exact_forward_mode, split
-from hansfree.training import HeadBatch, WeightedHead
+from hansfree.models.surgery import Split, exact_forward_mode, split
 
 CLASSES = 3
 CHANNELS = 6  # of every model's layer

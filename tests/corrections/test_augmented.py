@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 from hansfree.corrections import Augmented
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError
-from hansfree.training import FineTuning
 from tests.corrections.examples import CASES, TinyImages, collect
 
 CASE = CASES["convolution"]

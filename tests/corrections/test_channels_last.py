@@ -9,8 +9,8 @@ from torchvision.models import SwinTransformer
 
 from hansfree.activations import Activations
 from hansfree.corrections import Correction
+from hansfree.corrections.training import FineTuning
 from hansfree.evaluation import evaluate
-from hansfree.training import FineTuning
 from tests.corrections.examples import CLASSES, Case, TinyImages, collect, fit_cav
 
 TUNING = FineTuning(learning_rate=0.05, epochs=2, batch_size=5)

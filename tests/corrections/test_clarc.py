@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from hansfree.activations.positions import pool
+from hansfree.activations.cache import pool
 from hansfree.corrections import AClArC, PClArC, Projection, Vanilla
-from hansfree.training import FineTuning
+from hansfree.corrections.training import FineTuning
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 from tests.corrections.reference import output_and_activation
 

@@ -18,10 +18,10 @@ from torch import nn
 from hansfree.activations import Activations, collect_activations, cut_again
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import CAVCorrection, Correction
+from hansfree.corrections.training import FineTuning, Optimizer
 from hansfree.errors import CacheError, DataError
 from hansfree.evaluation import held_out_features, judge_head
-from hansfree.splitting import insert_after
-from hansfree.training import FineTuning, Optimizer
+from hansfree.models.surgery import insert_after
 from tests.corrections.examples import CASES, TinyImages, collect, count_hooks, fit_cav, snapshot
 
 MEMBERS = Correction.members()

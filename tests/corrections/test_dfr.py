@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from hansfree.activations import Activations, cut_again
 from hansfree.corrections import DFR
 from hansfree.corrections.dfr import describe_empty, group_weights
+from hansfree.corrections.training import solver
 from hansfree.errors import DataError, SplitError
-from hansfree.training import minimum
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect
 
 CASE = CASES["mlp"]
@@ -66,7 +66,7 @@ def test_strengths_come_one_by_one_with_what_the_watch_saw(activations: Activati
 def test_strengths_that_the_solver_does_not_finish_are_told_in_one_line(
     activations: Activations, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(minimum, "_STEPS", 1)
+    monkeypatch.setattr(solver, "_STEPS", 1)
     heads = DFR().train(cut_again(CASE.model(), activations), activations, [1e-4, 1e-2], label="dfr of mine")
     assert [next(heads).strength for _ in range(2)] == [1e-4, 1e-2]
     slope = r"\(slope \d\.\de[+-]\d\d\)"

@@ -13,8 +13,8 @@ from torch.nn import functional
 from hansfree.activations import Activations
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import DFR, RRR, AClArC, Augmented, Correction, PClArC, RRClArC, Vanilla
+from hansfree.corrections.training import FineTuning
 from hansfree.evaluation import evaluate
-from hansfree.training import FineTuning
 from tests.corrections.examples import Case, TinyImages, collect
 
 TUNING = FineTuning(optimizer="adam", learning_rate=1e-2, epochs=5, batch_size=50)

@@ -10,9 +10,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from hansfree.activations import Activations
-from hansfree.activations.positions import pool
+from hansfree.activations.cache import pool
 from hansfree.corrections import LEACE
-from hansfree.corrections.leace import least_erasure, within_classes
+from hansfree.corrections.projections import least_erasure, within_classes
 from hansfree.errors import DataError
 from tests.corrections.examples import CASES, TinyImages, collect
 

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional
 
 from hansfree.corrections import LogitPairing, Vanilla
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError
-from hansfree.splitting import split
-from hansfree.training import FineTuning
+from hansfree.models.surgery import split
 from tests.corrections.examples import CASES, TinyImages, collect
 
 CASE = CASES["convolution"]

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hansfree.activations import find_pairs
-from hansfree.activations.positions import pool
+from hansfree.activations.cache import pool
 from hansfree.cavs import PairCAV
 from hansfree.corrections import OneSidedPClArC
-from hansfree.training import FineTuning
+from hansfree.corrections.training import FineTuning
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 
 TUNING = FineTuning(learning_rate=0.05, epochs=1, batch_size=100)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from hansfree.activations import Activations
 from hansfree.corrections import RRClArC, rr_clarc
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError, OptionError
-from hansfree.splitting import Split
-from hansfree.training import FineTuning
+from hansfree.models.surgery import Split
 from tests.corrections.examples import (
     CASES,
     CLASSES,

@@ -14,10 +14,10 @@ from hansfree.activations import Activations, Live, collect_activations, compute
 from hansfree.activations.features import spread
 from hansfree.cavs import PairCAV
 from hansfree.corrections import RRClArC, RRClArCStep
-from hansfree.corrections.rr_clarc_step import StepNorm
+from hansfree.corrections.rr_clarc import StepNorm
+from hansfree.corrections.training import HeadBatch, WeightedHead
 from hansfree.errors import OptionError
-from hansfree.splitting import HeadParts, Stage
-from hansfree.training import HeadBatch, WeightedHead
+from hansfree.models.surgery import HeadParts, Stage
 from tests.corrections.examples import (
     CASES,
     Case,

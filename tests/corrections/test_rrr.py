@@ -12,11 +12,11 @@ from torch.utils.data import Dataset
 
 from hansfree.activations import collect_activations, cut_again
 from hansfree.corrections import RRR
+from hansfree.corrections.training import FineTuning
 from hansfree.datasets import Example
 from hansfree.errors import DataError, OptionError
 from hansfree.models import build_model
-from hansfree.splitting import split
-from hansfree.training import FineTuning
+from hansfree.models.surgery import split
 from tests.corrections.examples import (
     CASES,
     TinyImages,

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hansfree.datasets.decoding import decode, find_fault, in_colour
-from hansfree.datasets.image_files import ImageFiles, check_images, read_table
+from hansfree.datasets.images import ImageFiles, check_images, decode, find_fault, in_colour, read_table
 from hansfree.errors import DataError, HansfreeError, OptionError
 
 SIZE = 12

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from hansfree.datasets.image_files import ImageFiles, check_images, find_folder, read_table, unlisted_files
+from hansfree.datasets.images import ImageFiles, check_images, find_folder, read_table, unlisted_files
 from hansfree.errors import DataError, OptionError
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansfree.datasets import SyntheticLesions, dermoscopy
+from hansfree.datasets import SyntheticLesions, lesions
 from hansfree.errors import DataError, OptionError
 
 
 def lesion_mask(source: SyntheticLesions, index: int) -> np.ndarray:
     """Return where the lesion is, bool (size, size)."""
     rng, irregularity, _ = source._begin(index)
-    return dermoscopy.depth_inside(dermoscopy.draw_shape(rng, irregularity), source.size) > 0
+    return lesions.depth_inside(lesions.draw_shape(rng, irregularity), source.size) > 0
 
 
 def test_an_image_depends_on_seed_and_id_only():
@@ -96,10 +96,10 @@ def test_classes_differ_in_border_and_colour_and_overlap():
 def test_the_depth_says_where_the_lesion_is_drawn():
     """Without hairs and light: the skin is what it was outside, and darker inside."""
     rng = np.random.default_rng(0)
-    shape = dermoscopy.draw_shape(rng, 0.5)
-    depth = dermoscopy.depth_inside(shape, 64)
-    skin = dermoscopy.draw_skin(rng, 64)
-    picture = dermoscopy.draw_lesion(rng, skin, depth, variegation=0.0)
+    shape = lesions.draw_shape(rng, 0.5)
+    depth = lesions.depth_inside(shape, 64)
+    skin = lesions.draw_skin(rng, 64)
+    picture = lesions.draw_lesion(rng, skin, depth, variegation=0.0)
     changed = (picture != skin).any(axis=2)
     assert changed[depth > 0].all()
     assert not changed[depth < -0.15].any()
@@ -108,22 +108,22 @@ def test_the_depth_says_where_the_lesion_is_drawn():
 
 def test_border_reference():
     """Walk from the centre along each pixel's direction, as the definition says."""
-    shape = dermoscopy.draw_shape(np.random.default_rng(1), 1.0)
-    depth = dermoscopy.depth_inside(shape, 24)
+    shape = lesions.draw_shape(np.random.default_rng(1), 1.0)
+    depth = lesions.depth_inside(shape, 24)
     for row in range(24):
         for column in range(24):
             dx = (2 * column + 1) / 24 - 1 - shape.x
             dy = (2 * row + 1) / 24 - 1 - shape.y
             along = (np.cos(shape.turn) * dx + np.sin(shape.turn) * dy) / shape.aspect**0.5
             across = (np.cos(shape.turn) * dy - np.sin(shape.turn) * dx) * shape.aspect**0.5
-            angles = np.arange(dermoscopy.ANGLES + 1) * 2 * np.pi / dermoscopy.ANGLES
+            angles = np.arange(lesions.ANGLES + 1) * 2 * np.pi / lesions.ANGLES
             reach = np.interp(np.arctan2(across, along) % (2 * np.pi), angles, np.append(shape.reach, shape.reach[0]))
             assert depth[row, column] == pytest.approx(1 - np.hypot(along, across) / reach, abs=1e-4)
 
 
 def test_smooth_noise_has_unit_variance():
     rng = np.random.default_rng(0)
-    fields = np.stack([dermoscopy.field(rng, 32, 6) for _ in range(400)])
+    fields = np.stack([lesions.field(rng, 32, 6) for _ in range(400)])
     assert fields.var(axis=0).mean() == pytest.approx(1, abs=0.05)
     assert np.abs(np.diff(fields, axis=1)).mean() < 0.4
 

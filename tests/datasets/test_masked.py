@@ -7,7 +7,7 @@ import pytest
 
 from hansfree.artifacts import Timestamp
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
-from hansfree.datasets.masked import Masked
+from hansfree.datasets.datasets import Masked
 from hansfree.errors import DataError
 
 STAMPED = Stamped(SyntheticLesions(12, size=32), Timestamp(), share=0.5)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansfree.datasets import dermoscopy
+from hansfree.datasets import lesions
 from hansfree.datasets.printed import KINDS, PrintedSkin, print_text
 from hansfree.errors import DataError, OptionError
 
@@ -77,7 +77,7 @@ def test_without_its_text_a_picture_is_bare_skin():
 
 def test_bare_skin_has_no_dark_middle():
     source = PrintedSkin(180, size=32)
-    x, y = dermoscopy.coordinates(32)
+    x, y = lesions.coordinates(32)
     middle, around = np.hypot(x, y) < 0.3, np.hypot(x, y) > 0.9
     contrast = np.array([source.image(i)[around].mean() - source.image(i)[middle].mean() for i in range(180)])
     assert contrast[source.labels < KINDS].mean() > 30

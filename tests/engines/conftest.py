@@ -28,13 +28,13 @@ from pathlib import Path
 
 HERE, NODE = Path(__file__).parent, os.environ.get("HANSFREE_TEST_NODE")
 if NODE and (HERE / "large").exists():
-    from hansfree.training import loop
+    from hansfree.corrections.training import head_loop
 
-    loop._STACKED_BYTES = 1
+    head_loop._STACKED_BYTES = 1
 if NODE and (HERE / "play").exists():
-    from hansfree.activations import passes
+    from hansfree.activations import cache
 
-    write, written = passes.write_shard, []
+    write, written = cache.write_shard, []
 
     def play(path, shard):
         if NODE == "doomed" and written:
@@ -47,7 +47,7 @@ if NODE and (HERE / "play").exists():
         if NODE == "doomed":
             (HERE / "written").write_text(str(path))
 
-    passes.write_shard = play
+    cache.write_shard = play
 """
 
 

@@ -62,7 +62,7 @@ def test_two_nodes_make_the_files_of_one_machine(user: Path, local: Path, cluste
 def test_strengths_of_large_heads_seeds_and_cavs_are_spread_with_the_same_results(
     user: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hansfree.training.loop._STACKED_BYTES", 1)
+    monkeypatch.setattr("hansfree.corrections.training.head_loop._STACKED_BYTES", 1)
     (user / "large").touch()
     more = {"methods": ["vanilla", "rr-clarc"], "strengths": {"rr-clarc": [0.1, 1, 10]}, "repeats": 2}
     more |= {"further_cavs": "svm"}

@@ -12,7 +12,7 @@ import pytest
 from hansfree import cli
 from hansfree.engines import open_engine
 from hansfree.errors import HansfreeError, OptionError, RunError
-from hansfree.runfile.crew import alone
+from hansfree.runfile.running import alone
 from tests.runfile.examples import write_run
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hansfree.engines.pool import Job, Pool
+from hansfree.engines.ray import Job, Pool
 from hansfree.errors import DataError, RunError
 
 ray_errors = pytest.importorskip("ray").exceptions

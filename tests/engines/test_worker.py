@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from hansfree.engines.worker import Task, Worker
+from hansfree._internal.hashing import fingerprint_model
+from hansfree._internal.store import Run, invited, join_run, open_run
+from hansfree.engines.ray import Task, Worker
 from hansfree.errors import HansfreeError, RunError
 from hansfree.experiments import Experiment
-from hansfree.experiments.stages import Stage
-from hansfree.fingerprints import fingerprint_model
+from hansfree.experiments.experiment import Stage
 from hansfree.runfile import Opened, open_run_file, read_run_file
-from hansfree.runs import Run, invited, join_run, open_run
 from hansfree.weights import write_weights
 from tests.runfile.examples import write_run
 

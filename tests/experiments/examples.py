@@ -12,12 +12,12 @@ import numpy as np
 from hansfree.artifacts import Artifact
 from hansfree.datasets import Flagged, SyntheticLesions
 from hansfree.experiments import Experiment
-from hansfree.experiments.plans import Plan
 from hansfree.experiments.subjects import Subject, open_subject
+from hansfree.experiments.workspace import Plan
 from hansfree.metrics import Difference
 from hansfree.results import Row
 from hansfree.studies import BiasedData, Recipe, Study, Synthetic
-from hansfree.studies.inserted import insert_bias
+from hansfree.studies.biased import insert_bias
 
 RECIPE = Recipe(epochs={"demo": 2}, fresh_rates={"demo": 3e-3})
 PLAN: dict[str, Any] = {

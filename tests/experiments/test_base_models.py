@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from hansfree.experiments.base_models import BaseModels
-from hansfree.experiments.plans import Plan
+from hansfree.corrections.training import recipe_for
+from hansfree.experiments.subjects import BaseModels
+from hansfree.experiments.workspace import Plan
 from hansfree.models import build_model
 from hansfree.studies import Study
-from hansfree.training import recipe_for
 from tests.experiments.examples import Joint, Single
 
 
@@ -46,7 +46,7 @@ def test_a_model_is_trained_once_and_found_again(work: Path, monkeypatch: pytest
     fresh = build_model("demo", classes=4)
     assert not torch.equal(first.state_dict()["features.0.weight"], fresh.state_dict()["features.0.weight"])
     assert not any(module.training for module in first.modules())
-    monkeypatch.setattr("hansfree.experiments.base_models.pretrain", None)  # a training would raise a TypeError
+    monkeypatch.setattr("hansfree.experiments.subjects.pretrain", None)  # a training would raise a TypeError
     again, same = train(work)
     assert same == path
     for name, tensor in load_file(path).items():
@@ -84,7 +84,7 @@ def test_shortcuts_of_one_model_share_it_and_their_reference(work: Path, monkeyp
     assert data.clean_train is not None
     shared = [models(work, study).trained(images, "")[1] for images in (data.train, data.clean_train)]
     assert shared[0] != shared[1]
-    monkeypatch.setattr("hansfree.experiments.base_models.pretrain", None)
+    monkeypatch.setattr("hansfree.experiments.subjects.pretrain", None)
     for artifact in Joint.artifacts:
         study = Joint(artifact=artifact)
         data = study.data("demo")

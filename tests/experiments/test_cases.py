@@ -13,7 +13,7 @@ from hansfree.datasets import SyntheticLesions
 from hansfree.experiments.cases import collect_cases, probabilities_of
 from hansfree.metrics import Evidence, predict_classes
 from hansfree.studies import BiasedData
-from hansfree.studies.inserted import insert_bias
+from hansfree.studies.biased import insert_bias
 
 N = 230
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hansfree._internal.store import open_run
 from hansfree.experiments import Experiment
-from hansfree.experiments.examining import examine_direction
-from hansfree.runs import open_run
+from hansfree.experiments.experiment import examine_direction
 from tests.experiments.test_pair_directions import make_setting
 
 

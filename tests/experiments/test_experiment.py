@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 
+from hansfree._internal.store import open_run
 from hansfree.artifacts import Plaster
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, RRClArC
+from hansfree.corrections.training import FineTuning, Pretraining, pretrain
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import DataError, OptionError
 from hansfree.experiments import Experiment, Setting, Treatment
 from hansfree.models import build_model
 from hansfree.results import Row
-from hansfree.runs import open_run
 from hansfree.studies import BiasedData
-from hansfree.training import FineTuning, Pretraining, pretrain
 from tests.experiments.examples import difference_of, rows_like, value_of, values_of
 
 

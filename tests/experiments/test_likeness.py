@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hansfree.doctor import expected_cosine
+from hansfree._internal.store import open_run
+from hansfree.cavs.diagnostics import expected_cosine
 from hansfree.experiments import Experiment
 from hansfree.experiments.likeness import Likeness, compare_insertion
-from hansfree.runs import open_run
 from tests.experiments.test_pair_directions import make_setting
 
 

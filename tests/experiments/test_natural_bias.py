@@ -12,8 +12,8 @@ import torch
 from hansfree.cavs import CAV
 from hansfree.corrections import RRR, Correction
 from hansfree.datasets import Masked
-from hansfree.experiments.material import Material
 from hansfree.experiments.subjects import Subject
+from hansfree.experiments.workspace import Material
 from hansfree.metrics import Metric
 from hansfree.results import Row
 from tests.experiments.examples import Natural, difference_of, opened, rows_like, value_of
@@ -95,7 +95,7 @@ def test_rrr_is_trained_with_masks_of_the_cav_and_not_scored_by_such(
 
 def test_masks_of_the_cav_are_made_once(rows: list[Row], subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     material = subject.experiment.material
-    monkeypatch.setattr("hansfree.experiments.pictures.localise_artifact", None)
+    monkeypatch.setattr("hansfree.experiments.workspace.localise_artifact", None)
     again = Material(material.setting, material.folder, material.cache).masked_train
     kept = material.masked_train
     assert isinstance(again, Masked)

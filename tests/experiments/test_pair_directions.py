@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hansfree._internal.hashing import seeded
+from hansfree._internal.store import open_run
 from hansfree.activations import collect_activations
 from hansfree.artifacts import Timestamp
 from hansfree.cavs import PairCAV
 from hansfree.corrections import Correction, RRClArC, Vanilla
+from hansfree.corrections.training import FineTuning
 from hansfree.datasets import SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.experiments import Experiment, Setting, Treatment
-from hansfree.experiments.setting import tell_no_pairs
+from hansfree.experiments.workspace import tell_no_pairs
 from hansfree.models import build_model
-from hansfree.runs import open_run
-from hansfree.seeds import seeded
-from hansfree.studies.inserted import insert_bias
-from hansfree.training import FineTuning
+from hansfree.studies.biased import insert_bias
 
 
 def make_setting(cav: str) -> Setting:

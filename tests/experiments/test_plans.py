@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hansfree.errors import HansfreeError
-from hansfree.experiments.plans import Plan
+from hansfree.experiments.workspace import Plan
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,20 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from hansfree._internal.store import open_run
 from hansfree.corrections import Correction
+from hansfree.corrections.training import FineTuning
 from hansfree.datasets import Flagged
 from hansfree.errors import SplitError
 from hansfree.experiments import Experiment, Setting
 from hansfree.metrics import MIN_GROUP
 from hansfree.models import DemoNet, architecture_named, build_model
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
 from hansfree.report.outcome import gather_results, write_outcome
+from hansfree.report.reading import load_results
 from hansfree.results import Row
-from hansfree.runs import open_run
 from hansfree.selection import BalancedRule, DerivativeRule, claims
 from hansfree.studies import BiasedData
-from hansfree.training import FineTuning
 from tests.experiments.examples import Natural, Scenes, rows_like
 
 TUNING = FineTuning(epochs=1)
@@ -203,9 +203,9 @@ def test_evidence_and_heatmaps_are_computed_on_the_device(
         pytest.skip("nothing to explain")
     given: dict[str, Any] = {}
     material = experiment.material
-    monkeypatch.setattr("hansfree.experiments.material.judge_head", lambda *_, **options: given.update(head=options))
+    monkeypatch.setattr("hansfree.experiments.workspace.judge_head", lambda *_, **options: given.update(head=options))
     monkeypatch.setattr(
-        "hansfree.experiments.material.count_position_signs",
+        "hansfree.experiments.workspace.count_position_signs",
         lambda *_, **options: given.update(signs=options) or np.zeros((1, 3)),
     )
     elsewhere = replace(material.setting, tuning=replace(TUNING, device="cpu:0"))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
+from hansfree._internal.hashing import hash_weights
 from hansfree.artifacts import Timestamp
+from hansfree.corrections.training import FineTuning
 from hansfree.datasets import SyntheticLesions
 from hansfree.experiments import Setting
-from hansfree.experiments.provenance import hash_contents
-from hansfree.fingerprints import hash_weights
+from hansfree.experiments.workspace import hash_contents
 from hansfree.models import build_model
-from hansfree.studies.inserted import insert_bias
-from hansfree.training import FineTuning
+from hansfree.studies.biased import insert_bias
 
 
 def setting(*, seed: int = 0) -> Setting:

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hansfree._internal.store import open_run
 from hansfree.artifacts import Timestamp
 from hansfree.corrections import Correction
+from hansfree.corrections.training import FineTuning
 from hansfree.datasets import SyntheticLesions
 from hansfree.errors import DataError
 from hansfree.experiments import Experiment, Setting
 from hansfree.experiments.spreading import missing_rounds
 from hansfree.models import build_model
-from hansfree.runs import open_run
 from hansfree.selection import BalancedRule
-from hansfree.studies.inserted import insert_bias
-from hansfree.training import FineTuning
+from hansfree.studies.biased import insert_bias
 
 RIVALS = [name for name in Correction.members() if not Correction.named(name).is_default]
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from hansfree._internal.store import open_run
 from hansfree.corrections import base
+from hansfree.corrections.training import head_loop
 from hansfree.experiments import Experiment, Setting
+from hansfree.experiments.experiment import Stage
 from hansfree.experiments.spreading import do_stage, missing_rounds
-from hansfree.experiments.stages import Stage
 from hansfree.results import Row
-from hansfree.runs import open_run
-from hansfree.training import loop
 from tests.experiments.examples import Single, opened
 
 STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1e30)  # the last one diverges
@@ -48,7 +48,7 @@ def trained(made: tuple[Setting, Path], tmp_path: Path, monkeypatch: pytest.Monk
     with experiment(made, tmp_path / "size") as one:
         one.cav_rows()
         size = 4 * sum(parameter.numel() for parameter in one.material.cut.head_parameters().values())
-    monkeypatch.setattr(loop, "_STACKED_BYTES", 2 * size)
+    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 2 * size)
     seen: list[list[float]] = []
     train = base.train_heads
 
@@ -116,7 +116,7 @@ def test_strengths_that_were_grouped_otherwise_are_not_taken(
 ) -> None:
     with experiment(made, tmp_path / "run") as one:
         do_stage(one, APART[0])
-        monkeypatch.setattr(loop, "_STACKED_BYTES", 1)
+        monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
         trained.clear()
         do_stage(one, Stage(NAME))
     assert trained == [list(STRENGTHS)]
@@ -127,9 +127,9 @@ def test_only_what_pays_is_spread(made: tuple[Setting, Path], trained: list[list
     with experiment(made, tmp_path / "run") as one, pytest.MonkeyPatch.context() as patch:
         assert missing_rounds(one, "original") == [[Stage("original")]]
         assert missing_rounds(one, "vanilla")[0] == [Stage("vanilla")], "it has one strength"
-        patch.setattr(loop, "_STACKED_BYTES", 2 * loop._STACKED_BYTES)
+        patch.setattr(head_loop, "_STACKED_BYTES", 2 * head_loop._STACKED_BYTES)
         assert missing_rounds(one, NAME) == together, "two groups, of which one would be trained again"
-        patch.setattr(loop, "_STACKED_BYTES", 2**30)
+        patch.setattr(head_loop, "_STACKED_BYTES", 2**30)
         assert missing_rounds(one, NAME) == together, "small heads are trained in one go"
 
 

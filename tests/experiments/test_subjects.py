@@ -28,7 +28,7 @@ class Counted:
     """Counts the images that pass through trunks into caches."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from hansfree.activations.passes import CachePass
+        from hansfree.activations.cache import CachePass
 
         self.images, run = 0, CachePass._run_trunk
 

@@ -14,8 +14,8 @@ import yaml
 from safetensors.torch import save_file
 from torch import nn
 
+from hansfree._internal.files import write_json
 from hansfree.datasets.base import IMAGENET
-from hansfree.files import write_json
 from hansfree.metrics import Score
 from hansfree.models import build_model
 from hansfree.results import rows_of, write_table

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hansfree.corrections import Projection
-from hansfree.splitting import insert_after
+from hansfree.models.surgery import insert_after
 
 CHANNELS, CLASSES = 6, 3
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hansfree.export.card import compare_scores
-from hansfree.export.run import export_run
-from hansfree.fingerprints import hash_weights
+from hansfree._internal.hashing import hash_weights
+from hansfree.export.run import compare_scores, export_run
 from hansfree.metrics import Score
 from hansfree.report.reading import Results
 from hansfree.results import Row, read_rows, rows_of, write_table

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hansfree.export import fold_projection
 from hansfree.models import build_model
-from hansfree.splitting import insert_after
+from hansfree.models.surgery import insert_after
 from tests.export.examples import (
     CHANNELS,
     CLASSES,

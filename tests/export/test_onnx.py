@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hansfree.errors import OptionError, SplitError
 from hansfree.export import export_model, export_onnx, load_corrected
 from hansfree.models import adapt, build_model, load_model
-from hansfree.splitting import insert_after, split
+from hansfree.models.surgery import insert_after, split
 from tests.export.examples import CLASSES, Branched, corrected, images, projection
 from tests.models.zoo import hugging_face_folder, make
 

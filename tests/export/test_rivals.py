@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from hansfree.corrections import Correction, Projection
+from hansfree.corrections.training import FineTuning
 from hansfree.export import export_model, load_corrected
-from hansfree.splitting import insert_after
-from hansfree.training import FineTuning
+from hansfree.models.surgery import insert_after
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 from tests.export.examples import CHANNELS, CLASSES, images, sequential
 from tests.export.test_saving import PLAIN, same

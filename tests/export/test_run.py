@@ -13,12 +13,11 @@ import yaml
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from hansfree.cli import export as _command  # noqa: F401  # it joins the app
+from hansfree.cli import export  # noqa: F401  # it joins the app
 from hansfree.cli.app import app
 from hansfree.errors import OptionError, RunError
 from hansfree.export import load_corrected
-from hansfree.export.reading import open_model, read_run
-from hansfree.export.run import export_run
+from hansfree.export.run import export_run, open_model, read_run
 from hansfree.models import build_model
 from tests.export.conftest import SCORES, MakeRun, corrected_models, original_model, save
 from tests.export.examples import images

@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from hansfree.corrections import PClArC, RRClArC
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import HansfreeError, OptionError, SplitError
-from hansfree.export import export_model, load_corrected, saving
+from hansfree.export import export_model, load_corrected, weights
 from hansfree.models import DemoNet, adapt, build_model
-from hansfree.splitting import insert_after
-from hansfree.splitting.layout import layer_order
-from hansfree.training import FineTuning
+from hansfree.models.surgery import insert_after
+from hansfree.models.surgery.layout import layer_order
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 from tests.export.examples import CHANNELS, CLASSES, Branched, ChannelsLast, corrected, images, projection, sequential
 
@@ -170,7 +170,7 @@ def test_an_export_that_says_something_else_is_not_left_behind(tmp_path: Path, m
     model = corrected(original, layer)
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"before")
-    monkeypatch.setattr(saving, "load_corrected", lambda model, path: copy.deepcopy(original))
+    monkeypatch.setattr(weights, "load_corrected", lambda model, path: copy.deepcopy(original))
     with pytest.raises(SplitError, match=r"differ by up to .* on 4 images\. Nothing was written"):
         export_model(model, path, original=original, example=images())
     assert path.read_bytes() == b"before"

@@ -13,7 +13,7 @@ from torch.nn import functional
 from hansfree.activations import Activations
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import RRClArC
-from hansfree.training import FineTuning
+from hansfree.corrections.training import FineTuning
 from tests.corrections.examples import Case, TinyImages, collect
 
 TUNING = FineTuning(optimizer="adam", learning_rate=1e-2, epochs=5, batch_size=50)

@@ -14,8 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from hansfree.corrections import PClArC
 from hansfree.errors import DataError, OptionError, UndefinedMetricError
-from hansfree.forgetting import Forgetting, Probe, probe_artifact
-from hansfree.forgetting.probing import Sides, held_out_auc, logit_changes
+from hansfree.forgetting import Forgetting, Probe, Sides, held_out_auc, logit_changes, probe_artifact
 from hansfree.metrics import Score
 from tests.corrections.examples import CASES, TinyImages, collect, snapshot
 from tests.forgetting.examples import TUNING, world

@@ -14,7 +14,7 @@ from zennit.types import BatchNorm, Linear
 from hansfree.errors import LayerNotFoundError, SplitError
 from hansfree.heatmaps import compute_heatmaps
 from hansfree.heatmaps.canonical import canonical_form
-from hansfree.splitting import split
+from hansfree.models.surgery import split
 from tests.heatmaps.samples import seeded, settle, small_vgg, without_biases
 
 

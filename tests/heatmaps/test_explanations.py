@@ -12,7 +12,7 @@ from torchvision.models import SwinTransformer, resnet18
 
 from hansfree.errors import LayerNotFoundError, OptionError, SplitError
 from hansfree.heatmaps import compute_cav_heatmaps, compute_heatmaps, explanation_of
-from hansfree.splitting import insert_after, layer_order
+from hansfree.models.surgery import insert_after, layer_order
 from tests.heatmaps.samples import seeded, settle, small_net
 
 

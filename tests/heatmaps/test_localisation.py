@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations.positions import along, pool
+from hansfree.activations.cache import along, pool
 from hansfree.artifacts import Plaster
 from hansfree.cavs import SignalCAV
+from hansfree.corrections.training import Pretraining, pretrain
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import DataError, LayerNotFoundError, OptionError
 from hansfree.heatmaps import artifact_relevance, compute_cav_heatmaps, masks_from_heatmaps
 from hansfree.models import ARCHITECTURES, PAPER_MODELS, DemoNet, build_model
-from hansfree.splitting import split
-from hansfree.training import Pretraining, pretrain
+from hansfree.models.surgery import split
 from tests.heatmaps.samples import seeded, settle, small_net, without_biases
 
 

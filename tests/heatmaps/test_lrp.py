@@ -12,7 +12,7 @@ from torchvision.models import resnet18
 
 from hansfree.errors import DataError, OptionError
 from hansfree.heatmaps import compute_heatmaps
-from hansfree.splitting import insert_after
+from hansfree.models.surgery import insert_after
 from tests.heatmaps.samples import seeded, settle, small_net, small_vgg, without_biases
 
 EPSILON = 1e-6

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from hansfree.label.finishing import describe_finish
-from hansfree.label.judging import Judgement
-from hansfree.label.session import Session
+from hansfree.label.ranking import Judgement
+from hansfree.label.session import Session, describe_finish
 from tests.label.worlds import World
 
 

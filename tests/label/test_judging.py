@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hansfree.doctor import Diagnosis, examine_cav
-from hansfree.label.judging import Background, Judgement, judge_marks, lacks_clean
-from hansfree.label.marks import NO, UNKNOWN, YES
-from hansfree.label.ranking import Ranking
+from hansfree.cavs.diagnostics import Diagnosis, examine_cav
+from hansfree.label.ranking import NO, UNKNOWN, YES, Background, Judgement, Ranking, judge_marks, lacks_clean
 
 NAMES = ("benign", "malignant")
 FILES = [f"{row:03}.png" for row in range(200)]
@@ -57,7 +55,7 @@ def test_marks_are_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(cav)
         return examine_cav(*samples, cav=cav, **options)
 
-    monkeypatch.setattr("hansfree.label.judging.examine_cav", examined)
+    monkeypatch.setattr("hansfree.label.ranking.examine_cav", examined)
     for cav in ("pair", "signal"):
         judged(some_marks(), cav=cav)
     assert asked == ["signal", "signal"]

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from hansfree.label.marks import UNKNOWN, YES, read_marks
+from hansfree.label.ranking import UNKNOWN, YES, read_marks
 from tests.label.worlds import World
 
 PROGRAM = "from hansfree.cli import label, main; main()"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.errors import DataError
-from hansfree.label.marks import NO, UNKNOWN, YES, Marks, marks_of, read_marks, write_marks
+from hansfree.label.ranking import NO, UNKNOWN, YES, Marks, marks_of, read_marks, write_marks
 
 STEPS = st.lists(st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.booleans()), max_size=12)
 

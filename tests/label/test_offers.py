@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hansfree.files import write_json, write_text
-from hansfree.label.offers import Offer, read_offers
+from hansfree._internal.files import write_json, write_text
+from hansfree.label.session import Offer, read_offers
 from hansfree.suspects import Cluster, Suspects
 
 NAMES = {f"{row}.png": row for row in range(6)}

@@ -15,12 +15,12 @@ import yaml
 
 from hansfree.activations.shards import write_shard
 from hansfree.errors import DataError, OptionError, RunError
-from hansfree.label.opening import open_material
-from hansfree.label.serving import check_installed, serve
-from hansfree.runfile import passing, read_run_file
-from hansfree.runfile.unlabelled import looking_folder
+from hansfree.label.server import check_installed, serve
+from hansfree.label.session import open_material
+from hansfree.runfile import discovery, read_run_file
+from hansfree.runfile.discovery import looking_folder
 from hansfree.studies import OwnImages
-from hansfree.studies.folders import read_artifact_list, read_folders
+from hansfree.studies.listing import read_artifact_list, read_folders
 from tests.label.worlds import World, make_world, opened, page
 
 
@@ -35,7 +35,7 @@ def changed(world: World, **sections: dict[str, Any]) -> World:
 
 def in_shards_of_16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the pass into three, so that it can be stopped in its middle."""
-    monkeypatch.setattr(passing, "_BATCH", 16)
+    monkeypatch.setattr(discovery, "_BATCH", 16)
     monkeypatch.setattr("hansfree.activations.shards._IMAGES", 16)
 
 
@@ -47,7 +47,7 @@ def test_activations_are_computed_once(small: World, monkeypatch: pytest.MonkeyP
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(passing, "plan_pass", refuse)
+    monkeypatch.setattr(discovery, "plan_pass", refuse)
     with opened(small) as session:
         np.testing.assert_array_equal(session.material.pooled, before)
 
@@ -63,7 +63,7 @@ def test_a_killed_pass_goes_on_where_it_stopped(small: World, monkeypatch: pytes
         write_shard(path, shard)
 
     with monkeypatch.context() as patch:
-        patch.setattr(passing, "write_shard", stop_at_the_third)
+        patch.setattr(discovery, "write_shard", stop_at_the_third)
         with pytest.raises(KeyboardInterrupt), opened(small):
             pass
     times = [path.stat().st_mtime_ns for path in written]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hansfree.label.marks import UNKNOWN
-from hansfree.label.ranking import FIRST_MARKS, Ranking
+from hansfree.label.ranking import FIRST_MARKS, UNKNOWN, Ranking
 
 
 def sample(n: int = 400, channels: int = 16, every: int = 20) -> tuple[np.ndarray, np.ndarray]:

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from hansfree.cli import app
 from hansfree.errors import RunError
 from hansfree.label import serve, write_redirect
-from hansfree.label.opening import address_file
-from hansfree.label.session import Session
+from hansfree.label.session import Session, address_file
 from tests.label.worlds import TOKEN, World, opened
 
 LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}

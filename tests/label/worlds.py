@@ -16,13 +16,12 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from hansfree.artifacts import Artifact
+from hansfree.corrections.training import Pretraining, pretrain
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
-from hansfree.label.opening import open_material
 from hansfree.label.server import create_app
-from hansfree.label.session import Session
+from hansfree.label.session import Session, open_material
 from hansfree.models import build_model
 from hansfree.runfile import read_run_file
-from hansfree.training import Pretraining, pretrain
 
 PORT = 8765
 TOKEN = "a-token-for-tests"

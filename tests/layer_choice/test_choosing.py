@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hansfree.corrections.training import FineTuning
 from hansfree.datasets import Part
 from hansfree.errors import DataError, OptionError
 from hansfree.experiments import Setting
-from hansfree.layer_choice import LayerChoice, LayerScore, Trial, choose_layer
-from hansfree.layer_choice.choosing import _take
-from hansfree.layer_choice.confirming import try_layer
-from hansfree.layer_choice.scoring import measure_direction
+from hansfree.layer_choice import LayerChoice, LayerScore, Trial, _take, choose_layer, measure_direction, try_layer
 from hansfree.metrics import Score
-from hansfree.training import FineTuning
 from tests.corrections.examples import snapshot
 from tests.layer_choice.worlds import Mixing, Squares, make_data
 
@@ -101,7 +98,7 @@ def test_without_counter_examples_a_trial_tells_only_that_the_clean_accuracy_is_
 
 
 def test_a_layer_whose_trial_would_take_long_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansfree.layer_choice.choosing._LARGEST", 0.99)  # `apart` is as large as an image
+    monkeypatch.setattr("hansfree.layer_choice._LARGEST", 0.99)  # `apart` is as large as an image
     found = choose_layer(Mixing().eval(), make_data(), tuning=FineTuning(epochs=1), strengths=[1.0], confirm=1)
     assert [*found.trials] == ["mixed"]
     assert found.remarks == ("apart was not tried: its output is larger than an image, and a trial takes long.",)
@@ -113,7 +110,7 @@ def test_a_layer_that_refuses_its_trial_does_not_end_the_choice(monkeypatch: pyt
             raise OptionError("The head is too large to be solved.")
         return try_layer(setting, *given, **named)
 
-    monkeypatch.setattr("hansfree.layer_choice.choosing.try_layer", refuse)
+    monkeypatch.setattr("hansfree.layer_choice.try_layer", refuse)
     found = choose_layer(Mixing().eval(), make_data(), tuning=FineTuning(epochs=1), strengths=[1.0])
     assert [*found.trials] == ["mixed"]
     assert "apart could not be tried. The head is too large to be solved." in found.remarks

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hansfree as hf
-from hansfree.datasets.image_files import ImageFiles
+from hansfree.datasets.images import ImageFiles
 from hansfree.studies.synthetic import Synthetic
 from hansfree.weights import write_weights
 from tests.layer_choice.worlds import write_table

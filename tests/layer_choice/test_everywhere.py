@@ -10,10 +10,10 @@ from torch.func import jvp
 
 from hansfree.activations import collect_activations
 from hansfree.activations.features import spread
-from hansfree.layer_choice.everywhere import EveryLayer
+from hansfree.layer_choice import EveryLayer
 from hansfree.models import feature_layers
-from hansfree.selection.validator import log_odds
-from hansfree.splitting import exact_forward_mode, split
+from hansfree.models.surgery import exact_forward_mode, split
+from hansfree.selection.selection import log_odds
 from tests.corrections.examples import CASES, TinyImages, snapshot
 
 DATA = TinyImages(10)

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from hansfree.errors import UndefinedMetricError
 from hansfree.metrics import AUROCBiased, AUROCClean, compute_scores
-from hansfree.metrics.auroc import log_odds
+from hansfree.metrics.accuracy import log_odds
 from tests.metrics.examples import draw_evidence, plain_evidence
 
 

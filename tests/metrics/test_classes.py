@@ -21,7 +21,7 @@ from hansfree.metrics import (
     SpecificityClean,
     find_unknown,
 )
-from hansfree.metrics.auroc import log_odds
+from hansfree.metrics.accuracy import log_odds
 from tests.metrics.examples import draw_evidence, one_hot, plain_evidence
 
 CONDITIONS = [

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from hansfree.errors import OptionError
 from hansfree.models import adapt, find_logits, plain, plain_state
-from hansfree.splitting import insert_after, list_layers, split, take_out
+from hansfree.models.surgery import insert_after, list_layers, split, take_out
 from tests.models.zoo import SmallNet, pictures
 
 Holder = namedtuple("Holder", ["loss", "logits"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.errors import OptionError
-from hansfree.models.backbones import rename_lite
+from hansfree.models.zoo import rename_lite
 
 MODEL = nn.Linear(2, 3)  # as many tensors as the file has
 

@@ -13,9 +13,9 @@ from torch.utils.data import TensorDataset
 from hansfree.activations import collect_activations
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction
+from hansfree.corrections.training import FineTuning
 from hansfree.models import adapt, load_model, plain, plain_state, recommend_layer
-from hansfree.splitting import list_layers
-from hansfree.training import FineTuning
+from hansfree.models.surgery import list_layers
 from tests.models.zoo import ZOO, hugging_face_folder, make, pictures
 
 HUGGING_FACE = "resnet (hugging face)"

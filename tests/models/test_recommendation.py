@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hansfree.errors import SplitError
 from hansfree.models import ARCHITECTURES, adapt, feature_layers, load_model, recommend_layer
-from hansfree.splitting import split
+from hansfree.models.surgery import split
 from tests.models.zoo import ZOO, SmallNet, hugging_face_folder, make, pictures
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from hansfree.errors import OptionError
-from hansfree.models import DemoNet, load_model, sources
+from hansfree.models import DemoNet, load_model, loading
 from tests.models.zoo import hugging_face_folder
 
 NET = """
@@ -336,4 +336,4 @@ def test_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_libraries_are_those_that_are_documented() -> None:
     assert load_model.__doc__ is not None
-    assert all(f"``{library}:" in load_model.__doc__ for library in sources.LIBRARIES)
+    assert all(f"``{library}:" in load_model.__doc__ for library in loading.LIBRARIES)

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from hansfree._internal.hashing import seeded
 from hansfree.models import Output
-from hansfree.seeds import seeded
 
 
 class SmallNet(nn.Module):

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hansfree.files import write_json
+from hansfree._internal.files import write_json
 from hansfree.metrics import Difference, Score, Unknown
-from hansfree.report.changes import judge_methods
-from hansfree.report.loading import tested_rows
-from hansfree.report.reading import Results
+from hansfree.report.reading import Results, tested_rows
+from hansfree.report.text import judge_methods
 from hansfree.results import Row, rows_of, write_table
 from tests.report.pairing import intervals_of, pairs_of
 

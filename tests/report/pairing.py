@@ -7,7 +7,7 @@ from itertools import combinations
 from statistics import NormalDist
 
 from hansfree.metrics import Difference, Interval
-from hansfree.report.loading import tested_rows
+from hansfree.report.reading import tested_rows
 from hansfree.results import Row
 
 COUNTED = ("accuracy_clean", "accuracy_biased", "balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate")

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hansfree.report.classes import class_tables
-from hansfree.report.loading import load_results
 from hansfree.report.numbers import write_stderr
-from hansfree.report.tables import insertion_table
+from hansfree.report.reading import load_results
+from hansfree.report.tables import class_tables, insertion_table
 from hansfree.results import Row
 from tests.report.conftest import MakeRun
 from tests.report.test_tables import changed, line_of, marked

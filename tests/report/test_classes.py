@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hansfree.report.classes import class_tables
-from hansfree.report.loading import load_results
-from hansfree.report.verdict import shown_variant
+from hansfree.report.reading import load_results
+from hansfree.report.tables import class_tables
+from hansfree.report.text import shown_variant
 from tests.report.conftest import MakeRun
 from tests.report.worlds import CLASSES, World
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hansfree.doctor import LIMIT, Diagnosis, examine_cav
-from hansfree.report.doctor import draw_diagnosis
-from tests.doctor.samples import gaussian
+from hansfree.cavs.diagnostics import LIMIT, Diagnosis, examine_cav
+from hansfree.report.figures import draw_diagnosis
+from tests.cavs.diagnostics.samples import gaussian
 
 
 def diagnosis(*, size: float = 8.0, wrong: int = 0, n_artifact: int = 40) -> Diagnosis:

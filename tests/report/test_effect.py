@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hansfree.report.cases import Cases, load_cases
-from hansfree.report.effect import draw_effect
+from hansfree.report.images import Cases, load_cases
+from hansfree.report.plots import draw_effect
 from hansfree.report.reading import Results
 from tests.report.conftest import META, SELECTION
 from tests.report.pictured import case_arrays, write_cases

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from hansfree.cavs import CAV
-from hansfree.report.figures import draw_alignment
-from hansfree.report.loading import load_results
-from hansfree.report.reading import Results
-from hansfree.report.strengths import draw_strengths
+from hansfree.report.figures import draw_alignment, draw_strengths
+from hansfree.report.reading import Results, load_results
 from hansfree.results import Row
 from tests.report.conftest import CAVS, STRENGTHS, TAKEN, MakeRun
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hansfree.report.loading import load_results
-from hansfree.report.reading import Results
-from hansfree.report.verdict import describe_setting
+from hansfree.report.reading import Results, load_results
+from hansfree.report.text import describe_setting
 from tests.report.conftest import MakeRun
 from tests.report.worlds import World
 

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
-from hansfree.report.losing import describe_loss
-from hansfree.report.reading import Results
-from hansfree.report.verdict import reach_verdict, shown_variant
+from hansfree.report.reading import Results, load_results
+from hansfree.report.text import describe_loss, reach_verdict, shown_variant
 from tests.report.conftest import MakeRun
 from tests.report.test_page import text_of
 from tests.report.worlds import World

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hansfree.report.heatmap_set import HeatmapSet
-from hansfree.report.loading import load_results
-from hansfree.report.maps import Maps, show_direction, show_heatmaps
-from hansfree.report.reading import Results
+from hansfree.report.images import Maps, show_direction, show_heatmaps
+from hansfree.report.reading import HeatmapSet, Results, load_results
 from tests.report.conftest import MakeRun
 
 EMPTY = Results(rows=(), meta={}, selection={}, heatmaps=None)

@@ -9,16 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hansfree.doctor import examine_cav
+from hansfree.cavs.diagnostics import examine_cav
 from hansfree.errors import RunError
 from hansfree.report import write_report
-from hansfree.report.classes import class_tables
-from hansfree.report.loading import load_results
-from hansfree.report.reading import Results
-from hansfree.report.strengths import draw_strengths
-from hansfree.report.tables import insertion_table, marks_of
-from hansfree.report.tradeoff import draw_tradeoff
-from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
+from hansfree.report.figures import draw_strengths
+from hansfree.report.plots import draw_tradeoff
+from hansfree.report.reading import Results, load_results
+from hansfree.report.tables import class_tables, insertion_table, marks_of
+from hansfree.report.text import describe_setting, reach_verdict, shown_variant
 from tests.report.conftest import MakeRun
 from tests.report.pairing import pair
 from tests.report.test_page import text_of

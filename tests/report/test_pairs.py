@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from hansfree.report import write_report
-from hansfree.report.loading import load_results, validated_rows
-from hansfree.report.pairs import pair_table
-from hansfree.report.reading import Results
-from hansfree.report.tables import insertion_table, marks_of
-from hansfree.report.verdict import reach_verdict
+from hansfree.report.reading import Results, load_results, validated_rows
+from hansfree.report.tables import insertion_table, marks_of, pair_table
+from hansfree.report.text import reach_verdict
 from tests.report.conftest import MakeRun, choice
 from tests.report.test_page import text_of
 from tests.report.test_tables import changed

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hansfree.report.loading import load_results
-from hansfree.report.reading import Results
-from hansfree.report.relevance import describe_relevance
+from hansfree.report.reading import Results, load_results
+from hansfree.report.text import describe_relevance
 from tests.report.conftest import MakeRun
 
 

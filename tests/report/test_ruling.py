@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hansfree.metrics import balanced_difference_interval, difference_interval, mcnemar
-from hansfree.report.ruling import MARGIN, Gain, Ruling, Seen, describe_rule, explain, rule_on
+from hansfree.report.reading import MARGIN, Gain, Ruling, Seen, describe_rule, explain, rule_on
 
 CLEAR = Gain(flips=(-0.46, -0.38), flips_p=0.001, accuracy=(0.10, 0.16))
 NO_GAIN = Gain(flips=(-0.02, 0.01), flips_p=0.4, accuracy=(-0.01, 0.05))

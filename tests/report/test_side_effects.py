@@ -6,12 +6,10 @@ import re
 from dataclasses import replace
 
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
 from hansfree.report.numbers import percent
-from hansfree.report.reading import Variant
-from hansfree.report.removal import describe_others
-from hansfree.report.side_effects import side_effect_table
-from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
+from hansfree.report.page import side_effect_table
+from hansfree.report.reading import Variant, load_results
+from hansfree.report.text import describe_others, describe_setting, reach_verdict, shown_variant
 from hansfree.results import Row, split_with
 from tests.report.conftest import CHOSEN, META, MakeRun, score
 from tests.report.test_page import text_of

@@ -7,10 +7,9 @@ import pytest
 
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, RRClArC, along_cavs
-from hansfree.report.loading import load_results
-from hansfree.report.reading import method_title
-from hansfree.report.style import OTHER_STYLE, new_figure, quiet_axes, show_percent, style_of
-from hansfree.report.svg import _SHAPES
+from hansfree.report.figures import OTHER_STYLE, new_figure, quiet_axes, show_percent, style_of
+from hansfree.report.plots import _SHAPES
+from hansfree.report.reading import load_results, method_title
 from tests.report.conftest import CHOSEN, MakeRun, score
 
 PAPER = {

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
-from hansfree.report.ruling import Judgement
-from hansfree.report.verdict import reach_verdict
+from hansfree.report.reading import Judgement, load_results
+from hansfree.report.text import reach_verdict
 from hansfree.results import Row
 from tests.report.conftest import META, SELECTION, MakeRun, choice
 from tests.report.pairing import pair

@@ -6,8 +6,8 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
-from hansfree.report.style import _MARKERS, drawn_order, style_of
-from hansfree.report.svg import Frame, add_mark, add_points, ticks, to_file, to_markup
+from hansfree.report.figures import _MARKERS, drawn_order, style_of
+from hansfree.report.plots import Frame, add_mark, add_points, ticks, to_file, to_markup
 
 FRAME = Frame((0.2, 0.8), (0.0, 1.0), 300, 200)
 

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansfree.report.loading import load_results
 from hansfree.report.numbers import percent, write_stderr, write_value
-from hansfree.report.reading import Results, Variant
+from hansfree.report.reading import Results, Variant, kind_of, load_results
 from hansfree.report.tables import Line, Table, inner_table, insertion_table, marks_of
-from hansfree.report.usable import kind_of
-from hansfree.report.verdict import describe_setting, reach_verdict
+from hansfree.report.text import describe_setting, reach_verdict
 from hansfree.results import Row
 from tests.report.conftest import CHOSEN, META, SELECTION, MakeRun, choice, score
 from tests.report.pairing import pair

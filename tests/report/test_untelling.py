@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
-from hansfree.report.tables import insertion_table, marks_of
-from hansfree.report.untelling import footnote_of
+from hansfree.report.reading import load_results
+from hansfree.report.tables import footnote_of, insertion_table, marks_of
 from hansfree.selection.claims import WORST_GROUP
 from tests.report.conftest import META, MakeRun
 from tests.report.test_page import text_of

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
-from hansfree.report.reading import Results
+from hansfree.report.reading import Results, kind_of, load_results, objection_to, why_no_model
 from hansfree.report.tables import insertion_table, marks_of
-from hansfree.report.usable import kind_of, objection_to, why_no_model
-from hansfree.report.verdict import reach_verdict, shown_variant
+from hansfree.report.text import reach_verdict, shown_variant
 from tests.report.conftest import MakeRun, choice
 from tests.report.pairing import pair
 from tests.report.test_page import text_of

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from hansfree.report import write_report
-from hansfree.report.changes import judge_methods
-from hansfree.report.loading import load_results
 from hansfree.report.numbers import percent
-from hansfree.report.reading import Results
-from hansfree.report.verdict import reach_verdict
+from hansfree.report.reading import Results, load_results
+from hansfree.report.text import judge_methods, reach_verdict
 from tests.report.conftest import MakeRun
 from tests.report.pairing import pair
 from tests.report.test_page import text_of

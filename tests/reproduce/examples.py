@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hansfree.reproduce.keys import SubjectKey
+from hansfree.reproduce.aggregate import SubjectKey
 from hansfree.results import Row
 
 VGG = SubjectKey("synthetic", "timestamp", "vgg16")

@@ -11,7 +11,7 @@ import torch
 
 from hansfree.cavs import CAV
 from hansfree.reproduce import Reproduction
-from hansfree.reproduce.alignment import _cosines
+from hansfree.reproduce.experiments import _cosines
 from tests.experiments.examples import Single, opened, rows_like
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from hansfree.report.numbers import MISSING
 from hansfree.report.tables import marks_of
-from hansfree.reproduce.averages import (
+from hansfree.reproduce.aggregate import (
     Average,
+    Facts,
     as_results,
     average,
     cav_scores,
@@ -20,7 +21,6 @@ from hansfree.reproduce.averages import (
     paper_place,
     write_average,
 )
-from hansfree.reproduce.keys import Facts
 from tests.reproduce.examples import cav_row, path, row, scored
 
 scores = st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 0.2)), min_size=2, max_size=6)

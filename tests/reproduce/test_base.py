@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from hansfree.errors import UnknownNameError
 from hansfree.models import build_model
 from hansfree.reproduce import Finding, Reproduction
-from hansfree.reproduce.base import facts_of, heatmaps_by_subject, key_of, reasons_of
-from hansfree.reproduce.keys import Facts, SubjectKey
+from hansfree.reproduce.aggregate import Facts, SubjectKey
+from hansfree.reproduce.runner import facts_of, heatmaps_by_subject, key_of, reasons_of
 from hansfree.studies import Published
 from tests.experiments.examples import Single, opened
 

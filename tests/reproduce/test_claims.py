@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hansfree.reproduce.aggregate import Facts, SubjectKey, Subjects
 from hansfree.reproduce.claims import Claim, check_claims, write_claims
-from hansfree.reproduce.keys import Facts, SubjectKey, Subjects
 from hansfree.results import Row
 from tests.reproduce.examples import BRIGHT, RESNET, VGG, cav_row, row, scored
 

@@ -12,7 +12,7 @@ import torch
 from hansfree.corrections import RRR, RRClArC
 from hansfree.errors import DataError
 from hansfree.reproduce import Reproduction
-from hansfree.reproduce.class_specific import _for_one_class, _groups, rank_classes
+from hansfree.reproduce.experiments import _for_one_class, _groups, rank_classes
 from hansfree.studies import BiasedData
 from tests.experiments.examples import Natural, Single, opened, rows_like
 from tests.reproduce.conftest import Examine

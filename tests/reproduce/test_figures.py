@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from hansfree.errors import OptionError
-from hansfree.report.heatmap_set import HeatmapSet
-from hansfree.report.style import Drawing
+from hansfree.report.figures import Drawing
+from hansfree.report.reading import HeatmapSet
+from hansfree.reproduce.aggregate import SubjectKey
 from hansfree.reproduce.figures import (
     StrengthMaps,
     draw_alignments,
@@ -26,10 +27,10 @@ from hansfree.reproduce.figures import (
     draw_strength_curves,
     draw_targets,
     draw_times,
+    lowest_bits,
+    panel_grid,
+    panel_titles,
 )
-from hansfree.reproduce.figures.biases import lowest_bits
-from hansfree.reproduce.figures.panels import panel_grid, panel_titles
-from hansfree.reproduce.keys import SubjectKey
 from tests.reproduce.examples import BRIGHT, RESNET, VGG, cav_row, path, row, scored
 
 OF_ROWS = [

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hansfree.reproduce.keys import Facts, SubjectKey, is_localized
+from hansfree.reproduce.aggregate import Facts, SubjectKey, is_localized
 from tests.reproduce.examples import BRIGHT, VGG
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hansfree.errors import DataError
-from hansfree.experiments.plans import Plan
+from hansfree.experiments.workspace import Plan
 from hansfree.reproduce import Reproduction
 from tests.experiments.examples import PLAN, Joint, Single, opened, rows_like
 from tests.experiments.examples import Natural as NaturalStudy

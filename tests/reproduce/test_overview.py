@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hansfree.experiments.base_models import BaseModels
+from hansfree.experiments.subjects import BaseModels
 from hansfree.reproduce import Finding, Reproduction
-from hansfree.reproduce.keys import Facts, SubjectKey
+from hansfree.reproduce.aggregate import Facts, SubjectKey
 from tests.experiments.examples import Natural, Single, opened
 
 SHAPE = (2, 8, 8, 3)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hansfree.errors import DataError, OptionError, UnknownNameError
-from hansfree.experiments.plans import Plan
+from hansfree.experiments.workspace import Plan
 from hansfree.reproduce import Reproduction, reproduce
 from hansfree.results import read_rows
 from hansfree.studies import Published
@@ -69,7 +69,7 @@ def test_it_writes_page_table_and_figures_and_the_same_again(
         raise AssertionError("what is done is done again")
 
     before = {path.name: path.read_bytes() for path in (folder / "results.csv", page)}
-    for where in ("corrections.base.train_heads", "experiments.base_models.pretrain"):
+    for where in ("corrections.base.train_heads", "experiments.subjects.pretrain"):
         monkeypatch.setattr(f"hansfree.{where}", fail)
     run(name, work, tmp_path)
     assert {name: (folder / name).read_bytes() for name in before} == before

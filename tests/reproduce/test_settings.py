@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 
 from hansfree.corrections import RRClArC
 from hansfree.models import build_model
-from hansfree.reproduce.keys import SubjectKey
-from hansfree.reproduce.settings import setting_of, write_settings
+from hansfree.reproduce.aggregate import SubjectKey
+from hansfree.reproduce.runner import setting_of, write_settings
 from tests.experiments.examples import Natural, Single, opened
 from tests.reproduce.conftest import Examine
 from tests.reproduce.examples import BRIGHT, RESNET, VGG, path, row

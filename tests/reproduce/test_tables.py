@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from hansfree.experiments.plans import Grid
+from hansfree.experiments.workspace import Grid
 from hansfree.report.numbers import MISSING
-from hansfree.reproduce.keys import Facts
+from hansfree.reproduce.aggregate import Facts
 from hansfree.reproduce.tables import (
     COMPARISON_COLUMNS,
     comparison_lines,

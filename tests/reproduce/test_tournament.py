@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from hansfree.errors import OptionError
-from hansfree.experiments.plans import Plan
+from hansfree.experiments.workspace import Plan
 from hansfree.models import build_model
 from hansfree.reproduce import Finding, Reproduction
-from hansfree.reproduce.figures.tournament import pareto
+from hansfree.reproduce.figures import pareto
 from hansfree.tournament import ALONG_PAIRS, APART, BALANCED_REFERENCE, BIASED, CANDIDATES, ELECTED, REFERENCE, RIVALS
 from hansfree.weights import write_weights
 from tests.experiments.examples import Single, opened, rows_like

@@ -8,9 +8,9 @@ from typing import Any
 from PIL import Image
 from safetensors.torch import save_file
 
+from hansfree.corrections.training import Pretraining, pretrain
 from hansfree.datasets import InMemory
 from hansfree.models import build_model
-from hansfree.training import Pretraining, pretrain
 from tests.experiments.examples import Joint
 from tests.runfile.examples import write_run, write_table
 

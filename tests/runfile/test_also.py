@@ -15,8 +15,8 @@ from torch import nn
 
 from hansfree.artifacts import Artifact
 from hansfree.export import load_corrected
-from hansfree.report.loading import load_results
-from hansfree.report.side_effects import side_effect_table
+from hansfree.report.page import side_effect_table
+from hansfree.report.reading import load_results
 from hansfree.runfile import Opened, carry_out, open_run_file, read_run_file
 from tests.runfile.examples import ENOUGH, make_user, write_run
 
@@ -113,8 +113,8 @@ def test_a_second_run_computes_nothing_again(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("it is kept")
 
-    monkeypatch.setattr("hansfree.runfile.also.measure_side_effects", fail)
-    monkeypatch.setattr("hansfree.runfile.also.collect", fail)
+    monkeypatch.setattr("hansfree.runfile.running.measure_side_effects", fail)
+    monkeypatch.setattr("hansfree.runfile.running.collect", fail)
     carry_out(opened(user, **OWN, also=["brightness", "timestamp"]))
     assert stages(user) == before
     assert (user / "run" / "results.csv").read_bytes() == content

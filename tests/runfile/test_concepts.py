@@ -13,8 +13,8 @@ from PIL import Image
 
 from hansfree.cavs import SignalCAV, load_cavs
 from hansfree.errors import DataError, OptionError, RunError
-from hansfree.experiments.material import Material
-from hansfree.report.loading import load_results
+from hansfree.experiments.workspace import Material
+from hansfree.report.reading import load_results
 from hansfree.runfile import Opened, carry_out, open_run_file, read_run_file
 from hansfree.runfile.running import run_config
 from tests.runfile.examples import ENOUGH, read_table, write_run, write_table
@@ -88,7 +88,7 @@ def test_a_column_that_means_nothing_is_warned_of(
     for _ in range(2):  # a run that goes on says it again
         caplog.clear()
         carry_out(opened(user, remove="ink", keep="hair"))
-        (told,) = (record.getMessage() for record in caplog.records if record.name == "hansfree.experiments.examining")
+        (told,) = (record.getMessage() for record in caplog.records if record.name == "hansfree.experiments.experiment")
         assert re.fullmatch(doubt, told)
         assert load_results(user / "run").notes()[-1] == told
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from hansfree._internal.progress import Progress, silent
 from hansfree.cavs import load_cavs
 from hansfree.errors import OptionError
 from hansfree.export.run import export_run
-from hansfree.progress import Progress, silent
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
+from hansfree.report.reading import load_results
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
 from tests.runfile.examples import build, make_user, write_run
 

@@ -16,7 +16,7 @@ from hansfree.cavs import load_cavs
 from hansfree.errors import DataError, RunError
 from hansfree.monitor import Monitor
 from hansfree.runfile import carry_out, open_run_file, read_run_file
-from hansfree.runfile.monitoring import monitor_run
+from hansfree.runfile.running import monitor_run
 from tests.conftest import Call
 from tests.runfile.examples import build, draw, make_user, write_run
 

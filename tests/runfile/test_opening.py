@@ -19,7 +19,7 @@ from hansfree.errors import DataError, HansfreeError, LayerNotFoundError, Option
 from hansfree.models import Preprocessing
 from hansfree.runfile import Opened, open_run_file, read_run_file
 from hansfree.runfile.identity import known_config
-from hansfree.runfile.loading import filled_in
+from hansfree.runfile.opening import filled_in
 from hansfree.selection import BalancedRule, KneeRule
 from tests.runfile.examples import CLASSES, COUNTS, SIZE, build, make_user, read_table, write_run, write_table
 
@@ -196,7 +196,7 @@ def test_a_misspelt_name_is_told_and_not_taken_for_another_run(
     user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
 ) -> None:
     begin_run(user)
-    monkeypatch.setattr("hansfree.studies.listed.check_images", lambda *_, **__: pytest.fail("a picture was opened"))
+    monkeypatch.setattr("hansfree.studies.listing.check_images", lambda *_, **__: pytest.fail("a picture was opened"))
     with pytest.raises(HansfreeError) as told:
         opened(user, **changed)
     assert sentence in str(told.value)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hansfree.artifacts import Timestamp
 from hansfree.datasets import ExampleSet, Part, Stamped, SyntheticLesions
-from hansfree.metrics.evidence import NO_PREDICTION
-from hansfree.runfile.ordering import ask_model, doubt_order
+from hansfree.metrics.base import NO_PREDICTION
+from hansfree.runfile.checks import ask_model, doubt_order
 
 NAMES = ("a", "b", "c", "d")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hansfree.errors import RunError
-from hansfree.report.loading import load_results
+from hansfree.report.reading import load_results
 from hansfree.runfile import carry_out, open_run_file, read_run_file
 from tests.runfile.examples import read_table, write_run, write_table
 

@@ -12,7 +12,7 @@ import pytest
 from hansfree.metrics import Difference, Score
 from hansfree.report.outcome import gather_results
 from hansfree.results import Row
-from hansfree.runfile.recommending import recommend
+from hansfree.runfile.running import recommend
 from hansfree.selection import BalancedRule, DerivativeRule, Validation
 from hansfree.studies import SETS
 

@@ -16,16 +16,15 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from hansfree._internal.store import open_run
 from hansfree.errors import DataError, OptionError, RunError
-from hansfree.experiments.kept import Kept
+from hansfree.experiments.experiment import Kept
 from hansfree.experiments.subjects import keep_in_memory
 from hansfree.export.run import export_run
 from hansfree.metrics import Difference
-from hansfree.report.loading import load_results
-from hansfree.report.reading import method_title
+from hansfree.report.reading import load_results, method_title
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
 from hansfree.runfile.changes import check_unchanged
-from hansfree.runs import open_run
 from hansfree.studies import BiasedData
 from tests.runfile.examples import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
 

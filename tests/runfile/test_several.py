@@ -13,9 +13,9 @@ import pytest
 
 from hansfree.cavs import load_cavs
 from hansfree.report import write_report
-from hansfree.report.loading import load_results
-from hansfree.report.side_effects import side_effect_table
-from hansfree.report.verdict import describe_setting, reach_verdict
+from hansfree.report.page import side_effect_table
+from hansfree.report.reading import load_results
+from hansfree.report.text import describe_setting, reach_verdict
 from hansfree.runfile import Finished, carry_out, open_run_file, read_run_file
 from tests.runfile.lesions import make_lesions, write_lesions_run
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from hansfree.errors import OptionError
-from hansfree.runfile import passing, read_run_file
-from hansfree.runfile.suspecting import look_for_suspects
-from hansfree.runfile.unlabelled import open_unlabelled
+from hansfree.runfile import discovery, read_run_file
+from hansfree.runfile.discovery import look_for_suspects, open_unlabelled
 from hansfree.suspects import Suspects
 from tests.runfile.examples import read_table, write_run, write_table
 
@@ -27,7 +26,7 @@ def bare(user: Path) -> Path:
 
 
 def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing, "_BATCH", 50)
+    monkeypatch.setattr(discovery, "_BATCH", 50)
     monkeypatch.setattr("hansfree.activations.shards._IMAGES", 100)  # several shards
     opened = open_unlabelled(read_run_file(bare / "run.yaml"))
     folder = bare / "run-label"
@@ -44,13 +43,13 @@ def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.Mo
     assert not (bare / "run").exists()  # it has to be empty when the run begins
     kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     assert len(kept) == -(-len(opened.images) // 100)
-    passing.pass_once(opened)
+    discovery.pass_once(opened)
     assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
 
 
 def test_logits_from_the_cache_are_those_of_the_model(bare: Path) -> None:
     opened = open_unlabelled(read_run_file(bare / "run.yaml"))
-    passed = passing.pass_once(opened)
+    passed = discovery.pass_once(opened)
     with torch.no_grad():
         expected = opened.model(opened.images.batch(range(len(opened.images))).image).numpy()
     assert np.allclose(passed.logits, expected, atol=1e-5)

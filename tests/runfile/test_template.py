@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from hansfree._internal.registry import Registered
 from hansfree.artifacts import Artifact
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
+from hansfree.corrections.training import Optimizer
 from hansfree.errors import RunError
-from hansfree.registry import Registered
 from hansfree.runfile import DEFAULTS, Answers, RunFile, look_at, read_run_file, write_run_file
-from hansfree.runfile.schema import CorrectionSection
-from hansfree.training import Optimizer
+from hansfree.runfile.config import CorrectionSection
 from tests.runfile.examples import build
 
 NASTY = (

@@ -11,7 +11,7 @@ import torch
 
 from hansfree.errors import DataError, OptionError
 from hansfree.runfile import read_run_file
-from hansfree.runfile.unlabelled import Unlabelled, looking_folder, open_unlabelled
+from hansfree.runfile.discovery import Unlabelled, looking_folder, open_unlabelled
 from tests.runfile.examples import CLASSES, read_table, write_run, write_table
 
 HEADER = ("image", "label", "split")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hansfree.runfile import open_run_file, read_run_file
-from hansfree.runfile.unused import unused_keys
+from hansfree.runfile.identity import unused_keys
 from tests.runfile.examples import COUNTS, make_user, read_table, write_run, write_table
 
 PATCH = {"artifact.file", "artifact.place", "artifact.scale", "artifact.angle"}

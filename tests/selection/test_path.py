@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansfree.corrections.training import TrainedHead
 from hansfree.metrics import Score
 from hansfree.selection import BalancedRule, Choice, DerivativeRule, KneeRule, SelectionRule, Validation, walk_path
-from hansfree.training import TrainedHead
 from tests.selection.examples import ORIGINAL, judged, validations
 
 

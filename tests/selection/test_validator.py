@@ -10,10 +10,10 @@ import torch
 from torch.func import functional_call
 
 from hansfree.activations import Features, compute_features, cut_again
+from hansfree.corrections.training import Heads
 from hansfree.metrics import MIN_GROUP
 from hansfree.selection import BalancedRule, Validator, has_enough
-from hansfree.selection.validator import log_odds, slope_sizes
-from hansfree.training import Heads
+from hansfree.selection.selection import log_odds, slope_sizes
 from tests.corrections.examples import CASES, TinyImages, collect
 from tests.selection.examples import judged
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from hansfree.studies import Synthetic
-from hansfree.studies.counting import count_images
+from hansfree.studies.biased import count_images
 from hansfree.studies.study import SETS
 
 

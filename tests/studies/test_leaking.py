@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hansfree.studies.leaking import doubt_class, likely_class
+from hansfree.studies.biased import doubt_class, likely_class
 
 NAMES = ("benign", "malignant", "wart")
 

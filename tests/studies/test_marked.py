@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from hansfree.errors import DataError
-from hansfree.studies.columns import read_rows
-from hansfree.studies.folders import read_marked_list
-from hansfree.studies.marked import read_marked, tell_marked
+from hansfree.studies.listing import read_marked, read_marked_list, read_rows, tell_marked
 
 
 def write(path: Path, text: str) -> Path:

@@ -11,7 +11,7 @@ from hansfree.artifacts import LSB
 from hansfree.datasets import Stamped, SyntheticLesions
 from hansfree.errors import DataError, OptionError
 from hansfree.studies import BiasedData, Published, Study, Synthetic
-from hansfree.studies.inserted import insert_bias
+from hansfree.studies.biased import insert_bias
 
 SOURCES = [SyntheticLesions(16, size=16, start=start) for start in (0, 16, 32)]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hansfree.suspects import Cluster, Measurements
-from hansfree.suspects.clusters import find_clusters
-from hansfree.suspects.spectral import reduce_features
+from hansfree.suspects.clustering import find_clusters, reduce_features
 
 FIRST, COUNT, APART = 100, 80, 20  # the class's first row among all images, its images, and those apart
 

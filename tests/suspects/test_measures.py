@@ -12,7 +12,7 @@ from hansfree.artifacts import Brightness, Timestamp
 from hansfree.datasets import Flagged, SyntheticLesions
 from hansfree.errors import DataError
 from hansfree.suspects import Measurements, measure_images
-from hansfree.suspects.measures import FILE_WORDS, PIXEL_WORDS, measure_file, measure_pixels
+from hansfree.suspects.clustering import FILE_WORDS, PIXEL_WORDS, measure_file, measure_pixels
 
 
 def flat(value: int = 100, *, size: int = 32, channels: int = 3) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hansfree.suspects import Measurements
-from hansfree.suspects.properties import compare_properties, written_p
+from hansfree.suspects.clustering import compare_properties, written_p
 
 NAMES = ("MEL", "NV", "BCC")
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hansfree.suspects.ranks import LEAST, Family, compare_groups, compare_together, rank_columns
+from hansfree.suspects.clustering import LEAST, Family, compare_groups, compare_together, rank_columns
 
 
 def auc_by_pairs(values: np.ndarray, inside: np.ndarray) -> float:

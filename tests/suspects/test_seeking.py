@@ -7,12 +7,12 @@ import pytest
 
 from hansfree.activations import collect_activations
 from hansfree.artifacts import Artifact, Brightness, Timestamp
+from hansfree.corrections.training import Pretraining, pretrain
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
 from hansfree.errors import DataError, OptionError
 from hansfree.models import architecture_named, build_model
 from hansfree.suspects import Suspects, find_suspects, measure_images
-from hansfree.suspects.properties import compare_properties
-from hansfree.training import Pretraining, pretrain
+from hansfree.suspects.clustering import compare_properties
 
 COUNT, SIZE = 240, 48
 

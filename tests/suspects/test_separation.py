@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hansfree.suspects.separation import Null, choose_groups, imagine_null, separation_of
-from hansfree.suspects.spectral import group_points, reduce_features
+from hansfree.suspects.clustering import Null, choose_groups, group_points, imagine_null, reduce_features, separation_of
 
 
 def _groups(points: np.ndarray) -> list[np.ndarray]:

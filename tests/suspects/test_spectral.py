@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hansfree.suspects.spectral import LEAST_GROUP, group_points, reduce_features
+from hansfree.suspects.clustering import LEAST_GROUP, group_points, reduce_features
 
 
 def test_features_are_reduced_to_uncorrelated_axes_the_widest_first() -> None:

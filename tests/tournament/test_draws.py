@@ -23,12 +23,13 @@ from hansfree.tournament import (
     ENTRANTS,
     PAIRING,
     Draw,
+    fit_cav,
     judge_model,
     make_draws,
     model_named,
     play,
+    train_for,
 )
-from hansfree.tournament.contest import fit_cav, train_for
 from hansfree.weights import write_weights
 from tests.experiments.examples import Joint, Single, opened
 
@@ -149,7 +150,7 @@ def test_each_draw_of_whole_models_trains_its_own_and_keeps_them(
     kernels = [next(model.parameters()) for model in models]  # of the first layer: trunks differ too
     assert all(not torch.equal(a, b) for i, a in enumerate(kernels) for b in kernels[:i])
 
-    monkeypatch.setattr("hansfree.experiments.base_models.pretrain", None)  # what is kept is not trained again
+    monkeypatch.setattr("hansfree.experiments.subjects.pretrain", None)  # what is kept is not trained again
     with opened(whole_work, Joint()) as subject:
         (again,) = make_draws(subject, subject.study.data("demo"), [1])
     assert torch.equal(next(again.model.parameters()), next(second.model.parameters()))

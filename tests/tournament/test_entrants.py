@@ -6,8 +6,8 @@ import pytest
 
 from hansfree.cavs import PairCAV, SignalCAV
 from hansfree.corrections import Correction
+from hansfree.corrections.training import FineTuning
 from hansfree.tournament import ALONG_PAIRS, ENTRANTS, PAPER, REFITS, RIVALS
-from hansfree.training import FineTuning
 
 TUNING = FineTuning(seed=3)
 

@@ -54,7 +54,7 @@ def in_a_corner(
 @pytest.fixture(scope="module")
 def pasted(subject: Subject) -> BiasedData:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hansfree.tournament.pasting.localise_artifact", in_a_corner)
+        patch.setattr("hansfree.tournament.localise_artifact", in_a_corner)
         return paste_artifact(subject, subject.study.marked("demo") or ())
 
 
@@ -80,7 +80,7 @@ def test_held_out_images_without_it_get_one_from_another_image(subject: Subject,
 
 
 def test_masks_are_found_once(subject: Subject, pasted: BiasedData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansfree.tournament.pasting.localise_artifact", None)
+    monkeypatch.setattr("hansfree.tournament.localise_artifact", None)
     again = paste_artifact(subject, subject.study.marked("demo") or ())
     assert again.test_biased.fingerprint == pasted.test_biased.fingerprint
 

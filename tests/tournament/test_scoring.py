@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hansfree.metrics.evidence import NO_PREDICTION
+from hansfree.metrics.base import NO_PREDICTION
 from hansfree.tournament import DrawAnswers, Match, Outcome, compare, elect
 
 LABELS = np.array([0, 0, 0, 0, 1, 1])

@@ -1,28 +1,236 @@
-"""The cache: every image goes through the frozen trunk once.
-
-In memory, or on disk in shards: each is written atomically, so a killed pass resumes where it stopped, and read through
-a memory map, so the process does not grow with the number of images. The folder's name is a hash of weights, data,
-layer and preprocessing: another checkpoint can never meet the wrong cache.
-"""
+"""A layer's output for all images, computed once: collect, pool, select, join."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from hansfree.activations.passes import CachePass, Precision, fingerprint_trunk, plan_pass
-from hansfree.activations.positions import Pooling
-from hansfree.activations.shards import Shard, join_facts, live_tensors, map_facts, shard_path
-from hansfree.errors import CacheError
-from hansfree.files import write_json
-from hansfree.progress import Progress, silent
-from hansfree.splitting import Order, Split, Train, split
+from hansfree._internal.files import write_json
+from hansfree._internal.hashing import fingerprint, fingerprint_model
+from hansfree._internal.progress import Progress, silent
+from hansfree.activations.loading import as_loader, load_batches, read_batches, unpack
+from hansfree.activations.shards import (
+    Shard,
+    gather_shards,
+    is_whole,
+    join_facts,
+    live_name,
+    live_tensors,
+    map_facts,
+    shard_path,
+    shard_ranges,
+    write_shard,
+)
+from hansfree.errors import CacheError, DataError, OptionError, SplitError, check_choice
+from hansfree.models.surgery import Order, Split, Train, check_device, folded, overwriting, split
+from hansfree.models.surgery.layout import CHANNEL_AXIS
+
+Pooling = Literal["max", "mean"]
+
+
+def channel_axis(ndim: int) -> int:
+    """Return the axis of the channels in a batch of activations with ``ndim`` axes."""
+    if ndim not in CHANNEL_AXIS:
+        raise DataError(
+            f"A layer's output must be flat (n, channels), tokens (n, tokens, channels) or maps "
+            f"(n, channels, height, width); this one has {ndim} axes."
+        )
+    return CHANNEL_AXIS[ndim]
+
+
+def pool(activations: Tensor, pooling: Pooling) -> Tensor:
+    """Reduce activations to one number per channel, ``(n, channels)``: the paper takes the maximum (App. A.4)."""
+    axes = position_axes(activations.ndim)
+    if not axes:
+        return activations
+    return activations.amax(axes) if pooling == "max" else activations.mean(axes)
+
+
+def at_every_position(vectors: Tensor, ndim: int) -> Tensor:
+    """Give vectors ``(n, channels)`` the axes that let them be added to activations with ``ndim`` axes."""
+    for axis in position_axes(ndim):  # not a reshape: it would fix the number of images in an exported graph
+        vectors = vectors.unsqueeze(axis)
+    return vectors
+
+
+def along(activations: Tensor, direction: Tensor) -> Tensor:
+    """Return the coordinate along ``direction`` at each position, flattened: ``(n, positions)``."""
+    coordinates = activations.movedim(channel_axis(activations.ndim), -1).matmul(direction)
+    return coordinates.reshape(len(activations), -1)
+
+
+def position_axes(ndim: int) -> tuple[int, ...]:
+    """Return the axes of a batch of activations that are neither the images nor the channels."""
+    channels = channel_axis(ndim)
+    return tuple(axis for axis in range(1, ndim) if axis != channels)
+
+
+def count_positions(shape: tuple[int, ...]) -> int:
+    """Return how many positions activations of this shape have; 1 when they are flat."""
+    return math.prod(shape[axis] for axis in position_axes(len(shape)))
+
+
+def sum_positions(activations: Tensor) -> Tensor:
+    """Add up over the positions: ``(n, channels)``."""
+    axes = position_axes(activations.ndim)
+    return activations.sum(axes) if axes else activations
+
+
+def random_signs(activations: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw +1 or -1 for every position of every image, the same for all channels."""
+    shape = list(activations.shape)
+    shape[channel_axis(activations.ndim)] = 1
+    return (2 * torch.randint(0, 2, shape, generator=generator) - 1).to(activations)
+
+
+Precision = Literal["float32", "float16"]
+
+
+_FORMAT = "2"  # part of the key: raise it when the content of a shard changes its meaning
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CachePass:
+    """All images of a set on their way to a layer: into which shards, and how each is made."""
+
+    cut: Split
+    loader: DataLoader[Any]
+    batch_size: int
+    trunk: str  # fingerprint of the weights that the images pass through
+    home: Path | None  # of the shards; None keeps them in memory
+    pooling: Pooling
+    precision: Precision
+    device: str
+    label: str  # what the progress is called
+
+    @property
+    def images(self) -> int:
+        """How many images pass."""
+        return len(self.loader.dataset)  # type: ignore[arg-type]
+
+    @property
+    def ranges(self) -> list[range]:
+        """The images of each shard."""
+        return shard_ranges(self.images, self.batch_size)
+
+    def missing(self) -> list[range]:
+        """Return the images of all shards that are not on disk yet."""
+        return [rows for rows in self.ranges if self.home is None or not is_whole(shard_path(self.home, rows), rows)]
+
+    def make(self, todo: Sequence[range], *, progress: Progress = silent) -> Iterator[Shard]:
+        """Run the images of some shards up to the layer; on disk or in memory, the batches are the same."""
+        size = self.batch_size
+        batches = [list(rows[i : i + size]) for rows in todo for i in range(0, len(rows), size)]
+        images = load_batches(self.loader, batches, in_process=not batches)
+        stream = progress(read_batches(images), total=len(batches), label=self.label)
+        return gather_shards(self._run_trunk(zip(stream, batches)), todo)
+
+    def fill(self, home: Path, todo: Sequence[range], *, progress: Progress = silent) -> None:
+        """Make some shards and write each atomically."""
+        for shard, rows in zip(self.make(todo, progress=progress), todo):
+            write_shard(shard_path(home, rows), shard)
+
+    def _run_trunk(self, batches: Iterable[tuple[Any, list[int]]]) -> Iterator[Shard]:
+        trunk = overwriting(folded(self.cut.trunk.to(self.device)))
+        for loaded, rows in batches:
+            batch = unpack(loaded, rows)
+            with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes
+                live = [tensor.contiguous() for tensor in trunk(batch.images.to(self.device))]
+                _check_rows(self.cut, live, len(rows))
+                shard = {live_name(i): tensor.to(getattr(torch, self.precision)) for i, tensor in enumerate(live)}
+                self._check_finite(shard, rows)
+                shard |= {"pooled": pool(live[0], self.pooling).float(), "labels": batch.labels, "ids": batch.ids}
+            if batch.has_artifact is not None:
+                shard["has_artifact"] = batch.has_artifact
+            yield {name: tensor.cpu() for name, tensor in shard.items()}
+
+    def _check_finite(self, shard: Shard, rows: list[int]) -> None:
+        if not all(torch.isfinite(tensor).all() for tensor in shard.values()):
+            advice = ", or use precision='float32'" if self.precision != "float32" else ""
+            raise DataError(
+                f"The activations at {self.cut.layer!r} are not finite in {self.precision} for some of the images "
+                f"{rows[0]} to {rows[-1]}. Check the model's weights and the images{advice}."
+            )
+
+
+def plan_pass(
+    model: nn.Module,
+    layer: str,
+    data: Dataset[Any] | DataLoader[Any],
+    *,
+    folder: Path | None = None,
+    data_key: str | None = None,
+    precision: Precision = "float32",
+    pooling: Pooling = "max",
+    batch_size: int = 64,
+    device: str = "cpu",
+    name: str = "",
+) -> CachePass:
+    """Look at the first image and cut the model; options as for `hansfree.collect_activations`. Nothing is written."""
+    check_choice("precision", precision, Precision)
+    check_choice("pooling", pooling, Pooling)
+    check_device(device)
+    _check_type(model)
+    loader = as_loader(data, batch_size)
+    key = "" if folder is None else _data_key(loader.dataset, data_key)
+    example = unpack(next(iter(load_batches(loader, [[0]], in_process=True))), [0]).images
+    cut = split(model, layer, example=example)
+    trunk = fingerprint_trunk(cut)
+    count = len(loader.dataset)  # type: ignore[arg-type]
+    parts = (_FORMAT, trunk, layer, key, str(count), precision, pooling)
+    return CachePass(
+        cut=cut,
+        loader=loader,
+        batch_size=loader.batch_size or batch_size,
+        trunk=trunk,
+        home=None if folder is None else folder / fingerprint(*parts),
+        pooling=pooling,
+        precision=precision,
+        device=device,
+        label=f"activations at {layer}" + (f" ({name})" if name else ""),
+    )
+
+
+def fingerprint_trunk(cut: Split) -> str:
+    """Return a hash of what the images pass through."""
+    return fingerprint_model(cut.trunk, without=[f"model.{name}" for name in cut.may_change])
+
+
+def _check_type(model: nn.Module) -> None:
+    kinds = {parameter.dtype for parameter in model.parameters()} - {torch.float32}
+    if kinds:
+        raise OptionError(
+            f"{type(model).__name__} has weights in {', '.join(sorted(map(str, kinds)))}; hansfree works in float32. "
+            "Pass model.float(), and turn the corrected model back afterwards."
+        )
+
+
+def _check_rows(cut: Split, live: Iterable[Tensor], images: int) -> None:
+    for tensor in live:
+        if tensor.ndim == 0 or len(tensor) != images:
+            raise SplitError(
+                f"The model cannot be cached at {cut.layer!r}: what follows needs a tensor of shape "
+                f"{tuple(tensor.shape)}, which does not have the {images} images of the batch along its first "
+                "dimension. Choose another layer."
+            )
+
+
+def _data_key(dataset: Any, given: str | None) -> str:
+    key = given or getattr(dataset, "fingerprint", None)
+    if key is None:
+        raise OptionError(
+            f"{type(dataset).__name__} does not say which data it holds, so a cache on disk could be reused wrongly. "
+            "Pass data_key='...' (a text that changes when the data change), or leave out folder."
+        )
+    return str(key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,3 +342,76 @@ def cut_again(model: nn.Module, activations: Activations, *, train: Train = "all
             "differ. Collect them again with collect_activations."
         )
     return cut
+
+
+def pick(activations: Activations, rows: np.ndarray) -> Activations:
+    """Return some images in this order, in memory."""
+    if len(rows) and not 0 <= rows.min() <= rows.max() < len(activations):
+        raise DataError(f"Rows run from {rows.min()} to {rows.max()}, but there are {len(activations)} images.")
+    live = [_rows(activations, place, rows) for place in range(len(live_tensors(activations.shards[0])))]
+    facts = {name: np.asarray(getattr(activations, name))[rows] for name in ("pooled", "labels", "ids")}
+    bits = activations.has_artifact
+    return replace(
+        activations,
+        **facts,
+        has_artifact=None if bits is None else np.asarray(bits)[rows],
+        shards=({live_name(place): tensor for place, tensor in enumerate(live)},),
+        folder=None,
+    )
+
+
+def pool_again(activations: Activations, pooling: Pooling) -> Activations:
+    """Return the same activations, pooled in another way for the CAV."""
+    pooled = np.concatenate([pool(layer, pooling).numpy() for layer, *_ in activations.stream()])
+    return replace(activations, pooled=pooled, pooling=pooling)
+
+
+def _rows(activations: Activations, place: int, rows: np.ndarray) -> Tensor:
+    """Return one live tensor of some images, shard by shard, so that only the wanted rows are in memory."""
+    found: Tensor | None = None
+    start = 0
+    for shard in activations.shards:
+        tensor = live_tensors(shard)[place]
+        inside = np.flatnonzero((rows >= start) & (rows < start + len(tensor)))
+        if found is None:
+            found = torch.empty((len(rows), *tensor.shape[1:]), dtype=torch.float32)
+        found[torch.from_numpy(inside)] = tensor[torch.from_numpy(rows[inside] - start)].float()
+        start += len(tensor)
+    return torch.empty(0) if found is None else found
+
+
+def join(first: Activations, second: Activations) -> Activations:
+    """Return the images of both, taken at one layer of one model; what follows from them is kept in memory."""
+    if (first.layer, first.trunk, first.pooling) != (second.layer, second.trunk, second.pooling):
+        raise CacheError("Only activations of the same layer of the same model can be joined.")
+    bits = (first.has_artifact, second.has_artifact)
+    return replace(
+        first,
+        pooled=np.concatenate([first.pooled, second.pooled]),
+        labels=np.concatenate([first.labels, second.labels]),
+        ids=np.concatenate([first.ids, second.ids]),
+        has_artifact=None if bits[0] is None or bits[1] is None else np.concatenate([bits[0], bits[1]]),
+        shards=first.shards + second.shards,
+        folder=None,
+    )
+
+
+def find_pairs(activations: Activations) -> np.ndarray:
+    """Return the rows of each image without and with the artifact, ``(pairs, 2)``."""
+    bits = activations.has_artifact
+    if bits is None:
+        raise DataError("To find pairs one needs to know which images carry the artifact.")
+    twins = {int(activations.ids[row]): int(row) for row in np.flatnonzero(bits)}
+    pairs = np.array(
+        [(row, twins[image]) for row in np.flatnonzero(~bits) if (image := int(activations.ids[row])) in twins],
+        dtype=np.int64,
+    ).reshape(-1, 2)
+    if not len(pairs):
+        raise DataError(
+            "Pairs are every image twice, without and with the artifact put in, under one id. Collect the activations "
+            "of both sets together (torch.utils.data.ConcatDataset); the sets must yield ids (hansfree.Example), for "
+            "plain tuples are numbered in a row, each as an image of its own."
+        )
+    if not np.array_equal(*np.asarray(activations.labels)[pairs].T):
+        raise DataError("Some images have one label without the artifact and another with it put in.")
+    return pairs

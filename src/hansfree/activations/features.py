@@ -16,12 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations.cache import Activations
-from hansfree.activations.positions import at_every_position, count_positions
-from hansfree.files import folder_written_atomically, make_array
-from hansfree.fingerprints import fingerprint, fingerprint_model
-from hansfree.splitting import Split, exact_forward_mode
-from hansfree.splitting.hooked import Unchanged
+from hansfree._internal.files import folder_written_atomically, make_array
+from hansfree._internal.hashing import fingerprint, fingerprint_model
+from hansfree.activations.cache import Activations, at_every_position, count_positions
+from hansfree.models.surgery import Split, exact_forward_mode
+from hansfree.models.surgery.hooked import Unchanged
 
 Live = tuple[Tensor, ...]
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from hansfree.files import make_array, written_atomically
+from hansfree._internal.files import make_array, written_atomically
 
 log = logging.getLogger(__name__)
 

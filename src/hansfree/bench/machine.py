@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import hansfree
-from hansfree.fingerprints import fingerprint
+from hansfree._internal.hashing import fingerprint
 
 _LIBRARIES = ("hansfree", "torch", "torchvision", "numpy", "scikit-learn", "zennit")
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from torch import nn
 
+from hansfree._internal.progress import without_warnings
 from hansfree.activations import (
     Activations,
     Features,
@@ -24,10 +25,9 @@ from hansfree.bench import timing
 from hansfree.bench.subject import Images
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction, RRClArC
-from hansfree.progress import without_warnings
+from hansfree.corrections.training import FineTuning, Heads, train_heads
+from hansfree.models.surgery import Split
 from hansfree.selection import BalancedRule, Validation, Validator, first_classes
-from hansfree.splitting import Split
-from hansfree.training import FineTuning, Heads, train_heads
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hansfree.models.architectures import Activation
-from hansfree.training import FineTuning
+from hansfree.corrections.training import FineTuning
+from hansfree.models.zoo import Activation
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.bench.paper import OPTIMIZERS
-from hansfree.training import FineTuning
+from hansfree.corrections.training import FineTuning
 
 
 class PaperRRR:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from hansfree._internal.files import write_json
+from hansfree._internal.progress import without_warnings
 from hansfree.activations import collect_activations, compute_features, cut_again
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRClArC
+from hansfree.corrections.training import FineTuning
 from hansfree.datasets import IMAGENET, ExampleSet
-from hansfree.files import write_json
 from hansfree.models import architecture_named, build_model
-from hansfree.progress import without_warnings
 from hansfree.selection import Validator
-from hansfree.training import FineTuning
 
 _SIDE = 96  # pixels: 18 kB of activations per image, so that 16,000 kept ones would double the process
 _CLASSES = 4

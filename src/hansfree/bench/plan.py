@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hansfree._internal.files import format_bytes
 from hansfree.bench.measures import Measure
 from hansfree.corrections import RRR, RRClArC
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import OptionError
-from hansfree.files import format_bytes
-from hansfree.training import FineTuning
 
 _HEATMAPS = 1_000  # of test images, as many as a report looks at
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hansfree._internal.files import written_atomically
 from hansfree.bench.measures import Measure
-from hansfree.files import written_atomically
-from hansfree.report.style import ALARM, INK, OTHER_STYLE, new_figure, quiet_axes
+from hansfree.report.figures import ALARM, INK, OTHER_STYLE, new_figure, quiet_axes
 
 
 def draw_ratios(path: Path, measures: Sequence[Measure]) -> None:

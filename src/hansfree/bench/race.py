@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from hansfree._internal.progress import Progress
+from hansfree._internal.registry import Registered
 from hansfree.bench.measures import Measure
 from hansfree.bench.subject import Subject
-from hansfree.progress import Progress
-from hansfree.registry import Registered
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hansfree._internal.files import write_json
 from hansfree.bench.machine import commit, machine_facts
 from hansfree.bench.measures import Measure
 from hansfree.bench.race import Outcome
 from hansfree.bench.sizes import Sizes
 from hansfree.errors import RunError
-from hansfree.files import write_json
 
 
 class Record:

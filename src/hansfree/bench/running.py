@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hansfree._internal.progress import Progress, silent
 from hansfree.bench import timing
 from hansfree.bench.race import Race
 from hansfree.bench.record import Record
 from hansfree.bench.sizes import Sizes
 from hansfree.bench.subject import Subject
-from hansfree.progress import Progress, silent
 
 
 def run_bench(

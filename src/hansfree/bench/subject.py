@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader
 
 from hansfree.artifacts import Timestamp
 from hansfree.bench.sizes import Sizes
+from hansfree.corrections.training import FineTuning
 from hansfree.datasets import Example, ExampleSet, Flagged, InMemory, Part, Stamped, SyntheticLesions
-from hansfree.datasets.image_files import ImageFiles
+from hansfree.datasets.images import ImageFiles
 from hansfree.models import architecture_named, build_model
-from hansfree.splitting import split
-from hansfree.training import FineTuning
+from hansfree.models.surgery import split
 
 CLASSES = 8
 _LARGE_HEAD = 10_000_000  # parameters; the whole path of a larger one takes hours, so its epochs are multiplied up

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
-from hansfree.progress import Progress
+from hansfree._internal.progress import Progress
 
 Side = Callable[[], float]
 """Does its work once and returns the seconds that it took, or those that it stands for."""

@@ -9,14 +9,14 @@ CAV.named("ridge")                                       # -> RidgeCAV
 
 from hansfree.cavs.base import CAV
 from hansfree.cavs.signal import SignalCAV
-from hansfree.cavs.svm import SVMCAV
-from hansfree.cavs.ridge import RidgeCAV
-from hansfree.cavs.lasso import LassoCAV
-from hansfree.cavs.logistic import LogisticCAV
+from hansfree.cavs.regularised import SVMCAV
+from hansfree.cavs.regularised import RidgeCAV
+from hansfree.cavs.regularised import LassoCAV
+from hansfree.cavs.regularised import LogisticCAV
 from hansfree.cavs.pair import PairCAV
 from hansfree.cavs.joint import JointCAV, class_direction, join_cavs
 from hansfree.cavs.alignment import CAVQuality, alignment_mean, alignment_sample, cav_auc
-from hansfree.cavs.storage import load_cavs, save_cavs
+from hansfree.cavs.base import load_cavs, save_cavs
 
 __all__ = [
     "CAV",

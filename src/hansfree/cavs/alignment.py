@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hansfree.cavs.base import CAV
-from hansfree.cavs.class_means import FloatArray
+from hansfree.cavs.base import CAV, FloatArray
 from hansfree.errors import DataError, UndefinedMetricError
 from hansfree.placements import share_below
 

@@ -1,22 +1,100 @@
-"""What every CAV has in common: it checks its input, centres it, and turns what a method found into unit directions."""
+"""The CAV estimator, class means, and how CAVs are stored."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import Self
 
-from hansfree.cavs.class_means import ClassMeans, FloatArray
-from hansfree.errors import DataError
-from hansfree.registry import Registered
+from hansfree._internal.files import ordered_metadata, written_atomically
+from hansfree._internal.registry import Registered
+from hansfree.errors import DataError, HansfreeError, RunError
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """Counts and means of up to two classes; the sum of two of them describes both sets of samples together."""
+
+    classes: NDArray[Any]  # sorted labels; the second is the artifact
+    count: NDArray[np.int64]
+    mean: FloatArray  # (classes, features)
+
+    @classmethod
+    def of(cls, X: FloatArray, y: NDArray[Any], classes: ArrayLike | None = None) -> ClassMeans:
+        """Summarise samples; ``classes`` declares labels that these samples need not all show."""
+        labels = np.unique(y) if classes is None else np.unique(np.asarray(classes))
+        foreign = np.setdiff1d(y, labels)
+        if foreign.size:
+            raise DataError(f"The label {foreign.tolist()[0]!r} is not one of the classes {labels.tolist()}.")
+        _check_at_most_two(labels)
+        groups = [X[y == label] for label in labels]
+        count = np.array([len(group) for group in groups], dtype=np.int64)
+        return cls(labels, count, np.stack([_mean(group) for group in groups]))
+
+    def __add__(self, other: ClassMeans) -> ClassMeans:
+        labels = np.union1d(self.classes, other.classes)
+        _check_at_most_two(labels)
+        mine, theirs = self._aligned(labels), other._aligned(labels)
+        count = mine.count + theirs.count
+        share = theirs.count / np.maximum(count, 1)
+        # A step from one mean to the other, not a ratio of sums: equal means stay equal to the last bit.
+        return ClassMeans(labels, count, mine.mean + (theirs.mean - mine.mean) * share[:, None])
+
+    @property
+    def both_seen(self) -> bool:
+        """Whether there are samples of two classes."""
+        return len(self.count) == 2 and bool(np.all(self.count > 0))
+
+    @property
+    def difference(self) -> FloatArray:
+        """The way from the clean mean to the artifact mean."""
+        difference: FloatArray = self.mean[1] - self.mean[0]
+        return difference
+
+    @property
+    def center(self) -> FloatArray:
+        """The mean over all samples of both classes."""
+        center: FloatArray = self.mean[0] + self.difference * (self.count[1] / self.count.sum())
+        return center
+
+    def _aligned(self, labels: NDArray[Any]) -> ClassMeans:
+        """Return the same numbers with a row for each of ``labels``, empty where a label was not seen."""
+        count = np.zeros(len(labels), dtype=np.int64)
+        mean = np.zeros((len(labels), self.mean.shape[1]))
+        rows = np.searchsorted(labels, self.classes)
+        count[rows], mean[rows] = self.count, self.mean
+        return ClassMeans(labels, count, mean)
+
+
+def _mean(samples: FloatArray) -> FloatArray:
+    """Average around the first sample: exact for constant features, where plain summing leaves rounding noise."""
+    if len(samples) == 0:
+        return np.zeros(samples.shape[1])
+    mean: FloatArray = samples[0] + (samples - samples[0]).mean(axis=0)
+    return mean
+
+
+def _check_at_most_two(labels: NDArray[Any]) -> None:
+    if len(labels) > 2:
+        raise DataError(
+            f"Only binary classification is supported: a CAV tells two classes apart (without and with the artifact), "
+            f"but {len(labels)} labels were given: {', '.join(map(repr, labels[:5].tolist()))}"
+            f"{', ...' if len(labels) > 5 else ''}."
+        )
 
 
 class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
@@ -239,3 +317,59 @@ def _orthonormal(raw: FloatArray) -> FloatArray:
 
 def _is_numeric(value: Any) -> bool:
     return np.asarray(value).dtype.kind in "biuf"
+
+
+FORMAT = "hansfree.cavs.1"
+
+
+def save_cavs(path: str | Path, cavs: Mapping[str, CAV]) -> None:
+    """Write fitted CAVs under names of your choice, as tensors such as ``signal.directions_``.
+
+    The file appears complete or not at all: it is written beside its place and then moved there.
+    """
+    path = Path(path)
+    tensors = {f"{key}.{name}": value for key, cav in cavs.items() for name, value in cav.to_tensors().items()}
+    metadata = {"format": FORMAT, "cavs": json.dumps({key: cav.to_header() for key, cav in cavs.items()})}
+    with written_atomically(path) as unfinished:
+        unfinished.write_bytes(ordered_metadata(save(tensors, metadata=metadata)))
+
+
+def load_cavs(path: str | Path) -> dict[str, CAV]:
+    """Read what ``save_cavs`` wrote, in the same order."""
+    path = Path(path)
+    tensors, metadata = read_tensors(path, FORMAT, what="CAVs")
+    try:
+        headers: dict[str, str] = json.loads(metadata["cavs"])
+        return {key: CAV.from_tensors(_of(key, tensors), header) for key, header in headers.items()}
+    except HansfreeError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{str(path)!r} is damaged, or of another version of hansfree ({error!r}).") from error
+
+
+def read_tensors(path: Path, format: str, *, what: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the tensors and the metadata of a file of our own; any other file is an error.
+
+    Args:
+        what: the file should hold, for the sentences.
+    """
+    if not path.is_file():
+        raise RunError(f"There is no file {str(path)!r} to read {what} from.")
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+    except SafetensorError as error:
+        raise RunError(f"{str(path)!r} is not a readable safetensors file ({error}).") from error
+    if metadata.get("format") != format:
+        raise RunError(
+            f"{str(path)!r} holds no {what} in the format {format!r}; its format is {metadata.get('format')!r}."
+        )
+    return tensors, metadata
+
+
+def _of(key: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    own = {name.rpartition(".")[2]: value for name, value in tensors.items() if name.rpartition(".")[0] == key}
+    if not np.size(own.get("directions_", ())):
+        raise KeyError(f"{key}.directions_")
+    return own

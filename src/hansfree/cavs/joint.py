@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hansfree.cavs.base import CAV
-from hansfree.cavs.class_means import ClassMeans, FloatArray
+from hansfree.cavs.base import CAV, ClassMeans, FloatArray
 from hansfree.errors import DataError
 
 LEAST_ANGLE = 10.0

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 from typing_extensions import Self
 
-from hansfree.cavs.base import CAV, samples_of_pairs
-from hansfree.cavs.class_means import ClassMeans, FloatArray
+from hansfree.cavs.base import CAV, ClassMeans, FloatArray, samples_of_pairs
 from hansfree.errors import DataError, OptionError
 
 MOST = 10

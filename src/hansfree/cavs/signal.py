@@ -10,8 +10,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
-from hansfree.cavs.base import CAV
-from hansfree.cavs.class_means import ClassMeans, FloatArray
+from hansfree.cavs.base import CAV, ClassMeans, FloatArray
 from hansfree.errors import DataError
 
 

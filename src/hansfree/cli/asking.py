@@ -112,7 +112,7 @@ def as_path(given: str) -> Path | None:
 
 
 def _not_there(kind: str, typed: str) -> str:
-    from hansfree.files import neighbour
+    from hansfree._internal.files import neighbour
 
     path = Path(typed).expanduser()
     return f"{typed} is no {kind}." if path.exists() else f"There is no {kind} {typed}.{neighbour(path)}"

@@ -58,7 +58,7 @@ def bench(
 def _show(record: Record, *, is_trial: bool) -> None:
     from rich.table import Table
 
-    from hansfree.files import format_bytes
+    from hansfree._internal.files import format_bytes
 
     title = "a trial: too small to tell how fast" if is_trial else "median, lowest and highest of all turns"
     table = Table(title=title, box=None, pad_edge=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hansfree.layer_choice import LayerChoice, Trial
-    from hansfree.splitting import Layer
+    from hansfree.models.surgery import Layer
 
 _SHOWN = 15  # of the last usable layers: what lies further from the classifier is rarely asked for
 _REASON = 24  # columns that a reason needs, to be read and not spelled
@@ -66,7 +66,7 @@ def layers(
     _refuse({"--tries": tries}, "Layers are tried with --choose and a run file only.")
 
     from hansfree.models import recommend_layer
-    from hansfree.splitting import list_layers
+    from hansfree.models.surgery import list_layers
 
     adapted, example = _of_run_file(Path(model)) if is_run_file else _of_source(model, weights, classes, size, channels)
     recommended = recommend_layer(adapted, example)
@@ -99,8 +99,8 @@ def _of_source(
 def _of_run_file(file: Path) -> tuple[nn.Module, Tensor]:
     """Return a run file's model and images that it takes; the layer that the file names is not asked for."""
     from hansfree.runfile import read_run_file
-    from hansfree.runfile.loading import load_run_model
-    from hansfree.runfile.schema import AUTO
+    from hansfree.runfile.config import AUTO
+    from hansfree.runfile.opening import load_run_model
 
     run = read_run_file(file)
     loaded = load_run_model(run.model_copy(update={"model": run.model.model_copy(update={"layer": AUTO})}))
@@ -127,7 +127,7 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 def _choose(file: Path, tries: int) -> None:
     """Print what speaks for every layer of a run file's model, and which one to take."""
     from hansfree.runfile import open_run_file, read_run_file
-    from hansfree.runfile.choosing import choose_run_layer
+    from hansfree.runfile.discovery import choose_run_layer
 
     with progress_bars() as progress:
         choice = choose_run_layer(open_run_file(read_run_file(file), progress=progress), tries=tries, progress=progress)
@@ -177,7 +177,7 @@ def _table(shown: list[Layer], recommended: str) -> Table:
     """Return the layers as a table whose cells stay in one line; only reasons against a layer may take more."""
     from rich.table import Table
 
-    from hansfree.files import format_bytes
+    from hansfree._internal.files import format_bytes
 
     columns = {
         "layer": [layer.name for layer in shown],

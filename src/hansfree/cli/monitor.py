@@ -23,8 +23,8 @@ def monitor(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Flag pictures that show the artifact, as a CSV table; say how far the flags can be trusted."""
-    from hansfree.files import refuse_existing, tell_path, write_text
-    from hansfree.runfile.monitoring import monitor_run, table_of
+    from hansfree._internal.files import refuse_existing, tell_path, write_text
+    from hansfree.runfile.running import monitor_run, table_of
 
     if out is not None:
         refuse_existing(out, force=force)

@@ -75,11 +75,11 @@ def reproduce(
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""
     from hansfree.errors import check_choice
-    from hansfree.experiments.plans import Grid, Plan, Trained
+    from hansfree.experiments.workspace import Grid, Plan, Trained
     from hansfree.models import PAPER_MODELS
+    from hansfree.models.surgery import Train
     from hansfree.reproduce import Reproduction
     from hansfree.reproduce import reproduce as run
-    from hansfree.splitting import Train
 
     if name is None:
         _list_experiments()

@@ -16,8 +16,8 @@ from hansfree.cli.listing import Listing
 from hansfree.cli.terminal import console, progress_bars, show_methods
 
 if TYPE_CHECKING:
-    from hansfree.datasets.decoding import Resize
-    from hansfree.progress import Progress
+    from hansfree._internal.progress import Progress
+    from hansfree.datasets.images import Resize
     from hansfree.runfile import Asked, Opened
 
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; `hansfree init` writes a first one.")]
@@ -69,7 +69,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write a commented run file; what the flags leave open is asked."""
-    from hansfree.files import neighbour, refuse_existing
+    from hansfree._internal.files import neighbour, refuse_existing
 
     refuse_existing(file, force=force)  # before the questions
     if insert:
@@ -144,8 +144,8 @@ def run(
     ] = None,
 ) -> None:
     """Find the bias in your model, unlearn it, prove what is left, and export the corrected weights; resumes."""
+    from hansfree._internal.files import tell_path
     from hansfree.engines import open_engine
-    from hansfree.files import tell_path
     from hansfree.runfile import carry_out, open_run_file, read_run_file
 
     plan, command = read_run_file(file), f"hansfree {shlex.join(sys.argv[1:])}"
@@ -199,7 +199,7 @@ def _read_resize(given: str | None) -> Resize | None:
     if given is None:
         return None
 
-    from hansfree.datasets.decoding import Resize
+    from hansfree.datasets.images import Resize
     from hansfree.errors import check_choice
 
     check_choice("--resize", given, Resize)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from hansfree.progress import Progress
+    from hansfree._internal.progress import Progress
     from hansfree.studies import Study
 
 Data = Annotated[

@@ -23,8 +23,7 @@ def suspects(
     """Look for what the model may be using: odd clusters within classes, and image properties that go with a class."""
     from hansfree.errors import check_choice
     from hansfree.runfile import read_run_file
-    from hansfree.runfile.suspecting import By, look_for_suspects
-    from hansfree.runfile.unlabelled import open_unlabelled
+    from hansfree.runfile.discovery import By, look_for_suspects, open_unlabelled
 
     check_choice("--by", by, By)
     with progress_bars() as progress:

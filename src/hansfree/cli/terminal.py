@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
-    from hansfree.progress import Progress
+    from hansfree._internal.progress import Progress
     from hansfree.results import Row
 
 _NUMBER = 10  # columns of the longest score, 100.0±10.0

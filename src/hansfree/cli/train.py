@@ -55,9 +55,8 @@ def train(
 ) -> None:
     """Train a model on the poisoned images of a dataset, by the paper's recipe; stops and resumes."""
     from hansfree.errors import check_choice
-    from hansfree.experiments.base_models import BaseModels
-    from hansfree.experiments.plans import Plan, Trained
-    from hansfree.experiments.subjects import keep_in_memory
+    from hansfree.experiments.subjects import BaseModels, keep_in_memory
+    from hansfree.experiments.workspace import Plan, Trained
 
     check_choice("--train", trained, Trained)  # by the option's own name; the plan calls it otherwise
     plan = Plan(
@@ -92,7 +91,7 @@ def train(
 
 def _record_skipped(study: Study, path: Path) -> None:
     """Write what was left out beside the model that was trained without it; the record of an earlier run goes."""
-    from hansfree.files import write_text
+    from hansfree._internal.files import write_text
 
     if not study.skipped:
         path.unlink(missing_ok=True)

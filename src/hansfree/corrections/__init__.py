@@ -7,14 +7,14 @@ from hansfree.corrections.vanilla import Vanilla
 from hansfree.corrections.rrr import RRR
 from hansfree.corrections.clarc import AClArC, PClArC
 from hansfree.corrections.rr_clarc import RRClArC
-from hansfree.corrections.rr_clarc_step import RRClArCStep
-from hansfree.corrections.one_sided import OneSidedPClArC
-from hansfree.corrections.r_clarc import RClArC
-from hansfree.corrections.leace import LEACE
+from hansfree.corrections.rr_clarc import RRClArCStep
+from hansfree.corrections.projections import OneSidedPClArC
+from hansfree.corrections.projections import RClArC
+from hansfree.corrections.projections import LEACE
 from hansfree.corrections.dfr import DFR
 from hansfree.corrections.pairs import Augmented, LogitPairing, PairCorrection
-from hansfree.corrections.projection import Projection
-from hansfree.corrections.along import along_cavs, goes_along_cav, method_named, split_name
+from hansfree.corrections.clarc import Projection
+from hansfree.corrections.base import along_cavs, goes_along_cav, method_named, split_name
 
 __all__ = [
     "DFR",

@@ -1,4 +1,4 @@
-"""What all corrections share: the head after the layer is fine-tuned, the trunk and the given model are not touched."""
+"""The base of corrections of the head."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from typing_extensions import Self
 
+from hansfree._internal.progress import Progress, silent
+from hansfree._internal.registry import RESERVED, Registered
 from hansfree.activations import Activations, Features, compute_features, cut_again
 from hansfree.cavs import CAV
+from hansfree.corrections.training import FineTuning, HeadBatch, TrainedHead, Watch, WeightedHead, train_heads
 from hansfree.errors import DataError, DivergedError, OptionError
-from hansfree.progress import Progress, silent
-from hansfree.registry import Registered
-from hansfree.splitting import Split, insert_after
-from hansfree.training import FineTuning, HeadBatch, TrainedHead, Watch, WeightedHead, train_heads
+from hansfree.models.surgery import Split, insert_after
 
 
 class Correction(Registered, ABC):
@@ -160,7 +160,7 @@ class Correction(Registered, ABC):
         progress: Progress = silent,
         label: str | None = None,
     ) -> Iterator[TrainedHead]:
-        """Fine-tune one head per strength on the same cache (:func:`hansfree.training.train_heads`).
+        """Fine-tune one head per strength on the same cache (:func:`hansfree.corrections.training.train_heads`).
 
         Args:
             label: What progress and warnings call it; its own name by default.
@@ -217,3 +217,33 @@ def count_classes(cut: Split, activations: Activations) -> int:
     cut.eval_mode()
     with torch.no_grad():
         return int(cut.head(*cut.phi(*next(activations.stream(batch_size=1)))).shape[1])
+
+
+def goes_along_cav(method: str) -> bool:
+    """Tell whether a registered method goes along a CAV at all."""
+    return issubclass(Correction.named(method), CAVCorrection)
+
+
+def along_cavs(methods: Sequence[str], cavs: Sequence[str]) -> Iterator[str]:
+    """Yield each method and, where it goes along a CAV, its names along further ones."""
+    for method in methods:
+        yield method
+        if goes_along_cav(method):
+            yield from (f"{method}{RESERVED}{cav}" for cav in cavs)
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Return the method's own name, and the further CAV that it goes along (None: the run's); nothing is checked."""
+    method, _, cav = name.partition(RESERVED)
+    return method, cav or None
+
+
+def method_named(name: str) -> type[Correction]:
+    """Return the member that a name is about; one that nobody has, or that cannot go that way, is an error."""
+    method, cav = split_name(name)
+    member = Correction.named(method)
+    if RESERVED in name:
+        CAV.named(cav or "")
+        if not goes_along_cav(method):
+            raise OptionError(f"There is no {name!r}: {method} goes along no CAV. Leave out {RESERVED}{cav}.")
+    return member

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Activations, Features
 from hansfree.corrections.base import Correction, count_classes
-from hansfree.errors import DataError, SplitError
-from hansfree.progress import Progress, silent
-from hansfree.splitting import HeadParts, Split, Stage
-from hansfree.training import (
+from hansfree.corrections.training import (
     HeadBatch,
     Heads,
     TrainedHead,
@@ -26,6 +24,8 @@ from hansfree.training import (
     minimise,
     warn_of_strengths,
 )
+from hansfree.errors import DataError, SplitError
+from hansfree.models.surgery import HeadParts, Split, Stage
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from hansfree.activations import Activations, Features, find_pairs
 from hansfree.corrections.base import Correction
-from hansfree.splitting import Split
-from hansfree.training import HeadBatch, WeightedHead
+from hansfree.corrections.training import HeadBatch, WeightedHead
+from hansfree.models.surgery import Split
 
 
 class PairCorrection(Correction):

@@ -1,10 +1,10 @@
-"""RR-ClArC: penalise the derivative of the output along the bias direction (the paper's Eq. 5)."""
+"""RR-ClArC: penalise the derivative of the output, or its change, along the bias direction."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -14,17 +14,21 @@ from torch.utils.data import Dataset
 from typing_extensions import Self
 
 from hansfree.activations import Activations
-from hansfree.activations.positions import count_positions, random_signs, sum_positions
+from hansfree.activations.cache import count_positions, random_signs, sum_positions
 from hansfree.cavs import CAV
 from hansfree.corrections.base import CAVCorrection, count_classes
+from hansfree.corrections.training import FineTuning, HeadBatch, WeightedHead, push
 from hansfree.errors import DataError, OptionError, check_choice
-from hansfree.splitting import Split
-from hansfree.training import FineTuning, HeadBatch, WeightedHead, push
+from hansfree.models.surgery import Split
 
 NamedTarget = Literal["expected", "random", "all", "logprob"]
+
 Target = NamedTarget | int | Sequence[int]
+
 Norm = Literal["squared", "absolute", "cosine"]
+
 Positions = Literal["sum", "each"]
+
 Scale = Literal["artifact", "paper"]
 
 
@@ -187,3 +191,71 @@ def _as_classes(target: int | Sequence[int]) -> tuple[int, ...]:
     if not classes:
         raise OptionError(f"target is {target!r}, which names no class: nothing would be penalised.")
     return classes
+
+
+StepNorm = Literal["squared", "absolute"]
+
+
+class RRClArCStep(RRClArC, name="rr-clarc-step"):
+    """Fine-tune with a penalty on the difference between the logits with and without the artifact's whole shift.
+
+    A derivative says what an endless small part of the artifact does. A head that saturates can have none here and
+    still answer otherwise once the artifact is there; the step sees that. For a head that is linear in the direction
+    it is RR-ClArC. The step is as long as the artifact is along each direction, at every position. Along one in which
+    the artifact moves images both ways (``scale_`` of 0) the steps both ways count, by half each.
+
+    Args:
+        target: As for `RRClArC`, without sampled signs: ``"expected"``, ``"all"``, ``"logprob"``, a class or several.
+        norm: ``"squared"`` or ``"absolute"``.
+    """
+
+    title = "RR-ClArC (step)"
+    is_default: ClassVar[bool] = False
+    paper_grid = RRClArC.grid  # the paper has no such method, so there are no units of its own
+
+    def __init__(
+        self,
+        cav: CAV,
+        *,
+        strength: float = 1.0,
+        target: Target = "expected",
+        norm: StepNorm = "squared",
+        tuning: FineTuning | None = None,
+    ) -> None:
+        check_choice("norm", norm, StepNorm)
+        if isinstance(target, str) and target == "random":
+            raise OptionError("target='random' draws signs anew for every pass, and a step is a difference of two.")
+        super().__init__(cav, strength=strength, target=target, norm=norm, tuning=tuning)
+
+    @classmethod
+    def for_paper(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
+        """Make the member of a run: the paper has no unit for a step."""
+        return cls.for_run(cav=cav, images=images, tuning=tuning)
+
+    @property
+    def takes_steps(self) -> bool:
+        """Say that whole steps count."""
+        return True
+
+    def directions(self, activations: Activations) -> np.ndarray:
+        """Return the CAV's directions; where one of them has no side all come twice, it with both signs."""
+        once = super().directions(activations)
+        if self._has_sides:
+            return once
+        return np.concatenate([once, np.where(self.cav.scale_[:, None] > 0, once, -once)])
+
+    def _outputs(self, logits: Tensor, noise: torch.Generator) -> Tensor:
+        """Let what comes twice count by half, in the squares or the absolute values that are summed."""
+        outputs = super()._outputs(logits, noise)
+        if self._has_sides:
+            return outputs
+        return outputs / (2**0.5 if self.norm == "squared" else 2)
+
+    @property
+    def _has_sides(self) -> bool:
+        return bool(np.all(self.cav.scale_ > 0))
+
+    def _respond(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
+        logits, moved = head.take_steps(batch.values, batch.tangents)
+        after = torch.stack([self._outputs(each, batch.noise) for each in moved])
+        return logits, after - self._outputs(logits, batch.noise)

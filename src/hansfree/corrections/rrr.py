@@ -16,10 +16,10 @@ from typing_extensions import Self
 from hansfree.activations import Activations, Live
 from hansfree.cavs import CAV
 from hansfree.corrections.base import Correction, count_classes
+from hansfree.corrections.training import FineTuning, HeadBatch, WeightedHead
 from hansfree.datasets.base import Example
 from hansfree.errors import DataError, OptionError, check_choice
-from hansfree.splitting import Linearised, Patterned, Patterns, Split, box_around
-from hansfree.training import FineTuning, HeadBatch, WeightedHead
+from hansfree.models.surgery import Linearised, Patterned, Patterns, Split, box_around
 
 Norm = Literal["squared", "cosine"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from hansfree.corrections.base import Correction
-from hansfree.training import HeadBatch, WeightedHead
+from hansfree.corrections.training import HeadBatch, WeightedHead
 
 
 class Vanilla(Correction, name="vanilla"):

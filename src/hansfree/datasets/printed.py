@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from hansfree.datasets import dermoscopy
+from hansfree.datasets import lesions
 from hansfree.datasets.lesions import SyntheticLesions, balanced_labels
 from hansfree.errors import DataError, OptionError
 
@@ -93,8 +93,8 @@ class PrintedSkin:
 
     def _bare(self, index: int) -> np.ndarray:
         rng = np.random.default_rng((self.seed, int(self.ids[index]), _SCENE))
-        skin = dermoscopy.draw_hairs(rng, dermoscopy.draw_skin(rng, self.size))
-        return dermoscopy.light(rng, skin)
+        skin = lesions.draw_hairs(rng, lesions.draw_skin(rng, self.size))
+        return lesions.light(rng, skin)
 
 
 def print_text(image: np.ndarray, text: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

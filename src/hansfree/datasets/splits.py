@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hansfree._internal.hashing import fingerprint
 from hansfree.datasets.base import ImageSource
 from hansfree.errors import DataError, OptionError
-from hansfree.fingerprints import fingerprint
 
 _SPLIT = 0x5B17  # keeps the split apart from all other random numbers of the same seed
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Literal
 
-from hansfree.engines.cluster import connected
-from hansfree.engines.crew import ray_crew
+from hansfree.engines.ray import connected, ray_crew
 from hansfree.errors import OptionError, check_choice
-from hansfree.runfile.crew import Engine, alone
+from hansfree.runfile.running import Engine, alone
 
 EngineName = Literal["local", "ray"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from hansfree.datasets import ExampleSet
-from hansfree.datasets.decoding import in_colour
+from hansfree.datasets.images import in_colour
 from hansfree.metrics import Condition, Evidence
 from hansfree.results import ORIGINAL
 from hansfree.studies import BiasedData

@@ -1,31 +1,294 @@
-"""The stages of an experiment: CAVs, the model as it came, each correction; kept, so that a killed run goes on."""
+"""Run one experiment: examine the CAV, correct, score, keep predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from functools import partial
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from hansfree.cavs import CAV, save_cavs
+import numpy as np
+from torch import Tensor, nn
+
+from hansfree._internal.files import read_arrays, write_text, written_atomically
+from hansfree._internal.progress import Progress, silent, without_warnings
+from hansfree._internal.store import Run
+from hansfree.activations import find_pairs
+from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
+from hansfree.cavs.diagnostics import Diagnosis, WrongMark, choose_basis, examine_cav, glance_at
 from hansfree.corrections import CAVCorrection, Correction, split_name
+from hansfree.corrections.training import TrainedHead, group_strengths
 from hansfree.errors import DataError
-from hansfree.experiments.joining import corrected_cav
-from hansfree.experiments.kept import Kept
-from hansfree.experiments.material import Material
-from hansfree.experiments.qualities import quality_rows
-from hansfree.experiments.setting import Setting, Treatment
-from hansfree.experiments.stages import Stage
-from hansfree.experiments.strengths import Strengths
+from hansfree.evaluation import HeldOutFeatures, judge_head
+from hansfree.experiments.cases import collect_cases, probabilities_of, small_pictures
+from hansfree.experiments.workspace import Material, Setting, Treatment, corrected_cav
 from hansfree.heatmaps import Explanation
-from hansfree.metrics import Evidence, Score, compute_scores
+from hansfree.metrics import (
+    Answers,
+    Difference,
+    Evidence,
+    Interval,
+    Score,
+    compare_answers,
+    compare_classes,
+    compare_pulls,
+    compute_scores,
+    predict_classes,
+    score_intervals,
+)
 from hansfree.models import predict_logits
-from hansfree.progress import Progress, silent
-from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, rows_of
-from hansfree.runs import Run
+from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, row_of_quality, rows_of
 from hansfree.selection import Choice, StrengthPath, Validation, walk_path
 from hansfree.weights import write_weights
+
+
+class Stage(NamedTuple):
+    """Some strengths of a method, a further seed of it, or without a kind its choice and all that follows."""
+
+    method: str
+    kind: Literal["strengths", "seed"] | None = None
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """The stage's name in the run."""
+        return self.method if self.kind is None else f"{self.method} {self.kind} {self.number}"
+
+
+@dataclass(frozen=True, eq=False)
+class TriedHead(TrainedHead):
+    """A head that was trained apart: its weights are gone, what it did is known."""
+
+    scores: list[Score]
+
+
+class Strengths:
+    """The heads of one method.
+
+    Args:
+        name: Of the method's stage.
+    """
+
+    def __init__(
+        self,
+        material: Material,
+        run: Run,
+        name: str,
+        method: Correction,
+        strengths: Sequence[float],
+        *,
+        progress: Progress = silent,
+    ) -> None:
+        self.material, self.run, self.name, self.method, self.progress = material, run, name, method, progress
+        self.train = material.train_for(method)
+        self.edit = method.inference_edit(self.train)
+        self.groups = group_strengths(material.cut, strengths, method.tuning)
+
+    def heads(self) -> Iterator[TrainedHead]:
+        """Yield a head for every strength, in their order, as they come from training."""
+        tried = self._tried()
+        # Only the last group may be smaller, and stays the last: what is left is grouped as it is among all.
+        left = [strength for group in self.groups for strength in group if strength not in tried]
+        trained = self._trained(left) if left else iter(())
+        for group in self.groups:
+            for strength in group:
+                yield tried[strength] if strength in tried else next(trained)
+
+    def score(self, head: TrainedHead) -> list[Score]:
+        """Return what a head does on the test images."""
+        if isinstance(head, TriedHead):
+            return head.scores
+        cut, device = self.material.cut, self.material.device
+        return compute_scores(judge_head(cut, head.state, self._held_out, device=device), per_class=False)
+
+    def weights_of(self, head: TrainedHead) -> dict[str, Tensor]:
+        """Return a head's weights; of one that was tried apart, its group is trained once more."""
+        if not isinstance(head, TriedHead):
+            return head.state
+        (group,) = (group for group in self.groups if head.strength in group)
+        with without_warnings():  # they were told the first time
+            again = self.method.train(self.material.cut, self.train, group, progress=self.progress, label=self.name)
+            return next(one.state for one in again if one.strength == head.strength)
+
+    def try_group(self, number: int) -> list[dict[str, Any]]:
+        """Train one group apart; return what its heads did, as a stage keeps it."""
+        return [_to_keep(head, self.score(head)) for head in self._trained(self.groups[number])]
+
+    def _trained(self, strengths: Sequence[float]) -> Iterator[TrainedHead]:
+        return self.method.train(
+            self.material.cut,
+            self.train,
+            strengths,
+            watch=self.material.validator(self.edit),
+            progress=self.progress,
+            label=self.name,
+        )
+
+    @cached_property
+    def _held_out(self) -> HeldOutFeatures:
+        return self.material.held_out(self.edit)
+
+    def _tried(self) -> dict[float, TriedHead]:
+        """Return what others have tried, in the same groups."""
+        tried: dict[float, TriedHead] = {}
+        for number, group in enumerate(self.groups):
+            stage = Stage(self.name, "strengths", number).name
+            if self.run.has(stage):
+                heads = {head.strength: head for head in map(_from_kept, self.run.read(stage))}
+                tried |= heads if list(heads) == group else {}
+        return tried
+
+
+def _to_keep(head: TrainedHead, scores: Sequence[Score]) -> dict[str, Any]:
+    return {
+        "strength": head.strength,
+        "is_finite": head.is_finite,
+        "history": [asdict(seen) for seen in head.history],
+        "scores": [asdict(score) for score in scores],
+    }
+
+
+def _from_kept(kept: Mapping[str, Any]) -> TriedHead:
+    history = tuple(map(_validation, kept["history"]))
+    return TriedHead(kept["strength"], dict, kept["is_finite"], history, [Score(**score) for score in kept["scores"]])
+
+
+def _validation(kept: Mapping[str, Any]) -> Validation:
+    biased = None if kept["biased"] is None else Score(**kept["biased"])
+    by_class = {int(label): value for label, value in kept.get("by_class", {}).items()}  # JSON makes texts of numbers
+    told = {"clean": Score(**kept["clean"]), "biased": biased, "lost": tuple(kept["lost"]), "by_class": by_class}
+    return Validation(**{**kept, **told})
+
+
+class Kept:
+    """The arrays of one experiment's stages.
+
+    Args:
+        folder: Where they lie, a file for every model.
+    """
+
+    def __init__(self, material: Material, folder: Path) -> None:
+        self.material, self.setting, self.folder = material, material.setting, folder
+
+    def keep(self, name: str, evidence: Evidence, model: nn.Module | None = None) -> None:
+        """Write what a model did; of one that is given, also the heatmaps of the shown images."""
+        arrays = {
+            "correct_clean": evidence.is_correct("clean"),
+            "correct_biased": evidence.is_correct("biased"),
+            "predicted_clean": predict_classes(evidence.logits_clean),
+            "predicted_biased": predict_classes(evidence.logits_biased),
+            **probabilities_of(evidence),
+        }
+        if model is not None:
+            arrays["relevance"] = self.material.pictures.heatmaps(model, self.material.shown_rows)
+            # what an exported model must give
+            arrays["shown_logits"] = evidence.logits_biased[self.material.shown_rows]
+        with written_atomically(self._path(name)) as temporary:
+            np.savez(temporary, **arrays)  # type: ignore[arg-type]
+
+    def load(self, name: str) -> dict[str, np.ndarray]:
+        """Return what a finished stage kept: correctness, predictions, and the heatmaps of the shown images.
+
+        Of the clean-trained reference there are no heatmaps.
+        """
+        stage = ORIGINAL if name == CLEAN_TRAINED else name
+        return read_arrays(self._path(name), stage=self.folder / f"{stage}.json")
+
+    def paired(self, methods: Sequence[str] | None = None) -> list[Difference]:
+        """Return by how much the methods and the references differ from each other on the same images."""
+        data, names = self.setting.data, self._compared(methods)
+        answers, seed = {name: self._answers(name) for name in names}, self.setting.tuning.seed
+        found = compare_answers(answers, *self._test_labels, biased_class=data.biased_class, seed=seed)
+        return [*found, *compare_pulls({name: self._pull(name) for name in names if data.is_inserted})]
+
+    def paired_classes(self, methods: Sequence[str] | None = None) -> list[Difference]:
+        """Return by how much the methods change the sensitivity of each class, on the clean test images."""
+        answers = {name: self._answers(name) for name in self._finished(methods)}
+        return compare_classes(answers, self._test_labels[0], rival=ORIGINAL)
+
+    def intervals(self, methods: Sequence[str] | None = None) -> dict[str, dict[str, Interval]]:
+        """Return the 95 % intervals of accuracies and flip rate, by method; of the references too."""
+        seed = self.setting.tuning.seed
+        return {
+            name: score_intervals(self._answers(name), *self._test_labels, seed=seed)
+            for name in self._compared(methods)
+        }
+
+    def shown(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return the heatmaps of some images for the model as it came and every method, with the images.
+
+        Nothing, where no test image carries the artifact.
+        """
+        test, rows = self.setting.data.test_biased, self.material.shown_rows
+        if not len(rows):
+            return {}
+        images, masks = zip(*(test.pixels(int(row)) for row in rows))
+        arrays = {"images": np.stack(images), "masks": np.stack(masks)}
+        arrays |= {"labels": test.labels[rows], "ids": test.ids[rows]}
+        arrays["direction"] = self.material.pictures.direction(rows)
+        return arrays | {f"relevance/{name}": self.load(name)["relevance"] for name in self._finished(methods)}
+
+    def cases(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return small pictures of test images with what every model makes of them; nothing where nothing is known."""
+        kept = {name: self.load(name) for name in self._finished(methods)}
+        return collect_cases(self.setting.data, kept, seed=self.setting.tuning.seed)
+
+    def _answers(self, name: str) -> Answers:
+        arrays = self.load(name)
+        return {"clean": arrays["predicted_clean"], "biased": arrays["predicted_biased"]}
+
+    def _pull(self, name: str) -> np.ndarray:
+        """Return per image what inserting the artifact does to the biased class's probability."""
+        arrays = self.load(name)
+        return np.asarray(arrays["biased_class_biased"] - arrays["biased_class_clean"])
+
+    @property
+    def _test_labels(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The labels of the test images, and of those with the artifact where they are others."""
+        data = self.setting.data
+        return data.test_clean.labels, None if data.is_inserted else data.test_biased.labels
+
+    def _finished(self, methods: Sequence[str] | None) -> list[str]:
+        """Return the model as it came and those of the methods (the paper's by default) that have a head to show."""
+        wanted = (ORIGINAL, *(Correction.defaults() if methods is None else methods))
+        return [name for name in wanted if self._path(name).exists()]
+
+    def _compared(self, methods: Sequence[str] | None) -> list[str]:
+        """Return them with the clean-trained reference, where there is one."""
+        return [*self._finished(methods), *([CLEAN_TRAINED] if self._path(CLEAN_TRAINED).exists() else ())]
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
+
+
+def quality_rows(material: Material, cavs: Mapping[str, CAV], about: Mapping[str, Any]) -> list[Row]:
+    """Return how well each CAV fits the artifact; nothing where too few test images carry it.
+
+    Args:
+        about: What the rows of an experiment have in common.
+    """
+    if not material.is_biased_known:
+        return []
+    clean, biased = material.activations["test_clean"].pooled, material.activations["test_biased"].pooled
+    is_inserted = material.data.is_inserted
+    if is_inserted:
+        # every image once, without or with the artifact: pairs would not be independent
+        without, within = clean[::2], biased[1::2]
+    else:
+        without, within = clean, biased
+    held_out = np.concatenate([without, within])
+    is_biased = np.arange(len(held_out)) >= len(without)
+    rows = []
+    for name, cav in cavs.items():
+        told = {"method": f"cav:{name}", "cav": name, "split": "test", **about}
+        if is_inserted:
+            direction = cav.directions_[0]
+            rows.append(row_of_quality("alignment_sample", alignment_sample(direction, biased - clean), **told))
+            rows.append(row_of_quality("alignment_mean", alignment_mean(direction, biased - clean), **told))
+        rows.append(row_of_quality("cav_auc", cav_auc(cav, held_out, is_biased), **told))
+    return rows
 
 
 class Experiment:
@@ -259,3 +522,104 @@ class Experiment:
     @property
     def _about(self) -> dict[str, Any]:
         return {"experiment": self.setting.name, "seed": self.setting.tuning.seed}
+
+
+log = logging.getLogger(__name__)
+
+
+_SHOWN = 6  # images that look wrongly marked, the most suspicious ones
+
+_SIDE = 128  # pixels of their pictures: an artifact may be small
+
+_LEAST_OTHERS = 2  # images of other classes, for the doctor to know where those lie
+
+
+def examine_direction(
+    experiment: Experiment,
+    *,
+    names: Mapping[int, str] | None = None,
+    is_marked: np.ndarray | None = None,
+    progress: Progress = silent,
+) -> Diagnosis:
+    """Ask the doctor, and keep what he says in the run folder, where the report looks for it.
+
+    ``doctor.json`` holds the words and numbers, ``wrong_marks.npz`` pictures of images that look wrongly marked.
+
+    Args:
+        names: What the owner of the images calls them, by id; their id by default.
+        is_marked: By id, which artifact bits a person gave: those that the labelling page proposed are no truth to
+            examine by. None where nobody tells them apart.
+    """
+    setting, material, folder = experiment.setting, experiment.material, experiment.run
+    needs_pairs = CAV.named(setting.cav).needs_pairs
+
+    def work() -> str:
+        train, inside = material.activations["train"], material.cav_images
+        if needs_pairs:
+            train = material.paired_train
+            inside = find_pairs(train).T.ravel()  # of all classes, as the direction itself; the clean ones first
+        bits = np.asarray(train.has_artifact)
+        others = train.pooled[(train.labels != setting.data.biased_class) & ~bits]
+        # who inserts, knows
+        marked = None if needs_pairs or is_marked is None else is_marked[train.ids[inside]]
+        basis = choose_basis(bits[inside], marked)
+        inside = inside[basis.rows]
+        ids = train.ids[inside].tolist()
+        found = examine_cav(
+            train.pooled[inside],
+            bits[inside],
+            cav=setting.cav,
+            paired=needs_pairs,
+            in_class=train.labels[inside] == setting.data.biased_class,
+            others=others if len(others) >= _LEAST_OTHERS else None,
+            ids=ids if names is None else [names[id_] for id_ in ids],
+            seed=setting.tuning.seed,
+            progress=progress,
+        )
+        diagnosis = basis.tell(found)
+        _keep_wrong_marks(experiment, diagnosis.wrong_marks[:_SHOWN], names)  # here, as names may change between runs
+        return diagnosis.to_json()
+
+    text = folder.stage("doctor", work)
+    write_text(folder.path / "doctor.json", text)
+    return Diagnosis.from_json(text)
+
+
+def _keep_wrong_marks(experiment: Experiment, marks: Sequence[WrongMark], names: Mapping[int, str] | None) -> None:
+    """Keep pictures of the images that look wrongly marked, in the doctor's order, where there are any."""
+    if not marks:
+        return
+    images = experiment.setting.data.train
+    rows = {id_ if names is None else names[id_]: row for row, id_ in enumerate(images.ids.tolist())}
+    pictures = small_pictures(images, (rows[mark.id] for mark in marks), side=_SIDE)
+    with written_atomically(experiment.run.path / "wrong_marks.npz") as temporary:
+        np.savez_compressed(temporary, pictures=pictures)
+
+
+def doubt_concepts(experiment: Experiment) -> list[str]:
+    """Warn of what is removed or kept by bits that mean nothing here: it costs accuracy and corrects nothing."""
+    setting = experiment.setting
+    marked = {
+        concept.name: (concept.rows, concept.told_by)
+        for concept in (*setting.removed, *setting.protected)
+        if isinstance(concept.told_by, np.ndarray)
+    }
+    if not marked:
+        return []
+
+    def work() -> list[str]:
+        pooled, doubts = experiment.material.activations["train"].pooled, []
+        for name, (rows, bits) in marked.items():
+            seen = glance_at(pooled[rows], bits, cav=setting.cav, seed=setting.tuning.seed)
+            if not seen.is_visible:
+                doubts.append(
+                    f"{name}: the {bits.sum()} training images with it are told from the {(~bits).sum()} without no "
+                    f"better (held-out AUC {seen.auc:.2f}) than with shuffled bits. It does not show in this layer, "
+                    "its bits are wrong, or they are too few: leave it out."
+                )
+        return doubts
+
+    found: list[str] = experiment.run.stage("concepts", work)
+    for sentence in found:
+        log.warning(sentence)
+    return found

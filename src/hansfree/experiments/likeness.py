@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hansfree.cavs import SignalCAV
-from hansfree.doctor import expected_cosine
+from hansfree.cavs.diagnostics import expected_cosine
 from hansfree.experiments.experiment import Experiment
 
 _ALIKE = 0.5  # part of the attainable cosine: below, most of one change goes another way than the other

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from hansfree.corrections import method_named
-from hansfree.experiments.experiment import Experiment
-from hansfree.experiments.stages import Stage
+from hansfree.corrections.training import group_strengths
+from hansfree.experiments.experiment import Experiment, Stage
 from hansfree.results import ORIGINAL
-from hansfree.training import group_strengths
 
 _FEWEST = 3  # groups that are spread: the chosen one is trained once more for its weights, so of two nothing is won
 

@@ -4,7 +4,6 @@ What makes a whole delivery of a run folder (``hansfree.export.run``) is importe
 """
 
 from hansfree.export.folding import Folding, fold_projection
-from hansfree.export.onnx import export_onnx
-from hansfree.export.saving import Exported, export_model, load_corrected
+from hansfree.export.weights import Exported, export_model, export_onnx, load_corrected
 
 __all__ = ["Exported", "Folding", "export_model", "export_onnx", "fold_projection", "load_corrected"]

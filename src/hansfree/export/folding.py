@@ -1,12 +1,4 @@
-"""P-ClArC as plain weights: its projection folded into a linear layer, where that is exact.
-
-It is exact in two cases: the layer has one position and is linear itself, or all that follows it up to the next linear
-layer is linear and keeps the mean over the positions, from which the score is taken. Everything else (the paper's
-max-pooled score, a ReLU between) stays a module.
-
-Candidates are found by data flow, never by names, and every fold has to give the same numbers in float64 on the example
-and on noise before it counts.
-"""
+"""Fold a projection into the weights where that is exact."""
 
 from __future__ import annotations
 
@@ -19,17 +11,77 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hansfree.activations.positions import channel_axis, count_positions
+from hansfree.activations.cache import channel_axis, count_positions
 from hansfree.corrections import Projection
 from hansfree.errors import SplitError
-from hansfree.export.algebra import NotFoldedError, replaced, through_layer, through_next
-from hansfree.splitting import take_out
-from hansfree.splitting.graph import Traced, eval_copy, scalar_nodes, trace
-from hansfree.splitting.inserted import PROJECTION
+from hansfree.models.surgery import take_out
+from hansfree.models.surgery.graph import Traced, eval_copy, scalar_nodes, trace
+from hansfree.models.surgery.tracing import PROJECTION
+
+
+class NotFoldedError(Exception):
+    """Why a projection is in no weights; `fold_projection` makes a sentence of it."""
+
+
+def through_layer(linear: nn.Linear, norm: Any, projection: Projection) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return weight and bias of the linear layer, and bias of the norm: ``M(s(Wx + b) + o) + v = s(W'x + b') + o'``.
+
+    The constant part goes into the linear layer's bias, or where it has none into the norm's.
+
+    Args:
+        norm: A batch norm in eval mode in float64, or None.
+    """
+    D, R, t = _parts(projection)
+    scale, offset = torch.ones_like(D[0]), torch.zeros_like(D[0])
+    if norm is not None:
+        # What it does is affine, so two values tell all of it, whatever parameters and statistics it has.
+        offset = norm(torch.zeros_like(scale)[None])[0]
+        scale = norm(torch.ones_like(scale)[None])[0] - offset
+        if bool((scale == 0).any()):
+            raise NotFoldedError("its batch norm silences channels")
+    weight = scale[:, None] * linear.weight
+    weight = (weight - D.T @ (R @ weight)) / scale[:, None]
+    bias: Tensor | None = linear.bias
+    if bias is not None:
+        constant = scale * bias + offset
+        return weight, (constant + (t - R @ constant) @ D - offset) / scale, None
+    if norm is not None and norm.bias is not None:
+        return weight, None, norm.bias + (t - R @ offset) @ D
+    raise NotFoldedError("the layer has no bias to take up the target")
+
+
+def through_next(linear: nn.Linear, projection: Projection, *, channels_last: bool) -> tuple[Tensor, Tensor]:
+    """Return the weight and bias of a linear layer that reads (channels, positions), shifted by their mean score."""
+    D, R, t = _parts(projection)
+    outputs, channels = len(linear.weight), D.shape[1]
+    layout = (outputs, -1, channels) if channels_last else (outputs, channels, -1)
+    axis = 1 if channels_last else 2
+    weight = linear.weight.reshape(layout)
+    along = weight.sum(axis) @ D.T  # (outputs, k): what a shift along each direction does
+    folded = weight - (along @ R).unsqueeze(axis) / weight.shape[axis]
+    return folded.reshape(outputs, -1), linear.bias + along @ t
+
+
+def _parts(projection: Projection) -> tuple[Tensor, Tensor, Tensor]:
+    D = projection.directions
+    return D, D if projection.readout is None else projection.readout, projection.target
+
+
+def replaced(module: Any, **parameters: Tensor | None) -> Any:
+    """Return a float64 copy of a module with some parameters replaced; None leaves one as it is."""
+    changed = copy.deepcopy(module).double()
+    for name, value in parameters.items():
+        if value is not None:
+            setattr(changed, name, nn.Parameter(value.detach(), requires_grad=False))
+    return changed
+
 
 Kind = Literal["plain", "layer", "next", "module"]
+
 _EXACT = 1e-9  # of the largest number, in float64: rounding stays far below, another function does not
+
 _ROUNDING = 1e-4  # of the largest logit, in the model's own precision
+
 _SCALES = (1.0, 1e3)  # of the noise: a clamp that never acts on the example acts there
 
 

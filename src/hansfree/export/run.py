@@ -1,25 +1,351 @@
-"""A whole delivery from a run folder: weights, card, and where wanted ONNX."""
+"""Open a finished run, export a model of it with its card, and verify the export."""
 
 from __future__ import annotations
 
+import math
+import platform
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+import yaml
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
 
-from hansfree.errors import RunError
-from hansfree.export.card import write_card
-from hansfree.export.onnx import check_onnx, export_onnx
-from hansfree.export.reading import (
-    adapt_as_evaluated,
-    check_evaluated,
-    open_corrected,
-    open_example,
-    open_model,
-    read_run,
-)
-from hansfree.export.saving import Exported, export_model
-from hansfree.models import returns_logits
+from hansfree._internal.files import hash_file, open_templates, read_arrays, write_text
+from hansfree.activations import Pooling
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction, RRClArC, split_name
+from hansfree.datasets.base import IMAGENET, Normalize
+from hansfree.errors import OptionError, RunError, nearest
+from hansfree.export.weights import Exported, check_onnx, export_model, export_onnx, load_corrected, run_quietly
+from hansfree.metrics import MIN_GROUP, Metric, Unknown
+from hansfree.models import adapt, build_model, load_model, plain, returns_logits
+from hansfree.models.surgery.layout import layer_order
+from hansfree.report.numbers import interval_at_end
+from hansfree.report.reading import Results, load_results, method_title, objection_to
+from hansfree.report.text import describe_loss, without_folders
+from hansfree.results import ORIGINAL, Row
+from hansfree.studies import SETS
+from hansfree.weights import fill_with_weights, read_weights
+
+_IMAGES = 8  # to compare logits on, where the run shows none
+
+_TOLERANCE = 1e-3  # of the largest logit: evaluation starts from the cached activations, in another order of sums
+
+_RUN_FILE = "run.yaml"  # the user's, as it was read
+
+_ORIGINALS = ("original.safetensors", "model.safetensors")  # a user's own model, or one that the run trained itself
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run folder says."""
+
+    path: Path
+    config: dict[str, Any]
+    results: Results
+
+    def chosen(self, method: str) -> list[Row]:
+        """Return all scores of a method's weights: those of its first variant, for the others are repeats."""
+        variant = self.results.variant(method)
+        return [row for row in self.results.rows if row.chosen and type(variant).of(row) == variant] if variant else []
+
+    def method_to_export(self, method: str | None) -> str:
+        """Return the method to export, by default what the run recommends, or RR-ClArC where it says nothing.
+
+        One whose weights are not there is an error, and so is none where the run recommends none. Weights of a method
+        that the results do not list are of an earlier run in this folder: nothing is known of them.
+        """
+        listed = self.results.selection
+        known = [name for name in listed if self.chosen(name) and self.weights_of(name).is_file()]
+        there = f" There are: {', '.join(known)}." if known else ""
+        wanted = method or self.results.meta.get("recommended", RRClArC.name)
+        if wanted is None:
+            raise OptionError(
+                f"Do not use the models of {self.path}: the run recommends none, and its report says why. To export "
+                f"one all the same, name it: {', '.join(known) or 'there is none'}."
+            )
+        own, cav = split_name(wanted)
+        if wanted in known:
+            return wanted
+        if wanted in listed and self.chosen(wanted):
+            raise self.lost(wanted)
+        if wanted in listed:
+            reason = self.results.with_class_names(str(listed[wanted].get("reason") or "no strength was chosen"))
+            raise OptionError(f"{self.path} has no weights of {wanted}, as {reason}.{there}")
+        if own in Correction.members() and (cav is None or cav in CAV.members()):
+            raise OptionError(
+                f"The results of {self.path} do not list {wanted}.{there} Add it to the run file (correction.methods; "
+                "further_cavs for a name with @), and run that again: what is done is kept."
+            )
+        raise OptionError(f"{self.path} has no weights corrected by {wanted!r}.{nearest(wanted, listed)}{there}")
+
+    def lost(self, method: str) -> RunError:
+        """Return what to raise where a method was run and its weights are gone, or cannot be read."""
+        stage = self.path / "stages" / f"{method}.json"
+        return RunError(
+            f"{self.weights_of(method)} is missing or damaged. Delete {stage}, and let the command that made the run "
+            "go on: it makes both anew."
+        )
+
+    def weights_of(self, method: str) -> Path:
+        """Return where the run keeps the weights of a method."""
+        return self.path / "corrected" / f"{method}.safetensors"
+
+    @property
+    def pooling(self) -> Pooling:
+        """From what scores are taken; a run that does not say it did as the paper does."""
+        return self.config.get("pooling", "max")  # type: ignore[no-any-return]
+
+
+def read_run(path: Path) -> FinishedRun:
+    """Read ``config.yaml``, ``results.json`` and ``results.csv`` of a run folder."""
+    results = load_results(path)
+    kept = path / "config.yaml"
+    if not kept.is_file():
+        raise RunError(f"{path} is not a run folder: it has no config.yaml.")
+    return FinishedRun(path, _read_yaml(kept), results)
+
+
+def open_model(run: FinishedRun) -> nn.Module:
+    """Return the model as it came, in eval mode: one that hansfree knows by name, or from where the user keeps it."""
+    told, classes = run.config.get("model"), run.results.meta.get("class_names")
+    if isinstance(told, dict) and (run.path / _RUN_FILE).is_file():
+        told = _read_yaml(run.path / _RUN_FILE).get("model")  # the config does not say where a file lies
+    weights = next((run.path / file for file in _ORIGINALS if (run.path / file).is_file()), None)
+    source = told.get("source") if isinstance(told, dict) else told
+    if not isinstance(source, str) or not classes or weights is None:
+        raise RunError(f"{run.path} does not say which model it corrected, or has no {' or '.join(_ORIGINALS)}.")
+    if isinstance(told, dict):
+        return load_model(source, weights=weights, classes=_count_outputs(run, told))
+    model = build_model(source, classes=len(classes))
+    fill_with_weights(model, read_weights(weights), source=str(weights))
+    return model.eval()
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        content = None
+    if not isinstance(content, dict):
+        raise RunError(f"{path} is damaged.")
+    return content
+
+
+def _count_outputs(run: FinishedRun, told: dict[str, Any]) -> int | None:
+    """Return how many outputs the run built its model with; None where its run file did not say it either."""
+    if told.get("output") == "binary":
+        return 1
+    names = (run.config.get("data") or {}).get("classes")
+    return None if names is None else len(names)
+
+
+def adapt_as_evaluated(run: FinishedRun, model: nn.Module, example: Tensor) -> nn.Module:
+    """Return the user's own model with the logits that the run looked at; one that has them is returned itself."""
+    told = run.config.get("model")
+    if not isinstance(told, dict) or plain(model) is not model:
+        return model
+    label, names = told.get("label"), (run.config.get("data") or {}).get("classes") or []
+    if label is not None and label not in names:
+        raise RunError(f"{run.path / 'config.yaml'} is damaged: model.label {label!r} is not in data.classes.")
+    output = told.get("output", "classes")
+    return adapt(model, example, output=output, label=None if label is None else names.index(label))
+
+
+def open_corrected(run: FinishedRun, method: str, original: nn.Module, example: Tensor) -> nn.Module:
+    """Return the model that was evaluated as this method."""
+    path = run.weights_of(method)
+    try:
+        with safe_open(path, framework="pt"):
+            pass  # its header tells a file that was cut off
+    except (OSError, SafetensorError) as error:
+        raise run.lost(method) from error
+    layer = run.results.meta.get("layer")
+    order = None if layer is None else layer_order(original, layer, example)
+    return load_corrected(original, path, layer=layer, pooling=run.pooling, order=order)
+
+
+def open_example(run: FinishedRun) -> Tensor:
+    """Return images to compare logits on: those that the report shows, and noise after them where they are too few."""
+    meta, shown = run.results.meta, run.results.heatmaps
+    if shown is None:
+        size = int(meta.get("size", 224))
+        return _noise(_IMAGES, int(meta.get("channels", 3)), size, size)
+    channels = shown.images.shape[-1]
+    mean, std = meta.get("mean", IMAGENET.mean[:channels]), meta.get("std", IMAGENET.std[:channels])
+    images = Normalize(tuple(mean), tuple(std))(shown.images)
+    # With a single one, a model could fix the number of images: ONNX does.
+    return images if len(images) > 1 else torch.cat([images, _noise(_IMAGES - 1, *images.shape[1:])])
+
+
+def _noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example: Tensor) -> bool:
+    """Compare an adapted model with what the run saw of it on the shown images; return whether the run kept that.
+
+    Weights alone do not say everything: a projection with another pooling has the same.
+
+    Args:
+        example: What `open_example` returns: the shown images come first.
+    """
+    kept = run.path / "stages" / f"{method}.npz"
+    shown = run.results.heatmaps
+    if shown is None or not kept.is_file():
+        return False
+    expected = read_arrays(kept, stage=kept.with_suffix(".json")).get("shown_logits")
+    if expected is None:
+        return False
+    got = run_quietly(corrected, example[: len(shown.images)]).numpy()
+    if expected.shape != got.shape or not np.allclose(got, expected, rtol=0, atol=_TOLERANCE * np.abs(expected).max()):
+        raise RunError(
+            f"{run.weights_of(method)} does not give the logits that the run evaluated. The run "
+            "folder was changed, or comes from another version of hansfree: run it again."
+        )
+    return True
+
+
+_PACKAGES = ("hansfree", "torch", "safetensors")
+
+_WORDS = re.compile(r"``([^`]*)``")  # how a docstring marks code
+
+_REJECTED = re.compile(r" \(\d+ rejected\)")  # a number without names: who diverged is told in a line of its own
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """One score before and after, as the card prints it."""
+
+    label: str
+    ideal: str
+    before: str
+    after: str
+    n: str
+
+
+def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *, is_checked: bool = False) -> None:
+    """Write the card of a run's exported model.
+
+    Args:
+        path: Of the card, a Markdown file.
+        method: The correction whose weights were exported.
+        is_checked: The weights were compared with the logits that the run kept of its evaluation.
+    """
+    environment = open_templates("export", is_html=False)
+    environment.filters["cell"] = _cell
+    member = Correction.members().get(split_name(method)[0])
+    results = run.results
+    meta, variant = results.meta, results.variant(method)
+    choice = results.selection.get(method, {})
+    text = environment.get_template("MODEL_CARD.md.jinja").render(
+        meta=meta,
+        model=without_folders(meta.get("model") or ""),
+        method=method_title(method),
+        what=_WORDS.sub(r"\1", (member.__doc__ or "").splitlines()[0]) if member else "",
+        biased_class=_class_name(meta),
+        cav=next((row.cav for row in run.chosen(method) if row.cav), None),
+        judged_along=meta.get("cav") if split_name(method)[1] else None,
+        choice=choice,
+        reason=_REJECTED.sub("", results.with_class_names(str(choice.get("reason", "")))),
+        rule=results.with_class_names(str(choice.get("rule", ""))),
+        diverged=[f"{strength:g}" for strength in choice.get("diverged") or () if strength is not None],
+        objection=objection_to(results, variant) if variant else "",
+        judgement=results.rulings.get(method),
+        loss=describe_loss(results, variant) if variant else "",
+        notes=results.notes(),
+        counts=meta.get("counts") or [],
+        sizes=[(name.replace("_", " "), meta[f"n_{name}"]) for name in SETS if meta.get(f"n_{name}") is not None],
+        scores=compare_scores(run.chosen(ORIGINAL), run.chosen(method), results=results),
+        unclaimed=[claim["sentence"] for claim in meta.get("claims") or [] if not claim["can_be_made"]],
+        unknown=_unknown(results),
+        exported=exported,
+        evaluated=f"weights, {method}",
+        is_checked=is_checked,
+        weights_hash=hash_file(exported.weights),
+        ran_with=meta.get("versions") or {},
+        exported_with={"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+    )
+    write_text(path, text)
+
+
+def compare_scores(before: Iterable[Row], after: Iterable[Row], *, results: Results) -> list[ScoreLine]:
+    """Return the scores of the model as it came and of the corrected one, one line per score that either has.
+
+    Args:
+        results: Of the same run; they know what the classes are called.
+    """
+    rows = [{(row.metric, row.group): row for row in side} for side in (before, after)]
+    lines = []
+    for metric, group in dict.fromkeys([*rows[1], *rows[0]]):
+        member = Metric.members().get(metric)
+        pair = [side.get((metric, group)) for side in rows]
+        counts = dict.fromkeys(f"{row.n:,}" for row in pair if row is not None and row.n is not None)
+        lines.append(
+            ScoreLine(
+                label=f"{_label(metric)} ({results.with_class_names(group)})" if group else _label(metric),
+                ideal=f"{member.ideal:g}" if member else "",
+                before=_written(pair[0]),
+                after=_written(pair[1]),
+                n=" / ".join(counts),
+            )
+        )
+    return lines
+
+
+def _unknown(results: Results) -> list[str]:
+    """Say what cannot be known, one sentence for each reason or, where it is the number of a class's images, metric."""
+    whole: dict[str, list[str]] = {}
+    of_classes: dict[str, list[Unknown]] = {}
+    for each in results.unknown:
+        if each.group:
+            of_classes.setdefault(_label(each.metric).partition(", ")[0], []).append(each)
+        else:
+            whole.setdefault(each.reason, []).append(_label(each.metric))
+    sentences = [f"{' / '.join(labels)} cannot be known: {reason}." for reason, labels in whole.items()]
+    for head, group in of_classes.items():
+        named = ", ".join(f"{results.with_class_names(each.group)}{_condition(each)} (n = {each.n})" for each in group)
+        reason = group[0].reason if len(group) == 1 else f"at least {MIN_GROUP} images are needed for each"
+        sentences.append(f"{head} cannot be known of {named}: {reason}.")
+    return sentences
+
+
+def _condition(unknown: Unknown) -> str:
+    condition = _label(unknown.metric).partition(", ")[2]
+    return f", {condition}" if condition else ""
+
+
+def _label(metric: str) -> str:
+    member = Metric.members().get(metric)
+    return member.label if member else metric
+
+
+def _class_name(meta: dict[str, Any]) -> str:
+    biased, names = meta.get("biased_class"), meta.get("class_names") or ()
+    if isinstance(biased, int) and 0 <= biased < len(names):
+        return f"{names[biased]} (class {biased})"
+    return "" if biased is None else str(biased)
+
+
+def _written(row: Row | None) -> str:
+    if row is None or not math.isfinite(row.value):
+        return "not known"
+    if interval := interval_at_end(row):
+        return f"{row.value:.3g} ({interval[0]:.2g} to {interval[1]:.2g})"
+    has_error = row.stderr is not None and math.isfinite(row.stderr) and row.stderr > 0
+    return f"{row.value:.3g} ± {row.stderr:.2g}" if has_error else f"{row.value:.3g}"
+
+
+def _cell(value: object) -> str:
+    """Keep a name with a bar or a line break from breaking the table."""
+    return " ".join(str(value).split()).replace("|", "\\|")
 
 
 @dataclass(frozen=True)

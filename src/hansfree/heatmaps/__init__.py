@@ -1,10 +1,7 @@
 """Where in the image a model, or a CAV, looks: heatmaps by LRP or gradient x input, and what is read off them."""
 
-from hansfree.heatmaps.explanations import Explanation, explanation_of
-from hansfree.heatmaps.localisation import compute_cav_heatmaps, kept_masks, localise_artifact
-from hansfree.heatmaps.lrp import compute_heatmaps
-from hansfree.heatmaps.masks import masks_from_heatmaps
-from hansfree.heatmaps.shares import artifact_relevance
+from hansfree.heatmaps.heatmaps import Explanation, artifact_relevance, compute_heatmaps, explanation_of
+from hansfree.heatmaps.localisation import compute_cav_heatmaps, kept_masks, localise_artifact, masks_from_heatmaps
 
 __all__ = [
     "Explanation",

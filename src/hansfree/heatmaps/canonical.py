@@ -25,9 +25,8 @@ from zennit.layer import Sum
 from zennit.types import Activation, AvgPool, BatchNorm, ConvolutionStandard, Linear, MaxPool
 
 from hansfree.errors import SplitError
-from hansfree.splitting.graph import Traced, eval_copy, returns_several, scalar_nodes, trace
-from hansfree.splitting.inplace import operation_name
-from hansfree.splitting.partition import output_node
+from hansfree.models.surgery.graph import Traced, eval_copy, operation_name, returns_several, scalar_nodes, trace
+from hansfree.models.surgery.partition import output_node
 
 logger = logging.getLogger(__name__)
 

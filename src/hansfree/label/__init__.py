@@ -1,10 +1,8 @@
 """The labelling page: mark which images carry the artifact, with the model's own activations to find the rest."""
 
-from hansfree.label.marks import Marks, read_marks
-from hansfree.label.opening import Material, open_material
-from hansfree.label.ranking import Ranking
-from hansfree.label.serving import check_installed, serve, write_redirect
-from hansfree.label.session import Session, State
+from hansfree.label.ranking import Marks, Ranking, read_marks
+from hansfree.label.server import check_installed, serve, write_redirect
+from hansfree.label.session import Material, Session, State, open_material
 
 __all__ = [
     "Marks",

@@ -12,12 +12,12 @@ import numpy as np
 from PIL import Image
 from torch import nn
 
+from hansfree._internal.files import written_atomically
+from hansfree._internal.hashing import fingerprint
 from hansfree.cavs import SignalCAV
 from hansfree.datasets.base import ExampleSet
-from hansfree.datasets.decoding import Channels, Resize, decode, why
+from hansfree.datasets.images import Channels, Resize, decode, why
 from hansfree.errors import DataError
-from hansfree.files import written_atomically
-from hansfree.fingerprints import fingerprint
 from hansfree.heatmaps import compute_cav_heatmaps
 
 SIDE = 192  # pixels of a thumbnail: sharp at 96 on a screen of double density

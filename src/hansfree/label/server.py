@@ -1,25 +1,119 @@
-"""The page over HTTP: few addresses, each of one call of the session."""
+"""The HTTP server of the labelling page, with token and origin checks."""
 
 from __future__ import annotations
 
+import secrets
+import socket
+from collections.abc import Callable
 from importlib.resources import files
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
-from hansfree.errors import HansfreeError
-from hansfree.label.finishing import Finish
-from hansfree.label.guard import Guard
+from hansfree.errors import HansfreeError, RunError, not_installed
 from hansfree.label.ranking import Choice
-from hansfree.label.session import Ordered, Session, State
+from hansfree.label.session import Finish, Ordered, Session, State, address_file
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+LOOPBACK = "127.0.0.1"
+
+
+_HEADERS = {
+    # The page asks nobody else for anything, is in no frame, and tells no other place its address with the token.
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+_REFUSED = b"""<!doctype html>
+<html lang="en">
+<title>Refused</title>
+<link rel="icon" href="data:,">
+<p>Refused: open the address that <code>hansfree label</code> printed, with its token.</p>
+</html>
+"""  # with an empty icon, so that the browser does not ask for one and is refused again
+
+_FOLLOWED = {(b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document")}  # a link, in a window of its own
+
+
+class Guard:
+    """Refuses every request whose address lacks the token, or whose host or origin is not the page's own.
+
+    The first part of the path is the token, so that the page's own addresses, which are all relative, carry it by
+    themselves. A wrong host is a foreign name that was made to point here; a foreign origin is another page. A link may
+    lead to the page from anywhere, for it shows nothing to where it came from: the browser itself starts at a file.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
+        self._app, self._token = app, token.encode()
+        self._hosts = {f"{name}:{port}".encode() for name in (LOOPBACK, "localhost")}
+        self._origins = {b"http://" + host for host in self._hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on without its token, or answer it with 403."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        first, slash, rest = scope["path"].removeprefix("/").partition("/")
+        is_page = not rest and scope.get("method") == "GET"
+        if scope["type"] != "http" or not self._is_ours(scope["headers"], first, is_page=is_page):
+            await _refuse(scope, send)
+            return
+        if not slash:  # from here the page's relative addresses would lose the token
+            moved = [(b"location", f"/{first}/".encode())]
+            await send({"type": "http.response.start", "status": 307, "headers": moved})
+            await send({"type": "http.response.body"})
+            return
+
+        async def send_guarded(message: dict[str, object]) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", ()), *own]}  # type: ignore[misc]
+            await send(message)
+
+        inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode(), "root_path": ""}
+        await self._app(inner, receive, send_guarded)  # type: ignore[arg-type]
+
+    def _is_ours(self, headers: list[tuple[bytes, bytes]], token: str, *, is_page: bool) -> bool:
+        hosts = [value for name, value in headers if name == b"host"]
+        origins = [value for name, value in headers if name == b"origin"]
+        sites = [value for name, value in headers if name == b"sec-fetch-site"]
+        is_followed = is_page and set(headers) >= _FOLLOWED
+        return (
+            len(hosts) == 1
+            and hosts[0] in self._hosts
+            and all(origin in self._origins for origin in origins)
+            and (is_followed or all(site in (b"same-origin", b"none") for site in sites))
+            and secrets.compare_digest(token.encode(), self._token)
+        )
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", str(len(_REFUSED)).encode())]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": _REFUSED})
+
 
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+
 _MOST = 100_000  # images in one step
 
+
 Image = Annotated[int, InPath(ge=0)]
+
 Part = Literal[
     "page.js",
     "grid.js",
@@ -161,3 +255,65 @@ def create_app(session: Session, *, token: str, port: int) -> Guard:
 def _page(name: str) -> Response:
     content = (files("hansfree.label") / "page" / name).read_bytes()
     return Response(content, media_type=_KINDS[name.rpartition(".")[2]], headers={"cache-control": "no-store"})
+
+
+def check_installed() -> None:
+    """Refuse to begin where the packages that serve a page are missing, before any image is read."""
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise not_installed(error.name, extra="label") from error
+
+
+def write_redirect(folder: Path, address: str) -> Path:
+    """Write a page that leads to the address, which only this user can read.
+
+    A browser is started with the name of this file: what a process was started with, all users of a computer can see.
+    """
+    return _write_secret(
+        folder / "open.html",
+        '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>hansfree label</title>'
+        f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">Open the labelling page</a>\n',
+    )
+
+
+def _write_secret(path: Path, text: str) -> Path:
+    """Write a file that only this user can read; it was never another."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def serve(session: Session, *, port: int = 0, ready: Callable[[str], None]) -> None:
+    """Serve a session on the loopback address; return when the process is asked to stop.
+
+    Args:
+        port: 0 takes any that is free.
+        ready: called with the page's address, whose token changes with every start.
+    """
+    check_installed()
+    import uvicorn
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+            listener.listen()  # a browser that is quicker than the server waits instead of failing
+        except OSError as error:
+            raise RunError(
+                f"Port {port} cannot be used ({error.strerror}). Leave out --port to take a free one."
+            ) from error
+        taken = listener.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        app = create_app(session, token=token, port=taken)
+        # No access log: it would hold the token.
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
+        address = f"http://{LOOPBACK}:{taken}/{token}/"
+        kept = _write_secret(address_file(session.material.table.parent), address)  # for a second `hansfree label`
+        try:
+            ready(address)
+            server.run(sockets=[listener])
+        finally:
+            kept.unlink(missing_ok=True)

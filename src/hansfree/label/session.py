@@ -1,21 +1,224 @@
-"""One sitting at the labelling page: marks, ranking, judgement and table, without knowing of a browser."""
+"""A labelling session: artifact labels with undo, screens, cluster suggestions, and the table it writes."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
+from hansfree._internal.files import tell_path
+from hansfree._internal.progress import Progress, silent
 from hansfree.cavs import SignalCAV
 from hansfree.errors import DataError, RunError
-from hansfree.files import tell_path
-from hansfree.label.finishing import Finish, describe_finish
-from hansfree.label.judging import Background, Judgement, judge_marks, lacks_clean
-from hansfree.label.marks import NO, UNKNOWN, YES, Marks, write_marks
-from hansfree.label.opening import Material
-from hansfree.label.ranking import FIRST_MARKS, Choice, Ranking
+from hansfree.label.pictures import Heatmaps, Pictures
+from hansfree.label.ranking import (
+    FIRST_MARKS,
+    NO,
+    UNKNOWN,
+    YES,
+    Background,
+    Choice,
+    Judgement,
+    Marks,
+    Ranking,
+    judge_marks,
+    lacks_clean,
+    marks_of,
+    read_marks,
+    write_marks,
+)
+from hansfree.runfile import RunFile
+from hansfree.runfile.discovery import Unlabelled, looking_folder, open_unlabelled, pass_once
+from hansfree.studies.listing import find_class
+from hansfree.suspects import Cluster, Suspects
+from hansfree.suspects.clustering import WORDS
+
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A cluster that may be taken as marks, and what a person should see of it before."""
+
+    images: tuple[int, ...]
+    centre: tuple[int, ...]  # those that show best what it is
+    title: str  # the class and the property that sets the cluster apart
+    sentence: str
+
+
+def read_offers(folder: Path, index_of: Mapping[str, int], *, classes: Sequence[str]) -> dict[str, Offer]:
+    """Return the clusters by name, those with the lowest rank first.
+
+    Args:
+        index_of: The number of an image by its name.
+        classes: The name of each image's class.
+    """
+    told = _read_told(folder / "suspects.json")
+    found: dict[str, Offer] = {}
+    for path in sorted(folder.glob("suspect-*.json"), key=lambda path: (len(path.name), path.name)):  # 10 after 9
+        try:
+            listed = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} cannot be read: {error}.") from error
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise DataError(f"{path} is not a list of images.")
+        if any(name in index_of for name in listed):
+            found[path.stem] = _describe(listed, index_of, classes, told.get(path.stem))
+    return found
+
+
+def _describe(
+    listed: Sequence[str], index_of: Mapping[str, int], classes: Sequence[str], cluster: Cluster | None
+) -> Offer:
+    known = sorted({index_of[name] for name in listed if name in index_of})
+    title, sentence, centre = classes[known[0]], "", known[:_SHOWN]
+    if cluster is not None and cluster.size == len(listed):
+        sentence = cluster.sentence
+        # By name: the images may have another order now than when they were looked at.
+        name_of = dict(zip(cluster.rows, listed))
+        centre = [index_of[name_of[row]] for row in cluster.centre if name_of[row] in index_of]
+        if cluster.distinct is not None and cluster.distinct_auc is not None:
+            title += f", {WORDS[cluster.distinct][cluster.distinct_auc < 0.5]}"
+    return Offer(tuple(known), tuple(centre), title, sentence)
+
+
+def _read_told(path: Path) -> dict[str, Cluster]:
+    """Return what was said of the clusters; nothing, where somebody wrote the lists without it."""
+    if not path.exists():
+        return {}
+    clusters = Suspects.from_json(path.read_text(encoding="utf-8")).clusters
+    return {f"suspect-{rank}": cluster for rank, cluster in enumerate(clusters, start=1)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Material:
+    """What a session works on; all sequences go image by image."""
+
+    file: Path  # the run file
+    table: Path  # where the marks are written
+    is_table: bool  # whether the run file has a table; else folders are the list
+    column: str
+    rows: Sequence[Mapping[str, str]]
+    names: Sequence[str]
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    biased_class: int | None
+    pooled: np.ndarray
+    marks: np.ndarray
+    pictures: Pictures
+    heatmaps: Heatmaps
+    suspects: Mapping[str, Offer]  # clusters that may be taken as marks, by name
+    facts: tuple[tuple[str, str], ...]
+    cav: str
+    seed: int
+
+
+@contextmanager
+def open_material(run: RunFile, *, file: Path, progress: Progress = silent) -> Iterator[Material]:
+    """Open the images of a run file for marking, by one process at a time."""
+    folder = looking_folder(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        held = lock.acquire()
+    except Timeout:
+        raise RunError(_in_use(folder)) from None
+    with held:
+        address_file(folder).unlink(missing_ok=True)  # of a process that was killed
+        opened = open_unlabelled(run, progress=progress)
+        source = opened.images.source
+        pictures = Pictures(
+            opened.paths,
+            root=run.data.root,
+            folder=folder / "thumbnails",
+            resize=source.resize,  # type: ignore[attr-defined]  # of image files
+            channels=source.channels,  # type: ignore[attr-defined]
+        )
+        names, biased = opened.images.class_names, run.artifact.biased_class
+        yield Material(
+            file=file,
+            table=folder / "artifacts.csv",
+            is_table=run.data.table is not None,
+            column=run.artifact.column,
+            rows=opened.rows,
+            names=opened.names,
+            labels=opened.images.labels,
+            class_names=names,
+            biased_class=None if biased is None else find_class(biased, names, option="biased_class"),
+            pooled=pass_once(opened, progress=progress).pooled,
+            marks=_first_marks(opened, folder / "artifacts.csv"),
+            pictures=pictures,
+            heatmaps=Heatmaps(opened.model, opened.layer, opened.images, pictures),
+            suspects=read_offers(folder, _index_of(opened), classes=[names[label] for label in opened.images.labels]),
+            facts=opened.facts,
+            cav=run.correction.cav,
+            seed=run.seed,
+        )
+
+
+def address_file(folder: Path) -> Path:
+    """Return where the address of a page that is served is kept, for whoever asks for it a second time."""
+    return folder / ".address"
+
+
+def _in_use(folder: Path) -> str:
+    told = f"{folder} is in use: "
+    try:
+        return f"{told}the page is open already, at {address_file(folder).read_text(encoding='utf-8')}"
+    except OSError:  # not served yet, or of another user
+        return f"{told}another `hansfree label` is opening it, and will print the page's address in its terminal."
+
+
+def _first_marks(opened: Unlabelled, table: Path) -> np.ndarray:
+    """Return the marks of the last session, or those that the user's own table came with."""
+    column = opened.run.artifact.column
+    if table.exists():
+        return read_marks(table, opened.names, column=column)
+    place = opened.run.data.table or opened.run.data.root
+    return marks_of(opened.rows, opened.names, column=column, place=place)
+
+
+def _index_of(opened: Unlabelled) -> dict[str, int]:
+    """Return the number of each image, by its name and by its path."""
+    return {name: index for names in (opened.paths, opened.names) for index, name in enumerate(names)}
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What is told, in the order in which it is read."""
+
+    title: str
+    missing: str  # what speaks against a run; empty where nothing does
+    proposed: str  # about the images that nobody marked; empty where there are none
+    sentence: str  # how to start the run
+
+
+def describe_finish(material: Material, judgement: Judgement | None, *, unmarked: int) -> Finish:
+    """Say whether a run can rest on the marks, by what the doctor found.
+
+    Args:
+        judgement: Of the marks as they are; None where it is not there yet.
+        unmarked: How many images have a proposed bit.
+    """
+    key = "data.table" if material.is_table else "data.artifacts"
+    how = f"set {key} in {material.file} to {material.table}, then: hansfree run {material.file}"
+    proposed = ""
+    if unmarked:
+        proposed = (
+            f"Not marked: {unmarked:,} of the {len(material.names):,} images. Their bits are proposed, and a run takes "
+            "them for true. Look through them first, in the list of all images."
+        )
+    if judgement is not None and judgement.level in ("good", "fair"):
+        return Finish("Ready for a run", "", proposed, f"{how[0].upper()}{how[1:]}")
+    missing = "The doctor has not answered yet." if judgement is None else f"The doctor says: {judgement.verdict}"
+    return Finish("Saved, but not ready for a run", missing, proposed, f"To run all the same: {how}")
+
 
 SCREEN = 12  # images to mark between two looks at the ranking: fewer would flicker, more would waste marks
 

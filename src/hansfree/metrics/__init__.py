@@ -3,13 +3,45 @@
 To add one, write a class with ``compute`` and import it here; scores and tables follow the order of these imports.
 """
 
-from hansfree.metrics.accuracy import AccuracyBiased, AccuracyClean, BalancedAccuracyBiased, BalancedAccuracyClean
-from hansfree.metrics.auroc import AUROCBiased, AUROCClean
-from hansfree.metrics.base import MIN_GROUP, Metric, Score, Unknown, compute_scores, find_unknown
-from hansfree.metrics.comparison import holm, lost_classes, mcnemar, paired_balanced_difference, paired_difference
-from hansfree.metrics.evidence import NO_PREDICTION, Condition, Evidence, predict_classes
-from hansfree.metrics.groups import AccuracyWorstGroup, chance_level, class_group, group_name, majority_rate
-from hansfree.metrics.insertion import FlipRate, ProbabilityChange
+from hansfree.metrics.accuracy import (
+    AccuracyBiased,
+    AccuracyClean,
+    AccuracyWorstGroup,
+    AUROCBiased,
+    AUROCClean,
+    BalancedAccuracyBiased,
+    BalancedAccuracyClean,
+    chance_level,
+    class_group,
+    group_name,
+    majority_rate,
+)
+from hansfree.metrics.base import (
+    MIN_GROUP,
+    NO_PREDICTION,
+    Condition,
+    Evidence,
+    Metric,
+    Score,
+    Unknown,
+    compute_scores,
+    find_unknown,
+    predict_classes,
+)
+from hansfree.metrics.comparison import (
+    Answers,
+    Difference,
+    compare_answers,
+    compare_classes,
+    compare_pulls,
+    holm,
+    lost_classes,
+    mcnemar,
+    paired_balanced_difference,
+    paired_difference,
+    score_intervals,
+)
+from hansfree.metrics.effects import TCAV, FlipRate, ProbabilityChange, TCAVPositions, TCAVSensitivity, TCAVZeroShare
 from hansfree.metrics.intervals import (
     LEVEL,
     STDERRS,
@@ -19,18 +51,9 @@ from hansfree.metrics.intervals import (
     difference_interval,
     share_interval,
 )
-from hansfree.metrics.pairing import (
-    Answers,
-    Difference,
-    compare_answers,
-    compare_classes,
-    compare_pulls,
-    score_intervals,
-)
-from hansfree.metrics.tcav import TCAV, TCAVPositions, TCAVSensitivity, TCAVZeroShare
 
 # isort: split
-from hansfree.metrics.relevance import ArtifactRelevance  # after TCAV: the order of the tables
+from hansfree.metrics.effects import ArtifactRelevance
 
 # isort: split
 from hansfree.metrics.classes import (  # last: many rows, a score for every class

@@ -9,10 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hansfree.errors import UndefinedMetricError
-from hansfree.metrics.auroc import area_under, ordered_odds
-from hansfree.metrics.base import MIN_GROUP, Metric, Score, Unknown
-from hansfree.metrics.evidence import NO_PREDICTION, Condition, Evidence, Integers, predict_classes
-from hansfree.metrics.groups import class_group
+from hansfree.metrics.accuracy import area_under, class_group, ordered_odds
+from hansfree.metrics.base import (
+    MIN_GROUP,
+    NO_PREDICTION,
+    Condition,
+    Evidence,
+    Integers,
+    Metric,
+    Score,
+    Unknown,
+    predict_classes,
+)
 
 
 class ClassMetric(Metric):

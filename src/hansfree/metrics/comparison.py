@@ -1,15 +1,28 @@
-"""Two models on the same images: which is better, and what one of them no longer says."""
+"""Paired differences between two models on the same images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from hansfree.errors import DataError
-from hansfree.metrics.evidence import NO_PREDICTION, Integers
+from hansfree.metrics.accuracy import class_group
+from hansfree.metrics.base import MIN_GROUP, NO_PREDICTION, Condition, Floats, Integers, find_unknown, large_classes
+from hansfree.metrics.effects import FlipRate, ProbabilityChange, is_flipped
+from hansfree.metrics.intervals import (
+    STDERRS,
+    Interval,
+    balanced_difference_interval,
+    balanced_interval,
+    difference_interval,
+    share_interval,
+)
 
 
 def paired_difference(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[float, float]:
@@ -86,3 +99,147 @@ def _same_images(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[np.ndarray
     if a.ndim != 1 or a.shape != b.shape or a.size == 0:
         raise DataError(f"A paired comparison needs the same images twice; given shapes {a.shape} and {b.shape}.")
     return a, b
+
+
+Answers = Mapping[Condition, Integers]  # the predicted class of every test image
+
+# right without the artifact, right with it, changed by it; with it, not called by the biased class
+_Hits = Literal["clean", "biased", "flips", "spared"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A score of one method minus a rival's on the same images, with its 95 % interval and McNemar's p.
+
+    p stands with shares of images only, not with means over classes, which it does not test.
+    """
+
+    method: str
+    rival: str
+    metric: str
+    value: float
+    stderr: float
+    low: float
+    high: float
+    p: float | None = None
+    group: str = ""  # the class that it is about; empty: all images
+
+    @property
+    def turned(self) -> Difference:
+        """The same from the rival's side."""
+        ends = -self.high, -self.low
+        return Difference(self.rival, self.method, self.metric, -self.value, self.stderr, *ends, self.p, self.group)
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What a score counts: which outcome, of which images, and by which classes where it is a mean over them."""
+
+    metric: str
+    hits: _Hits
+    rows: np.ndarray
+    labels: Integers | None = None
+
+
+def score_intervals(
+    answers: Answers, labels: Integers, labels_biased: Integers | None, *, seed: int
+) -> dict[str, Interval]:
+    """Return the 95 % interval of the accuracies and the flip rate of one model, by metric.
+
+    Args:
+        labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+    """
+    hits = _hits(answers, labels, labels_biased)
+    found = {}
+    for view in _views(labels, labels_biased):
+        seen, of = hits[view.hits][view.rows], view.labels
+        found[view.metric] = share_interval(seen) if of is None else balanced_interval(seen, of, seed=seed)
+    return found
+
+
+def compare_answers(
+    answers: Mapping[str, Answers], labels: Integers, labels_biased: Integers | None, *, biased_class: int, seed: int
+) -> list[Difference]:
+    """Return every model minus every earlier one: accuracies, flip rate, and the biased class's specificity.
+
+    Args:
+        labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+        biased_class: Of its specificity with the artifact is asked: images of other classes that it is not said of.
+    """
+    hits = {name: _hits(each, labels, labels_biased, biased_class) for name, each in answers.items()}
+    others = (labels if labels_biased is None else labels_biased) != biased_class
+    views = _views(labels, labels_biased)
+    if others.sum() >= MIN_GROUP:
+        views.append(_View("specificity_biased", "spared", others))
+    return [
+        _compare(method, rival, view, hits[method][view.hits][view.rows], hits[rival][view.hits][view.rows], seed)
+        for rival, method in combinations(answers, 2)
+        for view in views
+    ]
+
+
+def compare_classes(answers: Mapping[str, Answers], labels: Integers, *, rival: str) -> list[Difference]:
+    """Return every model minus one of them: the sensitivity of each class, on images without the artifact."""
+    hits = {name: each["clean"] == labels for name, each in answers.items()}
+    found = []
+    for label in large_classes(labels).tolist():
+        rows = labels == label
+        for method in (name for name in answers if name != rival):
+            ours, theirs = hits[method][rows], hits[rival][rows]
+            about = method, rival, "sensitivity_clean"
+            ends, p = difference_interval(ours, theirs), mcnemar(ours, theirs)
+            found.append(Difference(*about, *paired_difference(ours, theirs), *ends, p, class_group(label)))
+    return found
+
+
+def compare_pulls(pulls: Mapping[str, Floats]) -> list[Difference]:
+    """Return every model minus every earlier one in the mean of what inserting the artifact does to a probability.
+
+    Args:
+        pulls: Per model and image, the biased class's probability with the artifact minus that without it. A model
+            with one that is not finite is left out.
+    """
+    known = {name: each for name, each in pulls.items() if np.isfinite(each).all() and each.size >= MIN_GROUP}
+    found = []
+    for rival, method in combinations(known, 2):
+        each = np.asarray(known[method], dtype=np.float64) - known[rival]
+        mean, error = float(each.mean()), float(each.std(ddof=1) / np.sqrt(each.size))
+        ends = mean - STDERRS * error, mean + STDERRS * error
+        found.append(Difference(method, rival, ProbabilityChange.name, mean, error, *ends))
+    return found
+
+
+def _compare(method: str, rival: str, view: _View, ours: np.ndarray, theirs: np.ndarray, seed: int) -> Difference:
+    if view.labels is None:
+        ends, p = difference_interval(ours, theirs), mcnemar(ours, theirs)
+        return Difference(method, rival, view.metric, *paired_difference(ours, theirs), *ends, p)
+    ends = balanced_difference_interval(ours, theirs, view.labels, seed=seed)
+    return Difference(method, rival, view.metric, *paired_balanced_difference(ours, theirs, view.labels), *ends)
+
+
+def _views(labels: Integers, labels_biased: Integers | None) -> list[_View]:
+    """Return what can be counted as the metrics of the same names count; nothing of fewer than `MIN_GROUP` images."""
+    unknown = {found.metric for found in find_unknown(labels, labels_biased) if not found.group}
+    every = np.ones(len(labels), dtype=bool)
+    views = [_View("accuracy_clean", "clean", every), _View("balanced_accuracy_clean", "clean", every, labels)]
+    if labels_biased is None:
+        views += [_View("accuracy_biased", "biased", every), _View("balanced_accuracy_biased", "biased", every, labels)]
+        views.append(_View(FlipRate.name, "flips", every))
+    else:
+        counted = np.isin(labels_biased, large_classes(labels_biased))
+        views.append(_View("accuracy_biased", "biased", np.ones(len(labels_biased), dtype=bool)))
+        views.append(_View("balanced_accuracy_biased", "biased", counted, labels_biased[counted]))
+    return [view for view in views if view.metric not in unknown and view.rows.sum() >= MIN_GROUP]
+
+
+def _hits(
+    answers: Answers, labels: Integers, labels_biased: Integers | None, biased_class: int | None = None
+) -> dict[_Hits, np.ndarray]:
+    clean, biased = answers["clean"], answers["biased"]
+    hits: dict[_Hits, np.ndarray] = {"clean": clean == labels}
+    hits["biased"] = biased == (labels if labels_biased is None else labels_biased)
+    if labels_biased is None:
+        hits["flips"] = is_flipped(clean, biased)
+    if biased_class is not None:
+        hits["spared"] = (biased != biased_class) & (biased != NO_PREDICTION)
+    return hits

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hansfree.errors import DataError
-from hansfree.metrics.evidence import Floats
+from hansfree.metrics.base import Floats
 
 Interval = tuple[float, float]
 

@@ -1,7 +1,18 @@
 """Models: ours and the paper's by name, anybody's by source; adapted to the engine, with a layer to correct them at."""
 
-from hansfree.models.adapters import Output, adapt, find_logits, plain, plain_state, returns_logits
-from hansfree.models.architectures import (
+from hansfree.models.adapters import (
+    Output,
+    Preprocessing,
+    adapt,
+    find_logits,
+    plain,
+    plain_state,
+    preprocessing_of,
+    returns_logits,
+)
+from hansfree.models.loading import load_model
+from hansfree.models.recommendation import Recommendation, feature_layers, recommend_layer
+from hansfree.models.zoo import (
     ARCHITECTURES,
     PAPER_MODELS,
     Architecture,
@@ -11,9 +22,6 @@ from hansfree.models.architectures import (
     check_start,
     predict_logits,
 )
-from hansfree.models.preprocessing import Preprocessing, preprocessing_of
-from hansfree.models.recommendation import Recommendation, feature_layers, recommend_layer
-from hansfree.models.sources import load_model
 
 __all__ = [
     "ARCHITECTURES",

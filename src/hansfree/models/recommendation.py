@@ -15,10 +15,10 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hansfree.errors import SplitError
-from hansfree.splitting import Layer, list_layers
-from hansfree.splitting.graph import Traced, eval_copy, trace
-from hansfree.splitting.hooked import hooked_parts
-from hansfree.splitting.partition import output_node
+from hansfree.models.surgery import Layer, list_layers
+from hansfree.models.surgery.graph import Traced, eval_copy, trace
+from hansfree.models.surgery.hooked import hooked_parts
+from hansfree.models.surgery.partition import output_node
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from hansfree._internal.files import write_json, written_atomically
 from hansfree.experiments.experiment import Experiment
-from hansfree.experiments.provenance import hash_contents
-from hansfree.experiments.setting import Setting
-from hansfree.files import write_json, written_atomically
+from hansfree.experiments.workspace import Setting, hash_contents
 from hansfree.metrics import chance_level, find_unknown, majority_rate
-from hansfree.report.changes import judge_methods
-from hansfree.report.loading import tested_rows, validated_rows
-from hansfree.report.reading import Results
+from hansfree.report.reading import Results, tested_rows, validated_rows
+from hansfree.report.text import judge_methods
 from hansfree.results import Row, write_table
 from hansfree.selection import claims
 from hansfree.studies import SETS
-from hansfree.studies.counting import count_images
+from hansfree.studies.biased import count_images
 
 _PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
 

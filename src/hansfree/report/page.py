@@ -1,37 +1,84 @@
-"""Put the report together: sentences, tables and figures into one file that needs nothing else."""
+"""The report as one HTML file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hansfree._internal.files import open_templates, write_text, written_atomically
 from hansfree.corrections import split_name
-from hansfree.files import write_text, written_atomically
-from hansfree.metrics import MIN_GROUP
+from hansfree.metrics import MIN_GROUP, BalancedAccuracyBiased, BalancedAccuracyClean, FlipRate, Metric
 from hansfree.metrics.intervals import RESAMPLES
-from hansfree.report.cases import Cases, find_extremes, load_cases
-from hansfree.report.classes import class_tables
-from hansfree.report.doctor import draw_diagnosis
-from hansfree.report.effect import draw_effect
-from hansfree.report.figures import draw_alignment
-from hansfree.report.loading import load_results
-from hansfree.report.maps import show_direction, show_heatmaps
-from hansfree.report.numbers import CONFIDENCE
-from hansfree.report.pairs import pair_table
-from hansfree.report.pictures import data_address
-from hansfree.report.reading import FIRST, Results, method_title
-from hansfree.report.relevance import describe_relevance
-from hansfree.report.settings import shown_command, shown_settings
-from hansfree.report.side_effects import side_effect_table
-from hansfree.report.strengths import draw_strengths
-from hansfree.report.style import Drawing
-from hansfree.report.svg import to_file
-from hansfree.report.tables import inner_table, insertion_table
-from hansfree.report.tradeoff import draw_tradeoff, explain_missing
-from hansfree.report.verdict import describe_setting, reach_verdict, shown_variant
-from hansfree.report.wrong_marks import show_wrong_marks
-from hansfree.templates import open_templates
+from hansfree.report.figures import Drawing, draw_alignment, draw_diagnosis, draw_strengths
+from hansfree.report.images import (
+    Cases,
+    data_address,
+    find_extremes,
+    load_cases,
+    show_direction,
+    show_heatmaps,
+    show_wrong_marks,
+)
+from hansfree.report.numbers import CONFIDENCE, MISSING, unit_of
+from hansfree.report.plots import draw_effect, draw_tradeoff, explain_missing, to_file
+from hansfree.report.reading import FIRST, Results, Variant, kind_of, load_results, method_title
+from hansfree.report.tables import Column, Line, Table, cell_of, class_tables, inner_table, insertion_table, pair_table
+from hansfree.report.text import (
+    describe_relevance,
+    describe_setting,
+    mark_artifact,
+    reach_verdict,
+    shown_command,
+    shown_settings,
+    shown_variant,
+)
+from hansfree.results import Row, further_artifact
+
+Scores = Mapping[Variant, Mapping[str, Row]]  # by model and metric
+
+_CLEAN: dict[type[Metric], str] = {BalancedAccuracyClean: "accuracy"}  # short words: artifacts may be many
+
+_BIASED: dict[type[Metric], str] = {FlipRate: "flip rate", BalancedAccuracyBiased: "accuracy"}
+
+
+def side_effect_table(results: Results) -> Table | None:
+    """Return the matrix, the run's own artifact first where it was put in too; None where no other one was."""
+    further: dict[str, dict[Variant, dict[str, Row]]] = {}
+    for row in results.further:
+        further.setdefault(further_artifact(row), {}).setdefault(Variant.of(row), {})[row.metric] = row
+    variants = [variant for variant in results.methods() if any(variant in scores for scores in further.values())]
+    if not variants:
+        return None
+    known = {variant: results.chosen(variant) for variant in variants}
+    columns = [*_columns("No artifact", _CLEAN, known)]
+    if results.is_inserted:
+        columns += _columns(f"{results.meta.get('artifact') or 'artifact'} (of this run)", _BIASED, known)
+    for artifact, scores in further.items():
+        columns += _columns(mark_artifact(results, artifact), _BIASED, scores)
+    lines = [
+        Line(
+            variant.title(results.methods()),
+            "",
+            kind_of(results, variant),
+            tuple(cell_of(scores.get(variant, {}).get(column.metric)) for column, scores in columns),
+        )
+        for variant in variants
+    ]
+    table = Table(tuple(column for column, _ in columns), tuple(lines))
+    at_ends = f", or at 0 and 100 the {CONFIDENCE} interval" if table.has_intervals else ""
+    caption = f"Test images; flip rate and accuracy, balanced over classes, in percent ± one standard error{at_ends}"
+    return replace(table, caption=caption)
+
+
+def _columns(head: str, metrics: Mapping[type[Metric], str], scores: Scores) -> Iterator[tuple[Column, Scores]]:
+    """Yield the columns under one head, each with the scores that its cells are taken from."""
+    for metric, part in metrics.items():
+        name, ideal = metric.name, f"{100 * metric.ideal:g}"
+        n = next((str(of[name].n) for of in scores.values() if name in of), MISSING)
+        yield Column(name, head, part, unit_of(name), ideal, metric.description, n), scores
+
 
 _DPI = 160
 

@@ -1,24 +1,234 @@
-"""What a run folder says: the tidy scores, the settings around them, and the heatmaps where there are any."""
+"""Results of a run as a report reads them, and the rules of the verdict."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
+
+from hansfree._internal.files import neighbour, read_arrays
+from hansfree.cavs.diagnostics import Diagnosis
 from hansfree.corrections import Correction, RRClArC, split_name
-from hansfree.doctor import Diagnosis
-from hansfree.metrics import BalancedAccuracyBiased, Difference, Interval, Metric, Unknown, class_group
-from hansfree.report.heatmap_set import HeatmapSet
-from hansfree.report.ruling import Judgement
-from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row
+from hansfree.errors import RunError
+from hansfree.metrics import LEVEL, BalancedAccuracyBiased, Difference, Interval, Metric, Unknown, class_group
+from hansfree.report.numbers import CONFIDENCE, percent, write_points
+from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, further_artifact, read_rows
+from hansfree.selection import BalancedRule
+
+_PREFIX = "relevance/"
+
+
+@dataclass(frozen=True)
+class HeatmapSet:
+    """The same images under several methods."""
+
+    images: np.ndarray  # uint8 (m, height, width, 3), with the artifact
+    masks: np.ndarray  # bool (m, height, width)
+    relevance: dict[str, np.ndarray]  # method -> (m, height, width)
+    direction: np.ndarray | None = None  # (m, height, width): for the score along the CAV, in the model as it came
+    labels: np.ndarray | None = None  # the true class of each
+    ids: np.ndarray | None = None  # which image of the source each is
+
+
+def read_heatmaps(path: Path) -> HeatmapSet:
+    """Read ``heatmaps.npz``; an older one does not say which images it holds."""
+    stored = read_arrays(path)
+    return HeatmapSet(
+        stored["images"],
+        stored["masks"].astype(bool),
+        {key[len(_PREFIX) :]: values for key, values in stored.items() if key.startswith(_PREFIX)},
+        stored["direction"],
+        stored.get("labels"),
+        stored.get("ids"),
+    )
+
+
+Ruling = Literal[
+    "as a clean-trained model", "corrected", "partly corrected", "not corrected", "do not use", "cannot be known"
+]
+
+MARGIN = 0.05  # flips that a model may have beyond those of a clean-trained one, and still be called like it
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a model is called, the rule by which it is called so, and what stood in the way of a better word."""
+
+    ruling: Ruling
+    rule: str
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """What a model wins over another on the same test images, as intervals of its score minus the other's.
+
+    None where it cannot be known.
+    """
+
+    flips: Interval | None = None
+    flips_p: float | None = None  # McNemar's, of that difference
+    accuracy: Interval | None = None  # balanced, with the artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the rule looks at; None where it cannot be known."""
+
+    is_usable: bool = True  # nothing speaks against the model: it did not fail or collapse, nor overspend the budget
+    flips: tuple[float, float] | None = None  # flip rate before and after
+    over_original: Gain = Gain()
+    over_vanilla: Gain | None = None  # None where plain fine-tuning was not run, failed, or is the model itself
+    pull: tuple[float, float] | None = (
+        None  # what the artifact adds to the biased class's probability, before and after
+    )
+    pull_change: Interval | None = None
+    false_alarms: tuple[float, float] | None = None  # of the biased class, with the artifact, before and after
+    specificity_change: Interval | None = None  # one minus those, after minus before
+    flips_beyond_clean: Interval | None = None  # flip rate after minus that of a model trained on clean data
+
+
+def rule_on(seen: Seen) -> Ruling:
+    """Apply the rule, as `describe_rule` puts it in words."""
+    if not seen.is_usable:
+        return "do not use"
+    accuracy, flips = _clear_accuracy(seen), _clear_flips(seen)
+    if accuracy is None and flips is None:
+        return "cannot be known"
+    if _pulls_harder(seen) or -1 in (accuracy, flips) or 1 not in (accuracy, flips):
+        return "not corrected"
+    if accuracy == flips == 1 and seen.flips is not None and seen.flips[1] <= seen.flips[0] / 2:
+        # the upper end: only images enough can show that nothing is left
+        is_as_clean = seen.flips_beyond_clean is not None and seen.flips_beyond_clean[1] <= MARGIN
+        return "as a clean-trained model" if is_as_clean else "corrected"
+    return "partly corrected"
+
+
+def explain(seen: Seen) -> str:
+    """Say what no difference to the model as it came shows, and yet counts against a model; empty where nothing."""
+    if not seen.is_usable:
+        return ""
+    if _pulls_harder(seen):
+        return _describe_pull(seen)
+    alone = Seen(flips=seen.flips, over_original=seen.over_original, flips_beyond_clean=seen.flips_beyond_clean)
+    if rule_on(alone) != rule_on(seen):
+        return "What is won, or part of it, is won by plain fine-tuning (Vanilla) alone."
+    return ""
+
+
+def describe_rule(seen: Seen, *, budget: float, class_budgets: Mapping[str, float] | None = None) -> str:
+    """Put the rule in words, as far as it can be applied.
+
+    Args:
+        budget: What balanced accuracy without the artifact may lose.
+        class_budgets: What the sensitivity to a class may lose there, by its name.
+    """
+    gain = seen.over_original
+    if gain.accuracy is None and gain.flips is None:
+        return "without images enough with the artifact, nothing is called corrected."
+    than = "the original model" + ("" if seen.over_vanilla is None else " and than plain fine-tuning (Vanilla)")
+    classes = "".join(
+        f", the sensitivity to “{name}” at most {100 * most:g}" for name, most in (class_budgets or {}).items()
+    )
+    clean = f"balanced accuracy without it loses at most {100 * budget:g} points{classes} (beyond one standard error)"
+    if gain.flips is None:
+        harder = (
+            " A model is “not corrected” where more images of other classes with the artifact are called by the class "
+            "that it goes with."
+            if seen.specificity_change is not None
+            else ""
+        )
+        return (
+            f"“partly corrected” is a model that has a higher balanced accuracy with the artifact than {than}, with "
+            f"{CONFIDENCE} intervals above zero, while {clean}; more cannot be said where the artifact was not "
+            f"inserted.{harder}"
+        )
+    as_clean = (
+        " “As a clean-trained model” is one that, beside this, has at most "
+        f"{100 * MARGIN:g} points more flips than a model trained on clean data, at the upper end of the interval."
+        if seen.flips_beyond_clean is not None
+        else ""
+    )
+    return (
+        "“corrected” is a model for which inserting the artifact changes at most half as many decisions as before, and "
+        f"which has fewer such flips and a higher balanced accuracy with the artifact than {than}: with {CONFIDENCE} "
+        f"intervals that leave out zero (for the flips, the exact McNemar test must agree: p below {1 - LEVEL:.2g}), "
+        f"while {clean}.{as_clean} Less, but one of the two clearly better and none clearly worse, is “partly "
+        "corrected”. Where the artifact clearly moves the probability of the class that it goes with by "
+        "more than before, or has more images of other classes called by it, a model is “not corrected”."
+    )
+
+
+def _clear_accuracy(seen: Seen) -> int | None:
+    """Return 1 for more right answers than every rival's, -1 for fewer than one's, 0 where that is not clear."""
+    return _least(_sign(gain.accuracy) for gain in _gains(seen))
+
+
+def _clear_flips(seen: Seen) -> int | None:
+    """Return 1 for fewer flips than every rival's, -1 for more than one's, 0 where that is not clear."""
+    return _least(_fewer_flips(gain) for gain in _gains(seen))
+
+
+def _pulls_harder(seen: Seen) -> bool:
+    """Tell whether the artifact moves the biased class's probability by more, or makes it the answer more often."""
+    return _moves_more(seen) or _sign(seen.specificity_change) == -1
+
+
+def _moves_more(seen: Seen) -> bool:
+    is_more = seen.pull is not None and abs(seen.pull[1]) > abs(seen.pull[0])
+    return is_more and _sign(seen.pull_change) in (-1, 1)
+
+
+def _describe_pull(seen: Seen) -> str:
+    """Say how the artifact has more of a say than before, with the numbers before and after."""
+    if seen.pull is not None and _moves_more(seen):
+        way = "pulls images harder towards" if seen.pull[1] > 0 else "pushes images harder away from"
+        before, after = map(write_points, seen.pull)
+        numbers = f": it moves that class's probability by {after} points instead of {before}"
+    else:
+        way, numbers = "pulls images harder towards", ""
+        if seen.false_alarms is not None:
+            before, after = map(percent, seen.false_alarms)
+            numbers = f": with it, {after} of the images of other classes are called by that class instead of {before}"
+    return f"The artifact {way} the class that it goes with than before{numbers}."
+
+
+def _gains(seen: Seen) -> list[Gain]:
+    return [seen.over_original, *([] if seen.over_vanilla is None else [seen.over_vanilla])]
+
+
+def _least(signs: Iterable[int | None]) -> int | None:
+    return min((sign for sign in signs if sign is not None), default=None)
+
+
+def _sign(change: Interval | None) -> int | None:
+    """Return 1 for a clear rise, -1 for a clear fall, 0 where the interval holds zero."""
+    if change is None:
+        return None
+    return 1 if change[0] > 0 else -1 if change[1] < 0 else 0
+
+
+def _fewer_flips(gain: Gain) -> int | None:
+    """Return 1 for clearly fewer flips, -1 for more; where few images differ, the exact test has a say too."""
+    sign = _sign(gain.flips)
+    if sign is None:
+        return None
+    return -sign if gain.flips_p is not None and gain.flips_p < 1 - LEVEL else 0
+
 
 FIRST = RRClArC.name  # the method that the report is about
+
 REFERENCES = (ORIGINAL, CLEAN_TRAINED)  # stand in the table, and do not compete
+
 _MOST_SKIPPED = 10  # files named one by one
+
 _CLASS = re.compile(r"\bclass (\d+)\b")  # what results call a class: `hansfree.metrics.class_group`
 
 
@@ -219,3 +429,174 @@ def spread_of(row: Row) -> float:
 def _is_of_class(row: Row) -> bool:
     metric = Metric.members().get(row.metric)
     return metric is not None and metric.is_per_class
+
+
+Kind = Literal["method", "reference", "failed", "chance", "collapsed"]
+
+CLEAN = "balanced_accuracy_clean"
+
+
+def kind_of(results: Results, variant: Variant) -> Kind:
+    """Tell whether a variant competes; one that diverged, answers at chance level or lost a class never does.
+
+    A head that always gives the same answer flips nothing and looks at nothing: it would win half of the columns.
+    """
+    if variant.method in REFERENCES:
+        return "reference"
+    scores = results.chosen(variant)
+    if not scores or any(map(results.has_diverged, scores.values())):
+        return "failed"
+    balanced, chance = scores.get(CLEAN), results.meta.get("chance_level")
+    if balanced and chance is not None and balanced.value <= chance + spread_of(balanced):
+        return "chance"
+    return "collapsed" if lost_classes(results, variant) else "method"
+
+
+def lost_classes(results: Results, variant: Variant) -> list[int]:
+    """Return the classes that the original model answers and this one never does, on clean test images.
+
+    Such a class is missed in all of its images and in no image of another class; where it has too few to be scored,
+    the validation images decide alone.
+    """
+    original = results.variant(ORIGINAL)
+    before = _never_answered(results, original) if original else set()
+    return sorted(_never_answered(results, variant) - before)
+
+
+def breaks_rule(results: Results, variant: Variant) -> bool:
+    """Tell whether the selection rule would reject a method that has no strength to choose instead."""
+    return not results.selection.get(variant.method, {}).get("admissible", True)
+
+
+def objection_to(results: Results, variant: Variant) -> str:
+    """Say why a corrected model must not be used; empty where it may."""
+    kind = kind_of(results, variant)
+    if kind == "failed":
+        return "its numbers are not finite" if results.chosen(variant) else why_no_model(results, variant.method)
+    if kind == "chance":
+        value = percent(results.chosen(variant)[CLEAN].value)
+        return f"it answers no better than chance (balanced accuracy {value} on images without the artifact)"
+    if kind == "collapsed":
+        names = " and ".join(f"“{results.class_title(label)}”" for label in lost_classes(results, variant))
+        return f"it never answers {names}, which the original model does"
+    if kind == "method" and breaks_rule(results, variant):
+        told = results.selection[variant.method].get("objection")
+        return f"on validation images it {results.with_class_names(told)}" if told else "it breaks the selection rule"
+    if kind == "method" and (loss := overspent(results, variant)):
+        allowed = f"{100 * budget_of(results):g}"
+        return f"it {loss} of balanced accuracy on test images without the artifact, and {allowed} are allowed"
+    if kind == "method" and (loss := overspent_class(results, variant)):
+        return f"it {loss}"
+    return ""
+
+
+def why_no_model(results: Results, method: str) -> str:
+    """Say why a method has no model at all."""
+    reason = results.with_class_names(str(results.selection.get(method, {}).get("reason", "")))
+    return reason.strip().rstrip(".") or "it has no usable result"
+
+
+def overspent(results: Results, variant: Variant) -> str:
+    """Say what a model loses on clean test images if that is more than the budget, beyond one standard error."""
+    original = results.variant(ORIGINAL)
+    before, after = (results.chosen(each).get(CLEAN) if each else None for each in (original, variant))
+    if original is None or before is None or after is None or not math.isfinite(before.value + after.value):
+        return ""
+    change, error = _change(before, after, results.difference(variant, original, CLEAN))
+    return _lost_points(change, error) if -change - error > budget_of(results) else ""
+
+
+def overspent_class(results: Results, variant: Variant) -> str:
+    """Say which class loses more on clean test images than its budget, beyond one standard error."""
+    original = results.variant(ORIGINAL)
+    before, after = (results.of_classes(each, "sensitivity_clean") if each else {} for each in (original, variant))
+    for label, allowed in class_budgets_of(results).items():
+        if label in before.keys() & after.keys():
+            change, error = _change(before[label], after[label], results.class_difference(variant, label))
+            if -change - error > allowed:
+                title = results.class_title(label)
+                return (
+                    f"{_lost_points(change, error)} of its sensitivity to “{title}” on test images without the "
+                    f"artifact, and {100 * allowed:g} are allowed"
+                )
+    return ""
+
+
+def _change(before: Row, after: Row, pair: Difference | None) -> tuple[float, float]:
+    """Return a change and its error: image by image where that is known, else as if the images were different ones."""
+    if pair is not None:
+        return pair.value, pair.stderr
+    return after.value - before.value, math.hypot(spread_of(before), spread_of(after))  # the larger error
+
+
+def _lost_points(change: float, error: float) -> str:
+    return f"loses {100 * -change:.1f} ± {100 * error:.1f} points"
+
+
+def budget_of(results: Results) -> float:
+    """Return what a correction may lose in balanced accuracy on clean images."""
+    return float(results.meta.get("budget", BalancedRule.budget))
+
+
+def class_budgets_of(results: Results) -> dict[int, float]:
+    """Return what single classes may lose; JSON made texts of their numbers."""
+    return {int(label): float(most) for label, most in results.meta.get("class_budgets", {}).items()}
+
+
+def _never_answered(results: Results, variant: Variant) -> set[int]:
+    sensitivity = results.of_classes(variant, "sensitivity_clean")
+    specificity = results.of_classes(variant, "specificity_clean")
+    both = sensitivity.keys() & specificity.keys()
+    return {label for label in both if sensitivity[label].value == 0 and specificity[label].value == 1}
+
+
+def tested_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the scores of final models on the test images."""
+    return tuple(row for row in rows if row.split == "test" and row.epoch is None)
+
+
+def validated_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the scores of the chosen models on the validation images."""
+    return tuple(row for row in rows if row.split == "val" and row.chosen)
+
+
+def load_results(run: Path) -> Results:
+    """Read results.csv, results.json and, where they are there, heatmaps.npz and doctor.json of a run folder."""
+    if run.is_file():
+        raise RunError(f"{run} is a file, and a run's folder is wanted: for a run file, what it gives as 'out'.")
+    if not run.is_dir():
+        raise RunError(f"There is no run folder {run}.{neighbour(run)}")
+    table, summary = run / "results.csv", run / "results.json"
+    for path in (table, summary):
+        if not path.is_file():
+            raise RunError(
+                f"{run} is not a finished run: it has no {path.name}. Let the run end first: it writes it last."
+            )
+    rows = read_rows(table)
+    try:
+        content = json.loads(summary.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise RunError(f"{summary} is not valid JSON: {error}.") from error
+    heatmaps, doctor = run / "heatmaps.npz", run / "doctor.json"
+    try:
+        return Results(
+            rows=tested_rows(rows),
+            meta=content.get("meta", {}),
+            selection=content.get("selection", {}),
+            heatmaps=read_heatmaps(heatmaps) if heatmaps.is_file() else None,
+            paired=tuple(Difference(**each) for each in content.get("paired", ())),
+            paired_classes=tuple(Difference(**each) for each in content.get("paired_classes", ())),
+            intervals={
+                method: {metric: (low, high) for metric, (low, high) in found.items()}
+                for method, found in content.get("intervals", {}).items()
+            },
+            validated=validated_rows(rows),
+            rulings={method: Judgement(**each) for method, each in content.get("rulings", {}).items()},
+            unknown=tuple(Unknown(**each) for each in content.get("unknown", ())),
+            doctor=Diagnosis.from_json(doctor.read_text(encoding="utf-8")) if doctor.is_file() else None,
+            further=tuple(filter(further_artifact, rows)),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{run} was written by another version of hansfree, or is damaged ({error}). Run it again."
+        ) from error

@@ -10,14 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from PIL import Image
 
+from hansfree._internal.files import open_templates, write_text
 from hansfree.datasets.base import ExampleSet
-from hansfree.datasets.decoding import in_colour
+from hansfree.datasets.images import in_colour
 from hansfree.errors import DataError
-from hansfree.files import write_text
-from hansfree.report.pictures import data_address
-from hansfree.report.style import FAINT, INK, KINDS, WIDTH, Drawing, new_figure
+from hansfree.report.figures import FAINT, INK, KINDS, WIDTH, Drawing, new_figure
+from hansfree.report.images import data_address
 from hansfree.suspects import Cluster, Embedding, Suspects
-from hansfree.templates import open_templates
 
 _REST = "#BBBBBB"
 _DPI = 120

@@ -1,18 +1,80 @@
-"""The table of methods: who is nearest to each metric's ideal, and who does not compete."""
+"""Tables of the report, as HTML and Markdown."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hansfree.metrics import Interval, Metric, Unknown
-from hansfree.report.numbers import MISSING, interval_at_end, is_share, unit_of, write_range, write_stderr, write_value
-from hansfree.report.reading import Results, Variant, method_title, spread_of
-from hansfree.report.untelling import Footnote, footnote_of
-from hansfree.report.usable import Kind, breaks_rule, kind_of, lost_classes, overspent
-from hansfree.results import Row
+from hansfree.metrics import Condition, Difference, Interval, Metric, Unknown, holm
+from hansfree.metrics.comparison import write_p
+from hansfree.report.numbers import (
+    CONFIDENCE,
+    MISSING,
+    interval_at_end,
+    is_share,
+    unit_of,
+    write_point_range,
+    write_points,
+    write_range,
+    write_stderr,
+    write_value,
+)
+from hansfree.report.reading import (
+    Kind,
+    Results,
+    Variant,
+    breaks_rule,
+    kind_of,
+    lost_classes,
+    method_title,
+    overspent,
+    spread_of,
+)
+from hansfree.results import ORIGINAL, Row
+from hansfree.selection.claims import WORST_GROUP
+
+ONE_SIDED = "accuracy_biased"  # there a model that uses the artifact may be right
+
+GROUPS = "accuracy_worst_group"
+
+
+@dataclass(frozen=True)
+class Footnote:
+    """Why nobody is marked best by a score."""
+
+    mark: str
+    sentence: str
+
+
+def footnote_of(results: Results, metric: str) -> Footnote | None:
+    """Return why a score tells nobody best; None where it does."""
+    if metric == ONE_SIDED and results.is_one_sided:
+        return Footnote(
+            "\N{DAGGER}",
+            "Too few images with the artifact are of classes where the shortcut is wrong. Plain accuracy on them "
+            "rewards the shortcut, so it tells no better model from a worse one, and nobody is marked best by it.",
+        )
+    if metric == GROUPS and not _is_claimed(results, WORST_GROUP):
+        return Footnote(
+            "\N{DOUBLE DAGGER}",
+            "Some groups have too few images to be known (see “What cannot be known”). The worst of the others is "
+            "shown; the worst of all may be another, so nobody is marked best by it.",
+        )
+    return None
+
+
+def _is_claimed(results: Results, name: str) -> bool:
+    claims = results.meta.get("claims") or ()
+    return all(claim["can_be_made"] for claim in claims if claim["name"] == name)
+
+
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return the table, numbers flush right; the first column holds words."""
+    ruler = ["---", *["---:"] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in (heads, ruler, *lines))
+
 
 Mark = Literal["", "best", "near"]
 
@@ -249,3 +311,172 @@ def _column(results: Results, name: str) -> Column:
         n=count_images(results, name),
         footnote=footnote,
     )
+
+
+_WITHOUT, _WITH = "Without the artifact", "With the artifact"
+
+# metric, head, part; the test stands beside the share that it is about
+_COLUMNS = (
+    ("accuracy_clean", _WITHOUT, "accuracy"),
+    ("balanced_accuracy_clean", _WITHOUT, "balanced accuracy"),
+    ("accuracy_biased", _WITH, "accuracy"),
+    ("balanced_accuracy_biased", _WITH, "balanced accuracy"),
+    ("flip_rate", "Flips", "rate"),
+)
+
+
+def pair_table(results: Results, shown: Variant | None) -> Table | None:
+    """Return the table, or None where nothing was compared."""
+    if shown is None:
+        return None
+    found = {
+        rival: {metric: results.difference(shown, rival, metric) for metric, _, _ in _COLUMNS}
+        for rival in results.methods()
+        if rival != shown
+    }
+    found = {rival: each for rival, each in found.items() if any(each.values())}
+    present = [told for told in _COLUMNS if any(each[told[0]] for each in found.values())]
+    if not present:
+        return None
+    title = shown.title(results.methods())
+    columns: list[Column] = []
+    for metric, head, part in present:
+        n = count_images(results, metric)
+        columns.append(Column(metric, head, part, "points", "", f"{title} minus the model of the line", n))
+        if _is_tested(metric):
+            about = "Exact, two-sided, corrected for the lines (Holm): the chance of such a difference between equals"
+            columns.append(Column(metric, head, "McNemar p", "", "", about, n))
+    p_values = {metric: _corrected(found, metric) for metric, _, _ in present if _is_tested(metric)}
+    lines = [
+        Line(
+            rival.title(results.methods()),
+            "",
+            kind_of(results, rival),
+            _cells(each, present, {metric: of.get(rival) for metric, of in p_values.items()}),
+        )
+        for rival, each in found.items()
+    ]
+    return Table(tuple(columns), tuple(lines), f"{title} minus each other model; points with {CONFIDENCE} intervals")
+
+
+def _is_tested(metric: str) -> bool:
+    return not metric.startswith("balanced")  # a mean over classes is no share of images
+
+
+def _corrected(found: dict[Variant, dict[str, Difference | None]], metric: str) -> dict[Variant, float]:
+    """Return the p-values of a column: with many rivals, one of them differs by chance more easily."""
+    known = {rival: one.p for rival, each in found.items() if (one := each[metric]) and one.p is not None}
+    return dict(zip(known, holm(list(known.values()))))
+
+
+def _cells(
+    found: dict[str, Difference | None], present: list[tuple[str, str, str]], p_values: dict[str, float | None]
+) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    for metric, _, _ in present:
+        one = found[metric]
+        cells.append(Cell(write_points(one.value), interval=write_point_range(one.low, one.high)) if one else Cell())
+        if metric in p_values:
+            p = p_values[metric]
+            cells.append(Cell(MISSING if p is None else write_p(p)))
+    return tuple(cells)
+
+
+_MOST_CLASSES = 30  # lines of a table; of more, those that changed most
+
+_ARTIFACT: dict[Condition, str] = {"clean": "without", "biased": "with"}
+
+_METRICS = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auroc_class": "AUROC"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One score of a class before and after; no change where one of the two is missing."""
+
+    before: Cell
+    after: Cell
+    change: str = ""
+    unknown: str = ""  # stands instead of all three
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ClassLine:
+    """One class."""
+
+    title: str
+    n: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Classes against metrics, for images without or with the artifact."""
+
+    caption: str
+    before: str
+    after: str
+    heads: tuple[str, ...]
+    lines: tuple[ClassLine, ...]
+    left_out: int
+
+
+def class_tables(results: Results, shown: Variant | None) -> list[ClassTable]:
+    """Return a table of the images without the artifact and one of those with it; none where no class was scored."""
+    original = results.variant(ORIGINAL)
+    if original is None or shown is None:
+        return []
+    tables = []
+    for condition in _ARTIFACT:
+        found = {
+            name: (
+                results.of_classes(original, f"{name}_{condition}"),
+                results.of_classes(shown, f"{name}_{condition}"),
+            )
+            for name in _METRICS
+        }
+        table = _class_table(results, shown, condition, found)
+        if table.lines:
+            tables.append(table)
+    return tables
+
+
+def _class_table(
+    results: Results, shown: Variant, condition: Condition, found: dict[str, tuple[dict[int, Row], dict[int, Row]]]
+) -> ClassTable:
+    known = {label for both in found.values() for rows in both for label in rows}
+    for name in _METRICS:  # a class without a score says so in its own line
+        known |= results.unknown_classes(f"{name}_{condition}")
+    labels = sorted(known, key=lambda label: -_size(found["sensitivity"], label))[:_MOST_CLASSES]
+    lines = []
+    for label in sorted(labels):
+        row = found["sensitivity"][0].get(label)
+        few = results.why_unknown(f"sensitivity_{condition}", label)
+        n = row.n if row else few.n if few else None
+        changes = tuple(_change(results, f"{name}_{condition}", label, *both) for name, both in found.items())
+        lines.append(ClassLine(results.class_title(label), MISSING if n is None else f"{n:,}", changes))
+    return ClassTable(
+        caption=f"Test images {_ARTIFACT[condition]} the artifact; percent ± one standard error, or at 0 and 100 the "
+        f"{CONFIDENCE} interval",
+        before="original",
+        after=shown.title(results.methods()),
+        heads=tuple(_METRICS.values()),
+        lines=tuple(lines),
+        left_out=len(known) - len(labels),
+    )
+
+
+def _size(both: tuple[dict[int, Row], dict[int, Row]], label: int) -> float:
+    """Return how much a class's score changed; one that only one model has comes first, an unknown one last."""
+    before, after = (rows.get(label) for rows in both)
+    if before is None and after is None:
+        return -1.0
+    return abs(after.value - before.value) if before and after else 1.0
+
+
+def _change(results: Results, metric: str, label: int, before: dict[int, Row], after: dict[int, Row]) -> Change:
+    old, new = before.get(label), after.get(label)
+    unknown = results.why_unknown(metric, label)
+    if old is None and new is None and unknown is not None:
+        return Change(Cell(), Cell(), unknown=str(unknown), reason=unknown.reason)
+    return Change(cell_of(old), cell_of(new), write_points(new.value - old.value) if old and new else MISSING)

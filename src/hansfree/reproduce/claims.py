@@ -10,12 +10,22 @@ from typing import Literal, get_args
 
 from hansfree.corrections.rr_clarc import NamedTarget
 from hansfree.report.numbers import percent
-from hansfree.report.reading import FIRST, REFERENCES, method_title
-from hansfree.report.usable import kind_of
-from hansfree.reproduce.averages import SIGNIFICANT, Average, as_results, cav_scores, method_scores, paired_lead
-from hansfree.reproduce.changes import changes_of
-from hansfree.reproduce.keys import Facts, FactsBySubject, SubjectKey, Subjects, is_localized
-from hansfree.reproduce.tables.markdown import markdown_table, paragraphs
+from hansfree.report.reading import FIRST, REFERENCES, kind_of, method_title
+from hansfree.reproduce.aggregate import (
+    SIGNIFICANT,
+    Average,
+    Facts,
+    FactsBySubject,
+    SubjectKey,
+    Subjects,
+    as_results,
+    cav_scores,
+    changes_of,
+    is_localized,
+    method_scores,
+    paired_lead,
+)
+from hansfree.reproduce.tables import markdown_table, paragraphs
 
 _CLEAN_BUDGET = 0.02  # how much clean accuracy a correction may cost
 

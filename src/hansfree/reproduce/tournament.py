@@ -9,18 +9,29 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hansfree.corrections.training import check_solvable, tuning_for
 from hansfree.errors import OptionError
-from hansfree.experiments.base_models import BaseModels
-from hansfree.experiments.plans import Plan
-from hansfree.experiments.subjects import Subject, subject_name
+from hansfree.experiments.subjects import BaseModels, Subject, subject_name
+from hansfree.experiments.workspace import Plan
 from hansfree.models import architecture_named, build_model
-from hansfree.reproduce.base import Finding, Presentation, Reproduction, facts_of, key_of
+from hansfree.models.surgery import split
 from hansfree.reproduce.figures import draw_tournament
-from hansfree.reproduce.settings import CORRECTED, TRAINED, Words, describe_recipe, describe_weights, setting_of
+from hansfree.reproduce.runner import (
+    CORRECTED,
+    TRAINED,
+    Finding,
+    Presentation,
+    Reproduction,
+    Words,
+    describe_recipe,
+    describe_weights,
+    facts_of,
+    key_of,
+    setting_of,
+)
 from hansfree.reproduce.tables import write_tournament
 from hansfree.results import Row
 from hansfree.selection import BalancedRule
-from hansfree.splitting import split
 from hansfree.studies import BiasedData, Study
 from hansfree.tournament import (
     APART,
@@ -44,7 +55,6 @@ from hansfree.tournament import (
     paste_artifact,
     play,
 )
-from hansfree.training import check_solvable, tuning_for
 
 _DRAWS = {
     "poisoned": "other images of the biased class carry the artifact, and both heads are trained anew",

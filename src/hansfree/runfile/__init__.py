@@ -1,12 +1,10 @@
 """Your own model and images: the run file, what it opens, and the run."""
 
 from hansfree.runfile.changes import check_unchanged
-from hansfree.runfile.loading import DEFAULTS
-from hansfree.runfile.opening import Opened, open_run_file
-from hansfree.runfile.ordering import Asked, ask_model
-from hansfree.runfile.reading import read_run_file
+from hansfree.runfile.checks import Asked, ask_model
+from hansfree.runfile.config import RunFile, read_run_file
+from hansfree.runfile.opening import DEFAULTS, Opened, open_run_file
 from hansfree.runfile.running import Finished, carry_out
-from hansfree.runfile.schema import RunFile
 from hansfree.runfile.template import Answers, look_at, missing_paths, write_run_file
 
 __all__ = [

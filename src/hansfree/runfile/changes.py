@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from hansfree._internal.files import read_arrays, written_atomically
+from hansfree._internal.hashing import fingerprint
+from hansfree._internal.store import check_run_folder
 from hansfree.errors import RunError
-from hansfree.files import read_arrays, written_atomically
-from hansfree.fingerprints import fingerprint
 from hansfree.runfile.identity import LATER_KEYS, UNCOUNTED, known_config
 from hansfree.runfile.opening import Opened
-from hansfree.runs import check_run_folder
 from hansfree.studies import SETS, OwnImages
 
 _IMAGES = "images"  # the key of the config, and the name of the file that can tell what changed

@@ -1,4 +1,4 @@
-"""What makes a run the same run: all keys of its file that results depend on."""
+"""Which keys make the same run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
+from hansfree._internal.store import Run
 from hansfree.errors import RunError
-from hansfree.runfile.schema import AUTO, ArtifactSection, CorrectionSection, DataSection, RunFile
-from hansfree.runs import Run
+from hansfree.runfile.config import AUTO, ArtifactSection, CorrectionSection, DataSection, RunFile
+from hansfree.studies import OwnImages
 
 # What may change in a run that was begun: where it works, what things are called, and which stages it has. Where
 # files lie is left out: images are known by name, size and time of change, weights by their numbers.
@@ -25,14 +26,18 @@ _CHANGES_NOTHING = {
     # strengths belong to methods (`check_tried`), and each of the repeats is a stage of its own
     "correction": {"methods", "further_cavs", "strengths", "repeats"},
 }
+
 UNCOUNTED = ("correction.strengths", "correction.repeats")
+
 """What earlier versions kept in a config, and what is not compared any more."""
+
 
 # Left out of a config where they say nothing new, so that runs that were begun before the keys were there go on.
 LATER_KEYS: dict[str, dict[str, Any]] = {
     "artifact": ArtifactSection().model_dump(mode="json", include={"remove", "keep"}),
     "correction": CorrectionSection().model_dump(mode="json", include={"rule", "balanced", "leading", "class_budgets"}),
 }
+
 """By section, the keys that a config lacks where they have their default."""
 
 
@@ -62,3 +67,20 @@ def check_tried(run: RunFile) -> None:
                     f"{run.out} has {name} with other strengths: they were {tried}, are now {wanted}. Write the former "
                     "in correction.strengths, choose another folder, or delete this one to start anew."
                 )
+
+
+_OF_A_PATCH = ("artifact.file", "artifact.place", "artifact.scale", "artifact.angle")
+
+_OF_STEPS = ("correction.learning_rate", "correction.epochs", "correction.batch_size")  # a solved head takes none
+
+
+def unused_keys(run: RunFile, images: OwnImages) -> list[str]:
+    """Return the keys that this run had no use for, by their full names."""
+    is_unused = {
+        "data.shares": not images.is_drawn,
+        "artifact.column": not images.is_natural,
+        "artifact.share": images.is_natural,
+        **dict.fromkeys(_OF_A_PATCH, run.artifact.insert != "patch"),
+        **dict.fromkeys(_OF_STEPS, run.correction.optimizer == "converged"),
+    }
+    return [key for key, is_idle in is_unused.items() if is_idle]

@@ -1,33 +1,247 @@
-"""Open what a run file names, and check that it fits together, before any work starts."""
+"""Open what a run file names: model, images, artifacts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hansfree._internal.files import neighbour
+from hansfree._internal.progress import Progress, silent
+from hansfree._internal.store import check_run_folder
 from hansfree.artifacts import Artifact, Patch
+from hansfree.cavs import CAV
 from hansfree.corrections import Correction
+from hansfree.corrections.training import FineTuning, check_double, check_solvable
 from hansfree.datasets import ExampleSet, Normalize
-from hansfree.errors import OptionError, RunError
+from hansfree.datasets.insertion import Stamped
+from hansfree.datasets.splits import Subset
+from hansfree.errors import DataError, OptionError, RunError, nearest
 from hansfree.experiments import Setting
-from hansfree.experiments.setting import tell_no_pairs
+from hansfree.experiments.workspace import Concept, tell_no_pairs
 from hansfree.metrics import MIN_GROUP
-from hansfree.models import Preprocessing
-from hansfree.progress import Progress, silent
-from hansfree.runfile.concepts import describe_concept, find_concepts, read_marks
-from hansfree.runfile.disk import tell_disk
+from hansfree.models import Preprocessing, Recommendation, adapt, load_model, preprocessing_of, recommend_layer
+from hansfree.models.surgery import check_device, split
+from hansfree.runfile.checks import (
+    advise_more,
+    describe_balance,
+    describe_further,
+    describe_images,
+    notes_on_scaling,
+    tell_disk,
+)
+from hansfree.runfile.config import AUTO, COLUMN, Rule, RunFile
 from hansfree.runfile.identity import LATER_KEYS, check_tried, known_config
-from hansfree.runfile.loading import check_files, filled_in, first_logits, load_run_model, model_facts
-from hansfree.runfile.schema import AUTO, COLUMN, Rule, RunFile
-from hansfree.runfile.telling import advise_more, describe_balance, describe_further, describe_images, notes_on_scaling
-from hansfree.runs import check_run_folder
 from hansfree.selection import BalancedRule, KneeRule, SelectionRule, check_selectable
-from hansfree.splitting import split
 from hansfree.studies import BiasedData, OwnImages
-from hansfree.studies.classes import find_class
-from hansfree.training import FineTuning, check_double, check_solvable
+from hansfree.studies.biased import LEAST, inserted_by_name
+from hansfree.studies.listing import find_class, read_bits, read_rows
+from hansfree.weights import PRETRAINED
+
+DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
+
+_FIRST_IMAGES = 4  # that go through the model before anything else does
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadedModel:
+    """A run file's model, ready to be looked into."""
+
+    model: nn.Module  # adapted: it gives one logit per class
+    kind: str  # its class, as its owner wrote it
+    layer: str
+    reason: str  # for the layer
+    preprocessing: Preprocessing
+
+
+def load_run_model(run: RunFile) -> LoadedModel:
+    """Load the model and find its layer; refuse a device, a path, a label or a layer that is not there.
+
+    All paths are looked at first, those of the images too: loading may take long.
+    """
+    check_device(run.device)
+    check_files(run)
+    model = load_model(run.model.source, weights=run.model.weights, classes=_count_outputs(run))
+    seen = filled_in(run, preprocessing_of(run.model.source, model))
+    blank = torch.zeros(2, seen.channels, seen.size, seen.size)
+    adapted = adapt(model, blank, output=run.model.output, label=_label_number(run)).eval()
+    layer = _find_layer(run, adapted, blank)
+    return LoadedModel(
+        model=adapted, kind=type(model).__name__, layer=layer.layer, reason=layer.reason, preprocessing=seen
+    )
+
+
+@torch.inference_mode()
+def first_logits(model: nn.Module, images: ExampleSet) -> Tensor:
+    """Pass a few images; refuse logits that are not finite, or more or fewer than the data have classes."""
+    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+    batch = images.batch(range(min(_FIRST_IMAGES, len(images)))).image
+    logits: Tensor = model(batch.to(device)).cpu()
+    if not logits.isfinite().all():
+        raise OptionError("The model's answers for the first images are not finite numbers: its weights are damaged.")
+    if logits.shape[1] != len(images.class_names):
+        raise DataError(
+            f"The model gives {logits.shape[1]} answers, the data have {len(images.class_names)} classes: "
+            f"{', '.join(images.class_names)}. Give data.classes: a name for each answer, in the model's order."
+        )
+    return logits
+
+
+def model_facts(run: RunFile, loaded: LoadedModel, logits: Tensor) -> tuple[tuple[str, str], ...]:
+    """Return what was found about the model, a name and a sentence each."""
+    return (
+        ("model", f"{run.model.source}: {loaded.kind}, {logits.shape[1]} classes"),
+        ("layer", f"{loaded.layer}. {loaded.reason}"),
+    )
+
+
+def filled_in(run: RunFile, told: Preprocessing | None) -> Preprocessing:
+    """Return how images are prepared: as the run file says, else as the model's library does, else as usual."""
+    known, given = told or DEFAULTS, run.data
+    channels = given.channels or known.channels
+    mean, std = given.mean or known.mean, given.std or known.std
+    if given.mean is None and channels != known.channels:
+        mean, std = (0.5,) * channels, (0.5,) * channels
+    if len(mean) != channels or len(std) != channels:
+        raise OptionError(
+            f"data.mean and data.std have {len(mean)} and {len(std)} numbers; {channels} channels need {channels} each."
+        )
+    return Preprocessing(
+        size=given.size or known.size, channels=channels, mean=mean, std=std, resize=given.resize or known.resize
+    )
+
+
+def check_files(run: RunFile) -> None:
+    """Refuse paths that lead nowhere, with what lies beside them under a similar name."""
+    if not run.data.root.is_dir():
+        raise DataError(f"data.root: there is no folder {run.data.root}.{neighbour(run.data.root)}")
+    for key, path in (("data.table", run.data.table), ("data.artifacts", run.data.artifacts)):
+        if path is not None and not path.is_file():
+            raise DataError(f"{key}: there is no file {path}.{neighbour(path)}")
+    weights = None if run.model.weights in (None, PRETRAINED) else Path(str(run.model.weights))
+    for key, path in (("model.weights", weights), ("artifact.file", run.artifact.file)):
+        if path is not None and not path.is_file():
+            raise OptionError(f"{key}: there is no file {path}.{neighbour(path)}")
+
+
+def _count_outputs(run: RunFile) -> int | None:
+    """Return how many outputs the model is built with, where the run file tells; else it is as it is by itself."""
+    if run.model.output == "binary":
+        return 1
+    return None if run.data.classes is None else len(run.data.classes)
+
+
+def _label_number(run: RunFile) -> int | None:
+    if run.model.label is None:
+        return None
+    names = run.data.classes
+    if names is None:
+        raise OptionError("model.label needs data.classes: the names of all labels, in the order of the outputs.")
+    if run.model.label not in names:
+        raise OptionError(
+            f"model.label: {run.model.label!r} is not in data.classes.{nearest(run.model.label, names)} "
+            f"Known: {', '.join(names)}."
+        )
+    return names.index(run.model.label)
+
+
+def _find_layer(run: RunFile, model: nn.Module, example: Tensor) -> Recommendation:
+    """Return the layer; one that was typed is tried, so that a wrong name is told with the nearest."""
+    if run.model.layer == AUTO:
+        return recommend_layer(model, example)
+    cut = split(model, run.model.layer, example=example)
+    return Recommendation(run.model.layer, f"It was given; {cut.parameters_after:,} parameters follow.")
+
+
+Marks = Mapping[str, np.ndarray]  # by column, a bit for every row of the table
+
+_NO_CONCEPTS = ("image", "label", "split", "group")  # columns that say something else
+
+
+def read_marks(run: RunFile) -> Marks:
+    """Return the columns that ``remove`` and ``keep`` name; refuse a name that means nothing, before any long work."""
+    given = run.artifact
+    if not (given.remove or given.keep):
+        return {}
+    rows = [] if run.data.table is None else read_rows(run.data.table, ("image", "label"), filled=("image",))
+    columns = [name for name in (rows[0] if rows else ()) if name not in (*_NO_CONCEPTS, given.column)]
+    insertable = [name for name in inserted_by_name() if name not in (*columns, given.insert)]
+    known = [*columns, *insertable]
+    for key, names in (("remove", given.remove), ("keep", given.keep)):
+        for name in names:
+            if name not in known:
+                raise OptionError(
+                    f"artifact.{key}: {name!r} is no further column of the table, and no artifact that can be put in "
+                    f"by its name.{nearest(name, known)} {_tell_columns(run, columns)} "
+                    f"Can be put in: {', '.join(insertable)}."
+                )
+    wanted = [name for name in (*given.remove, *given.keep) if name in columns]
+    return {name: read_bits(rows, name, table=run.data.table) for name in wanted} if run.data.table else {}
+
+
+def find_concepts(
+    names: Sequence[str], marks: Marks, *, images: OwnImages, data: BiasedData, cav: str
+) -> tuple[Concept, ...]:
+    """Return where the direction of each name is learned, from training images without the run's own artifact.
+
+    A column is as good as for the artifact itself; only a kind of CAV that is learned from pairs puts in what it can.
+    """
+    wants_pairs = CAV.named(cav).needs_pairs
+    return tuple(
+        _put_in(name, images, data)
+        if name not in marks or (wants_pairs and name in inserted_by_name())
+        else _marked(name, marks[name], data)
+        for name in names
+    )
+
+
+def describe_concept(concept: Concept, data: BiasedData) -> str:
+    """Say in a few words where a direction comes from."""
+    if not isinstance(concept.told_by, np.ndarray):
+        return f"{concept.name}, put into {len(concept.rows)} training images"
+    label = data.train.class_names[data.train.labels[concept.rows[0]]]
+    return f"{concept.name}, in {int(concept.told_by.sum())} of {len(concept.rows)} training images of {label!r}"
+
+
+def put_in(images: OwnImages, part: int, artifact: str, ids: np.ndarray) -> Stamped:
+    """Return some images of a part, in its order, with an artifact in each."""
+    source = images.parts[part]
+    some = Subset(source, np.flatnonzero(np.isin(source.ids, ids)))
+    return Stamped(some, Artifact.named(artifact)(), share=1, seed=images.seed, transform=images.transform)
+
+
+def _tell_columns(run: RunFile, columns: Sequence[str]) -> str:
+    if run.data.table is None:
+        return "There is no table (data.table)."
+    return f"Further columns of {run.data.table.name}: {', '.join(columns) or 'none'}."
+
+
+def _put_in(name: str, images: OwnImages, data: BiasedData) -> Concept:
+    rows = np.flatnonzero(~data.train.has_artifact)
+    return Concept(name=name, rows=rows, told_by=put_in(images, 0, name, data.train.ids[rows]))
+
+
+def _marked(name: str, by_row: np.ndarray, data: BiasedData) -> Concept:
+    """Learn within one class, as the run's own direction is: the one with the largest share of such images."""
+    train = data.train
+    bits, is_clean, n = by_row[train.ids], ~train.has_artifact, len(train.class_names)
+    carry = np.bincount(train.labels[is_clean & bits], minlength=n)
+    others = np.bincount(train.labels[is_clean & ~bits], minlength=n)
+    is_enough = (carry >= LEAST) & (others >= LEAST)
+    if not is_enough.any():
+        raise DataError(
+            f"{name}: no class has {LEAST} training images with it and {LEAST} without, none of which carries the "
+            "run's own artifact. So its direction cannot be learned."
+        )
+    share = np.where(is_enough, carry / np.maximum(carry + others, 1), -1)
+    rows = np.flatnonzero(is_clean & (train.labels == share.argmax()))
+    return Concept(name=name, rows=rows, told_by=bits[rows])
+
 
 _RULES: dict[Rule, type[BalancedRule]] = {"best": BalancedRule, "knee": KneeRule}
 

@@ -14,18 +14,16 @@ import torch
 import yaml
 from torch import nn
 
+from hansfree._internal.files import open_templates, refuse_existing, write_text
 from hansfree.artifacts import Artifact, Place
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction
-from hansfree.datasets.decoding import Resize
+from hansfree.corrections.training import Optimizer
+from hansfree.datasets.images import Resize
 from hansfree.errors import OptionError
-from hansfree.files import refuse_existing, write_text
 from hansfree.models import Preprocessing, find_logits, preprocessing_of
-from hansfree.runfile.loading import DEFAULTS
-from hansfree.runfile.reading import move_source
-from hansfree.runfile.schema import AUTO, CorrectionSection
-from hansfree.templates import open_templates
-from hansfree.training import Optimizer
+from hansfree.runfile.config import AUTO, CorrectionSection, move_source
+from hansfree.runfile.opening import DEFAULTS
 from hansfree.weights import PRETRAINED
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(:\w[\w.-]*)?", re.ASCII)  # timm:resnet18 and file.py:build too

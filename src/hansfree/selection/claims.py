@@ -9,7 +9,7 @@ import numpy as np
 from hansfree.datasets import ExampleSet
 from hansfree.metrics import MIN_GROUP
 from hansfree.metrics.base import large_classes
-from hansfree.selection.rules import has_counter_examples
+from hansfree.selection.selection import has_counter_examples
 from hansfree.studies import BiasedData
 
 BIASED_ACCURACY, WORST_GROUP = "accuracy with the artifact", "worst group"  # the claims' names

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from hansfree.datasets.base import normalisation_for
-from hansfree.datasets.flagged import Flagged
-from hansfree.datasets.image_files import find_folder, unlisted_files
+from hansfree.datasets.datasets import Flagged
+from hansfree.datasets.images import find_folder, unlisted_files
 from hansfree.datasets.splits import Subset, split_rows
 from hansfree.errors import DataError, nearest
-from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
+from hansfree.studies.listing import PART_NAMES, ListedStudy, Listing
 from hansfree.studies.study import BiasedData, Published, Recipe
 
 TARGET, COLLAR = "Blond_Hair", "Wearing_Necktie"

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from hansfree.artifacts import Timestamp
-from hansfree.datasets.image_files import find_folder
+from hansfree.datasets.images import find_folder
 from hansfree.datasets.splits import split_rows
 from hansfree.errors import DataError
-from hansfree.studies.inserted import stampable
-from hansfree.studies.listed import Listing, StampedStudy
+from hansfree.studies.biased import stampable
+from hansfree.studies.listing import Listing, StampedStudy
 from hansfree.studies.study import Published, Recipe
 
 TENCH, WEB_SITE = "n01440764", "n06359193"

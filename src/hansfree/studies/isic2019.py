@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from hansfree.artifacts import LSB, Artifact
-from hansfree.datasets.image_files import find_folder, read_table, unlisted_files
+from hansfree.datasets.images import find_folder, read_table, unlisted_files
 from hansfree.errors import DataError
-from hansfree.studies.inserted import stampable
-from hansfree.studies.listed import Listing, StampedStudy
+from hansfree.studies.biased import stampable
+from hansfree.studies.listing import Listing, StampedStudy
 from hansfree.studies.study import Published, Recipe
 
 IMAGES, TRUTH, METADATA = (

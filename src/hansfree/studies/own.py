@@ -7,20 +7,39 @@ from pathlib import Path
 
 import numpy as np
 
+from hansfree._internal.progress import Progress, silent
 from hansfree.artifacts import Artifact
 from hansfree.datasets.base import IMAGENET, Normalize
-from hansfree.datasets.decoding import Channels, Resize
+from hansfree.datasets.images import Channels, Resize
 from hansfree.datasets.splits import split_rows
 from hansfree.errors import DataError, OptionError, check_choice, nearest
-from hansfree.progress import Progress, silent
-from hansfree.studies.classes import find_class, listed, number_labels
-from hansfree.studies.columns import find_image, read_bits, read_groups, read_rows, read_split
-from hansfree.studies.folders import read_artifact_list, read_folders, read_marked_list
-from hansfree.studies.inserted import check_share, insert_bias
-from hansfree.studies.leaking import LEAST, check_enough, doubt_class, likely_class
-from hansfree.studies.listed import PART_NAMES, ListedStudy, Listing
-from hansfree.studies.marked import read_marked, tell_marked
-from hansfree.studies.natural import natural_bias
+from hansfree.studies.biased import (
+    LEAST,
+    check_enough,
+    check_share,
+    doubt_class,
+    insert_bias,
+    likely_class,
+    natural_bias,
+)
+from hansfree.studies.listing import (
+    PART_NAMES,
+    ListedStudy,
+    Listing,
+    find_class,
+    find_image,
+    listed,
+    number_labels,
+    read_artifact_list,
+    read_bits,
+    read_folders,
+    read_groups,
+    read_marked,
+    read_marked_list,
+    read_rows,
+    read_split,
+    tell_marked,
+)
 from hansfree.studies.study import BiasedData, Recipe
 
 _COLUMN = "artifact"

@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import Self
 
+from hansfree._internal.progress import Progress, silent
+from hansfree._internal.registry import Registered
 from hansfree.datasets.base import ExampleSet
+from hansfree.datasets.datasets import Part
 from hansfree.datasets.pairs import check_bits, check_same_images
-from hansfree.datasets.part import Part
 from hansfree.errors import OptionError, nearest
-from hansfree.progress import Progress, silent
-from hansfree.registry import Registered
 
 SETS = ("train", "val_clean", "val_biased", "test_clean", "test_biased")
 PUBLISHED_METRICS = (

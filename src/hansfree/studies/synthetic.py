@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hansfree.artifacts import LSB, Artifact
+from hansfree.datasets.datasets import Part
+from hansfree.datasets.insertion import Shortcuts, Stamped
 from hansfree.datasets.lesions import SyntheticLesions
-from hansfree.datasets.part import Part
-from hansfree.datasets.shortcuts import Shortcuts
-from hansfree.datasets.stamped import Stamped
 from hansfree.studies.study import BiasedData, Recipe, Study
 
 

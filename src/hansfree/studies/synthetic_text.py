@@ -6,7 +6,7 @@ import numpy as np
 
 from hansfree.artifacts import Artifact
 from hansfree.datasets.printed import PrintedSkin
-from hansfree.studies.inserted import insert_bias
+from hansfree.studies.biased import insert_bias
 from hansfree.studies.study import BiasedData, Recipe, Study
 
 

@@ -8,15 +8,23 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Self
 
+from hansfree._internal.progress import Progress, silent
 from hansfree.artifacts import Timestamp
 from hansfree.datasets.base import normalisation_for
-from hansfree.datasets.flagged import Flagged
-from hansfree.datasets.part import Part
+from hansfree.datasets.datasets import Flagged, Part
 from hansfree.errors import DataError, OptionError, nearest
-from hansfree.progress import Progress, silent
-from hansfree.studies.columns import BITS, Row, find_image, read_bits, read_groups, read_rows, read_split
-from hansfree.studies.inserted import check_share, stampable
-from hansfree.studies.listed import Listing, StampedStudy
+from hansfree.studies.biased import check_share, stampable
+from hansfree.studies.listing import (
+    BITS,
+    Listing,
+    Row,
+    StampedStudy,
+    find_image,
+    read_bits,
+    read_groups,
+    read_rows,
+    read_split,
+)
 from hansfree.studies.study import BiasedData, Recipe
 
 _OWN_COLUMNS = ("image", "label", "split", "group")

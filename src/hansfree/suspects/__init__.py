@@ -1,9 +1,7 @@
 """For those who do not know the artifact yet: clusters and properties of images that fit oddly."""
 
-from hansfree.suspects.findings import Cluster, Embedding, Property, Suspects
-from hansfree.suspects.measures import Measurements, measure_images
-from hansfree.suspects.relevance import relevance_features
-from hansfree.suspects.seeking import find_suspects
+from hansfree.suspects.clustering import Cluster, Embedding, Measurements, Property, Suspects, measure_images
+from hansfree.suspects.suspects import find_suspects, relevance_features
 
 __all__ = [
     "Cluster",

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hansfree._internal.hashing import fingerprint, seeded
 from hansfree.corrections.deep import NetworkTuning
 from hansfree.datasets import Normalize
 from hansfree.datasets.base import ExampleSet
-from hansfree.fingerprints import fingerprint
-from hansfree.seeds import seeded
 
 Kind = Literal["patch", "brightness", "low bits"]
 KINDS: tuple[Kind, ...] = ("patch", "brightness", "low bits")

@@ -14,8 +14,8 @@ from torch.utils.data import TensorDataset
 from hansfree.corrections.deep import DeepCorrection, Match, NetworkTuning, Transplant
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.loop import Step, flip_and_shift
+from hansfree.corrections.training.model_loop import Checkpoint
 from hansfree.errors import CacheError, DivergedError, OptionError
-from hansfree.training.checkpoint import Checkpoint
 from tests.corrections.deep.examples import Drawn, world
 from tests.corrections.examples import count_hooks, snapshot
 

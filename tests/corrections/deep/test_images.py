@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from hansfree._internal.hashing import seeded
 from hansfree.corrections.deep import Match, NetworkTuning, Transplant
 from hansfree.corrections.deep.images import MAX_REPEATS, TrainingImages
 from hansfree.corrections.deep.loop import _systematic_sample, task_loss
 from hansfree.errors import DataError
-from hansfree.seeds import seeded
 from tests.corrections.deep.examples import Drawn, SmallNet
 
 SHORT = NetworkTuning(epochs=1, batch_size=16)

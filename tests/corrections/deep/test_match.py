@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hansfree._internal.hashing import seeded
 from hansfree.corrections.deep import Match, NetworkTuning
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.loop import Step
 from hansfree.corrections.deep.match import matching_penalty
 from hansfree.corrections.deep.stages import collect_pooled, find_stages
 from hansfree.errors import OptionError
-from hansfree.seeds import seeded
 from tests.corrections.deep.examples import KINDS, TUNING, Drawn, Kind, SmallNet, all_images, scores, world
 
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 
+from hansfree._internal.hashing import seeded
 from hansfree.corrections.deep.stages import collect_pooled, find_stages, recorded, recorded_maps
 from hansfree.errors import SplitError
 from hansfree.models import adapt, load_model
-from hansfree.seeds import seeded
 from tests.corrections.examples import count_hooks, snapshot
 from tests.models.zoo import hugging_face_folder
 

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 from torchvision.models import VisionTransformer
 
+from hansfree._internal.hashing import seeded
 from hansfree.corrections.deep import Transplant
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import Color, Given, LowBits, Measured, Region, find_insertion
 from hansfree.corrections.deep.loop import Step
 from hansfree.corrections.deep.stages import find_stages
 from hansfree.errors import DataError
-from hansfree.seeds import seeded
 from tests.corrections.deep.examples import (
     HALF,
     KINDS,

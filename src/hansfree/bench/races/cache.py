@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.utils.data import DataLoader
 
+from hansfree._internal.progress import Progress
 from hansfree.activations import collect_activations, compute_features, cut_again
 from hansfree.bench.measures import Measure, Target, rate, ratio
 from hansfree.bench.race import Outcome, Race
@@ -15,7 +16,6 @@ from hansfree.bench.subject import Subject
 from hansfree.bench.timing import take_turns, timed
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRClArC
-from hansfree.progress import Progress
 
 
 class CacheRace(Race, name="cache"):

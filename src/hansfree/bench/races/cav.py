@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from hansfree._internal.progress import Progress
 from hansfree.bench.measures import Measure, ratio
 from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import Subject
 from hansfree.bench.timing import Side, take_turns, timed
 from hansfree.cavs import CAV
-from hansfree.cavs.penalised import PENALTIES
-from hansfree.progress import Progress
+from hansfree.cavs.regularised import PENALTIES
 
 _FOLDS = 5
 

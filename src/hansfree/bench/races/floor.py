@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hansfree._internal.progress import Progress
 from hansfree.bench.measures import Target, rate, ratio
 from hansfree.bench.ours import walk
 from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import Images, Subject
 from hansfree.bench.timing import Side, take_turns, timed
-from hansfree.progress import Progress
 
 
 class FloorRace(Race, name="floor"):

@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 
+from hansfree._internal.progress import Progress, without_warnings
 from hansfree.activations import cut_again
 from hansfree.bench.measures import Measure, Target
 from hansfree.bench.ours import Ready, make_ready, walk
@@ -15,7 +16,6 @@ from hansfree.bench.subject import Subject
 from hansfree.bench.timing import Side, take_turns, timed
 from hansfree.corrections import RRClArC
 from hansfree.models import build_model
-from hansfree.progress import Progress, without_warnings
 
 
 class GrowthRace(Race, name="growth"):

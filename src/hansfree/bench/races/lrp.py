@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hansfree._internal.progress import Progress
 from hansfree.bench.measures import rate, ratio
 from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import Subject
 from hansfree.bench.timing import take_turns, timed
 from hansfree.heatmaps import compute_heatmaps
-from hansfree.progress import Progress
 
 _BATCH = 8
 _TARGET = 0

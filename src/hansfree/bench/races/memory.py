@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hansfree._internal.progress import Progress
 from hansfree.bench.measures import Measure, Target, ratio
 from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import Subject
 from hansfree.errors import HansfreeError
-from hansfree.progress import Progress
 
 STATUS = Path("/proc/self/status")  # tells RssAnon, on Linux only
 

@@ -7,6 +7,7 @@ from itertools import islice
 
 import torch
 
+from hansfree._internal.progress import Progress
 from hansfree.bench import timing
 from hansfree.bench.measures import Measure, Target, ratio
 from hansfree.bench.ours import Unspanned, Walk, make_ready, walk
@@ -15,7 +16,6 @@ from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import Subject
 from hansfree.corrections import RRClArC
 from hansfree.datasets import Example
-from hansfree.progress import Progress
 
 _PAPER_STEPS = 2  # per turn, after one to warm up
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from hansfree._internal.progress import Progress, without_warnings
 from hansfree.activations import collect_activations, cut_again
 from hansfree.artifacts import Artifact, Brightness, Timestamp
 from hansfree.bench.measures import Measure, Target, ratio
@@ -15,9 +16,8 @@ from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import CLASSES, Subject
 from hansfree.bench.timing import Side, clock, take_turns, timed
 from hansfree.corrections import RRR
+from hansfree.corrections.training import Heads
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions
-from hansfree.progress import Progress, without_warnings
-from hansfree.training import Heads
 
 _BATCH = 8  # the graph of a double backward holds every activation of the whole model
 _STEPS = 2

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hansfree._internal.progress import Progress
 from hansfree.bench.measures import ratio
 from hansfree.bench.ours import make_ready, seconds_per_step
 from hansfree.bench.race import Outcome, Race
 from hansfree.bench.subject import Subject
 from hansfree.bench.timing import take_turns
 from hansfree.corrections import RRClArC, Vanilla
-from hansfree.progress import Progress
 
 
 class StepRace(Race, name="step"):

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from hansfree._internal.progress import Progress, silent
+from hansfree._internal.registry import Registered
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import NoTransplantError
 from hansfree.corrections.deep.loop import NetworkTuning, Objective, train_network
 from hansfree.errors import DataError, DivergedError, HansfreeError, OptionError
-from hansfree.progress import Progress, silent
-from hansfree.registry import Registered
 
 
 class DeepCorrection(Registered, ABC):

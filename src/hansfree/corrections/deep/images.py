@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from hansfree._internal.hashing import fingerprint
 from hansfree.activations.loading import read_batches
 from hansfree.datasets.base import ExampleSet
 from hansfree.errors import DataError
-from hansfree.fingerprints import fingerprint
 
 MIN_GROUP = 8  # fewer images say too little about the mean features of a group
 # Fewer counter-examples in a class may be wrong artifact labels: either of these shares must be reached.

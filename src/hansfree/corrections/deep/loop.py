@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hansfree._internal.hashing import fingerprint_model
+from hansfree._internal.progress import Progress, silent
 from hansfree.corrections.deep.images import TrainingImages
+from hansfree.corrections.training.model_loop import Checkpoint
 from hansfree.errors import DivergedError, OptionError
-from hansfree.fingerprints import fingerprint_model
-from hansfree.progress import Progress, silent
-from hansfree.splitting import check_device
-from hansfree.training.checkpoint import Checkpoint
+from hansfree.models.surgery import check_device
 
 MAX_GRADIENT = 2.0  # norm; the first steps of a strong penalty would otherwise diverge
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations.positions import channel_axis, pool
+from hansfree.activations.cache import channel_axis, pool
 from hansfree.errors import SplitError
-from hansfree.splitting import layer_orders
-from hansfree.splitting.orders import Order
+from hansfree.models.surgery import layer_orders
+from hansfree.models.surgery.tracing import Order
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hansfree._internal.hashing import fingerprint
 from hansfree.corrections.deep.base import DeepCorrection
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import (
@@ -24,7 +25,6 @@ from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step
 from hansfree.corrections.deep.stages import find_stages
 from hansfree.datasets.base import Normalize
 from hansfree.errors import DataError
-from hansfree.fingerprints import fingerprint
 
 log = logging.getLogger(__name__)
 

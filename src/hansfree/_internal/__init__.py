@@ -1,0 +1,1 @@
+"""Tools without knowledge of the domain: files, hashes, progress, registries, run directories."""

@@ -1,0 +1,211 @@
+"""Files that are written atomically, display paths, and templates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from safetensors import SafetensorError
+
+from hansfree.errors import RunError, nearest
+
+_UMASK = os.umask(0o022)  # it can only be read by setting it
+
+os.umask(_UMASK)
+
+_PROCESS = secrets.token_hex(4)  # processes on two machines that share a folder may have the same number
+
+
+def make_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
+    """Return a new array on disk, with all of its room taken.
+
+    A memory map grows in the file only as it is filled: on a full disk that would kill the process, not raise.
+    """
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    with path.open("r+b") as file:
+        _take_room(file.fileno())
+    return array
+
+
+def make_nameless(folder: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
+    """Return a new array in a temporary file that goes with the array, also when the process is killed."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        array = np.memmap(file, mode="w+", dtype=dtype, shape=shape)
+        _take_room(file.fileno())
+    return array
+
+
+def _take_room(file: int) -> None:
+    if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
+        os.posix_fallocate(file, 0, os.fstat(file).st_size)
+
+
+@contextmanager
+def written_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; it takes the place of ``path`` when the block ends well, else it goes.
+
+    Args:
+        durable: Wait until the content is on the disk: else a loss of power could leave the name with nothing behind
+            it. That takes some 10 ms, too long for what is small, many and soon made again.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part{path.suffix}")
+    try:
+        with _told_by_system():
+            yield temporary
+        if durable:
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_UMASK)  # safetensors writes files that nobody else may read
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _told_by_system() -> Iterator[None]:
+    """Raise what the system said about a file as the OSError that it is: safetensors makes it an error of its own."""
+    try:
+        yield
+    except SafetensorError as error:
+        if found := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+        raise
+
+
+@contextmanager
+def folder_written_atomically(path: Path) -> Iterator[Path]:
+    """Give a new temporary folder beside ``path``; it becomes ``path`` when the block ends well, else it goes.
+
+    Where another process was first, its folder stays: what is written this way is named by its content.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if not path.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with written_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically, readable for people."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_arrays(path: Path, *, stage: Path | None = None) -> dict[str, np.ndarray]:
+    """Return what an ``.npz`` file of a run folder holds.
+
+    Args:
+        stage: What the run keeps of the stage that wrote it; see `damaged`.
+    """
+    with path.open("rb") as file:  # numpy leaves one open that it cannot read
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+        # which one, depends on where the damage is
+        except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, TypeError, ValueError) as error:
+            raise damaged(path, stage=stage) from error
+
+
+def damaged(path: Path, *, stage: Path | None = None) -> RunError:
+    """Return what to raise where a file of a run folder cannot be read any more.
+
+    Args:
+        stage: What has to go too, as a stage that is done writes nothing.
+    """
+    what, them = ("it", "it") if stage is None else (f"it and {stage}", "both")
+    return RunError(
+        f"{path} is damaged. Delete {what}, and let the command that made the run go on: it makes {them} anew."
+    )
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file, which may be larger than memory."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse to write over a file, unless ``force`` says so."""
+    if path.exists() and not force:
+        raise RunError(f"{path} is there already. Choose another name, or give --force to write it anew.")
+
+
+def neighbour(path: Path) -> str:
+    """Return ``" Did you mean 'x'?"`` for what lies beside a missing path under a similar name, or an empty string."""
+    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    return nearest(path.name, beside)
+
+
+def tell_path(path: Path) -> str:
+    """Return a path as one would type it here: from the current folder, if it lies below."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def format_bytes(number: float) -> str:
+    """Return a size in the unit that keeps it short, as ``8.19 KB``."""
+    for unit in ("B", "KB", "MB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"
+
+
+def ordered_metadata(file: bytes) -> bytes:
+    """Return a safetensors file with its metadata in order: the library writes them in another one every time."""
+    start = 8 + int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + file[start:]
+
+
+@cache
+def open_templates(room: str, *, is_html: bool) -> Environment:
+    """Return the templates that lie in a room of the package; a name that a template does not get is an error.
+
+    They are read and compiled once: in one process the same ones are filled again and again.
+
+    Args:
+        room: Folder below ``hansfree``.
+        is_html: Escape what is put in.
+    """
+    return Environment(
+        loader=PackageLoader("hansfree", room),
+        autoescape=is_html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

@@ -1,0 +1,190 @@
+"""What is known about a CAV, as data: levels, findings, and the thresholds they are judged by."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from hansfree.errors import DataError
+
+Level = Literal["good", "fair", "poor", "unknown"]
+
+FORMAT = "hansfree.diagnosis.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One number about the direction and what it means; None where these data cannot define it."""
+
+    name: str
+    value: float | None
+    stderr: float | None = None
+    interval: tuple[float, float] | None = None  # the middle 95 % over repeats
+    level: Level
+    sentence: str
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """What ``n`` artifact images give, with clean ones in the same proportion as in the whole."""
+
+    n: int
+    angle: float  # degrees, expected, to the direction of endless images
+    interval: tuple[float, float]  # the middle 95 % over repeats
+    between: float  # degrees between two fits on disjoint images
+    auc: float  # on images that were not fitted on
+
+
+@dataclass(frozen=True)
+class WrongMark:
+    """A sample whose held-out score fits the other class ``odds`` times better than its own."""
+
+    id: int | str
+    has_artifact: bool  # as it is listed
+    score: float  # standard deviations from the border, positive towards the artifact
+    odds: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Cosines between the directions of all solvers that could be fitted."""
+
+    names: tuple[str, ...]
+    cosines: tuple[tuple[float, ...], ...]
+
+    def between(self, one: str, other: str) -> float:
+        """Return the cosine of two solvers' directions."""
+        return self.cosines[self.names.index(one)][self.names.index(other)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Whether a direction can be trusted, in plain words and in the numbers behind them."""
+
+    cav: str
+    n_artifact: int
+    n_clean: int
+    channels: int
+    seed: int
+    level: Level
+    verdict: str
+    findings: tuple[Finding, ...]
+    curve: tuple[CurvePoint, ...]
+    wrong_marks: tuple[WrongMark, ...]  # the most suspicious first
+    agreement: Agreement
+    scores: tuple[float, ...]  # held out, of every sample in the order given; as in `WrongMark`
+    has_artifact: tuple[bool, ...]
+
+    def finding(self, name: str) -> Finding:
+        """Return the finding called ``name``."""
+        for found in self.findings:
+            if found.name == name:
+                return found
+        raise DataError(
+            f"This diagnosis has no finding {name!r}; it has {', '.join(found.name for found in self.findings)}."
+        )
+
+    def to_json(self) -> str:
+        """Return everything as JSON text, readable for people."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Diagnosis:
+        """Rebuild what `to_json` wrote."""
+        try:
+            content = json.loads(text)
+            if content.pop("format") != FORMAT:
+                raise KeyError("format")
+            content["findings"] = tuple(Finding(**_tuples(found)) for found in content["findings"])
+            content["curve"] = tuple(CurvePoint(**_tuples(point)) for point in content["curve"])
+            if "suspects" in content:  # their name in older runs
+                content["wrong_marks"] = content.pop("suspects")
+            content["wrong_marks"] = tuple(WrongMark(**mark) for mark in content["wrong_marks"])
+            agreement = content["agreement"]
+            content["agreement"] = Agreement(tuple(agreement["names"]), tuple(map(tuple, agreement["cosines"])))
+            return cls(**_tuples(content))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"This is no diagnosis in the format {FORMAT!r}, or it is damaged ({error!r}).") from error
+
+
+def _tuples(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the same with tuples for JSON's lists."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+
+
+LIMIT = (
+    "No test on these images can see one thing: whatever else comes and goes with the artifact within the biased class "
+    "(rulers only beside large lesions) is part of the direction, however stable it is."
+)
+
+"""What a good verdict does not say."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Up to ``good`` the level is good, up to ``fair`` it is fair; from there on poor. More is better if said so."""
+
+    good: float
+    fair: float
+    reason: str
+    more_is_better: bool = False
+
+    def level(self, value: float) -> Level:
+        """Return how good ``value`` is."""
+        sign = -1 if self.more_is_better else 1
+        if sign * value <= sign * self.good:
+            return "good"
+        return "fair" if sign * value <= sign * self.fair else "poor"
+
+
+THRESHOLDS = {
+    "permutation_p": Threshold(
+        0.025,
+        0.05,
+        "The usual five percent; half of it is the least that the slower solvers' 39 shuffles can show.",
+    ),
+    "held_out_auc": Threshold(
+        0.9,
+        0.75,
+        "Normal scores with their means 1.8 and 0.95 standard deviations apart. Below that the bit is hardly visible "
+        "in this layer, and a correction along the direction has little to hold on to.",
+        more_is_better=True,
+    ),
+    "expected_error": Threshold(
+        10.0,
+        20.0,
+        "Degrees. Of a shift along the true direction, sin(error) remains when the fitted direction is removed: 17 % "
+        "of its length at 10 degrees, 34 % at 20.",
+    ),
+    "split_half_angle": Threshold(
+        19.7,
+        37.8,
+        "Degrees between halves that go with expected errors of 10 and 20: cos = 1 / (1 + 2 tan²(error)).",
+    ),
+    "bootstrap_angle": Threshold(
+        9.9,
+        18.9,
+        "Degrees that go with expected errors of 10 and 20: tan = sin(error). The noise is in the whole and in the "
+        "redrawn samples alike, so that pure noise shows 45 degrees here, not 90.",
+    ),
+    "class_overlap": Threshold(
+        0.3,
+        0.6,
+        "Absolute cosine. Removing the direction takes its square of the squared distance between the classes: a "
+        "tenth at 0.3, a third at 0.6.",
+    ),
+    "wrong_marks": Threshold(
+        0.0,
+        0.1,
+        "Share of samples: even one is worth a look. Wrong bits shrink the difference of the means by about their "
+        "share; at random they do not turn it.",
+    ),
+}
+
+"""Calibrated on Gaussian samples with a known direction: docs/decisions/0018-the-cav-doctor.md."""
+
+
+def level_of(name: str, value: float) -> Level:
+    """Return how good the finding ``name`` is at ``value``."""
+    return THRESHOLDS[name].level(value)

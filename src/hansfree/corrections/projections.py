@@ -1,0 +1,162 @@
+"""Further projections after the layer: one-sided, R-ClArC, LEACE."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sklearn.covariance import ledoit_wolf
+from torch import Tensor, nn
+
+from hansfree.activations import Activations
+from hansfree.cavs import CAV
+from hansfree.corrections.base import Correction
+from hansfree.corrections.clarc import Projection, ShiftedCorrection
+from hansfree.corrections.training import FineTuning, HeadBatch, WeightedHead
+from hansfree.errors import DataError, OptionError
+from hansfree.models.surgery import Split
+
+
+class OneSidedPClArC(ShiftedCorrection, name="p-clarc-one-sided"):
+    """Fine-tune as Vanilla, then shift down to the clean mean score only what lies above it.
+
+    P-ClArC shifts both ways: an image that scores below the mean of the clean ones is moved towards the artifact.
+    Along a direction in which the artifact moves images both ways (``scale_`` of 0) no side is the artifact's, and
+    this shifts both ways too.
+    """
+
+    title = "P-ClArC, one-sided"
+    is_default = False
+
+    def inference_edit(self, activations: Activations) -> nn.Module:
+        """Return the projection that the corrected model keeps."""
+        clean, has_side = self.cav.clean_score_, self.cav.scale_ > 0
+        # A gate of zeros over a threshold below zero is always open.
+        gate, threshold = np.diag(has_side.astype(float)), np.where(has_side, clean, -1.0)
+        return self.shift_to(clean, activations, gate=gate, threshold=threshold)
+
+
+_MARGIN = 1e-3  # of the deviation of the clean images' scores
+
+
+class RClArC(ShiftedCorrection, name="r-clarc"):
+    """Fine-tune as Vanilla, then shift to the mean score of clean images only where the artifact is detected.
+
+    The CAV detects: its score has to exceed a threshold that ``false_fire_rate`` of the clean training images exceed
+    at most. Images in which nothing is detected are answered as by the fine-tuned model.
+
+    Args:
+        false_fire_rate: Share of clean training images that may be shifted all the same, above 0 and below 1.
+    """
+
+    title = "R-ClArC"
+    is_default = False
+
+    def __init__(
+        self, cav: CAV, *, false_fire_rate: float = 0.05, strength: float = 1.0, tuning: FineTuning | None = None
+    ) -> None:
+        super().__init__(cav, strength=strength, tuning=tuning)
+        if not 0 < false_fire_rate < 1:
+            raise OptionError(f"false_fire_rate is {false_fire_rate}; it must be above 0 and below 1.")
+        self.false_fire_rate = false_fire_rate
+
+    def check(self, cut: Split, activations: Activations) -> None:
+        """Refuse data without clean images to set the gate by."""
+        super().check(cut, activations)
+        _clean(activations)
+
+    def inference_edit(self, activations: Activations) -> Projection:
+        """Return the gated projection that the corrected model keeps."""
+        k, towards = len(self.cav.scale_), self.cav.combination_
+        scores = self.cav.score_along(_clean(activations)) @ towards
+        # One of the scores, so that no more than the stated share lies above it; that image itself must not fire by
+        # a rounding, hence a little more.
+        threshold = np.quantile(scores, 1 - self.false_fire_rate, method="higher") + _MARGIN * np.std(scores)
+        gate = np.tile(towards, (k, 1))  # all directions together, or none
+        return self.shift_to(self.cav.clean_score_, activations, gate=gate, threshold=np.full(k, threshold))
+
+    def fires(self, activations: Activations, images: Activations) -> np.ndarray:
+        """Say which images the gate detects the artifact in.
+
+        Args:
+            activations: The training images, which set the gate.
+            images: Any images of the same layer.
+        """
+        fired = self.inference_edit(activations).fires(torch.from_numpy(np.array(images.pooled)).float())
+        return fired[:, 0].numpy()
+
+    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
+        """Tell how often the gate fires on held-out images."""
+        held_out = {"without": clean} if biased is None else {"without": clean, "with": biased}
+        told = [
+            f"{100 * self.fires(activations, images).mean():.1f} % of {len(images):,} test images {word} the artifact"
+            for word, images in held_out.items()
+        ]
+        rate = f"{100 * self.false_fire_rate:g} % of the clean training images"
+        return f"The gate fires on {' and '.join(told)}; it was set for {rate}."
+
+
+def _clean(activations: Activations) -> np.ndarray:
+    bits = activations.has_artifact
+    if bits is None or np.all(bits):
+        raise DataError("R-ClArC sets its gate by training images that are known to be without the artifact.")
+    clean: np.ndarray = activations.pooled[~np.asarray(bits)]
+    return clean
+
+
+class LEACE(Correction, name="leace"):
+    """Fine-tune as Vanilla, then erase from the pooled activation what a linear classifier could tell the artifact by.
+
+    The artifact is tied to a class, and to erase all that goes with it would erase the class. So both are taken
+    relative to the mean of each image's class. The covariance is shrunk (Ledoit and Wolf), as layers have about as
+    many channels as there are images; that costs a little of "least", and nothing of the erasure.
+    """
+
+    title = "LEACE"
+    is_default = False
+
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits; the erasure does the work."""
+        return head(*batch.values), None
+
+    def check(self, cut: Split, activations: Activations) -> None:
+        """Refuse data in which no class has images both without and with the artifact."""
+        super().check(cut, activations)
+        within_classes(activations)
+
+    def inference_edit(self, activations: Activations) -> nn.Module:
+        """Return the erasure that the corrected model keeps."""
+        features, bit = within_classes(activations)
+        covariance, _ = ledoit_wolf(features, assume_centered=True)
+        direction, readout = least_erasure(features.T @ bit, covariance)
+        mean = activations.pooled.mean(0, dtype=np.float64)  # which the erasure leaves where it is
+        return Projection(direction[None], readout[None] @ mean, pooling=activations.pooling, readout=readout[None])
+
+
+def least_erasure(cross: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``d`` and ``r`` of ``x - d r.(x - mean)``, after which ``x`` and a bit have no covariance (Theorem 4.3).
+
+    Of all affine maps that achieve this, it changes ``x`` least in mean square: ``d`` is the covariance with the bit
+    itself, and ``r`` what least squares would predict the bit from, of the length that makes the map a projection.
+
+    Args:
+        cross: Covariance of ``x`` and the bit, ``(channels,)``, of any length.
+        covariance: Of ``x``.
+    """
+    direction = cross / np.linalg.norm(cross)
+    readout: np.ndarray = np.linalg.pinv(covariance, hermitian=True) @ direction
+    return direction, readout / (readout @ direction)
+
+
+def within_classes(activations: Activations) -> tuple[np.ndarray, np.ndarray]:
+    """Return pooled activations and artifact bits minus the mean of each image's class, in float64."""
+    if activations.has_artifact is None:
+        raise DataError("LEACE needs to know which training images carry the artifact.")
+    features = activations.pooled.astype(np.float64)
+    bit = np.asarray(activations.has_artifact, dtype=np.float64)
+    for label in np.unique(activations.labels):
+        inside = activations.labels == label
+        features[inside] -= features[inside].mean(0)
+        bit[inside] -= bit[inside].mean()
+    if not np.linalg.norm(features.T @ bit) > 0:
+        raise DataError("LEACE needs a class with images both without and with the artifact, that differ at the layer.")
+    return features, bit

@@ -1,0 +1,380 @@
+"""Train many heads at once, one for each strength."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jvp, vmap
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from hansfree._internal.hashing import seeded
+from hansfree._internal.progress import Progress, silent
+from hansfree.activations import Features, Live
+from hansfree.corrections.training.config import FineTuning, even_weights, mean_loss
+from hansfree.corrections.training.recycling import Recycling
+from hansfree.corrections.training.span import Span
+from hansfree.models.surgery import HeadParts, Split, Stage, exact_forward_mode, folded, on_device
+
+
+class WeightedHead:
+    """A head with weights of its own: the head's inputs -> logits."""
+
+    def __init__(self, parts: HeadParts, tensors: dict[str, Tensor], *, memory: Recycling | None = None) -> None:
+        self._parts, self._tensors = parts, tensors
+        self._product = functional.linear if memory is None else memory.product
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        return functional_call(self._parts.whole, self._tensors, inputs)  # type: ignore[no-any-return]
+
+    def push(self, values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
+        """Return the logits, and their derivatives ``(k, n, classes)`` along tangents ``(k, n, ...)``.
+
+        A linear layer takes values and tangents together. So its weight has one product, and one gradient, instead of
+        two: those of VGG-16 have 411 and 67 MB.
+        """
+        return self._push(self._parts.stages, values, tangents)
+
+    def take_steps(self, values: Live, steps: Live) -> tuple[Tensor, Tensor]:
+        """Return the logits, and those ``(k, n, classes)`` after whole steps ``(k, n, ...)``, with one dropout mask."""
+        moved = []
+        for step in zip(*steps):
+            with torch.random.fork_rng():
+                moved.append(self(*map(torch.add, values, step)))
+        return self(*values), torch.stack(moved)
+
+    def _push(self, stages: Iterable[Stage], values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
+        for stage in stages:
+            if stage.path is None:
+                values, tangents = push(lambda *inputs, stage=stage: (self._run(stage, *inputs),), values, tangents)
+                continue
+            (value,), (tangent,) = values, tangents
+            weight, bias = self._linear(stage)
+            product, along = self._both(value, tangent, weight)
+            values, tangents = (product + bias,), (along,)
+        return values[0], tangents[0]
+
+    def _both(self, value: Tensor, tangent: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self._product(torch.cat([value, tangent.flatten(0, 1)]), weight)
+        return rows[: len(value)], rows[len(value) :].unflatten(0, tangent.shape[:2])  # type: ignore[no-untyped-call]
+
+    def _linear(self, stage: Stage) -> tuple[Tensor, Tensor | float]:
+        return self._tensors[f"{stage.path}.weight"], self._tensors.get(f"{stage.path}.bias", 0.0)
+
+    def _run(self, stage: Stage, *inputs: Tensor) -> Tensor:
+        if stage.path is not None:
+            weight, bias = self._linear(stage)
+            return self._product(inputs[0], weight) + bias
+        own = [name for name, _ in (*stage.module.named_parameters(), *stage.module.named_buffers())]
+        tensors = {name: self._tensors[name] for name in own}
+        return functional_call(stage.module, tensors, inputs)  # type: ignore[no-any-return]
+
+
+class SpannedHead(WeightedHead):
+    """A head whose inputs are given by a `Span`: coordinates, and what the untrained first layer makes of the rest."""
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        first, *others = self._parts.stages
+        coordinates, rest = inputs
+        value = self._run(first, coordinates) + rest
+        for stage in others:
+            value = self._run(stage, value)
+        return value
+
+    def push(self, values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
+        """Return the logits, and their derivatives."""
+        first, *others = self._parts.stages
+        (value, rest), (tangent, rest_along) = values, tangents
+        weight, bias = self._linear(first)
+        product, along = self._both(value, tangent, weight)
+        return self._push(others, (product + bias + rest,), (along + rest_along,))
+
+
+def push(function: Callable[..., Live], values: Live, tangents: Live) -> tuple[Live, Live]:
+    """Return what a function makes of values, and of tangents ``(k, n, ...)`` along with them."""
+
+    def along(*tangent: Tensor) -> tuple[Live, Live]:
+        return jvp(function, values, tangent)  # type: ignore[return-value]
+
+    if len(tangents[0]) == 1:
+        outputs, pushed = along(*(tangent[0] for tangent in tangents))
+        return outputs, tuple(each[None] for each in pushed)
+    outputs, pushed = vmap(along, randomness="same")(*tangents)  # one dropout mask for all directions
+    return tuple(each[0] for each in outputs), pushed
+
+
+class Heads:
+    """Copies of one head with weights of their own, stacked along a first axis.
+
+    Args:
+        span: Where the first layer's weight is kept in the coordinates of what the training images span.
+    """
+
+    def __init__(
+        self, cut: Split, count: int, device: str, *, dtype: torch.dtype | None = None, span: Span | None = None
+    ) -> None:
+        self.cut, self.parts, self.span = cut, cut.head_parts(), span
+        self.count, self.memory = count, Recycling()
+        self._kind = WeightedHead if span is None else SpannedHead
+        trained = dict(cut.head_parameters())
+        self.parameters = {
+            name: parameter.detach().to(device, dtype).expand(count, *parameter.shape).clone().requires_grad_()
+            for name, parameter in (trained if span is None else trained | {span.name: span.start}).items()
+        }
+        # Batch norm's statistics and the like are handed over too: the module itself stays where it is.
+        known = {id(parameter) for parameter in trained.values()}
+        tensors = [*cut.head.named_parameters(), *cut.head.named_buffers()]
+        self.fixed = {
+            name: tensor.detach().to(device, dtype if tensor.is_floating_point() else None)
+            for name, tensor in tensors
+            if id(tensor) not in known
+        }
+
+    def each(self, function: Callable[..., Any], *per_head: Tensor) -> Any:
+        """Return ``function(head, *per_head)`` for every head, stacked along a first axis."""
+
+        def call(parameters: dict[str, Tensor], *arguments: Tensor) -> Any:
+            tensors, memory = {**self.fixed, **parameters}, self.memory if self.count == 1 else None
+            return function(self._kind(self.parts, tensors, memory=memory), *arguments)
+
+        if self.count > 1:
+            return vmap(call, randomness="same")(self.parameters, *per_head)
+        # squeeze, not index: its backward is a view, where a select would copy VGG-16's 411 MB
+        only = {name: parameter.squeeze(0) for name, parameter in self.parameters.items()}
+        return call(only, *(argument.squeeze(0) for argument in per_head)).unsqueeze(0)
+
+    @torch.no_grad()
+    def logits(self, features: Features, *, batch_size: int = 512) -> Tensor:
+        """Return the logits of all images without dropout, ``(heads, n, classes)``."""
+        self.cut.eval_mode()
+        parts = []
+        for start in range(0, len(features), batch_size):
+            values, _ = self.rows(features, slice(start, start + batch_size))
+            parts.append(self.each(lambda head, values=values: head(*values)))
+        return torch.cat(parts, dim=1).cpu()
+
+    def rows(self, features: Features, index: np.ndarray | slice) -> tuple[Live, Live]:
+        """Return values and tangents of some images as these heads take them."""
+        seen = features if self.span is None else self.span.written(features)
+        return seen.rows(index, str(next(iter(self.parameters.values())).device))
+
+    @torch.no_grad()
+    def are_finite(self) -> list[bool]:
+        """Say for every head whether all of its weights are numbers."""
+        ends = [torch.stack(torch.aminmax(p.flatten(1), dim=1)) for p in self.parameters.values()]  # no copy is made
+        return torch.isfinite(torch.cat(ends)).all(0).tolist()
+
+    def state(self, number: int) -> dict[str, Tensor]:
+        """Return the weights of one head under the original model's names."""
+        weights = {name: parameter[number].detach() for name, parameter in self.parameters.items()}
+        if self.span is not None:
+            weights[self.span.name] = self.span.whole(weights[self.span.name])
+        return {name: tensor.cpu().clone() for name, tensor in weights.items()}
+
+
+log = logging.getLogger(__name__)
+
+
+Watch = Callable[[Heads], Sequence[Any]]  # called after every epoch: one entry per head
+
+
+_STACKED_BYTES = 64 * 2**20  # heads are trained together while their weights stay below this
+
+
+@dataclass(frozen=True, eq=False)
+class HeadBatch:
+    """Some images at the head's input."""
+
+    values: Live
+    tangents: Live  # (k, rows, ...): derivatives along k directions, whole steps along them, or ways to a twin
+    labels: Tensor
+    rows: np.ndarray  # which images of the set
+    noise: torch.Generator  # for what a method samples; the same for all strengths
+    trunk: nn.Module
+    phi: nn.Module  # from the layer to the head's input
+    kept: dict[str, Any] = field(default_factory=dict)  # what a method keeps for the length of one training
+
+
+class Objective(Protocol):
+    """What a correction asks of a head beyond the right class."""
+
+    @property
+    def has_strength(self) -> bool:
+        """Whether the strength says anything."""
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether all that it asks for follows from what the head makes of the features and of sums of them."""
+
+    @property
+    def unsolvable(self) -> str:
+        """Why the penalty is no fixed function of the head's weights, with a minimum to go to; empty where it is."""
+
+    def squared_outputs(self, logits: Tensor) -> Tensor | None:
+        """Return outputs, linear in the logits, whose squared changes by tangents are all of the penalty; else None.
+
+        Asked for heads that are one linear layer, of which a derivative and a whole step are the same.
+        """
+
+    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedHead:
+    """A head after training with one strength."""
+
+    strength: float
+    make_state: Callable[[], dict[str, Tensor]]
+    is_finite: bool
+    history: tuple[Any, ...]  # what the watch said after every epoch
+
+    @cached_property
+    def state(self) -> dict[str, Tensor]:
+        """The weights under the model's names, made when they are first asked for: a large head's are put together."""
+        return self.make_state()
+
+
+def train_heads(
+    cut: Split,
+    features: Features,
+    objective: Objective,
+    strengths: Sequence[float],
+    tuning: FineTuning,
+    *,
+    watch: Watch | None = None,
+    progress: Progress = silent,
+    label: str = "training",
+) -> Iterator[TrainedHead]:
+    """Fine-tune one head per strength from the model's own head; a strength that diverges is a result like any other.
+
+    Yields in the order of the strengths, as soon as a group is done, so that large heads need not be kept.
+    """
+    if tuning.optimizer == "converged":
+        from hansfree.corrections.training.solver import solve_heads
+
+        yield from solve_heads(cut, features, objective, strengths, tuning, watch=watch, progress=progress, label=label)
+        return
+    span = None
+    if objective.reads_features and tuning.optimizer == "sgd":  # Adam steps along axes, which a rotation changes
+        span = Span.where_smaller(cut, features, tuning)
+    if span is not None:
+        span.written(features)  # once, and before the progress starts
+    groups, failed = group_strengths(cut, strengths, tuning), dict[float, str]()
+    steps = -(-len(features) // tuning.batch_size) * tuning.epochs
+    ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
+    for group in groups:
+        heads = Heads(cut, len(group), tuning.device, span=span)
+        history = _train_group(cut, heads, features, objective, group, tuning, watch, ticks)
+        finite = heads.are_finite()
+        failed |= {strength: "" for strength, is_finite in zip(group, finite) if not is_finite}
+        if group is groups[-1]:  # before its heads are handed out, as nobody need come back after them
+            warn_of_strengths(f"{label} diverged", objective, failed)
+        for i, strength in enumerate(group):
+            yield TrainedHead(strength, partial(heads.state, i), finite[i], tuple(epoch[i] for epoch in history))
+
+
+def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) -> list[list[float]]:
+    """Return which strengths are trained together; no group needs another, so each gives the same by itself."""
+    if tuning.optimizer == "converged":
+        return [list(strengths)]  # each starts from the solution of the one before
+    size = sum(4 * parameter.numel() for parameter in cut.head_parameters().values())
+    together = max(1, _STACKED_BYTES // size)
+    return [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
+
+
+def warn_of_strengths(what: str, objective: Objective, found: Mapping[float, str]) -> None:
+    """Warn in one line of all strengths that something happened at, each with a remark; of none, say nothing."""
+    if found:
+        told = [f"{strength:g}{remark}" for strength, remark in found.items()]
+        where = f" at strength {', '.join(told)}" if objective.has_strength else "".join(found.values())
+        log.warning("%s%s.", what, where)
+
+
+def image_weights(features: Features, tuning: FineTuning) -> Tensor | None:
+    """Return what each image counts in the loss; None where all count the same."""
+    return torch.from_numpy(even_weights(features.labels)).float().to(tuning.device) if tuning.balanced else None
+
+
+def _train_group(
+    cut: Split,
+    heads: Heads,
+    features: Features,
+    objective: Objective,
+    strengths: Sequence[float],
+    tuning: FineTuning,
+    watch: Watch | None,
+    ticks: Iterator[int],
+) -> list[Sequence[Any]]:
+    by_head = torch.tensor(strengths, dtype=torch.float32, device=tuning.device)
+    optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer](
+        heads.parameters.values(), lr=tuning.learning_rate
+    )
+    trunk, phi = (on_device(part, tuning.device) for part in (cut.trunk, cut.phi))
+    if not objective.reads_features:
+        trunk = folded(trunk)
+    counts = image_weights(features, tuning)
+    history: list[Sequence[Any]] = []
+    kept: dict[str, Any] = {}
+    step = 0
+    for epoch in range(tuning.epochs):
+        cut.train_mode()
+        for rows in _shuffled(len(features), tuning, epoch):
+            with seeded(tuning.seed, step) as noise, exact_forward_mode(), _precision(tuning):
+                values, tangents = heads.rows(features, rows)
+                labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
+                batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi, kept)
+
+                def loss(head: WeightedHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
+                    logits, penalty = objective.forward(head, batch)
+                    each = None if counts is None else counts[batch.rows]
+                    wrong = mean_loss(logits.float(), batch.labels, each)
+                    return wrong if penalty is None else wrong + strength * penalty.float().mean()
+
+                losses = heads.each(loss, by_head)
+            losses.sum().backward()  # the heads share no weight, so each gets the gradient of its own loss
+            optimizer.step()
+            heads.memory.take_back(heads.parameters.values())
+            step += 1
+            next(ticks, None)
+        cut.eval_mode()
+        if watch is not None:
+            history.append(watch(heads))
+    heads.memory = Recycling()  # whoever keeps these heads need not keep their last gradients
+    return history
+
+
+def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarray]:
+    order = np.random.default_rng((tuning.seed, epoch)).permutation(images)
+    for start in range(0, images, tuning.batch_size):
+        yield order[start : start + tuning.batch_size]
+
+
+@contextmanager
+def _precision(tuning: FineTuning) -> Iterator[None]:
+    if tuning.precision == "float32":
+        yield
+        return
+    with torch.autocast(torch.device(tuning.device).type, dtype=torch.bfloat16), _WideBatchNorm():
+        yield
+
+
+class _WideBatchNorm(TorchFunctionMode):
+    """Let batch norm see float32: its forward-mode derivative takes no other input than its statistics' type."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is nn.functional.batch_norm:
+            args = (args[0].float(), *args[1:])
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,272 @@
+"""Heads trained to convergence by L-BFGS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hansfree._internal.progress import Progress, silent
+from hansfree.activations import Features, Live
+from hansfree.corrections.training.config import FineTuning, mean_loss
+from hansfree.corrections.training.head_loop import (
+    HeadBatch,
+    Heads,
+    Objective,
+    TrainedHead,
+    Watch,
+    WeightedHead,
+    image_weights,
+    warn_of_strengths,
+)
+from hansfree.errors import OptionError
+from hansfree.models.surgery import Split, exact_forward_mode, on_device
+
+_STEPS = 500  # of a solver that needs some dozens
+
+
+def check_double(device: str) -> None:
+    """Refuse a device without float64, in which minima are looked for."""
+    if torch.device(device).type == "mps":
+        raise OptionError(
+            "Heads at their minimum are solved in float64, which mps does not have: use the device 'cpu'."
+        )
+
+
+def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, flat: float) -> float:
+    """Move the tensors, leaves that ask for gradients, to where ``value`` is least; return the slope that is left.
+
+    Args:
+        flat: The largest slope that counts as none.
+    """
+    solver = torch.optim.LBFGS(
+        tensors,
+        max_iter=_STEPS,
+        history_size=20,
+        tolerance_grad=flat,
+        tolerance_change=flat / 3e4,
+        line_search_fn="strong_wolfe",
+    )
+
+    def total() -> Tensor:
+        solver.zero_grad()
+        found = value()
+        found.backward()  # type: ignore[no-untyped-call]
+        return found
+
+    solver.step(total)  # type: ignore[no-untyped-call]
+    total()  # the line search may have looked elsewhere last
+    return max((float(tensor.grad.abs().max()) for tensor in tensors if tensor.grad is not None), default=0.0)
+
+
+Tensors = dict[str, Tensor]
+
+Change = Callable[[Tensors], Tensors]  # from what the solver moves to what the weights move by
+
+
+_SURE = 0.25  # what a probability of one half adds to the curvature of the loss
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Along each of the ``directions`` the loss curves by about 1, and the penalty by the strength times a size."""
+
+    weight: str
+    bias: str
+    center: Tensor
+    directions: Tensor  # one per column
+    coordinates: Tensor  # what a weight is multiplied by to be written along them
+    sizes: Tensor
+
+    @classmethod
+    def of(cls, entry: str, values: Tensor, tangents: Live, shares: Tensor, *, anchor: float, has_bias: bool) -> Axes:
+        """Find them for images whose shares sum to 1, and L2 of the weight ``anchor``.
+
+        Args:
+            entry: The linear layer.
+            tangents: ``(k, n, inputs)``; none where nothing is penalised.
+        """
+        center = shares @ values if has_bias else torch.zeros_like(values[0])
+        loss = _SURE * (shares[:, None] * (values - center)).T @ (values - center)
+        loss.diagonal().add_(2 * anchor)
+        penalty = torch.zeros_like(loss)
+        for tangent in tangents:
+            rows = tangent.flatten(0, 1)
+            penalty += 2 * rows.T @ rows / len(values)
+        root = torch.linalg.cholesky(loss)
+        half = torch.linalg.solve_triangular(root, penalty, upper=False)
+        sizes, vectors = torch.linalg.eigh(torch.linalg.solve_triangular(root, half.T, upper=False))
+        directions = torch.linalg.solve_triangular(root.T, vectors, upper=True)
+        return cls(f"{entry}.weight", f"{entry}.bias", center, directions, root @ vectors, sizes.clamp(min=0))
+
+    def scaled(self, strength: float) -> Change:
+        """Return what turns steps along the axes into changes of the weights."""
+        lengths = self._lengths(strength)
+
+        def change(moved: Tensors) -> Tensors:
+            by = {self.weight: (moved[self.weight] * lengths) @ self.directions.T}
+            return by | {self.bias: moved[self.bias] - by[self.weight] @ self.center} if self.bias in moved else by
+
+        return change
+
+    def penalty(self, begin: Tensors, outputs: Tensor, strength: float) -> Callable[[Tensors], Tensor]:
+        """Return the strength times the mean squared derivative of some outputs, as a function of the steps.
+
+        Along the axes it is a sum of squares, and no image has to be looked at.
+
+        Args:
+            begin: The weights before the first step.
+            outputs: ``(classes, outputs)``, what the outputs take of each logit.
+        """
+        first, lengths = begin[self.weight] @ self.coordinates, self._lengths(strength)
+
+        def value(moved: Tensors) -> Tensor:
+            along = outputs.T @ (first + moved[self.weight] * lengths)
+            return strength / 2 * (along.square() * self.sizes).sum()
+
+        return value
+
+    def _lengths(self, strength: float) -> Tensor:
+        return (1 + strength * self.sizes).rsqrt()
+
+
+_LARGEST = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
+
+_FLAT = 3e-5  # the largest slope that counts as none, along axes of about the same curvature
+
+_STEEP = 1e-3  # the largest slope that is left without a word
+
+
+def solve_heads(
+    cut: Split,
+    features: Features,
+    objective: Objective,
+    strengths: Sequence[float],
+    tuning: FineTuning,
+    *,
+    watch: Watch | None = None,
+    progress: Progress = silent,
+    label: str = "solving",
+) -> Iterator[TrainedHead]:
+    """Solve for one head per strength, in their order; the watch sees each head once."""
+    if why := objective.unsolvable:
+        raise OptionError(f"optimizer='converged' has no minimum to go to: {why}. Use optimizer='sgd' or 'adam'.")
+    check_double(tuning.device)
+    check_solvable(cut)
+    cut.eval_mode()
+    problem = _Problem(cut, features, objective, tuning)
+    failed: dict[float, str] = {}
+    steep: dict[float, str] = {}
+    for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
+        found, slope = problem.solve(strength)
+        heads = Heads(cut, 1, tuning.device)
+        with torch.no_grad():
+            for name, tensor in heads.parameters.items():
+                tensor[0].copy_(found[name])
+        history = () if watch is None else (watch(heads)[0],)
+        is_finite = heads.are_finite()[0]
+        if not is_finite:
+            failed[strength] = ""
+        elif not slope <= _STEEP:
+            steep[strength] = f" (slope {slope:.1e})"
+        if number == len(strengths):  # before the last head is handed out, as nobody need come back after it
+            warn_of_strengths(f"{label} has no solution in finite numbers", objective, failed)
+            warn_of_strengths(f"{label}: the solver stopped before the minimum", objective, steep)
+        yield TrainedHead(strength, partial(heads.state, 0), is_finite, history)
+
+
+def check_solvable(
+    cut: Split, *, advice: str = "Train the last linear layer only (train='last'), or use optimizer='sgd'."
+) -> None:
+    """Refuse a head that is too large to be solved for.
+
+    Args:
+        advice: what helps, in the words of who asks.
+    """
+    size = sum(parameter.numel() for parameter in cut.head_parameters().values())
+    if size > _LARGEST:
+        raise OptionError(
+            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. {advice}"
+        )
+
+
+class _Problem:
+    """Loss, penalty and L2 of one head on one set of images."""
+
+    def __init__(self, cut: Split, features: Features, objective: Objective, tuning: FineTuning) -> None:
+        self.objective, self.anchor = objective, tuning.anchor
+        exact = Heads(cut, 1, tuning.device, dtype=torch.float64)
+        self.parts, self.fixed = exact.parts, exact.fixed
+        self.start = {name: tensor[0].detach() for name, tensor in exact.parameters.items()}
+        self.found = self.start
+        self.batch = _whole_set(cut, features, tuning)
+        self.counts = image_weights(features, tuning)
+        self.axes, self.outputs = self._axes(), None
+        if self.axes is not None and self.batch.tangents:
+            each = torch.eye(len(self.start[self.axes.weight])).to(self.axes.sizes)
+            self.outputs = objective.squared_outputs(each)
+
+    def solve(self, strength: float) -> tuple[Tensors, float]:
+        """Return the weights at the minimum and the slope there, starting from those of the strength before."""
+        begin, change = self.found, dict if self.axes is None else self.axes.scaled(strength)
+        moved = {name: torch.zeros_like(tensor).requires_grad_() for name, tensor in begin.items()}
+
+        def weights() -> Tensors:
+            by = change(moved)
+            return {name: tensor + by[name] for name, tensor in begin.items()}
+
+        penalty = None
+        if self.axes is not None and self.outputs is not None:
+            penalty = self.axes.penalty(begin, self.outputs, strength)
+
+        def value() -> Tensor:
+            return self.value(weights(), strength) if penalty is None else self.value(weights()) + penalty(moved)
+
+        slope = minimise(value, moved.values(), flat=_FLAT)
+        found = {name: tensor.detach() for name, tensor in weights().items()}
+        # one that ran away must not be where the next one starts
+        self.found = found if all(bool(tensor.isfinite().all()) for tensor in found.values()) else self.start
+        return found, slope
+
+    def value(self, weights: Tensors, strength: float | None = None) -> Tensor:
+        """Return what is made small; without a strength all but the penalty."""
+        head = WeightedHead(self.parts, {**self.fixed, **weights})
+        if strength is None:
+            logits, penalty = head(*self.batch.values), None
+        else:
+            with exact_forward_mode():
+                logits, penalty = self.objective.forward(head, self.batch)
+        far = torch.stack([(weights[name] - tensor).square().sum() for name, tensor in self.start.items()]).sum()
+        value = mean_loss(logits, self.batch.labels, self.counts) + self.anchor * far
+        return value if strength is None or penalty is None else value + strength * penalty.mean()
+
+    def _axes(self) -> Axes | None:
+        if self.parts.entry is None or not self.parts.is_linear:
+            return None
+        (values,) = self.batch.values
+        counts = values.new_ones(len(values)) if self.counts is None else self.counts.to(values)
+        return Axes.of(
+            self.parts.entry,
+            values,
+            self.batch.tangents,
+            counts / len(values),
+            anchor=self.anchor,
+            has_bias=f"{self.parts.entry}.bias" in self.start,
+        )
+
+
+def _whole_set(cut: Split, features: Features, tuning: FineTuning) -> HeadBatch:
+    values, tangents = (tuple(tensor.double() for tensor in live) for live in features.rows(slice(None), tuning.device))
+    return HeadBatch(
+        values=values,
+        tangents=tangents,
+        labels=torch.from_numpy(np.array(features.labels)).to(tuning.device),
+        rows=np.arange(len(features)),
+        noise=torch.Generator().manual_seed(tuning.seed),
+        trunk=on_device(cut.trunk, tuning.device),
+        phi=on_device(cut.phi, tuning.device),
+    )

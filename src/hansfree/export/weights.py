@@ -1,0 +1,330 @@
+"""Write a corrected model as plain weights, with a loader file, or as ONNX."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import runpy
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from hansfree._internal.files import open_templates, written_atomically
+from hansfree._internal.hashing import hash_weights
+from hansfree.activations import Pooling
+from hansfree.corrections import Projection
+from hansfree.errors import OptionError, SplitError, check_choice, nearest, not_installed
+from hansfree.export.folding import Folding, fold_projection
+from hansfree.models.surgery import insert_after
+from hansfree.models.surgery.tracing import PROJECTION, AppliedAfter, EditedForward, Order
+from hansfree.weights import check_finite, fill_with_weights, write_weights
+
+
+@dataclass(frozen=True)
+class Place:
+    """The layer, from what the score is taken, and the order of axes that the projection expects (None: as it is)."""
+
+    layer: str
+    pooling: Pooling
+    order: Order | None
+
+    def to_metadata(self) -> dict[str, str]:
+        """Return texts, which is all that the head of a safetensors file takes."""
+        order = "" if self.order is None else " ".join(map(str, self.order))
+        return {"layer": self.layer, "pooling": self.pooling, "order": order}
+
+    @classmethod
+    def from_metadata(cls, about: Mapping[str, str]) -> Place | None:
+        """Return what the head of a file says; None where it says nothing."""
+        if "layer" not in about or "pooling" not in about:
+            return None
+        order = tuple(map(int, about.get("order", "").split())) or None
+        return cls(about["layer"], about["pooling"], order)  # type: ignore[arg-type]  # the reader checks the word
+
+
+def find_place(model: nn.Module) -> Place:
+    """Return where a projection was inserted into a model."""
+    pooling = getattr(getattr(model, PROJECTION, None), "pooling", None)
+    forward = model.__dict__.get("forward")
+    if pooling is not None and isinstance(forward, EditedForward):
+        return Place(_edited_layer(model, forward), pooling, _edited_order(forward))
+    for path, module in model.named_modules():
+        for hook in module._forward_hooks.values():
+            if pooling is not None and isinstance(hook, AppliedAfter):
+                return Place(str(path), pooling, hook.order)
+    raise OptionError(f"{type(model).__name__} has no inserted projection.")
+
+
+def _edited_layer(model: nn.Module, forward: EditedForward) -> str:
+    names = [name for name, node in forward.names.items() if node == forward.names[PROJECTION]]
+    modules = dict(model.named_modules())
+    # A graph is edited where the layer is no module; a block that ends there is only another name for it.
+    return str(next((name for name in names if name not in modules), names[0]))
+
+
+def _edited_order(forward: EditedForward) -> Order | None:
+    """Return the order into which the graph turns the axes for the projection; it then turns them back behind it."""
+    call: Any = next(n for n in forward.graph.nodes if n.op == "call_module" and n.target == PROJECTION)
+    return None if call.name == forward.names[PROJECTION] else tuple(call.args[0].args[1])
+
+
+def write_loader(path: Path, *, weights: str, place: Place) -> None:
+    """Write the file; it needs torch and safetensors only.
+
+    Args:
+        weights: Name of the weights' file that lies beside it.
+        place: Where the projection stands, behind a module.
+    """
+    templates = open_templates("export", is_html=False)
+    text = templates.get_template("load_corrected.py.jinja").render(weights=weights, place=place)
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+_TOLERANCE = 1e-4  # of the largest logit: what float32 may lose between two ways to compute the same
+
+_LOADER = "load_corrected.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A written file of weights, and what is known about it."""
+
+    weights: Path
+    folding: Folding
+    difference: float  # the largest of a logit from the evaluated model's, on the example
+    images: int  # in the example
+    changed: tuple[str, ...]  # the keys whose numbers differ from the original's
+    added: tuple[str, ...]  # the keys that the original does not have
+    original: str  # hash of the original weights
+    loader: Path | None  # loads them without hansfree, where they need a projection behind a module
+
+
+def export_model(
+    corrected: nn.Module, path: Path, *, original: nn.Module, example: Tensor, method: str = ""
+) -> Exported:
+    """Write the weights of a corrected model to ``path``, a ``.safetensors`` file for the user's own class.
+
+    The file has exactly the keys and shapes of ``original`` and loads with ``strict=True``. Only where P-ClArC's
+    projection cannot be folded it also has those of ``hansfree_projection``; `load_corrected` reads both, and where the
+    layer is a module a ``load_corrected.py`` beside the file does without hansfree. The file is loaded into a fresh
+    copy of ``original`` and has to give the logits of ``corrected`` before it takes its place.
+
+    Args:
+        corrected: The model that was evaluated; it is not touched.
+        path: A new file, or one to replace.
+        original: The model as it came; it is not touched.
+        example: A few images, on which the logits are compared.
+        method: The correction's name, for the file's metadata.
+    """
+    if path.suffix != ".safetensors":
+        raise OptionError(f"Weights are exported to a file that ends in .safetensors, not {path.name!r}.")
+    check_finite(corrected, source="the corrected model")
+    folded, folding = fold_projection(corrected, example)
+    state, own = folded.state_dict(), original.state_dict()
+    added = tuple(name for name in state if name.startswith(f"{PROJECTION}."))
+    _check_same_keys({name: tensor for name, tensor in state.items() if name not in added}, own)
+    about = {"hansfree": version("hansfree"), "method": method, "original": hash_weights(own), "kind": folding.kind}
+    place = find_place(folded) if folding.kind == "module" else None
+    expected = run_quietly(corrected, example)
+    with written_atomically(path) as temporary:
+        write_weights(temporary, state, about | (place.to_metadata() if place else {}))
+        difference = _difference(load_corrected(original, temporary), example, expected)
+        loader = _write_loader(path, temporary, place, original, example, expected)
+    return Exported(
+        weights=path,
+        folding=folding,
+        difference=difference,
+        images=len(example),
+        changed=tuple(name for name in own if not torch.equal(own[name].cpu(), state[name].cpu())),
+        added=added,
+        original=about["original"],
+        loader=loader,
+    )
+
+
+def load_corrected(
+    model: nn.Module,
+    path: Path | str,
+    *,
+    layer: str | None = None,
+    pooling: Pooling | None = None,
+    order: Order | None = None,
+) -> nn.Module:
+    """Return a copy of ``model`` in eval mode with corrected weights, and with the projection where they need one.
+
+    Args:
+        model: A model of the class that was corrected, with any weights; it is not touched.
+        path: What `export_model` wrote, or a file in ``corrected/`` of a run.
+        layer: Where the projection stands, for a file that does not say it itself, as those of a run.
+        pooling: From what its score is taken, likewise.
+        order: Of the layer's axes as the projection expects them, likewise.
+    """
+    path = Path(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise OptionError(f"{str(path)!r} is not a readable safetensors file ({error}).") from error
+    loaded = copy.deepcopy(model)
+    if any(name.startswith(f"{PROJECTION}.") for name in state):
+        place = Place.from_metadata(about) or (Place(layer, pooling, order) if layer and pooling else None)
+        if place is None:
+            raise OptionError(f"{str(path)!r} holds a projection and does not say where: give `layer` and `pooling`.")
+        check_choice("pooling", place.pooling, Pooling)
+        prefix = f"{PROJECTION}."
+        parts = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+        projection = Projection(**parts, pooling=place.pooling)
+        like = next(loaded.parameters())
+        loaded = insert_after(loaded, place.layer, projection.to(like.device, like.dtype), order=place.order)
+    fill_with_weights(loaded, state, source=repr(str(path)))
+    return loaded.eval()
+
+
+@torch.no_grad()
+def run_quietly(model: nn.Module, images: Tensor) -> Tensor:
+    """Return a model's logits in eval mode, on the CPU; the model stays as it is."""
+    own = copy.deepcopy(model).eval()
+    device = next((tensor.device for tensor in own.parameters()), images.device)
+    logits: Tensor = own(images.clone().to(device))
+    return logits.cpu()
+
+
+def _write_loader(
+    path: Path, weights: Path, place: Place | None, original: nn.Module, example: Tensor, expected: Tensor
+) -> Path | None:
+    """Write the loader beside ``path`` where a plain hook can do what it has to; what it loads is checked too."""
+    loader = path.with_name(_LOADER)
+    # A Sequential would run the projection, added to its modules, once more at its end.
+    is_reached = place is not None and place.layer in dict(original.named_modules())
+    if place is None or not is_reached or isinstance(original, nn.Sequential):
+        loader.unlink(missing_ok=True)  # of an earlier export to this path: it does not fit these weights
+        return None
+    with written_atomically(loader) as temporary:
+        write_loader(temporary, weights=path.name, place=place)
+        load = runpy.run_path(str(temporary))["load_corrected"]
+        _difference(load(copy.deepcopy(original), weights), example, expected)
+    return loader
+
+
+def _difference(exported: nn.Module, example: Tensor, expected: Tensor) -> float:
+    """Return the largest difference of a logit; one that rounding does not explain is an error."""
+    difference = float((run_quietly(exported, example) - expected).abs().max())
+    if not difference <= _TOLERANCE * max(1.0, float(expected.abs().max())):
+        raise SplitError(
+            f"The exported weights do not give the evaluated model's logits: they differ by up to {difference:.3g} on "
+            f"{len(example)} images. Nothing was written."
+        )
+    return difference
+
+
+def _check_same_keys(state: dict[str, Tensor], own: dict[str, Tensor]) -> None:
+    """Refuse a corrected model that is not of the original's class."""
+    shapes, wanted = ({name: tuple(tensor.shape) for name, tensor in side.items()} for side in (state, own))
+    for name in (*wanted, *shapes):
+        if shapes.get(name) != wanted.get(name):
+            found, needed = (f"of shape {side[name]}" if name in side else "not there" for side in (shapes, wanted))
+            raise OptionError(
+                f"The corrected model is not of the original's class: {name!r} is {found}, and in the original "
+                f"{needed}.{nearest(name, wanted if name not in wanted else ())}"
+            )
+
+
+_ONNX_TOLERANCE = 1e-3  # of the largest logit: another library adds in another order
+
+
+def export_onnx(model: nn.Module, path: Path, example: Tensor) -> float:
+    """Write a model as ONNX for any number of images, and return by how much its logits differ on the example.
+
+    Everything is in one file, an inserted projection too. The file is run by onnxruntime and has to give the model's
+    logits, for the example and for its first image alone, before it takes its place.
+
+    Args:
+        model: Any model from one batch of images to logits; it is not touched.
+        path: A new ``.onnx`` file, or one to replace.
+        example: At least two images of the size that the model is to take.
+    """
+    if path.suffix != ".onnx":
+        raise OptionError(f"ONNX is exported to a file that ends in .onnx, not {path.name!r}.")
+    if len(example) < 2:
+        raise OptionError("The ONNX export needs at least 2 example images: with one, the number would be fixed.")
+    check_onnx()
+    own = copy.deepcopy(model).eval().cpu()
+    images = example.cpu()
+    with written_atomically(path) as temporary:
+        _write(own, temporary, images)
+        return max(_compare(own, temporary, given) for given in (images, images[:1]))
+
+
+class _Wrapped(nn.Module):
+    """A model with one named argument: the exporter looks at names, and an edited forward has none."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(images)  # type: ignore[no-any-return]
+
+
+def check_onnx() -> None:
+    """Refuse to start where the optional packages are missing."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # type: ignore[import-untyped]  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise not_installed(error.name, extra="onnx") from error
+
+
+def _write(model: nn.Module, path: Path, images: Tensor) -> None:
+    exporter = logging.getLogger("torch.onnx")
+    level = exporter.level
+    exporter.setLevel(logging.ERROR)  # it counts the steps of its own work as warnings
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter about itself; the comparison below is the proof
+            torch.onnx.export(
+                _Wrapped(model),
+                (images,),
+                str(path),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+                input_names=["images"],
+                output_names=["logits"],
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+            )
+    except Exception as error:  # the exporter runs the model's own code on symbols: anything may come out of it
+        reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
+        raise SplitError(f"{type(model).__name__} cannot be exported to ONNX: {reason[0].rstrip('.')}.") from error
+    finally:
+        exporter.setLevel(level)
+
+
+def _compare(model: nn.Module, path: Path, images: Tensor) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    if isinstance(given.shape[0], int):  # the exporter gives up the free number without an error
+        raise SplitError(f"{type(model).__name__} cannot be exported to ONNX for any number of images.")
+    (got,) = session.run(None, {given.name: images.numpy()})
+    with torch.no_grad():
+        expected = model(images.clone()).numpy()
+    difference = float(np.abs(got - expected).max())
+    if not difference <= _ONNX_TOLERANCE * max(1.0, float(np.abs(expected).max())):
+        raise SplitError(
+            f"The ONNX file does not give the model's logits: they differ by up to {difference:.3g}. Nothing was "
+            "written."
+        )
+    return difference

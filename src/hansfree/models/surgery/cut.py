@@ -1,0 +1,267 @@
+"""A model cut at a layer: trunk, phi and head."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, fx, nn
+
+from hansfree.errors import SplitError, check_choice, nearest
+from hansfree.models.surgery.graph import (
+    NoBatchStatistics,
+    Traced,
+    check_batch_norms,
+    eval_copy,
+    is_dropout_like,
+    trace,
+)
+from hansfree.models.surgery.hooked import HookedParts, hooked_parts, turn_hooked
+from hansfree.models.surgery.layout import trunk_order
+from hansfree.models.surgery.partition import Partition, Train, partition, turn
+from hansfree.models.surgery.tracing import Order
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Part of a head: a linear layer, which is known by its path, or whatever runs between two of them."""
+
+    module: nn.Module
+    path: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class HeadParts:
+    """A head, whole and in stages: the first takes the head's inputs, each other one what the stage before returns."""
+
+    whole: nn.Module
+    stages: tuple[Stage, ...]
+
+    @property
+    def entry(self) -> str | None:
+        """The path of the linear layer that the head starts with, where it does."""
+        return self.stages[0].path
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether one linear layer is all there is."""
+        return len(self.stages) == 1 and self.entry is not None
+
+
+def head_in_stages(head: nn.Module) -> HeadParts:
+    """Part a head at every linear layer past which nothing else is handed on; one stage where that cannot be told."""
+    if not isinstance(head, fx.GraphModule) or _is_tied(head):
+        return HeadParts(head, (Stage(head),))
+    first, *nodes = [node for node in head.graph.nodes if node.op != "output"]
+    if any(node.op == "placeholder" for node in nodes):
+        return HeadParts(head, (Stage(head),))
+    return HeadParts(head, tuple(_stages(head, first, nodes)))
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Tell whether a module does what its class says: hooks (weight norm is one) may change that."""
+    has_hooks = bool(module._forward_hooks or module._forward_pre_hooks)
+    return not has_hooks and "forward" not in vars(module)
+
+
+def _stages(head: fx.GraphModule, given: fx.Node, nodes: Sequence[fx.Node]) -> Iterator[Stage]:
+    between: list[fx.Node] = []
+    for place, node in enumerate(nodes):
+        if not (_is_lone_linear(head, node) and _is_passage(node, [given, *nodes[:place]])):
+            between.append(node)
+            continue
+        if between:
+            yield Stage(_part(head, given, between))
+        yield Stage(head.get_submodule(str(node.target)), str(node.target))
+        given, between = node, []
+    if between:
+        yield Stage(_part(head, given, between))
+
+
+def _is_lone_linear(head: fx.GraphModule, node: fx.Node) -> bool:
+    """Tell whether the node is the only call of a layer of which weight and bias say everything."""
+    if node.op != "call_module":
+        return False
+    module = head.get_submodule(str(node.target))
+    calls = sum(other.op == "call_module" and other.target == node.target for other in head.graph.nodes)
+    return type(module) is nn.Linear and is_plain(module) and calls == 1  # a parametrized one has a class of its own
+
+
+def _is_passage(node: fx.Node, before: Sequence[fx.Node]) -> bool:
+    """Tell whether all that follows the node depends on what came before through the node alone."""
+    seen = {*before, node}
+    return all(user in seen for other in before for user in other.users)
+
+
+def _part(head: fx.GraphModule, given: fx.Node, nodes: Sequence[fx.Node]) -> fx.GraphModule:
+    graph = fx.Graph()
+    new = {given: graph.placeholder("given")}
+    for node in nodes:
+        new[node] = graph.node_copy(node, new.__getitem__)
+    graph.output(new[nodes[-1]])
+    return fx.GraphModule(head, graph)
+
+
+def _is_tied(module: nn.Module) -> bool:
+    """Tell whether a parameter has several names: a stage would know it by one that nobody else uses."""
+    return len(list(module.parameters())) < len(list(module.named_parameters(remove_duplicate=False)))
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Split:
+    """A model in three parts, each taking the tuple that the one before returns.
+
+    The first tensor that the trunk returns is the layer's output, with its channels where
+    :mod:`hansfree.activations.cache` looks for them.
+    All tensors between the parts have the images along their first dimension.
+    """
+
+    layer: str
+    trunk: nn.Module
+    phi: nn.Module
+    head: nn.Module
+    trainable: tuple[str, ...]  # names of parameters, as in the model's own state_dict
+    parameters_after: int  # how many numbers the parameters after the layer hold, trained or not
+    traced: bool
+    random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
+    order: Order | None = None  # of the model's axes in the trunk's output; None: as the model has them
+    may_change: tuple[str, ...] = ()  # cut by hooks, the trunk holds the whole model: what some training may change
+
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        """Return what is to be trained, by name in the original model; ``functional_call`` on the head takes it too."""
+        return {name: self.head.get_parameter(name) for name in self.trainable}
+
+    def head_parts(self) -> HeadParts:
+        """Return the head, whole and in stages."""
+        return head_in_stages(self.head)
+
+    def model_with(self, state: Mapping[str, Tensor], model: nn.Module) -> nn.Module:
+        """Return a copy of ``model`` in which only the head's parameters in ``state`` are replaced."""
+        for name, value in state.items():
+            if name not in self.trainable:
+                raise SplitError(f"{name!r} is not trained after {self.layer!r}.{nearest(name, self.trainable)}")
+            if (shape := self.head.get_parameter(name).shape) != value.shape:
+                raise SplitError(f"{name!r} has the shape {tuple(shape)}, {tuple(value.shape)} was given.")
+        corrected = copy.deepcopy(model)
+        with torch.no_grad():
+            for name, value in state.items():
+                corrected.get_parameter(name).copy_(value)
+        return corrected
+
+    def train_mode(self) -> None:
+        """Prepare the head for fine-tuning: dropout is active, batch norm keeps its statistics."""
+        self.eval_mode()
+        for module in self.random:
+            module.training = True
+
+    def eval_mode(self) -> None:
+        """Make the head deterministic."""
+        self.head.eval()
+
+
+def split(
+    model: nn.Module,
+    layer: str,
+    *,
+    example: Tensor | None = None,
+    order: Order | None = None,
+    train: Train = "all",
+    train_norm: bool = False,
+) -> Split:
+    """Split a copy of ``model`` after ``layer``; the parts are on the CPU, and the model itself is not touched.
+
+    Args:
+        model: Any module from one batch of images to logits.
+        layer: A name that ``list_layers`` shows.
+        example: A batch of images, to check the parts against the model, and to see where the layer has its channels; a
+            model that cannot be traced needs it.
+        order: Of the axes of the layer's output, where an earlier cut with an example saw it (``Split.order``).
+        train: ``"all"`` that follows the layer, or only the ``"last"`` module that has parameters.
+        train_norm: Train the affine parameters of batch norms after the layer too; their statistics never change.
+    """
+    check_choice("train", train, Train)
+    try:
+        traced = trace(model)
+    except SplitError as error:
+        reason = str(error)
+    else:
+        check_batch_norms(traced)
+        parts = partition(traced, layer, train=train, train_norm=train_norm)
+        result = _split_traced(traced, layer, parts)
+        if example is None or _is_exact(result, model, example):
+            order = order if example is None else trunk_order(parts.trunk, layer, example)
+            if order is not None:
+                turn(parts, order)
+            return replace(result, order=order)
+        reason = f"The traced graph of {type(model).__name__} does not give the model's numbers."
+    if example is None:
+        raise SplitError(f"{reason} Give `example`, a batch of images: with it the layer is cut by hooks instead.")
+    logger.warning("%s The layer is cut by hooks: the same numbers, but the head runs the whole model.", reason)
+    hooked = hooked_parts(model, layer, example, train=train, train_norm=train_norm)
+    _freeze(hooked.model, hooked.trainable)
+    order = trunk_order(hooked.trunk, layer, example)
+    hooked = hooked if order is None else turn_hooked(hooked, order)
+    result = _joined(layer, hooked, random=hooked.random, traced=False)
+    return replace(result, order=order, may_change=hooked.may_change)
+
+
+def _split_traced(traced: Traced, layer: str, parts: Partition) -> Split:
+    _freeze(traced.root, parts.trainable)
+    random = []
+    for name, module in list(parts.head.named_modules()):
+        if is_dropout_like(module):
+            if next(module.parameters(), None) is None:
+                # The trunk may call the very same module, and there it has to stay off.
+                module = copy.deepcopy(module)
+                outer, _, last = name.rpartition(".")
+                setattr(parts.head.get_submodule(outer), last, module)
+            random.append(module)
+    return _joined(layer, parts, random=tuple(random), traced=True)
+
+
+def _joined(layer: str, parts: Partition | HookedParts, *, random: tuple[nn.Module, ...], traced: bool) -> Split:
+    return Split(
+        layer=layer,
+        trunk=parts.trunk,
+        phi=parts.phi,
+        head=parts.head,
+        trainable=parts.trainable,
+        parameters_after=parts.parameters_after,
+        traced=traced,
+        random=random,
+    )
+
+
+def _freeze(root: nn.Module, trainable: tuple[str, ...]) -> None:
+    root.requires_grad_(False)
+    for name in trainable:
+        root.get_parameter(name).requires_grad_(True)
+
+
+def _is_exact(result: Split, model: nn.Module, example: Tensor) -> bool:
+    """Compare the parts with the model on ``example``, and see that they leave the cached tensors as they were."""
+    with torch.no_grad(), NoBatchStatistics():
+        expected = eval_copy(model, share=True)(example.clone().to(_device_of(model))).cpu()
+    try:
+        with torch.no_grad():
+            kept = result.trunk(example.clone())
+            before = [tensor.clone() for tensor in kept]
+            got = result.head(*result.phi(*kept))
+    except RuntimeError as error:
+        logger.debug("The traced graph of %s fails: %s", type(model).__name__, error)
+        return False
+    if got.shape != expected.shape:
+        return False
+    unchanged = all(torch.allclose(old, new, rtol=0, atol=0, equal_nan=True) for old, new in zip(before, kept))
+    scale = float(expected.abs().nan_to_num().max())
+    return unchanged and torch.allclose(got, expected, rtol=1e-4, atol=1e-5 * scale, equal_nan=True)
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))

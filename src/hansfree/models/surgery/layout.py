@@ -1,0 +1,169 @@
+"""Where the channels of a layer's output stand: an array does not say, what computed it does.
+
+hansfree keeps maps as ``(n, channels, height, width)`` and tokens as ``(n, tokens, channels)``. Some models do not:
+Swin's maps have their channels last. The cut then turns them on their way out of the trunk and back on their way into
+phi, so that nothing else has to know. Taken as they are, their rows would pass for channels and give a direction in the
+picture's height without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from hansfree.errors import SplitError
+from hansfree.models.surgery.graph import eval_copy, operation_name, trace
+from hansfree.models.surgery.hooked import run_recorded
+from hansfree.models.surgery.tracing import Order
+
+CHANNEL_AXIS = {2: 1, 3: 2, 4: 1}  # by the number of axes: flat, tokens, maps
+
+_LAST = {functional.linear, functional.layer_norm, torch.layer_norm}
+_TURNED: dict[tuple[int, ...], int] = {(0, 2, 3, 1): 3, (0, 3, 1, 2): 1}  # where the channels of a map go
+# They deal the numbers out anew in the same order: the shapes say where the channels are then, if anywhere.
+_RESHAPING = frozenset(["view", "reshape", "flatten", "unflatten"])
+_UNKNOWN = frozenset(["movedim", "moveaxis", "einsum"])
+
+
+def layer_order(model: nn.Module, layer: str, example: Tensor) -> Order | None:
+    """Return the order into which a layer's axes must be put for hansfree; None where they stand right.
+
+    Where nothing says where the channels are, they are taken to stand right.
+    """
+    return layer_orders(model, [layer], example)[layer]
+
+
+def layer_orders(model: nn.Module, layers: Sequence[str], example: Tensor) -> dict[str, Order | None]:
+    """Return the same for many layers; of a model that can be traced, by one run."""
+    try:
+        traced = trace(model, share=True)
+    except SplitError:
+        own = eval_copy(model, share=True)
+        return {layer: _order(*_axis_of_last_inside(own, layer, example)) for layer in layers}
+    nodes = {layer: traced.find(layer) for layer in layers}
+    recorder = _AxisRecorder(traced.root, traced.graph)
+    with torch.no_grad():
+        recorder.run(example.clone())
+    return {layer: _order(*recorder.seen(node)) for layer, node in nodes.items()}
+
+
+def trunk_order(trunk: nn.Module, layer: str, example: Tensor) -> Order | None:
+    """Return the same for a trunk, whose first output is the layer's."""
+    if not isinstance(trunk, fx.GraphModule):
+        return _order(*_axis_of_last_inside(trunk.get_submodule("model"), layer, example))
+    outputs: Any = next(node for node in trunk.graph.nodes if node.op == "output").args[0]
+    return _order(*_AxisRecorder(trunk, trunk.graph).of(outputs[0], example))
+
+
+def _order(axis: int | None, ndim: int) -> Order | None:
+    if axis is None or axis == CHANNEL_AXIS.get(ndim, axis):
+        return None
+    others = [other for other in range(ndim) if other != axis]
+    others.insert(CHANNEL_AXIS[ndim], axis)
+    return tuple(others)
+
+
+class _AxisRecorder(fx.Interpreter):
+    """Run a graph, and for every tensor follow which axis holds the channels."""
+
+    def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
+        super().__init__(root, graph=graph)
+        self.axes: dict[fx.Node, int] = {}
+        self.shapes: dict[fx.Node, torch.Size] = {}
+
+    def of(self, wanted: fx.Node, example: Tensor) -> tuple[int | None, int]:
+        """Run the graph, and return what `seen` says of a node."""
+        with torch.no_grad():
+            self.run(example.clone())
+        return self.seen(wanted)
+
+    def seen(self, node: fx.Node) -> tuple[int | None, int]:
+        """Return the axis of a node's channels, None where nothing says it, and how many axes there are."""
+        return self.axes.get(node), len(self.shapes.get(node, ()))
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, Tensor):
+            self.shapes[n] = result.shape
+            if result.ndim > 1 and (axis := self._axis(n, result.ndim)) is not None:
+                self.axes[n] = axis
+        return result
+
+    def _axis(self, node: fx.Node, ndim: int) -> int | None:
+        if node.op == "placeholder":
+            return 1
+        name = operation_name(node)
+        module = self.fetch_attr(str(node.target)) if node.op == "call_module" else None
+        if node.target in _LAST:
+            return ndim - 1
+        if module is not None and (own := _axis_of(module, ndim)) is not None:
+            return own
+        source = next((parent for parent in node.all_input_nodes if parent in self.axes), None)
+        if source is None or (module is None and name in _UNKNOWN):
+            return None
+        if isinstance(module, nn.Flatten | nn.Unflatten) or (module is None and name in _RESHAPING):
+            return _reshaped(self.axes[source], self.shapes[source], self.shapes[node])
+        if len(self.shapes[source]) != ndim:
+            return None
+        order = list(range(ndim))
+        if module is not None:
+            order = _permutation(module) or order
+        elif name == "permute":
+            dims: Any = node.kwargs.get("dims", node.args[1:])
+            order = list(dims[0] if isinstance(dims[0], (tuple, list)) else dims)
+        elif name in ("transpose", "swapaxes", "swapdims", "mT"):
+            given = (-2, -1) if name == "mT" else (*node.args, *node.kwargs.values())
+            first, second = (axis for axis in given if isinstance(axis, int))
+            order[first], order[second] = order[second], order[first]
+        return [axis % ndim for axis in order].index(self.axes[source])
+
+
+def _reshaped(axis: int, before: torch.Size, after: torch.Size) -> int | None:
+    """Return where the channels stand once the numbers are dealt out anew; None where they are torn apart."""
+    if axis == len(before) - 1 and after[-1] == before[-1]:
+        return len(after) - 1
+    return axis if before[: axis + 1] == after[: axis + 1] else None
+
+
+def _axis_of(module: nn.Module, ndim: int) -> int | None:
+    """Return the axis at which the module itself puts the channels; None where it leaves them."""
+    if isinstance(module, _ConvNd | _BatchNorm | nn.GroupNorm):
+        return 1
+    # By their forward: torchvision's LayerNorm2d is a LayerNorm that turns its input there and back.
+    is_linear = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+    is_norm = isinstance(module, nn.LayerNorm) and type(module).forward is nn.LayerNorm.forward
+    if is_linear or (is_norm and len(module.normalized_shape) == 1):  # type: ignore[arg-type]
+        return ndim - 1
+    return None
+
+
+def _permutation(module: nn.Module) -> list[int] | None:
+    """Return the order into which a module turns the axes, torchvision's ``Permute``; None where it does not."""
+    # By name, because torchvision need not be loaded for a model that does not use it.
+    return list(module.dims) if type(module).__name__ == "Permute" else None  # type: ignore[arg-type]
+
+
+def _axis_of_last_inside(model: nn.Module, layer: str, example: Tensor) -> tuple[int | None, int]:
+    """Without a graph, ask the last module that was called in the layer, or is it, and puts channels somewhere."""
+    order, outputs = run_recorded(model, example)
+    whole = outputs.get(layer)
+    if not isinstance(whole, Tensor):
+        return None, 0
+    ndim = whole.ndim
+    for path in reversed(order):
+        if path != layer and not path.startswith(f"{layer}."):
+            continue
+        output, module = outputs[path], model.get_submodule(path)
+        if isinstance(output, Tensor) and output.ndim == ndim and ndim in (3, 4):
+            turned = _permutation(module)
+            axis = _axis_of(module, ndim) if turned is None else _TURNED.get(tuple(turned))
+            if axis is not None:
+                # What follows it in the layer without being a module may have turned the axes: then nothing is known.
+                return (axis if whole.shape[axis] == output.shape[axis] else None), ndim
+    return None, ndim

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, fx, nn
+
+from hansfree._internal.hashing import fingerprint, fingerprint_model
+
+parts = st.lists(st.one_of(st.text(max_size=3), st.binary(max_size=3).map(lambda b: np.frombuffer(b, np.uint8))))
+
+
+def plain(items: list[Any]) -> list[Any]:
+    return [item if isinstance(item, str) else ("array", item.tobytes()) for item in items]
+
+
+@settings(deadline=None, max_examples=50)
+@given(parts, parts)
+def test_equal_exactly_when_the_parts_are(a: list[Any], b: list[Any]) -> None:
+    assert (fingerprint(*a) == fingerprint(*b)) == (plain(a) == plain(b))
+
+
+def test_texts_do_not_run_together() -> None:
+    assert fingerprint("ab", "c") != fingerprint("a", "bc")
+    assert fingerprint("a", "") != fingerprint("a")
+
+
+def test_type_shape_and_order_of_arrays_count() -> None:
+    array = np.arange(6, dtype=np.int32)
+    others = [array.astype(np.int64), array.view(np.float32), array.reshape(2, 3), array[::-1], array + 1]
+    assert len({fingerprint(one) for one in [array, *others]}) == 6
+    assert fingerprint(array.reshape(2, 3)) == fingerprint(np.asfortranarray(array.reshape(2, 3)))
+
+
+def test_it_is_a_hash_of_all_bytes_and_so_the_same_in_every_process() -> None:
+    array = np.arange(3, dtype=np.int64)
+    expected = hashlib.sha256(b"text 2\n" + "aü".encode() + b"array int64 (3,)\n" + array.tobytes()).hexdigest()
+    assert fingerprint("aü", array) == expected[:24]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.register_buffer("mean", torch.zeros(3), persistent=False)
+        self.offset, self.power, self.sizes, self.activation = torch.ones(2), 2.0, (1, 2), torch.relu
+        self.mean_color, self.scale = np.array([0.5, 0.4]), np.float32(2)
+        self.table, self.steps = {"a": 1, "b": [0.5, np.int64(3)]}, [torch.zeros(2), 1]
+        self.small = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+
+
+@pytest.fixture
+def net() -> Net:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Net()
+
+
+def change(name: str, value: Any) -> Any:
+    return lambda net: setattr(net, name, value)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda net: net.conv.weight.data[0, 0, 0, 0].add_(1e-6),
+        lambda net: net.norm.running_var.add_(1),
+        lambda net: net.norm.num_batches_tracked.add_(1),
+        lambda net: net.small.data[0].mul_(2),
+        lambda net: net.mean.add_(1),  # in no state_dict
+        lambda net: net.offset.add_(1),  # neither parameter nor buffer
+        lambda net: net.double(),
+        lambda net: setattr(net.norm, "eps", 1e-3),
+        change("power", 3.0),
+        change("sizes", (1, 3)),
+        change("activation", torch.tanh),
+        change("mean_color", np.array([0.5, 0.3])),
+        change("scale", np.float32(3)),
+        change("scale", np.float64(2)),
+        change("table", {"a": 2, "b": [0.5, np.int64(3)]}),
+        change("table", {"a": 1, "b": [0.5, np.int64(4)]}),
+        change("table", {"a": 1, "c": [0.5, np.int64(3)]}),
+        change("steps", [torch.ones(2), 1]),
+        change("conv", nn.Conv2d(3, 4, 3, padding=1)),
+    ],
+)
+def test_whatever_changes_what_a_model_computes_changes_it(net: Net, edit: Any) -> None:
+    other = copy.deepcopy(net)
+    assert fingerprint_model(other) == fingerprint_model(net)
+    edit(other)
+    assert fingerprint_model(other) != fingerprint_model(net)
+
+
+def test_what_does_not_matter_does_not_change_it(net: Net) -> None:
+    before = fingerprint_model(net)
+    net.eval().requires_grad_(False)
+    net.conv.weight.grad = torch.ones_like(net.conv.weight)
+    net.to(memory_format=torch.channels_last)
+    assert fingerprint_model(net) == before
+
+
+def test_heads_of_attention_are_seen() -> None:
+    one, two = nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 4)
+    two.load_state_dict(one.state_dict())
+    assert repr(one) == repr(two)
+    assert fingerprint_model(one) != fingerprint_model(two)
+
+
+def test_the_operations_of_a_graph_are_seen() -> None:
+    class Powered(nn.Module):
+        def __init__(self, power: float) -> None:
+            super().__init__()
+            self.power, self.fc = power, nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x) ** self.power
+
+    one, two = (fx.symbolic_trace(Powered(power)) for power in (2.0, 3.0))
+    two.load_state_dict(one.state_dict())
+    assert fingerprint_model(one) != fingerprint_model(two)
+
+
+def test_without_leaves_out_exactly_the_named(net: Net) -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.conv = copy.deepcopy(net), nn.Conv2d(3, 4, 3)
+
+    outer = Outer()
+    before = fingerprint_model(outer, without=["conv.weight"])
+    outer.conv.weight.data.add_(1)
+    assert fingerprint_model(outer, without=["conv.weight"]) == before
+    outer.inner.conv.weight.data.add_(1)
+    assert fingerprint_model(outer, without=["conv.weight"]) != before

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from filelock import Timeout
+
+from hansfree._internal.store import check_run_folder, invited, join_run, open_run
+from hansfree.errors import RunError
+
+CONFIG = {"artifact": "timestamp", "seed": 0, "rate": 1e-05, "strengths": (1.0, 10.0), "note": None}
+
+
+def test_a_stage_is_done_once(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def work() -> dict[str, Any]:
+        calls.append(1)
+        return {"rows": [1, 2.5, None], "pair": (1, 2)}
+
+    for _ in range(2):
+        with open_run(tmp_path / "run", CONFIG) as run:
+            results = [run.stage("train demo", work) for _ in range(2)]
+            assert results == [{"rows": [1, 2.5, None], "pair": [1, 2]}] * 2  # the same the first time as kept
+            assert run.seconds["train demo"] >= 0
+    assert len(calls) == 1
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["stage"] for line in lines] == ["train demo"]
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"run cannot be written: .*file allows no new file\. Choose another folder\."):
+        check_run_folder(tmp_path / "file" / "run")
+    asked: list[Path] = []
+    monkeypatch.setattr("os.access", lambda path, _: asked.append(path))  # for root, everything can be written
+    with pytest.raises(RunError, match=r"cannot be written"):
+        check_run_folder(tmp_path / "new" / "run")
+    assert asked == [tmp_path]
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_interrupted_stage_is_done_again(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), open_run(tmp_path, CONFIG) as run:  # noqa: PT012
+        assert run.stage("first", lambda: 1) == 1
+        run.stage("second", interrupted)
+    with open_run(tmp_path, CONFIG) as run:
+        assert run.stage("first", interrupted) == 1
+        assert run.stage("second", lambda: 2) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b'{"seconds": 1, "res', b"[]", b'{"seconds": 1}', b"\xff\xfe"])
+def test_a_damaged_stage_is_told(tmp_path: Path, content: bytes) -> None:
+    with open_run(tmp_path, CONFIG) as run:
+        run.stage("first", lambda: 1)
+        (tmp_path / "stages" / "first.json").write_bytes(content)
+        with pytest.raises(RunError, match=r"first\.json is damaged\. Delete it"):
+            run.stage("first", lambda: 2)
+        (tmp_path / "stages" / "first.json").unlink()
+        assert run.stage("first", lambda: 3) == 3
+
+
+def test_of_two_that_joined_the_first_whole_stage_stays(tmp_path: Path) -> None:
+    with open_run(tmp_path, CONFIG) as run, invited(run) as word:
+        given_up, successor = (join_run(tmp_path, word) for _ in range(2))
+
+        def late() -> str:
+            assert successor.stage("vanilla", lambda: "first") == "first"
+            return "second"
+
+        assert given_up.stage("vanilla", late) == "first"
+        assert run.stage("vanilla", lambda: "third") == "first"
+
+
+def test_a_result_that_cannot_be_kept_is_not_half_kept(tmp_path: Path) -> None:
+    with open_run(tmp_path, CONFIG) as run:
+        with pytest.raises(TypeError):
+            run.stage("a", lambda: {"x": object()})
+        assert run.stage("a", lambda: 3) == 3
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.json"]
+
+
+def test_the_config_is_kept_and_the_same_one_resumes(tmp_path: Path) -> None:
+    for _ in range(2):
+        with open_run(tmp_path / "new" / "run", CONFIG):
+            pass
+    kept = yaml.safe_load((tmp_path / "new" / "run" / "config.yaml").read_text())
+    assert kept == {**CONFIG, "strengths": [1.0, 10.0]}
+    assert list(kept) == list(CONFIG)
+
+
+def test_another_config_is_refused_and_the_difference_named(tmp_path: Path) -> None:
+    with open_run(tmp_path, CONFIG):
+        pass
+    before = (tmp_path / "config.yaml").read_bytes()
+    with (
+        pytest.raises(RunError, match=r"\(seed was 0, is now 1, size was None, is now 64\)"),
+        open_run(tmp_path, {**CONFIG, "seed": 1, "size": 64}),
+    ):
+        pass
+    assert (tmp_path / "config.yaml").read_bytes() == before
+    with open_run(tmp_path, CONFIG):  # the refused one gave the lock back
+        pass
+
+
+def test_a_key_that_a_config_lacks_has_its_default(tmp_path: Path) -> None:
+    before, now = {"tuning": {"epochs": 10}}, {"tuning": {"epochs": 10, "even": True}}
+    defaults = {"tuning": {"even": False}, "none": {"of": "these"}}
+    with open_run(tmp_path / "old", before, defaults=defaults), open_run(tmp_path / "new", now, defaults=defaults):
+        pass
+    with open_run(tmp_path / "old", {"tuning": {"epochs": 10, "even": False}}, defaults=defaults):
+        pass
+    sentence = r"\(tuning\.even was False, is now True\)"
+    with pytest.raises(RunError, match=sentence), open_run(tmp_path / "old", now, defaults=defaults):
+        pass
+    with pytest.raises(RunError, match=sentence):
+        check_run_folder(tmp_path / "old", now, defaults=defaults)
+    with pytest.raises(RunError, match=r"\(tuning\.even was True, is now False\)"):
+        check_run_folder(tmp_path / "new", before, defaults=defaults)
+
+
+def test_a_key_that_is_left_open_has_its_default_and_one_without_stays_open(tmp_path: Path) -> None:
+    defaults = {"tuning": {"even": False}}
+    with open_run(tmp_path, {"tuning": {"even": None, "patch": "a"}}, defaults=defaults):
+        pass
+    check_run_folder(tmp_path, {"tuning": {"even": False, "patch": "a"}}, defaults=defaults)
+    with pytest.raises(RunError, match=r"\(tuning\.patch was 'a', is now None\)"):
+        check_run_folder(tmp_path, {"tuning": {"even": None, "patch": None}}, defaults=defaults)
+
+
+def test_what_a_whole_config_lacks_differs_and_is_told_in_given_words(tmp_path: Path) -> None:
+    with open_run(tmp_path, {"tuning": {"epochs": 10, "grid": {"a": 1, "b": 2}, "old": 1}}):
+        pass
+    now = {"tuning": {"epochs": 10, "grid": {"a": 1}}}
+    check_run_folder(tmp_path, now)
+    with pytest.raises(RunError, match=r"\(tuning\.grid\.b was 2, is now None\)"):
+        check_run_folder(tmp_path, now, is_whole=True, uncounted=["tuning.old"])
+    with pytest.raises(RunError, match=r"\(less to try\)"):
+        check_run_folder(tmp_path, now, is_whole=True, uncounted=["tuning.old"], told={"tuning.grid.b": "less to try"})
+
+
+def test_what_is_known_of_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
+    with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1, "found": 3}}):
+        pass
+    check_run_folder(tmp_path, {"seed": 0, "strengths": (1.0, 10.0), "tuning": {"epochs": 10}})
+    with pytest.raises(RunError, match=r"\(tuning\.epochs was 10, is now 5, tuning\.new was None, is now 1\)"):
+        check_run_folder(tmp_path, {"seed": 0, "tuning": {"epochs": 5, "new": 1}})
+    with (
+        pytest.raises(RunError, match=r"\(tuning\.found was 3, is now None\)"),
+        open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1}}),
+    ):
+        pass
+
+
+def test_a_key_that_does_not_matter_any_more_is_not_compared(tmp_path: Path) -> None:
+    with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "grid": {"a": 1}}}):
+        pass
+    with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10}}, uncounted=["tuning.grid"]):
+        pass
+    with (
+        pytest.raises(RunError, match=r"\(tuning\.epochs was 10, is now 5\)"),
+        open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 5}}, uncounted=["tuning.grid"]),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "just text", "a: [1", "- 1\n- 2"])
+def test_a_damaged_config_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(RunError, match=r"config\.yaml is damaged"), open_run(tmp_path, CONFIG):
+        pass
+
+
+def test_a_strangers_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(RunError, match="is not empty and holds no run"), open_run(tmp_path, CONFIG):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_place_for_a_run_is_judged_without_a_change(tmp_path: Path) -> None:
+    check_run_folder(tmp_path / "not" / "there")
+    check_run_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with open_run(tmp_path / "run", CONFIG):
+        check_run_folder(tmp_path / "run")
+    with pytest.raises(RunError, match="is not empty and holds no run"):
+        check_run_folder(tmp_path)
+    with pytest.raises(RunError, match="is a file, not a folder"):
+        check_run_folder(tmp_path / "run" / "config.yaml")
+    (tmp_path / "run" / "config.yaml").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(RunError, match=r"config\.yaml is damaged"):
+        check_run_folder(tmp_path / "run")
+
+
+def test_what_a_kill_left_half_written_does_not_stop_a_run(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.yaml.123.part.yaml").write_text("art")
+    with open_run(tmp_path, CONFIG) as run:
+        assert run.path == tmp_path
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run"
+    file.write_text("a file")
+    with pytest.raises(RunError, match="is a file, not a folder"), open_run(file, CONFIG):
+        pass
+    with pytest.raises(RunError, match=r"cannot be written: .*run allows no"), open_run(file / "deeper", CONFIG):
+        pass
+    assert file.read_text() == "a file"
+
+
+def test_a_run_is_opened_once_at_a_time(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from hansfree.errors import RunError\nfrom hansfree._internal.store import open_run\n"
+        "try:\n    with open_run(Path(sys.argv[1]), {'seed': 0}): print('opened')\n"
+        "except RunError as error: print(error)"
+    )
+
+    def another_process() -> str:
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    with open_run(tmp_path, {"seed": 0}):
+        assert "is in use by another process. Wait for it" in another_process()
+        with pytest.raises(RunError, match="in use"), open_run(tmp_path, {"seed": 0}):
+            pass
+    assert another_process() == "opened\n"
+
+
+def test_the_lock_goes_with_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mine"), open_run(tmp_path, CONFIG):
+        raise ValueError("mine")
+    with open_run(tmp_path, CONFIG):
+        pass
+
+
+def test_a_timeout_within_the_run_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(Timeout, match=r"other\.lock"), open_run(tmp_path, CONFIG):
+        raise Timeout("other.lock")
+
+
+def test_a_config_of_another_program_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("theme: dark\n")
+    with pytest.raises(RunError, match="not of a hansfree run"), open_run(tmp_path, {"seed": 0}):
+        pass
+    assert (tmp_path / "config.yaml").read_text() == "theme: dark\n"

@@ -1,0 +1,403 @@
+"""The training loop: a step is a step, many strengths at once are many runs, and a divergence is a result."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hansfree.activations import Activations, compute_features, cut_again
+from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
+from hansfree.corrections.training import (
+    FineTuning,
+    HeadBatch,
+    Heads,
+    TrainedHead,
+    WeightedHead,
+    group_strengths,
+    head_loop,
+)
+from hansfree.errors import DivergedError, OptionError
+from hansfree.models.surgery import forward_mode, split
+from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
+from tests.corrections.reference import rr_loss
+
+DROPOUT = Case(lambda: MLPHead(dropout=0.4), "features.0", "features.0")
+DATA = TinyImages(20)
+
+
+class Scene:
+    def __init__(self, case: Case = CASES["mlp"]) -> None:
+        self.case = case
+        self.model: nn.Module = case.model()
+        self.activations: Activations = collect(case, self.model, DATA)
+        self.cav = fit_cav(self.activations)
+        self.cut = cut_again(self.model, self.activations)
+
+    def train(self, method: Correction, strengths: list[float], **options: Any) -> list[TrainedHead]:
+        return list(method.train(self.cut, self.activations, strengths, **options))
+
+    def rr(self, tuning: FineTuning, **options: Any) -> RRClArC:
+        return RRClArC(self.cav, tuning=tuning, **options)
+
+
+def close(first: TrainedHead, second: TrainedHead, **tolerance: float) -> None:
+    torch.testing.assert_close(first.state, second.state, **(tolerance or {"rtol": 1e-4, "atol": 1e-6}))
+
+
+def moved(scene: Scene, head: TrainedHead) -> float:
+    return max(
+        float((value - scene.model.get_parameter(key).detach()).abs().max()) for key, value in head.state.items()
+    )
+
+
+METHODS = {
+    "expected": lambda scene, tuning: scene.rr(tuning),
+    "random": lambda scene, tuning: scene.rr(tuning, target="random"),
+    "cosine": lambda scene, tuning: scene.rr(tuning, target=0, norm="cosine"),
+    "each position": lambda scene, tuning: scene.rr(tuning, positions="each"),
+    "two directions": lambda scene, tuning: RRClArC(fit_cav(scene.activations, 2), tuning=tuning),
+    "rrr": lambda scene, tuning: RRR(DATA, tuning=tuning),
+}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", METHODS)
+def test_one_stacked_run_is_many_separate_ones_also_with_dropout(name: str, optimizer: Any) -> None:
+    scene, strengths = Scene(DROPOUT), [0.0, 0.1, 3.0]
+    tuning = FineTuning(optimizer=optimizer, learning_rate=0.01, epochs=2, batch_size=8)
+    method = METHODS[name](scene, tuning)
+    stacked = scene.train(method, strengths)
+    assert [head.strength for head in stacked] == strengths
+    for head, strength in zip(stacked, strengths):
+        (alone,) = scene.train(method, [strength])
+        close(head, alone)
+        assert moved(scene, head) > 1e-3
+    with pytest.raises(AssertionError):
+        close(stacked[0], stacked[2])
+
+
+def test_heads_that_are_too_large_are_trained_one_by_one_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, strengths = Scene(DROPOUT), [0.0, 0.5, 2.0]
+    method = scene.rr(FineTuning(learning_rate=0.05, epochs=2, batch_size=8))
+    stacked = scene.train(method, strengths)
+    sizes: list[int] = []
+    original = Heads.__init__
+
+    def counting(self: Heads, cut: Any, count: int, device: str, **options: Any) -> None:
+        sizes.append(count)
+        original(self, cut, count, device, **options)
+
+    monkeypatch.setattr(Heads, "__init__", counting)
+    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
+    one_by_one = scene.train(method, strengths)
+    assert sizes == [1, 1, 1]
+    one_head = 4 * sum(parameter.numel() for parameter in scene.cut.head_parameters().values())
+    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 2 * one_head)
+    in_pairs = scene.train(method, strengths)
+    assert sizes == [1, 1, 1, 2, 1]
+    for first, second, third in zip(stacked, one_by_one, in_pairs):
+        close(first, second)
+        close(first, third)
+
+
+def test_heads_at_their_minimum_stay_together_for_each_starts_from_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
+    cut = Scene().cut
+    assert group_strengths(cut, [0.0, 1.0], FineTuning()) == [[0.0], [1.0]]
+    assert group_strengths(cut, [0.0, 1.0], FineTuning(optimizer="converged")) == [[0.0, 1.0]]
+
+
+def test_heads_come_out_as_soon_as_they_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
+    scene, epochs = Scene(), []
+    stream = scene.rr(FineTuning(epochs=1)).train(
+        scene.cut, scene.activations, [0.0, 1.0], watch=lambda heads: epochs.append(1) or [None] * heads.count
+    )
+    assert epochs == []
+    next(iter(stream))
+    assert epochs == [1]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
+    scene = Scene(DROPOUT)
+    states = [
+        scene.train(scene.rr(FineTuning(learning_rate=0.05, epochs=2, batch_size=8, seed=seed)), [0.0, 1.0])
+        for seed in (3, 3, 4)
+    ]
+    for first, second, other in zip(*states):
+        assert all(torch.equal(first.state[key], second.state[key]) for key in first.state)
+        assert any(not torch.equal(first.state[key], other.state[key]) for key in first.state)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"), [*((name, "sgd") for name in CASES), ("mlp", "adam"), ("convolution", "adam")]
+)
+def test_two_steps_are_the_paper_by_hand(name: str, optimizer: Any) -> None:
+    """Cross-entropy plus lambda times the mean of Eq. 5 over the signs, through the whole model in float64."""
+    scene, strength = Scene(CASES[name]), 0.7
+    tuning = FineTuning(optimizer=optimizer, learning_rate=0.01, epochs=2, batch_size=100)
+    (ours,) = scene.train(scene.rr(tuning), [strength])
+
+    whole = scene.case.model().double()
+    parameters = {key: whole.get_parameter(key) for key in scene.cut.trainable}
+    step = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](parameters.values(), lr=0.01)
+    images, labels = DATA.images.double(), torch.from_numpy(DATA.labels)
+    h = torch.from_numpy(scene.cav.directions_[0] * scene.cav.scale_[0])
+    for _ in range(2):
+        penalty = sum(rr_loss(whole, scene.case, images, m, h) for m in torch.eye(3).double())
+        loss = functional.cross_entropy(whole(images), labels) + strength * penalty.mean()
+        for key, gradient in gradients(loss, parameters).items():
+            parameters[key].grad = gradient
+        step.step()
+    for key, value in ours.state.items():
+        before = scene.model.get_parameter(key).double()
+        taken, expected = value.double() - before, parameters[key].detach() - before
+        torch.testing.assert_close(taken, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item() + 1e-7)
+
+
+def test_every_image_is_seen_once_per_epoch_in_an_order_of_its_own() -> None:
+    scene = Scene()
+    seen: list[np.ndarray] = []
+
+    class Watching(Vanilla):
+        def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+            seen.append(batch.rows)
+            np.testing.assert_array_equal(batch.labels.numpy(), DATA.labels[batch.rows])
+            return super().forward(head, batch)
+
+    scene.train(Watching(tuning=FineTuning(epochs=2, batch_size=8)), [0.0])
+    assert [len(rows) for rows in seen] == [8, 8, 4] * 2
+    epochs = [np.concatenate(seen[:3]), np.concatenate(seen[3:])]
+    for rows in epochs:
+        np.testing.assert_array_equal(np.sort(rows), np.arange(20))
+    assert not np.array_equal(*epochs)
+
+
+def test_every_step_has_randomness_of_its_own_which_the_seed_repeats() -> None:
+    scene = Scene()
+
+    def drawn(seed: int) -> list[tuple[float, float]]:
+        found: list[tuple[float, float]] = []
+
+        class Drawing(Vanilla):
+            def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+                # What dropout draws from, and what a method draws from.
+                found.append((torch.rand(()).item(), torch.rand((), generator=batch.noise).item()))
+                return super().forward(head, batch)
+
+        scene.train(Drawing(tuning=FineTuning(epochs=2, batch_size=8, seed=seed)), [0.0])
+        return found
+
+    first = drawn(0)
+    assert len(set(first)) == len(first) == 6
+    assert drawn(0) == first
+    assert set(drawn(1)).isdisjoint(first)
+
+
+def test_strength_zero_is_vanilla() -> None:
+    scene, tuning = Scene(DROPOUT), FineTuning(learning_rate=0.05, epochs=2, batch_size=8)
+    (vanilla,) = scene.train(Vanilla(tuning=tuning), [0.0])
+    for method in (scene.rr(tuning), scene.rr(tuning, target="random"), scene.rr(tuning, norm="cosine", target=1)):
+        close(scene.train(method, [0.0])[0], vanilla)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_strength_that_diverges_is_recorded_and_spoils_no_other(
+    optimizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(CASES["convolution"])
+    method = scene.rr(FineTuning(optimizer=optimizer, learning_rate=0.05, epochs=3, batch_size=8))
+    strengths = [0.0, 1e12, 1.0, 3e38, 1e300]
+    with caplog.at_level(logging.WARNING):
+        found = scene.train(method, strengths, watch=lambda heads: heads.are_finite())
+    finite = {head.strength: head.is_finite for head in found}
+    assert finite[0.0]
+    assert finite[1.0]
+    assert not finite[1e300]
+    if optimizer == "sgd":  # Adam's steps have a size of their own, so that a huge strength alone is no harm
+        assert not finite[1e12]
+        assert not finite[3e38]
+    assert {head.strength for head in found if not head.history[-1]} == {s for s in strengths if not finite[s]}
+    failed = ", ".join(f"{strength:g}" for strength in strengths if not finite[strength])
+    assert caplog.messages == [f"rr-clarc diverged at strength {failed}."]
+    for head in (found[0], found[2]):
+        close(head, scene.train(method, [head.strength])[0])
+
+
+def test_large_heads_that_diverged_are_told_in_one_line_although_nobody_asks_for_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)  # one after the other
+    scene = Scene()
+    method = scene.rr(FineTuning(learning_rate=0.05, epochs=2, batch_size=8))
+    strengths = [1e300, 0.0, 1e301]
+    heads = method.train(scene.cut, scene.activations, strengths, label="rr-clarc@svm")
+    assert [next(heads).is_finite for _ in strengths] == [False, True, False]
+    assert caplog.messages == ["rr-clarc@svm diverged at strength 1e+300, 1e+301."]
+
+
+def test_a_method_without_strength_is_blamed_for_none(caplog: pytest.LogCaptureFixture) -> None:
+    scene, wild = Scene(CASES["convolution"]), FineTuning(learning_rate=1e30, epochs=2, batch_size=8)
+    (head,) = scene.train(Vanilla(tuning=wild), [0.0])
+    assert not head.is_finite
+    assert caplog.messages == ["vanilla diverged."]
+    with pytest.raises(DivergedError) as told:
+        Vanilla(tuning=wild).correct(scene.model, scene.activations)
+    assert str(told.value) == (
+        "Vanilla diverged with a learning rate of 1e+30: the weights are not finite. Use a smaller one."
+    )
+    with pytest.raises(DivergedError, match=r"at strength 1e\+300 with a learning rate of .* one of the two\."):
+        scene.rr(replace(wild, learning_rate=0.05), strength=1e300).correct(scene.model, scene.activations)
+
+
+def test_batch_norm_keeps_its_statistics_and_dropout_is_off_when_watched() -> None:
+    scene = Scene(CASES["convolution"])
+    before = {name: buffer.clone() for name, buffer in scene.cut.head.named_buffers()}
+    assert "norm.running_mean" in before
+    scene.train(scene.rr(FineTuning(learning_rate=0.1, epochs=2)), [0.0, 1.0])
+    for name, buffer in scene.cut.head.named_buffers():
+        assert torch.equal(buffer, before[name])
+
+    random = Scene(DROPOUT)
+    features = compute_features(random.cut, random.activations)
+    seen: list[bool] = []
+
+    def watch(heads: Heads) -> list[None]:
+        seen.append(torch.equal(heads.logits(features), heads.logits(features)))
+        return [None] * heads.count
+
+    random.train(random.rr(FineTuning(epochs=2)), [0.0, 1.0], watch=watch)
+    assert seen == [True, True]
+
+
+@pytest.mark.parametrize("train_norm", [False, True])
+def test_batch_norm_is_trained_on_request_and_keeps_its_statistics(train_norm: bool) -> None:
+    scene = Scene(CASES["convolution"])
+    scene.cut = split(scene.model, scene.activations.layer, train_norm=train_norm)
+    (head,) = scene.train(scene.rr(FineTuning(learning_rate=0.1, epochs=2)), [1.0])
+    before, after = scene.model.state_dict(), scene.cut.model_with(head.state, scene.model).state_dict()
+    changed = {name for name in before if name.startswith("norm.") and not torch.equal(before[name], after[name])}
+    assert changed == ({"norm.weight", "norm.bias"} if train_norm else set())
+
+
+def test_the_watch_is_called_after_every_epoch_with_the_heads_of_that_epoch() -> None:
+    scene = Scene()
+    tuning = {"learning_rate": 0.05, "batch_size": 8}
+
+    def watch(heads: Heads) -> list[dict[str, Tensor]]:
+        return [heads.state(i) for i in range(heads.count)]
+
+    found = scene.train(scene.rr(FineTuning(epochs=3, **tuning)), [0.0, 1.0], watch=watch)
+    for head in found:
+        assert len(head.history) == 3
+        torch.testing.assert_close(head.history[-1], head.state, rtol=0, atol=0)
+        (shorter,) = scene.train(scene.rr(FineTuning(epochs=2, **tuning)), [head.strength])
+        torch.testing.assert_close(head.history[1], shorter.state, rtol=1e-4, atol=1e-6)
+
+
+def test_progress_counts_every_step() -> None:
+    scene, ticks = Scene(), []
+
+    def progress(steps: Any, *, total: int, label: str) -> Any:
+        for step in steps:
+            ticks.append((step, total, label))
+            yield step
+
+    scene.train(scene.rr(FineTuning(epochs=2, batch_size=8)), [0.0, 1.0], progress=progress)
+    assert ticks == [(step, 6, "rr-clarc") for step in range(6)]
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution", "tokens"])
+def test_half_precision_comes_close(name: str) -> None:
+    scene = Scene(CASES[name])
+    options = {"learning_rate": 0.05, "epochs": 2, "batch_size": 8}
+    full = scene.train(scene.rr(FineTuning(**options)), [0.0, 0.3])
+    half = scene.train(scene.rr(FineTuning(**options, precision="bfloat16")), [0.0, 0.3])
+    for first, second in zip(full, half):
+        assert second.is_finite
+        assert all(value.dtype == torch.float32 for value in second.state.values())
+        distance = max(float((second.state[key] - value).abs().max()) for key, value in first.state.items())
+        assert 0 < distance < 0.2 * moved(scene, first)
+
+
+@pytest.mark.parametrize("method", [RRR, AClArC, Vanilla])
+def test_half_precision_runs_for_every_kind_of_objective(method: type[Correction]) -> None:
+    scene, tuning = Scene(CASES["convolution"]), FineTuning(epochs=1, precision="bfloat16", learning_rate=0.05)
+    (head,) = scene.train(method.for_run(cav=scene.cav, images=DATA, tuning=tuning), [1.0])
+    assert head.is_finite
+    assert moved(scene, head) > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stacked_logits_are_the_models_own(name: str) -> None:
+    scene = Scene(CASES[name])
+    features = compute_features(scene.cut, scene.activations)
+    both = Heads(scene.cut, 2, "cpu")
+    logits = both.logits(features, batch_size=7)
+    expected = scene.model(DATA.images)
+    torch.testing.assert_close(logits, torch.stack([expected, expected]).detach(), rtol=1e-4, atol=1e-5)
+    assert both.are_finite() == [True, True]
+    with torch.no_grad():
+        next(iter(both.parameters.values()))[1].view(-1)[0] = float("nan")
+    assert both.are_finite() == [True, False]
+    assert all(torch.isfinite(value).all() for value in both.state(0).values())
+
+
+@pytest.mark.parametrize("strengths", [[1.0], [0.0, 1.0]], ids=["one", "stacked"])
+@pytest.mark.parametrize("name", METHODS)
+def test_training_on_another_device_takes_everything_there_and_leaves_the_cut(
+    name: str, strengths: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device "meta" has no numbers, but like a GPU it refuses to meet tensors of the CPU."""
+    monkeypatch.setitem(forward_mode._KINDS, "meta", lambda: True)
+    monkeypatch.setattr(Heads, "are_finite", lambda self: [True] * self.count)
+    monkeypatch.setattr(Heads, "state", lambda self, _number: {key: p.device for key, p in self.parameters.items()})
+    scene = Scene(CASES["convolution"])
+    method = METHODS[name](scene, FineTuning(device="meta", epochs=1, batch_size=8))
+    for head in scene.train(method, strengths):
+        assert {device.type for device in head.state.values()} == {"meta"}
+    for part in (scene.cut.trunk, scene.cut.phi, scene.cut.head):
+        assert {tensor.device.type for tensor in [*part.parameters(), *part.buffers()]} <= {"cpu"}
+
+
+def test_a_state_is_a_copy() -> None:
+    scene = Scene()
+    one = Heads(scene.cut, 1, "cpu")
+    state = one.state(0)
+    with torch.no_grad():
+        for value in state.values():
+            value.fill_(9.0)
+    assert all(not (value == 9.0).all() for value in one.state(0).values())
+    assert all(not (value == 9.0).all() for value in scene.cut.head_parameters().values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "rmsprop"},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"epochs": 0},
+        {"batch_size": 0},
+        {"seed": -1},
+        {"precision": "float16"},
+        {"device": "gpu"},
+    ],
+)
+def test_a_recipe_that_cannot_train_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=next(iter(options))):
+        FineTuning(**options)
+
+
+def test_the_recipe_is_the_papers() -> None:
+    recipe = FineTuning()
+    assert (recipe.optimizer, recipe.learning_rate, recipe.epochs) == ("sgd", 1e-4, 10)

@@ -1,0 +1,328 @@
+"""Training a whole model: it learns, is reproducible, resumes exactly, and leaves the global randomness alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hansfree.artifacts import Brightness
+from hansfree.corrections.training import Pretraining, pretrain
+from hansfree.datasets import InMemory, Stamped, SyntheticLesions
+from hansfree.errors import CacheError, DivergedError, OptionError
+from hansfree.models import build_model
+from hansfree.models.surgery import forward_mode
+
+T = TypeVar("T")
+BATCHES = 5  # of 8 images in an epoch
+
+
+@pytest.fixture(scope="module")
+def stamped() -> Stamped:
+    return Stamped(SyntheticLesions(40, size=32), Brightness(), share=1.0, only_class=0)
+
+
+@pytest.fixture(scope="module")
+def data(stamped: Stamped) -> InMemory:
+    return InMemory(stamped)
+
+
+def small_model() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 5, stride=4),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Dropout(0.1),
+            nn.Linear(8, 4),
+        )
+
+
+def weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def are_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def small(**options: Any) -> Pretraining:
+    return Pretraining(**{"epochs": 3, "batch_size": 8, "learning_rate": 0.01, **options})
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+class KilledAt:
+    """A progress that ends the training before its step ``at``."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def __call__(self, steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
+        for i, step in enumerate(steps):
+            if i == self.at:
+                raise KilledError
+            yield step
+
+
+class Counted:
+    """A progress that remembers how much there was to do."""
+
+    total: int
+
+    def __call__(self, steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
+        self.total = total
+        return iter(steps)
+
+
+def test_it_learns_and_ends_in_eval_mode(data: InMemory) -> None:
+    model, batch = small_model(), data.batch(range(len(data)))
+    before = functional.cross_entropy(model(batch.image), torch.as_tensor(batch.label)).item()
+    pretrain(model, data, Pretraining(epochs=8, batch_size=8, learning_rate=0.02))
+    assert not any(module.training for module in model.modules())
+    assert all(parameter.is_contiguous() for parameter in model.parameters())
+    after = functional.cross_entropy(model(batch.image), torch.as_tensor(batch.label)).item()
+    assert after < before - 0.1
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_the_global_state(data: InMemory) -> None:
+    states = []
+    for noise, seed in ((1, 5), (2, 5), (2, 6)):
+        with torch.random.fork_rng():
+            torch.manual_seed(noise)
+            before = torch.random.get_rng_state()
+            model = small_model()
+            pretrain(model, data, small(epochs=1, seed=seed))
+            assert torch.equal(torch.random.get_rng_state(), before)
+            states.append(weights(model))
+    assert are_equal(states[0], states[1])
+    assert not are_equal(states[0], states[2])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"learning_rate": 0.0}, "must be above 0"),
+        ({"epochs": 0}, "must be above 0"),
+        ({"batch_size": 1}, "must be above 0"),
+        ({"seed": -1}, "the seed at least 0"),
+        ({"optimizer": "sdg"}, "Did you mean 'sgd'"),
+        ({"optimizer": "sgd", "momentum": 1.0}, "momentum is 1.0"),
+        ({"momentum": 0.9}, "for optimizer='sgd' only"),
+        ({"device": "gpu"}, "no device 'gpu'"),
+        ({"milestones": (4, 2)}, "rising"),
+        ({"milestones": (2, 2)}, "rising"),
+        ({"milestones": (0, 2)}, "from 1 up"),
+    ],
+)
+def test_options_that_cannot_train(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        Pretraining(**options)
+
+
+def test_fewer_images_than_a_batch_are_refused(data: InMemory) -> None:
+    with pytest.raises(OptionError, match="40 images do not fill one batch of 64"):
+        pretrain(small_model(), data, Pretraining())
+
+
+@pytest.mark.parametrize(
+    ("milestones", "rates"),
+    [((), [1, 1, 1, 1]), ((1, 3), [1, 0.1, 0.1, 0.01]), ((2, 9), [1, 1, 0.1, 0.1])],
+)
+def test_the_rate_is_divided_by_ten_after_the_milestones(
+    data: InMemory, monkeypatch: pytest.MonkeyPatch, milestones: tuple[int, ...], rates: list[float]
+) -> None:
+    seen: list[float] = []
+    step = torch.optim.SGD.step
+
+    def watched(self: torch.optim.SGD, *args: Any, **kwargs: Any) -> Any:
+        seen.append(self.param_groups[0]["lr"])
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    options = small(optimizer="sgd", learning_rate=0.5, epochs=4, milestones=milestones)
+    pretrain(small_model(), data, options)
+    assert seen == pytest.approx([0.5 * rate for rate in rates for _ in range(BATCHES)])
+
+
+def test_plain_sgd_is_the_textbooks(data: InMemory) -> None:
+    """Every step subtracts rate x gradient; the batches are the epoch's order, cut, without the short last one."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
+    weight, bias = (parameter.detach().clone().double() for parameter in model.parameters())
+    seen: list[list[int]] = []
+    batch_of = data.batch
+
+    class Watched(InMemory):
+        def __init__(self) -> None:
+            vars(self).update(vars(data))
+
+        def batch(self, indices: Any) -> Any:
+            seen.append(list(indices))
+            return batch_of(indices)
+
+    pretrain(model, Watched(), small(optimizer="sgd", epochs=2, batch_size=12, milestones=(1,), learning_rate=0.01))
+    assert [len(rows) for rows in seen] == [12] * 6
+    assert [len({*seen[i], *seen[i + 1], *seen[i + 2]}) for i in (0, 3)] == [36, 36]
+    assert seen[:3] != seen[3:]
+    for i, rows in enumerate(seen):
+        batch = data.batch(rows)
+        inputs, labels = batch.image.flatten(1).double(), torch.as_tensor(batch.label)
+        error = (inputs @ weight.T + bias).softmax(1) - functional.one_hot(labels, 4)
+        rate = 0.01 if i < 3 else 0.001
+        weight, bias = weight - rate * error.T @ inputs / 12, bias - rate * error.mean(0)
+    torch.testing.assert_close(model[1].weight.double(), weight, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model[1].bias.double(), bias, rtol=1e-4, atol=1e-5)
+
+
+def test_momentum_changes_the_result(data: InMemory) -> None:
+    found = []
+    for momentum in (0.0, 0.9):
+        model = small_model()
+        pretrain(model, data, small(optimizer="sgd", momentum=momentum, epochs=1))
+        found.append(weights(model))
+    assert not are_equal(*found)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_from_a_loader_give_the_same_weights_as_those_in_memory(
+    data: InMemory, stamped: Stamped, workers: int
+) -> None:
+    found = []
+    for images, processes in ((data, 0), (stamped, workers)):
+        model = small_model()
+        before = torch.random.get_rng_state()
+        pretrain(model, images, small(epochs=2), workers=processes)
+        assert torch.equal(torch.random.get_rng_state(), before)
+        found.append(weights(model))
+    assert are_equal(*found)
+
+
+RECIPES = {
+    "adam along a cosine": {},
+    "sgd with momentum and milestones": {"optimizer": "sgd", "momentum": 0.9, "milestones": (1, 2)},
+    "plain sgd at a constant rate": {"optimizer": "sgd", "milestones": ()},
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+@pytest.mark.parametrize("name", ["demo", "with dropout"])
+def test_killed_and_resumed_ends_in_the_same_bytes(
+    data: InMemory, tmp_path: Path, recipe: dict[str, Any], name: str
+) -> None:
+    def fresh() -> nn.Module:
+        return build_model("demo", classes=4) if name == "demo" else small_model()
+
+    straight, path, counted = fresh(), tmp_path / "training.pt", Counted()
+    pretrain(straight, data, small(**recipe))
+    for at in (BATCHES + 2, BATCHES + 1):  # in the second epoch; in the third, as the first is done by then
+        with pytest.raises(KilledError):
+            pretrain(fresh(), data, small(**recipe), checkpoint=path, progress=KilledAt(at))
+        assert [file.name for file in tmp_path.iterdir()] == ["training.pt"]
+    resumed = fresh()
+    pretrain(resumed, data, small(**recipe), checkpoint=path, progress=counted)
+    assert counted.total == BATCHES  # the third epoch alone
+    assert are_equal(weights(resumed), weights(straight))
+    assert [file.name for file in tmp_path.iterdir()] == ["training.pt"], "it stays until the model is safe"
+
+
+def test_a_training_killed_after_its_last_epoch_has_nothing_to_do(data: InMemory, tmp_path: Path) -> None:
+    class KilledAtTheEnd:
+        def __call__(self, steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
+            yield from steps
+            raise KilledError
+
+    first, second, counted = small_model(), small_model(), Counted()
+    with pytest.raises(KilledError):
+        pretrain(first, data, small(), checkpoint=tmp_path / "c", progress=KilledAtTheEnd())
+    pretrain(second, data, small(), checkpoint=tmp_path / "c", progress=counted)
+    assert counted.total == 0
+    assert are_equal(weights(first), weights(second))
+
+
+@pytest.fixture
+def interrupted(data: InMemory, tmp_path: Path) -> Path:
+    """The checkpoint of a training that was killed after its first epoch."""
+    path = tmp_path / "training.pt"
+    with pytest.raises(KilledError):
+        pretrain(small_model(), data, small(), checkpoint=path, progress=KilledAt(BATCHES))
+    return path
+
+
+def test_a_checkpoint_of_another_training_is_refused_and_kept(data: InMemory, interrupted: Path) -> None:
+    other_data = InMemory(Stamped(SyntheticLesions(40, size=32, seed=1), Brightness(), share=1.0, only_class=0))
+    other_model = small_model()
+    with torch.no_grad():
+        next(other_model.parameters()).add_(1)
+    for model, images, options, part in (
+        (other_model, data, small(), "first weights"),
+        (build_model("demo", classes=4), data, small(), "first weights"),
+        (small_model(), other_data, small(), "data"),
+        (small_model(), data, small(epochs=4), "options"),
+        (small_model(), data, small(seed=1), "options"),
+    ):
+        before = weights(model)
+        with pytest.raises(CacheError, match=f"training with other {part}.*Remove it"):
+            pretrain(model, images, options, checkpoint=interrupted)
+        assert are_equal(weights(model), before)
+    pretrain(small_model(), data, small(), checkpoint=interrupted)  # it was not harmed
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint at all", None])
+def test_a_file_that_is_no_checkpoint_is_refused(data: InMemory, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "c.pt"
+    if content is None:
+        torch.save(small_model().state_dict(), path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(CacheError, match=r"c\.pt"):
+        pretrain(small_model(), data, small(), checkpoint=path)
+    assert path.exists()
+
+
+def test_a_checkpoint_cut_short_is_refused(data: InMemory, interrupted: Path) -> None:
+    interrupted.write_bytes(interrupted.read_bytes()[:-200])
+    with pytest.raises(CacheError, match="cannot be read"):
+        pretrain(small_model(), data, small(), checkpoint=interrupted)
+
+
+def test_divergence_is_an_error_and_no_checkpoint(data: InMemory, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 16), nn.Linear(16, 16), nn.Linear(16, 4))
+    with pytest.raises(DivergedError, match="after epoch 1"):
+        pretrain(model, data, small(optimizer="sgd", learning_rate=1e30), checkpoint=tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    assert not model.training
+
+
+def test_the_model_is_trained_on_the_device_and_comes_back(data: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a second device here, ``meta`` stands for one: it shows where model and batches are sent."""
+    places: set[str] = set()
+
+    class Watched(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            places.update((inputs.device.type, self.weight.device.type))
+            raise KilledError  # meta has no numbers to train on
+
+    model = nn.Sequential(nn.Flatten(), Watched(3 * 32 * 32, 4))
+    moves: list[str] = []
+    to = nn.Module.to
+
+    def watched(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        moves.extend(str(place) for place in args)
+        return self if "cpu" in args else to(self, *args, **kwargs)  # what is on meta cannot come back
+
+    monkeypatch.setattr(nn.Module, "to", watched)
+    monkeypatch.setitem(forward_mode._KINDS, "meta", lambda: True)
+    with pytest.raises(KilledError):
+        pretrain(model, data, small(device="meta"))
+    assert places == {"meta"}
+    assert moves == ["meta", "cpu"]

@@ -1,0 +1,105 @@
+"""The gradient of a penalty on a forward-mode derivative, against finite differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import grad, jvp, vmap
+
+from hansfree.models.surgery import exact_forward_mode
+
+
+class SelfAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Native(nn.Module):
+    def __init__(self, returned: int) -> None:
+        super().__init__()
+        self.returned, self.norm = returned, nn.LayerNorm(6)
+        nn.init.normal_(self.norm.weight, generator=torch.Generator().manual_seed(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.native_layer_norm(x, (6,), self.norm.weight, self.norm.bias, 1e-5)[self.returned]
+
+
+MODULES = {
+    "native layer norm": (Native(0), (3, 5, 6)),
+    "mean of a native layer norm": (Native(1), (3, 5, 6)),
+    "inverse deviation of a native layer norm": (Native(2), (3, 5, 6)),
+    "layer norm": (nn.LayerNorm(6), (3, 5, 6)),
+    "layer norm over two axes, no affine": (nn.LayerNorm((5, 6), elementwise_affine=False), (3, 5, 6)),
+    "group norm": (nn.GroupNorm(2, 6), (3, 6, 4)),
+    "instance norm": (nn.InstanceNorm2d(6, affine=True), (3, 6, 4, 4)),
+    "instance norm with fixed statistics": (nn.InstanceNorm2d(6, track_running_stats=True), (3, 6, 4, 4)),
+    "batch norm": (nn.BatchNorm2d(6), (3, 6, 4, 4)),
+    "gelu": (nn.GELU(), (3, 6)),
+    "silu": (nn.SiLU(), (3, 6)),
+    "hardsigmoid": (nn.Hardsigmoid(), (3, 6)),
+    "hardswish": (nn.Hardswish(), (3, 6)),
+    "glu": (nn.GLU(), (3, 6)),
+    "max pooling": (nn.MaxPool2d(2), (3, 6, 4, 4)),
+    "mean pooling": (nn.AdaptiveAvgPool2d(1), (3, 6, 4, 4)),
+    "mean pooling to pairs": (nn.AdaptiveAvgPool2d((2, None)), (3, 6, 4, 4)),
+    "convolution": (nn.Conv2d(6, 6, 3), (3, 6, 4, 4)),
+    "attention": (SelfAttention(), (3, 5, 6)),
+    "encoder layer": (nn.TransformerEncoderLayer(6, 2, 12, batch_first=True), (3, 5, 6)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_gradient_of_a_penalty(name: str) -> None:
+    module, shape = MODULES[name]
+    module = module.double().eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(3)
+    x, tangent, step, weight = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(4))
+
+    def penalty(weight: Tensor) -> Tensor:
+        """Depend on the weight through the value and through the tangent, as a trained layer before the module does."""
+        return jvp(lambda x: module(x * weight), (x,), (tangent,))[1].pow(2).sum()
+
+    plain = module(x)
+    with exact_forward_mode():
+        torch.testing.assert_close(module(x), plain)
+        gradient = (grad(penalty)(weight) * step).sum()
+        expected = (penalty(weight + 1e-6 * step) - penalty(weight - 1e-6 * step)) / 2e-6
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, (1, 1), [1, 1]])
+def test_channels_last_are_pooled_in_a_batch_of_heads_without_a_warning(size: int | tuple[int, int]) -> None:
+    pool = nn.AdaptiveAvgPool2d(size)
+    maps = torch.randn(2, 3, 4, 5, 6, generator=torch.Generator().manual_seed(0)).permute(0, 1, 4, 2, 3)
+    with exact_forward_mode():  # warnings are errors here: torch has no rule for what it does to such maps
+        pooled = vmap(pool)(maps)
+    torch.testing.assert_close(pooled, maps.mean((3, 4), keepdim=True))
+
+
+def test_half_precision_is_normalised_in_float() -> None:
+    norm, x = (
+        nn.LayerNorm(64, dtype=torch.float16),
+        torch.randn(4, 64, generator=torch.Generator().manual_seed(0)) * 300,
+    )
+    with exact_forward_mode():
+        result = norm(x.half())
+    assert result.dtype == torch.float16
+    torch.testing.assert_close(result, norm(x.half()), rtol=2e-3, atol=2e-3)
+
+
+def test_everything_is_as_before_after_an_error() -> None:
+    def fail() -> None:
+        with exact_forward_mode():
+            assert not torch.backends.mha.get_fastpath_enabled()
+            raise RuntimeError("inside")
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    with pytest.raises(RuntimeError, match="inside"):
+        fail()
+    assert torch.backends.mha.get_fastpath_enabled() == before
+    assert torch.overrides._get_current_function_mode() is None
