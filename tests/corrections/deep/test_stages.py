@@ -134,6 +134,14 @@ def test_pooled_features_are_the_mean_and_the_maximum_over_positions() -> None:
         torch.testing.assert_close(values[:, 1], output.amax((1, 2)))
 
 
+def test_attention_weights_are_no_maps() -> None:
+    with seeded(0):
+        model = _timm("vit_tiny_patch16_224", img_size=32, depth=6).eval()
+    for block in model.blocks:
+        block.attn.fused_attn = False
+    assert [stage.name for stage in find_stages(model, images(32)) if "attn_drop" in stage.name] == []
+
+
 def test_images_need_not_be_square() -> None:
     with seeded(0):
         model = models.resnet18(num_classes=3).eval()

@@ -83,7 +83,7 @@ def collect_pooled(network: nn.Module, batches: Iterable[Tensor], stages: Sequen
         for batch in batches:
             network(batch.to(device))
             for part, stage in zip(parts, stages):
-                part.append(pooled[stage.name].clone())
+                part.append(pooled[stage.name])
     return [torch.cat(part) for part in parts]
 
 
@@ -118,7 +118,12 @@ def _hooked(network: nn.Module, stages: tuple[Stage, ...], keep: Any) -> Iterato
 def _module_outputs(model: nn.Module, example: Tensor) -> list[tuple[str, int]]:
     """Return the modules that are called once and give maps or tokens, in the order of their outputs."""
     found: list[tuple[str, int]] = []
-    names = {module: name for name, module in model.named_modules() if name}
+    # Dropout repeats another module's output; on attention weights it would look like a map.
+    names = {
+        module: name
+        for name, module in model.named_modules()
+        if name and not isinstance(module, nn.Dropout | nn.Identity | nn.Softmax)
+    }
 
     def note(module: nn.Module, _args: Any, output: Any) -> None:
         tensor = _tensor(output)
