@@ -104,7 +104,7 @@ def test_the_map_shows_every_package() -> None:
 
 
 @pytest.mark.parametrize("package", _packages())
-def test_a_room_imports_only_from_packages_above_it(package: str) -> None:
+def test_a_package_imports_only_from_packages_above_it(package: str) -> None:
     allowed = {*_packages()[: _packages().index(package)], package}
     files = (
         [SOURCE / f"{package}.py"] if (SOURCE / f"{package}.py").exists() else sorted((SOURCE / package).rglob("*.py"))
