@@ -17,7 +17,7 @@ help:
 	@echo "make test    the tests; those in a browser where Chromium and its driver are found"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    the site in build/site; runs the notebooks, and warnings are errors"
-	@echo "make bench   how fast, as ratios: all races; goes on when stopped"
+	@echo "make bench   how fast, as ratios: all races; resumes when stopped"
 	@echo "make clean   remove the .venv and the caches; runs stay"
 
 demo: $(INSTALLED)
@@ -36,7 +36,7 @@ docs: $(INSTALLED_DOCS)
 	HANSFREE_DOCS_EXECUTE=true NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 
 bench: $(INSTALLED)
-	$(BIN)/hansfree bench $(ARGS)
+	$(BIN)/python -m benchmarks.speed $(ARGS)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -11,9 +11,8 @@ import pytest
 from typer.main import get_command
 
 from hansfree.artifacts import Artifact
-from hansfree.bench import Race
 from hansfree.cli import app
-from hansfree.cli.listing import MODELS, RACES, TRAINED
+from hansfree.cli.listing import MODELS, TRAINED
 from hansfree.experiments.workspace import Trained
 from hansfree.models import ARCHITECTURES
 from tests.conftest import Call
@@ -34,13 +33,10 @@ def test_a_new_artifact_is_named_by_itself(
 
 def test_the_names_that_are_written_down_are_those_of_what_there_is() -> None:
     assert tuple(ARCHITECTURES) == MODELS
-    assert tuple(Race.members()) == RACES
     assert get_args(Trained) == TRAINED
 
 
-@pytest.mark.parametrize(
-    ("command", "names"), [("train", MODELS), ("train", TRAINED), ("reproduce", MODELS), ("bench", RACES)]
-)
+@pytest.mark.parametrize(("command", "names"), [("train", MODELS), ("train", TRAINED), ("reproduce", MODELS)])
 def test_help_tells_the_names_that_are_written_down(command: str, names: tuple[str, ...], call: Call) -> None:
     code, out, _ = call(command, "--help")
     assert code == 0

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from hansfree.cli import (  # they join the app
-    bench,
     demo,
     export,
     label,
@@ -31,7 +30,6 @@ from hansfree.cli.terminal import console, errors
 
 __all__ = [
     "app",
-    "bench",
     "demo",
     "export",
     "label",

@@ -10,7 +10,6 @@ from typer.core import TyperCommand
 # Written down once more, for their packages load torch, and nobody should wait seconds for a help text. A test
 # compares them with what is registered.
 MODELS = ("demo", "vgg16", "resnet18", "efficientnet_b0", "vgg16_pooled", "efficientnet_lite0")
-RACES = ("path", "floor", "step", "rrr", "lrp", "cache", "growth", "cav", "memory")
 TRAINED = ("whole", "head")
 
 
@@ -48,6 +47,5 @@ _LISTS: dict[str, Callable[[], Iterable[str]]] = {
     "{artifacts}": _artifacts,
     "{insertable}": _insertable,
     "{models}": lambda: MODELS,
-    "{races}": lambda: RACES,
     "{trained}": lambda: TRAINED,
 }

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.machine import commit, machine_facts
+from benchmarks.speed.measures import Measure
+from benchmarks.speed.race import Outcome
+from benchmarks.speed.sizes import Sizes
 from hansfree._internal.files import write_json
-from hansfree.bench.machine import commit, machine_facts
-from hansfree.bench.measures import Measure
-from hansfree.bench.race import Outcome
-from hansfree.bench.sizes import Sizes
 from hansfree.errors import RunError
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.speed.measures import Measure, ratio
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import Subject
+from benchmarks.speed.timing import Side, take_turns, timed
 from hansfree._internal.progress import Progress
-from hansfree.bench.measures import Measure, ratio
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import Subject
-from hansfree.bench.timing import Side, take_turns, timed
 from hansfree.cavs import CAV
 from hansfree.cavs.regularised import PENALTIES
 

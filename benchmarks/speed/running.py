@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from benchmarks.speed import timing
+from benchmarks.speed.race import Race
+from benchmarks.speed.record import Record
+from benchmarks.speed.sizes import Sizes
+from benchmarks.speed.subject import Subject
 from hansfree._internal.progress import Progress, silent
-from hansfree.bench import timing
-from hansfree.bench.race import Race
-from hansfree.bench.record import Record
-from hansfree.bench.sizes import Sizes
-from hansfree.bench.subject import Subject
 
 
 def run_bench(

@@ -7,13 +7,13 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.speed.measures import Measure, Target
+from benchmarks.speed.ours import Ready, make_ready, walk
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import Subject
+from benchmarks.speed.timing import Side, take_turns, timed
 from hansfree._internal.progress import Progress, without_warnings
 from hansfree.activations import cut_again
-from hansfree.bench.measures import Measure, Target
-from hansfree.bench.ours import Ready, make_ready, walk
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import Subject
-from hansfree.bench.timing import Side, take_turns, timed
 from hansfree.corrections import RRClArC
 from hansfree.models import build_model
 

@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from benchmarks.speed.measures import Measure
 
-from hansfree.bench import TRIAL, Outcome, Race, Record, Target, read_measures, run_bench
-from hansfree.bench.measures import Measure
+from benchmarks.speed import TRIAL, Outcome, Race, Record, Target, read_measures, run_bench
 from hansfree.errors import RunError, UnknownNameError
 
 MEASURE = Measure("demo.path_over_forward", (1.3, 1.0, 1.2), "ratio", Target("at most", 1.1))
@@ -110,7 +110,7 @@ def test_another_model_adds_to_the_file_but_another_size_is_refused(path, ran):
 def test_other_code_or_another_machine_cannot_go_on(path, ran, monkeypatch):
     run_bench(Record(path, TRIAL, []), TRIAL, ["step"])
     facts = {**Record(path, TRIAL, []).conditions["machine"], "code": "other", "cores": 1000}
-    monkeypatch.setattr("hansfree.bench.record.machine_facts", lambda: facts)
+    monkeypatch.setattr("benchmarks.speed.record.machine_facts", lambda: facts)
     with pytest.raises(RunError, match="code, cores differ"):
         Record(path, TRIAL, [])
 

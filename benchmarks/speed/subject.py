@@ -11,8 +11,8 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader
 
+from benchmarks.speed.sizes import Sizes
 from hansfree.artifacts import Timestamp
-from hansfree.bench.sizes import Sizes
 from hansfree.corrections.training import FineTuning
 from hansfree.datasets import Example, ExampleSet, Flagged, InMemory, Part, Stamped, SyntheticLesions
 from hansfree.datasets.images import ImageFiles

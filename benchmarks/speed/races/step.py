@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks.speed.measures import ratio
+from benchmarks.speed.ours import make_ready, seconds_per_step
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import Subject
+from benchmarks.speed.timing import take_turns
 from hansfree._internal.progress import Progress
-from hansfree.bench.measures import ratio
-from hansfree.bench.ours import make_ready, seconds_per_step
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import Subject
-from hansfree.bench.timing import take_turns
 from hansfree.corrections import RRClArC, Vanilla
 
 

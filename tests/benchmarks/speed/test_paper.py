@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 import torch
+from benchmarks.speed.paper import PaperTraining
+from benchmarks.speed.paper_rrr import PaperRRR
 from torch import nn
 from torch.func import jvp
 
-from hansfree.bench.paper import PaperTraining
-from hansfree.bench.paper_rrr import PaperRRR
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRR, RRClArC
 from hansfree.corrections.training import FineTuning, HeadBatch, WeightedHead

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.speed.measures import Measure
 from hansfree._internal.files import written_atomically
-from hansfree.bench.measures import Measure
 from hansfree.report.figures import ALARM, INK, OTHER_STYLE, new_figure, quiet_axes
 
 

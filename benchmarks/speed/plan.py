@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.speed.measures import Measure
 from hansfree._internal.files import format_bytes
-from hansfree.bench.measures import Measure
 from hansfree.corrections import RRR, RRClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import OptionError

@@ -3,15 +3,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from benchmarks.speed.__main__ import app
+from benchmarks.speed.measures import Measure
 from typer.testing import CliRunner
 
-from hansfree.bench import Outcome, Race, Target
-from hansfree.bench.measures import Measure
-from hansfree.cli import app
+from benchmarks.speed import Outcome, Race, Target
 
 
 def bench(*words):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["bench", *words])
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, list(words))
 
 
 def test_a_trial_writes_numbers_and_plot_and_judges_nothing(tmp_path):

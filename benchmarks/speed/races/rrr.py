@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import torch
 
+from benchmarks.speed.measures import Measure, Target, ratio
+from benchmarks.speed.paper_rrr import PaperRRR
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import CLASSES, Subject
+from benchmarks.speed.timing import Side, clock, take_turns, timed
 from hansfree._internal.progress import Progress, without_warnings
 from hansfree.activations import collect_activations, cut_again
 from hansfree.artifacts import Artifact, Brightness, Timestamp
-from hansfree.bench.measures import Measure, Target, ratio
-from hansfree.bench.paper_rrr import PaperRRR
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import CLASSES, Subject
-from hansfree.bench.timing import Side, clock, take_turns, timed
 from hansfree.corrections import RRR
 from hansfree.corrections.training import Heads
 from hansfree.datasets import InMemory, Stamped, SyntheticLesions

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from hansfree.bench.paper import OPTIMIZERS
+from benchmarks.speed.paper import OPTIMIZERS
 from hansfree.corrections.training import FineTuning
 
 

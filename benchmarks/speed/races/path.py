@@ -7,13 +7,13 @@ from itertools import islice
 
 import torch
 
+from benchmarks.speed import timing
+from benchmarks.speed.measures import Measure, Target, ratio
+from benchmarks.speed.ours import Unspanned, Walk, make_ready, walk
+from benchmarks.speed.paper import PaperTraining
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import Subject
 from hansfree._internal.progress import Progress
-from hansfree.bench import timing
-from hansfree.bench.measures import Measure, Target, ratio
-from hansfree.bench.ours import Unspanned, Walk, make_ready, walk
-from hansfree.bench.paper import PaperTraining
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import Subject
 from hansfree.corrections import RRClArC
 from hansfree.datasets import Example
 

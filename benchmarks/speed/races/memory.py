@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.speed.measures import Measure, Target, ratio
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import Subject
 from hansfree._internal.progress import Progress
-from hansfree.bench.measures import Measure, Target, ratio
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import Subject
 from hansfree.errors import HansfreeError
 
 STATUS = Path("/proc/self/status")  # tells RssAnon, on Linux only
@@ -47,14 +47,17 @@ class MemoryRace(Race, name="memory"):
         )
 
 
+_ROOT = Path(__file__).parents[3]  # where `benchmarks` can be imported
+
+
 def _peak(images: int) -> float:
     with TemporaryDirectory(prefix="hansfree-bench-") as folder:
         out = Path(folder) / "peak.json"
-        command = [sys.executable, "-m", "hansfree.bench.peak", str(images), str(out)]
+        command = [sys.executable, "-m", "benchmarks.speed.peak", str(images), str(out)]
         # With a fixed threshold malloc gives large blocks back at once: what is measured is what the program holds.
         # (By default it keeps up to some 60 MB of them, now more and now less, however many images there are.)
         environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=environment, cwd=_ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise HansfreeError(f"The process that measures memory with {images} images failed: {last}")

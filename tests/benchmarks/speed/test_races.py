@@ -12,15 +12,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from benchmarks.speed.ours import walk
+from benchmarks.speed.peak import correct, peak_of
+from benchmarks.speed.races.growth import _slopes
+from benchmarks.speed.races.lrp import zennit_heatmaps
+from benchmarks.speed.races.memory import STATUS
+from benchmarks.speed.subject import Subject
 
+from benchmarks.speed import TRIAL, Race, Sizes, timing
 from hansfree._internal.progress import silent
-from hansfree.bench import TRIAL, Race, Sizes, timing
-from hansfree.bench.ours import walk
-from hansfree.bench.peak import correct, peak_of
-from hansfree.bench.races.growth import _slopes
-from hansfree.bench.races.lrp import zennit_heatmaps
-from hansfree.bench.races.memory import STATUS
-from hansfree.bench.subject import Subject
 from hansfree.corrections import RRClArC
 from hansfree.corrections.training import TrainedHead
 from hansfree.errors import HansfreeError, OptionError
@@ -114,7 +114,7 @@ def test_a_path_is_multiplied_up_by_strengths_and_epochs(subject, monkeypatch):
 
 
 def test_a_large_head_gets_one_batch_and_says_what_was_multiplied_up(monkeypatch):
-    monkeypatch.setattr("hansfree.bench.subject._LARGE_HEAD", 100)
+    monkeypatch.setattr("benchmarks.speed.subject._LARGE_HEAD", 100)
     large = Subject(ONCE, "demo")
     assert len(large.images.train) == ONCE.batch
     assert not Race.named("growth")().takes(large)
@@ -133,9 +133,9 @@ def test_a_path_on_more_images_repeats_those_that_there_are(subject, monkeypatch
     seen = []
     head = TrainedHead(1.0, dict, is_finite=True, history=(None,))
     monkeypatch.setattr(
-        "hansfree.bench.ours.train_heads", lambda cut, features, *rest, **more: seen.append(features) or [head]
+        "benchmarks.speed.ours.train_heads", lambda cut, features, *rest, **more: seen.append(features) or [head]
     )
-    monkeypatch.setattr("hansfree.bench.ours.BalancedRule.choose", lambda self, *given: Choice(0, "the only one"))
+    monkeypatch.setattr("benchmarks.speed.ours.BalancedRule.choose", lambda self, *given: Choice(0, "the only one"))
     found = walk(subject.model, subject.layer, subject.images, subject.tuning, times=3)
     assert found.passing == 1 + 3
     assert len(seen[0]) == 3 * len(subject.images.train)
@@ -146,7 +146,7 @@ def test_a_path_on_more_images_repeats_those_that_there_are(subject, monkeypatch
 
 @pytest.mark.parametrize("name", ["floor", "step", "rrr", "lrp", "cache"])
 def test_the_other_races_take_a_large_head_too(name, monkeypatch):
-    monkeypatch.setattr("hansfree.bench.subject._LARGE_HEAD", 100)
+    monkeypatch.setattr("benchmarks.speed.subject._LARGE_HEAD", 100)
     outcome = Race.named(name)().measure(Subject(ONCE, "demo"), silent)
     assert {measure.name for measure in outcome.measures} == FOUND[name]
     assert not any(measure.name.startswith("demo.path") and measure.target for measure in outcome.measures)

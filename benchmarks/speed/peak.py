@@ -1,4 +1,4 @@
-"""Run by the memory race in a process of its own: ``python -m hansfree.bench.peak IMAGES OUT.json``."""
+"""Run by the memory race in a process of its own: ``python -m benchmarks.speed.peak IMAGES OUT.json``."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.utils.data import DataLoader
 
+from benchmarks.speed.measures import Measure, Target, rate, ratio
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import Subject
+from benchmarks.speed.timing import take_turns, timed
 from hansfree._internal.progress import Progress
 from hansfree.activations import collect_activations, compute_features, cut_again
-from hansfree.bench.measures import Measure, Target, rate, ratio
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import Subject
-from hansfree.bench.timing import take_turns, timed
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRClArC
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hansfree.bench import Machine, Measure, plan_stages, write_plan
+from benchmarks.speed import Machine, Measure, plan_stages, write_plan
 from hansfree.errors import OptionError
 
 RATES = {

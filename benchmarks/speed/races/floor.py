@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.speed.measures import Target, rate, ratio
+from benchmarks.speed.ours import walk
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import Images, Subject
+from benchmarks.speed.timing import Side, take_turns, timed
 from hansfree._internal.progress import Progress
-from hansfree.bench.measures import Target, rate, ratio
-from hansfree.bench.ours import walk
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import Images, Subject
-from hansfree.bench.timing import Side, take_turns, timed
 
 
 class FloorRace(Race, name="floor"):

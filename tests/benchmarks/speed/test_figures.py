@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hansfree.bench import Measure, read_measures
+from benchmarks.speed import Measure, read_measures
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "results" / "bench" / "bench.json"
 MODELS = ("resnet18", "efficientnet_b0", "vgg16")
 ROWS = {

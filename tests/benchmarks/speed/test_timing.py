@@ -3,10 +3,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from benchmarks.speed.measures import Measure, Target, rate, ratio
 
+from benchmarks.speed import timing
 from hansfree._internal.progress import silent
-from hansfree.bench import timing
-from hansfree.bench.measures import Measure, Target, rate, ratio
 
 
 def test_sides_take_turns_and_every_other_turn_goes_backwards():

@@ -1,26 +1,29 @@
-"""``hansfree bench``: how fast, as ratios."""
+"""``python -m benchmarks.speed``: how fast, as ratios."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from hansfree.cli.app import app
-from hansfree.cli.listing import Listing
-from hansfree.cli.terminal import console, progress_bars
+from benchmarks.speed import TRIAL, Race, Record, Sizes, draw_ratios, run_bench
+from hansfree._internal.files import format_bytes
+from hansfree.cli.failing import failure_of
+from hansfree.cli.terminal import console, errors, progress_bars
+from hansfree.errors import HansfreeError
 
-if TYPE_CHECKING:
-    from hansfree.bench import Record
+app = typer.Typer(add_completion=False)
 
 
-@app.command(cls=Listing)
+@app.command()
 def bench(
     race: Annotated[
         list[str] | None,
-        typer.Option(help="Once per race: {races}. [default: all]"),
+        typer.Option(help=f"Once per race: {', '.join(Race.members())}. [default: all]"),
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="Once per model. [default: resnet18, efficientnet_b0 and vgg16]")
@@ -37,11 +40,7 @@ def bench(
     again: Annotated[bool, typer.Option("--again", help="Measure anew what the file already holds.")] = False,
     out: Annotated[Path, typer.Option(help="File for the numbers; the plot gets the same name.")] = Path("bench.json"),
 ) -> None:
-    """Measure how fast: against the paper's procedure, one forward pass and plain libraries; a stopped run goes on."""
-    from dataclasses import replace
-
-    from hansfree.bench import TRIAL, Record, Sizes, draw_ratios, run_bench
-
+    """Measure how fast: against the paper's procedure, one forward pass and plain libraries; a stopped run resumes."""
     given: dict[str, Any] = {"images": images, "batch": batch, "size": size, "turns": turns}
     if model:
         given["models"] = tuple(model)
@@ -56,10 +55,6 @@ def bench(
 
 
 def _show(record: Record, *, is_trial: bool) -> None:
-    from rich.table import Table
-
-    from hansfree._internal.files import format_bytes
-
     title = "a trial: too small to tell how fast" if is_trial else "median, lowest and highest of all turns"
     table = Table(title=title, box=None, pad_edge=False)
     table.add_column("measure", overflow="fold")
@@ -74,3 +69,11 @@ def _show(record: Record, *, is_trial: bool) -> None:
     console.print(table)
     for note in record.notes:
         console.print(note, soft_wrap=True, highlight=False)
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except HansfreeError as error:
+        errors.print(f"Error: {failure_of(error).sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)

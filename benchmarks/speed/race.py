@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from benchmarks.speed.measures import Measure
+from benchmarks.speed.subject import Subject
 from hansfree._internal.progress import Progress
 from hansfree._internal.registry import Registered
-from hansfree.bench.measures import Measure
-from hansfree.bench.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from benchmarks.speed.measures import rate, ratio
+from benchmarks.speed.race import Outcome, Race
+from benchmarks.speed.subject import Subject
+from benchmarks.speed.timing import take_turns, timed
 from hansfree._internal.progress import Progress
-from hansfree.bench.measures import rate, ratio
-from hansfree.bench.race import Outcome, Race
-from hansfree.bench.subject import Subject
-from hansfree.bench.timing import take_turns, timed
 from hansfree.heatmaps import compute_heatmaps
 
 _BATCH = 8

@@ -11,6 +11,8 @@ from typing import TypeVar
 import numpy as np
 from torch import nn
 
+from benchmarks.speed import timing
+from benchmarks.speed.subject import Images
 from hansfree._internal.progress import without_warnings
 from hansfree.activations import (
     Activations,
@@ -21,8 +23,6 @@ from hansfree.activations import (
     cut_again,
     plan_pass,
 )
-from hansfree.bench import timing
-from hansfree.bench.subject import Images
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import Correction, RRClArC
 from hansfree.corrections.training import FineTuning, Heads, train_heads
