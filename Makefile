@@ -15,9 +15,9 @@ INSTALLED_DOCS := .venv/.installed-docs
 help:
 	@echo "make demo    train, find, unlearn, prove on embedded images; ends with a table and a report"
 	@echo "make test    the tests; those in a browser where Chromium and its driver are found"
-	@echo "make lint    ruff and mypy"
+	@echo "make lint    ruff, mypy and the import contract"
 	@echo "make docs    the site in build/site; runs the notebooks, and warnings are errors"
-	@echo "make bench   how fast, as ratios: all races; resumes when stopped"
+	@echo "make bench   speed as ratios, all benchmarks; a stopped run resumes"
 	@echo "make clean   remove the .venv and the caches; runs stay"
 
 demo: $(INSTALLED)
@@ -31,6 +31,7 @@ lint: $(INSTALLED_DEV)
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
 
 docs: $(INSTALLED_DOCS)
 	HANSFREE_DOCS_EXECUTE=true NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)

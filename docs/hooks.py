@@ -1,4 +1,4 @@
-"""What the site shows of files that do not lie in docs/: the committed results, and a list of all decision records."""
+"""Generated parts of the site: the committed results, the list of decision records, and the API reference."""
 
 from __future__ import annotations
 
@@ -9,8 +9,25 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+import hansfree
+
 ROOT = Path(__file__).parent.parent
-RECORDS = "<!-- records -->"
+TITLES = {
+    "data": "Data",
+    "models": "Models",
+    "activations": "Activations",
+    "cavs": "CAVs",
+    "metrics": "Metrics",
+    "corrections": "Corrections",
+    "evaluation": "Evaluation",
+    "pipeline": "Pipeline",
+    "report": "Report",
+    "export": "Export",
+    "api": "Runs",
+    "discovery": "Discovery",
+    "paper": "The paper's experiments",
+    "errors": "Errors",
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -23,8 +40,26 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links into ``results/`` to where the site has them, and list the records where the page asks for it."""
+    """Point links into ``results/`` at the site's copies, and fill in the generated lists."""
+    markdown = re.sub(r"\]\(((?:\.\./)*)\.\./results/", r"](\1runs/", markdown)
+    for place, make in (("<!-- records -->", list_records), ("<!-- public names -->", list_public_names)):
+        if place in markdown:
+            markdown = markdown.replace(place, make())
+    return markdown
+
+
+def list_records() -> str:
+    """Return a link to every decision record, by its title."""
     records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
     titles = [record.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for record in records]
-    listed = "\n".join(f"- [{title}](decisions/{record.name})" for title, record in zip(titles, records))
-    return re.sub(r"\]\(((?:\.\./)*)\.\./results/", r"](\1runs/", markdown).replace(RECORDS, listed)
+    return "\n".join(f"- [{title}](decisions/{record.name})" for title, record in zip(titles, records))
+
+
+def list_public_names() -> str:
+    """Return a mkdocstrings directive for every public name, by package in import order."""
+    homes = {name: getattr(hansfree, name).__module__ for name in hansfree.__all__}
+    lines = []
+    for package, title in TITLES.items():
+        if names := [name for name, home in homes.items() if home.split(".")[1] == package]:
+            lines += [f"## {title}", *(f"::: {homes[name]}.{name}" for name in names)]
+    return "\n\n".join(lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import settings
 from torch.fx import _symbolic_trace
 
 from hansfree import cli
+from tests.pipeline.user import make_user
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -27,9 +29,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 # The groups that take longest, so that none of them is begun when the other processes are about to end. By seconds of
 # processor time; xdist itself would go by the number of tests (--no-loadscope-reorder in the Makefile).
 LONGEST = (
-    "reproduce", "test_cli.py", "runfile", "engines", "test_chain.py", "report", "label", "export", "browser",
-    "tournament/test_comparisons.py", "corrections/test_contract.py", "bench/test_races.py",
-    "experiments/test_experiment.py",
+    "paper", "cli/test_commands.py", "pipeline/test_api.py", "pipeline/ray", "pipeline/test_chain.py",
+    "report", "label", "export", "browser",
+    "benchmarks/test_ideas.py", "corrections/test_contract.py", "benchmarks/test_speed.py",
+    "pipeline/test_experiment.py",
 )  # fmt: skip
 
 
@@ -83,3 +86,15 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return end.value.code, out, err
 
     return inside
+
+
+@pytest.fixture(scope="session")
+def original_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with images, a model and its weights; read only."""
+    return make_user(tmp_path_factory.mktemp("own") / "user")
+
+
+@pytest.fixture
+def user(original_user: Path, tmp_path: Path) -> Path:
+    """Return a copy for one test; files keep their times, which identify images."""
+    return Path(shutil.copytree(original_user, tmp_path / "user"))

@@ -12,12 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hansfree.activations import Activations, collect_activations, cut_again
+from hansfree.activations import Activations, collect_activations, cut_at
 from hansfree.cavs import SignalCAV
-from hansfree.corrections import Correction
+from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import CacheError, DataError
-from hansfree.evaluation import count_position_signs, evaluate, held_out_features, judge_head
+from hansfree.evaluation.evaluate import (
+    count_position_signs,
+    evaluate,
+    held_out_features,
+    judge_head,
+)
 from tests.corrections.examples import CASES, Case, TinyImages, collect, fit_cav, snapshot
 from tests.corrections.reference import along, gradient_at_layer
 
@@ -42,7 +47,7 @@ class Scene:
 
     def corrected(self, name: str) -> nn.Module:
         tuning = FineTuning(learning_rate=0.05, epochs=2, batch_size=5)
-        method = Correction.named(name).for_run(cav=self.cav, images=self.data["leaks"], tuning=tuning)
+        method = LatentCorrection.named(name).for_run(cav=self.cav, images=self.data["leaks"], tuning=tuning)
         return method.correct(self.model, self.train)
 
     def scores(self, model: nn.Module, **options: Any) -> dict[str, float]:
@@ -112,7 +117,7 @@ def test_the_examples_are_worth_scoring() -> None:
 @pytest.mark.parametrize("name", ["convolution", "mlp", "tokens"])
 def test_position_signs_are_counted_image_by_image(name: str, label: int) -> None:
     scene = Scene(name)
-    cut = cut_again(scene.model, scene.biased)
+    cut = cut_at(scene.model, scene.biased)
     counted = count_position_signs(cut, cut.head_parameters(), scene.biased, scene.cav, biased_class=label)
     by_hand = [
         [int((each > 0).sum()), int((each < 0).sum()), int((each == 0).sum())]
@@ -148,7 +153,7 @@ def test_large_sets_are_judged_in_parts() -> None:
     case = CASES["mlp"]
     model, data = case.model(), TinyImages(300, artifact="all")
     activations = collect(case, model, data)
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     cav = fit_cav(collect(case, model, TinyImages(30)))
     evidence = judge_head(
         cut, cut.head_parameters(), held_out_features(cut, activations, activations, biased_class=1, cav=cav)
@@ -205,7 +210,7 @@ def test_of_few_images_with_the_artifact_only_the_derivative_is_told(count: int,
 
 def test_sets_of_other_images_must_still_be_without_and_with_the_artifact() -> None:
     scene = Scene("convolution")
-    with pytest.raises(DataError, match="biased images do not carry the artifact"):
+    with pytest.raises(DataError, match="biased images do not have the artifact"):
         evaluate(scene.model, clean=scene.clean, biased=scene.clean, biased_class=0, inserted=False)
     with pytest.raises(DataError, match="different layers or models"):
         evaluate(scene.model, clean=scene.clean, biased=_other_layer(scene), biased_class=0, inserted=False)
@@ -269,7 +274,7 @@ def test_activations_of_another_model_are_refused() -> None:
 
 def test_sets_that_are_not_without_and_with_the_artifact_are_refused() -> None:
     scene = Scene("convolution")
-    with pytest.raises(DataError, match="clean images carry the artifact"):
+    with pytest.raises(DataError, match="clean images have the artifact"):
         evaluate(scene.model, clean=scene.biased, biased=scene.biased, biased_class=0)
-    with pytest.raises(DataError, match="biased images do not carry the artifact"):
+    with pytest.raises(DataError, match="biased images do not have the artifact"):
         evaluate(scene.model, clean=scene.clean, biased=scene.clean, biased_class=0)

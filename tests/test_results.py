@@ -7,25 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansfree.cavs import CAVQuality
+from hansfree.cavs.quality import CAVQuality
 from hansfree.errors import RunError
-from hansfree.metrics import Score, Unknown
-from hansfree.results import (
+from hansfree.evaluation.results import (
     COLUMNS,
     Row,
     _cell,
-    further_artifact,
+    is_of_other_artifact,
     read_rows,
     row_of_quality,
     rows_of,
-    split_with,
     write_table,
 )
+from hansfree.metrics import NotAvailable, Score
 
 
 def test_columns_are_those_of_the_design() -> None:
     assert ", ".join(COLUMNS) == (
-        "experiment, method, cav, target, norm, strength, chosen, seed, epoch, split, group, metric, value, stderr, n"
+        "experiment, method, cav, target, norm, strength, chosen, seed, epoch, split, artifact, group, "
+        "metric, value, stderr, n"
     )
 
 
@@ -43,7 +43,8 @@ def test_bytes_of_the_table(tmp_path: Path) -> None:
             seed=1,
             epoch=3,
             split="val",
-            group="class 0",
+            artifact="with",
+            group=0,
             metric="tcav",
             value=0.0,
             stderr=0.0,
@@ -52,9 +53,9 @@ def test_bytes_of_the_table(tmp_path: Path) -> None:
     ]
     write_table(tmp_path / "results.csv", rows)
     assert (tmp_path / "results.csv").read_bytes() == (
-        b"experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,group,metric,value,stderr,n\n"
-        b"demo,original,,,,,1,0,,,,accuracy_clean,0.333333,,900\n"
-        b'"a, ""b""",rr-clarc,signal,expected,squared,1e-05,0,1,3,val,class 0,tcav,0,0,0\n'
+        b"experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,artifact,group,metric,value,stderr,n\n"
+        b"demo,original,,,,,1,0,,,,,accuracy_clean,0.333333,,900\n"
+        b'"a, ""b""",rr-clarc,signal,expected,squared,1e-05,0,1,3,val,with,0,tcav,0,0,0\n'
     )
 
 
@@ -85,7 +86,8 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
             value=0.25,
             epoch=3,
             split="val",
-            group="class 0",
+            artifact="with",
+            group=0,
             stderr=0.5,
             n=0,
             **full,
@@ -120,10 +122,10 @@ def test_numbers_come_back_with_six_digits(value: float, n: int | None) -> None:
 
 
 def test_scores_become_rows() -> None:
-    scores = [Score("accuracy_clean", 0.9, 0.01, 100), Score("accuracy_clean", 0.8, 0.02, 50, "class 1")]
+    scores = [Score("accuracy_clean", 0.9, 0.01, 100), Score("accuracy_clean", 0.8, 0.02, 50, 1, "with")]
     first, second = rows_of(scores, experiment="demo", method="vanilla", split="test")
     assert (first.metric, first.value, first.stderr, first.n, first.group) == ("accuracy_clean", 0.9, 0.01, 100, None)
-    assert (second.group, second.method, second.split, second.strength) == ("class 1", "vanilla", "test", None)
+    assert (second.group, second.artifact, second.split, second.strength) == (1, "with", "test", None)
 
 
 def test_quality_becomes_a_row() -> None:
@@ -133,16 +135,16 @@ def test_quality_becomes_a_row() -> None:
 
 def test_what_is_unknown_is_a_line_without_value_and_no_score(tmp_path: Path) -> None:
     row = Row(experiment="e", method="vanilla", metric="accuracy_clean", value=0.5, n=90)
-    unknown = [Unknown("accuracy_biased", 7, "too few"), Unknown("sensitivity_biased", 0, "none", "class 1")]
+    unknown = [NotAvailable("accuracy_biased", 7, "too few"), NotAvailable("sensitivity_biased", 0, "none", 1)]
     write_table(tmp_path / "results.csv", [row], unknown=unknown)
     assert (tmp_path / "results.csv").read_text().splitlines()[2:] == [
-        ",,,,,,,,,test,,accuracy_biased,,,7",
-        ",,,,,,,,,test,class 1,sensitivity_biased,,,0",
+        ",,,,,,,,,test,,,accuracy_biased,,,7",
+        ",,,,,,,,,test,,1,sensitivity_biased,,,0",
     ]
     assert read_rows(tmp_path / "results.csv") == [row]
 
 
-@pytest.mark.parametrize(("split", "artifact"), [(split_with("lsb"), "lsb"), ("test", ""), ("val", ""), (None, "")])
-def test_the_split_tells_a_further_artifact(split: str | None, artifact: str) -> None:
-    row = Row(experiment="e", method="m", metric="flip_rate", value=0.5, split=split)
-    assert further_artifact(row) == artifact
+@pytest.mark.parametrize(("artifact", "is_other"), [("lsb", True), ("with", False), ("without", False), (None, False)])
+def test_scores_of_other_artifacts(artifact: str | None, is_other: bool) -> None:
+    row = Row(experiment="e", method="m", metric="flip_rate", value=0.5, artifact=artifact)
+    assert is_of_other_artifact(row) == is_other

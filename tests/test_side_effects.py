@@ -10,15 +10,16 @@ from torch import nn
 
 from hansfree.activations import Activations, collect_activations
 from hansfree.cavs import CAV, PairCAV, class_direction, join_cavs
-from hansfree.corrections import Correction, PClArC, RRClArC
+from hansfree.corrections import LatentCorrection, PClArC, RRClArC
 from hansfree.corrections.training import FineTuning, Pretraining, pretrain
-from hansfree.datasets import InMemory
+from hansfree.data.datasets import InMemory
 from hansfree.errors import DataError
-from hansfree.evaluation import evaluate
+from hansfree.evaluation.evaluate import SideEffects, evaluate, measure_side_effects
 from hansfree.metrics import Score
 from hansfree.models import build_model
-from hansfree.side_effects import SideEffects, measure_side_effects
-from tests.experiments.examples import Joint
+from hansfree.report.figures import draw_side_effects
+from hansfree.report.tables import write_side_effects
+from tests.pipeline.studies import Joint
 
 ARTIFACTS = ("timestamp", "lsb")
 TUNING = FineTuning(optimizer="adam", learning_rate=1e-3, epochs=5)
@@ -37,10 +38,10 @@ class World:
     cavs: dict[str, CAV]
     has_any: np.ndarray  # training images with one of the four artifacts
 
-    def corrected(self, cav: CAV, method: type[Correction] = PClArC) -> nn.Module:
+    def corrected(self, cav: CAV, method: type[LatentCorrection] = PClArC) -> nn.Module:
         return method(cav, tuning=TUNING).correct(self.model, self.train)  # type: ignore[call-arg]
 
-    def matrix(self, method: type[Correction]) -> SideEffects:
+    def matrix(self, method: type[LatentCorrection]) -> SideEffects:
         fixed = {name: self.corrected(cav, method) for name, cav in self.cavs.items()}
         both = self.corrected(join_cavs(list(self.cavs.values())), method)
         return measure_side_effects(
@@ -71,7 +72,7 @@ def world() -> World:
 
 @pytest.mark.parametrize("method", [RRClArC, PClArC])
 def test_one_correction_takes_both_shortcuts_and_each_alone_leaves_the_other(
-    world: World, method: type[Correction]
+    world: World, method: type[LatentCorrection]
 ) -> None:
     found = world.matrix(method)
     flips = {cell: score.value for cell, score in found.flips.items()}
@@ -102,12 +103,12 @@ def test_what_is_protected_stays_in_every_activation(world: World) -> None:
     (maps, *_) = next(world.biased["lsb"].stream(batch_size=50))
 
     def moved(cav: CAV) -> np.ndarray:
-        edit = PClArC(cav).inference_edit(world.train)
+        edit = PClArC(cav).edit(world.train)
         return np.abs(np.einsum("nchw,c->nhw", (edit(maps) - maps).numpy(), own)).max()
 
     assert moved(cav) > 0.5
     assert moved(joint) < 1e-4
-    edited = PClArC(joint).inference_edit(world.train)(maps).amax((2, 3)).numpy()
+    edited = PClArC(joint).edit(world.train)(maps).amax((2, 3)).numpy()
     np.testing.assert_allclose(edited @ joint.directions_.T, np.tile(joint.clean_score_, (50, 1)), atol=1e-3)
 
 
@@ -122,14 +123,14 @@ def made_up() -> SideEffects:
 
 
 def test_the_table_has_a_line_for_each_model() -> None:
-    lines = made_up().to_markdown().splitlines()
+    lines = write_side_effects(made_up()).splitlines()
     assert lines[0] == "| model | clean | ruler: flip rate | ruler: accuracy | ink: flip rate | ink: accuracy |"
     assert lines[3] == "| no / ruler | 90.0 ± 1.0 | 30.0 ± 1.0 | 70.0 ± 1.0 | 30.0 ± 1.0 | 70.0 ± 1.0 |"
     assert "1,200 test images" in lines[-1]
 
 
 def test_the_drawing_has_a_number_in_each_cell() -> None:
-    drawing = made_up().draw()
+    drawing = draw_side_effects(made_up())
     (axes,) = drawing.figure.axes
     assert [text.get_text() for text in axes.texts] == ["50.0", "50.0", "30.0", "30.0"]
     assert "no | ruler, ink: 30.0" in drawing.alt

@@ -1,27 +1,22 @@
-"""How fast: ours against the paper's procedure, the physical floor, plain libraries, and growth; always as ratios."""
+"""Speed as ratios: against the paper's procedure, one forward pass, plain libraries, and growth with the data."""
 
-from benchmarks.speed import races  # they join the family
-from benchmarks.speed.measures import Measure, Target
+from benchmarks.speed.measures import Benchmark, Measure, Outcome, Record, Target, draw_ratios, read_measures
 from benchmarks.speed.plan import Machine, plan_stages, write_plan
-from benchmarks.speed.plot import draw_ratios
-from benchmarks.speed.race import Outcome, Race
-from benchmarks.speed.record import Record, read_measures
-from benchmarks.speed.running import run_bench
-from benchmarks.speed.sizes import TRIAL, Sizes
+from benchmarks.speed.setup import TRIAL, Sizes
+from benchmarks.speed.tasks import run_benchmarks
 
 __all__ = [
     "TRIAL",
+    "Benchmark",
     "Machine",
     "Measure",
     "Outcome",
-    "Race",
     "Record",
     "Sizes",
     "Target",
     "draw_ratios",
     "plan_stages",
-    "races",
     "read_measures",
-    "run_bench",
+    "run_benchmarks",
     "write_plan",
 ]

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.speed``: how fast, as ratios."""
+"""``python -m benchmarks.speed``: measure speed as ratios; a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from benchmarks.speed import TRIAL, Race, Record, Sizes, draw_ratios, run_bench
+from benchmarks import run_app
+from benchmarks.speed import TRIAL, Benchmark, Record, Sizes, draw_ratios, run_benchmarks
 from hansfree._internal.files import format_bytes
-from hansfree.cli.failing import failure_of
-from hansfree.cli.terminal import console, errors, progress_bars
-from hansfree.errors import HansfreeError
+from hansfree.cli.terminal import console, progress_bars
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def bench(
-    race: Annotated[
+def speed(
+    benchmark: Annotated[
         list[str] | None,
-        typer.Option(help=f"Once per race: {', '.join(Race.members())}. [default: all]"),
+        typer.Option(help=f"Once per benchmark: {', '.join(Benchmark.members())}. [default: all]"),
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="Once per model. [default: resnet18, efficientnet_b0 and vgg16]")
@@ -35,19 +34,19 @@ def bench(
     size: Annotated[int | None, typer.Option(min=32, help="Image size in pixels. [default: 224]")] = None,
     turns: Annotated[int | None, typer.Option(help="How often each side runs; the median counts. [default: 3]")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Only try whether all of it works, with the demo's network.")
+        bool, typer.Option("--quick", help="Only check that everything works, with the demo network.")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Measure anew what the file already holds.")] = False,
-    out: Annotated[Path, typer.Option(help="File for the numbers; the plot gets the same name.")] = Path("bench.json"),
+    again: Annotated[bool, typer.Option("--again", help="Measure again what the file already holds.")] = False,
+    out: Annotated[Path, typer.Option(help="File for the numbers; the plot gets the same name.")] = Path("speed.json"),
 ) -> None:
-    """Measure how fast: against the paper's procedure, one forward pass and plain libraries; a stopped run resumes."""
+    """Measure speed against the paper's procedure, one forward pass and plain libraries; a stopped run resumes."""
     given: dict[str, Any] = {"images": images, "batch": batch, "size": size, "turns": turns}
     if model:
         given["models"] = tuple(model)
     sizes = replace(TRIAL if quick else Sizes(), **{name: value for name, value in given.items() if value is not None})
     record = Record(out, sizes, sys.argv, again=again)
     with progress_bars() as progress:
-        run_bench(record, sizes, race or (), again=again, progress=progress)
+        run_benchmarks(record, sizes, benchmark or (), again=again, progress=progress)
     _show(record, is_trial=quick)
     plot = out.with_suffix(".png")
     draw_ratios(plot, record.measures)
@@ -55,7 +54,7 @@ def bench(
 
 
 def _show(record: Record, *, is_trial: bool) -> None:
-    title = "a trial: too small to tell how fast" if is_trial else "median, lowest and highest of all turns"
+    title = "trial: too small to measure speed" if is_trial else "median, lowest and highest of all turns"
     table = Table(title=title, box=None, pad_edge=False)
     table.add_column("measure", overflow="fold")
     for column in ("median", "lowest", "highest"):
@@ -72,8 +71,4 @@ def _show(record: Record, *, is_trial: bool) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except HansfreeError as error:
-        errors.print(f"Error: {failure_of(error).sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(1)
+    run_app(app, "speed")

@@ -1,4 +1,4 @@
-"""Run by the memory race in a process of its own: ``python -m benchmarks.speed.peak IMAGES OUT.json``."""
+"""Run by the memory benchmark in a process of its own: ``python -m benchmarks.speed.peak IMAGES OUT.json``."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 
 from hansfree._internal.files import write_json
 from hansfree._internal.progress import without_warnings
-from hansfree.activations import collect_activations, compute_features, cut_again
+from hansfree.activations import collect_activations, compute_features, cut_at
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import RRClArC
+from hansfree.corrections.selection import Validator
 from hansfree.corrections.training import FineTuning
-from hansfree.datasets import IMAGENET, ExampleSet
+from hansfree.data.examples import IMAGENET, ImageDataset
 from hansfree.models import architecture_named, build_model
-from hansfree.selection import Validator
 
 _SIDE = 96  # pixels: 18 kB of activations per image, so that 16,000 kept ones would double the process
 _CLASSES = 4
 _INTERVAL = 0.002  # seconds between two looks at the memory
 
 
-class Repeated(ExampleSet):
+class Repeated(ImageDataset):
     """One drawn image, given out many times, so that the images themselves take no memory and no time."""
 
     def __init__(self, n: int) -> None:
@@ -49,7 +49,7 @@ def correct(images: int, folder: Path) -> None:
     model, layer = build_model("demo", classes=_CLASSES).eval(), architecture_named("demo").layer
     train = collect_activations(model, layer, Repeated(images), folder=folder)
     held_out = collect_activations(model, layer, Repeated(_CLASSES * 25), folder=folder)
-    cut = cut_again(model, train)
+    cut = cut_at(model, train)
     cav = SignalCAV()
     for start in range(0, images, 256):  # as a stream: fitting at once would hold all pooled activations
         rows = slice(start, start + 256)
@@ -57,7 +57,11 @@ def correct(images: int, folder: Path) -> None:
     features = compute_features(cut, held_out)
     watch = Validator(features, features, 0, np.asarray(held_out.labels))
     with without_warnings():  # of strengths that diverge
-        list(RRClArC(cav, tuning=FineTuning(epochs=1, batch_size=64)).train(cut, train, RRClArC.grid, watch=watch))
+        list(
+            RRClArC(cav, tuning=FineTuning(epochs=1, batch_size=64)).train(
+                cut, train, RRClArC.info.strengths, watch=watch
+            )
+        )
 
 
 def anonymous() -> int:

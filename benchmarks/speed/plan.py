@@ -1,4 +1,4 @@
-"""A large dataset on paper: measured rates, multiplied up to bytes, hours and money per stage."""
+"""Extrapolate measured rates to a large dataset: bytes, hours and price per stage."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _HEATMAPS = 1_000  # of test images, as many as a report looks at
 
 @dataclass(frozen=True)
 class Machine:
-    """Hardware, in units of the machine that was measured. Everything but that one is an assumption."""
+    """Hardware relative to the measured machine; all factors are assumptions."""
 
     name: str
-    arithmetic: float = 1.0  # how many times as fast models run
-    reading: float = 1.0  # how many times as fast images are read and decoded: by one process per core
+    arithmetic: float = 1.0  # speed of models
+    reading: float = 1.0  # speed of reading and decoding, one process per core
     dollars_per_hour: float | None = None
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of the work on the measured machine."""
+    """One stage of the work on the measured machine."""
 
     name: str
     reading: float = 0.0  # seconds
     arithmetic: float = 0.0  # seconds
-    bytes: float | None = None  # that it leaves on the disk
+    bytes: float | None = None  # written to disk
 
     def hours(self, machine: Machine) -> float:
-        """Return how long it takes elsewhere; reading and arithmetic after each other, which is the worst case."""
+        """Return the hours on another machine, reading and arithmetic in sequence (the worst case)."""
         return (self.reading / machine.reading + self.arithmetic / machine.arithmetic) / 3600
 
 
@@ -42,7 +42,7 @@ def plan_stages(measures: Mapping[str, Measure], model: str, *, images: int, mar
     """Return the stages of a correction of many images.
 
     Args:
-        measures: Of a whole benchmark (:func:`read_measures`): the races path, floor, rrr, lrp, cache and growth.
+        measures: Of a whole benchmark (:func:`read_measures`): the benchmarks path, floor, rrr, lrp, cache and growth.
         images: How many there are to train on.
         marked: How many of them carry the artifact: RRR's penalty costs time for these only.
     """
@@ -50,10 +50,10 @@ def plan_stages(measures: Mapping[str, Measure], model: str, *, images: int, mar
     def value(name: str) -> float:
         key = f"{model}.{name}"
         if key not in measures:
-            raise OptionError(f"The plan needs {key}, which this bench did not measure: run all races of {model}.")
+            raise OptionError(f"The plan needs {key}, which was not measured: run all benchmarks of {model}.")
         return measures[key].value
 
-    epochs, strengths = FineTuning().epochs, len(RRClArC.grid)
+    epochs, strengths = FineTuning().epochs, len(RRClArC.info.strengths)
     reading = images / value("jpeg_images_per_second")
     trained = images * epochs * strengths
     # RRR trains the head on all images, in all of its inputs; a penalised step of the head stands for a plain one.
@@ -66,8 +66,9 @@ def plan_stages(measures: Mapping[str, Measure], model: str, *, images: int, mar
             f"RR-ClArC, {strengths} strengths x {epochs} epochs", arithmetic=trained * value("head_seconds_per_image")
         ),
         Stage(
-            f"RRR, {len(RRR.grid)} strengths x {epochs} epochs",
-            arithmetic=epochs * (marked * value("rrr_grid_seconds_per_image") + images * len(RRR.grid) * head),
+            f"RRR, {len(RRR.info.strengths)} strengths x {epochs} epochs",
+            arithmetic=epochs
+            * (marked * value("rrr_grid_seconds_per_image") + images * len(RRR.info.strengths) * head),
         ),
         Stage(f"{_HEATMAPS:,} heatmaps", arithmetic=_HEATMAPS / value("heatmaps_per_second")),
         Stage(
@@ -93,6 +94,6 @@ def write_plan(
 
 def _cell(hours: float, machine: Machine) -> str:
     if hours == 0:
-        return ""  # the disk decides, which was not measured
+        return ""  # limited by the disk, which was not measured
     price = "" if machine.dollars_per_hour is None else f", ${hours * machine.dollars_per_hour:,.2f}"
     return f"{hours:,.0f} h{price}" if hours >= 100 else f"{hours:.2g} h{price}"

@@ -32,7 +32,7 @@ from benchmarks.whole_network.settings import SETTINGS, Data, Images, Setting, l
 from hansfree.corrections.deep import DeepCorrection, Match, NetworkTuning, Transplant
 from hansfree.corrections.deep.selection import DeepValidation, balanced_accuracy
 from hansfree.errors import HansfreeError
-from hansfree.weights import read_weights, write_weights
+from hansfree.models.weights import read_weights, write_weights
 
 CACHE = Path.home() / ".cache" / "hansfree-benchmarks"
 DEEP: dict[str, type[DeepCorrection]] = {"match": Match, "transplant": Transplant}
@@ -213,7 +213,7 @@ def jobs(setting: Setting, trial: int, labels: str) -> Iterator[Job]:
         yield job(method)
 
 
-STRENGTHS = {"transplant": (1.0,), "match": (0.0, 0.3, 1.0, 3.0)}  # 0: fine-tuning on the same images alone
+STRENGTHS = {"transplant": (1.0,), "match": (0.0, 0.3, 1.0, 3.0, 10.0)}  # 0: fine-tuning on the same images alone
 HEADS = ("rr-clarc", "vanilla", "p-clarc", "a-clarc", "rr-clarc-step", "p-clarc-one-sided", "r-clarc", "leace", "dfr")
 
 
@@ -323,11 +323,12 @@ def main() -> None:
     parser.add_argument("--table", type=Path, default=Path("results/whole_network.csv"))
     parser.add_argument("--setting", action="append", choices=SETTINGS, help="only these settings")
     parser.add_argument("--method", action="append", help="only these methods")
+    parser.add_argument("--first-trial", action="store_true", help="no repeats and no limited labels")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     CACHE.mkdir(parents=True, exist_ok=True)
-    for setting, trial, labels in _trials(options.setting):
+    for setting, trial, labels in _trials(options.setting, first_trial=options.first_trial):
         current = Trial(setting, trial, labels, options.data)
         for job in jobs(setting, trial, labels):
             if options.method and job.method not in options.method:
@@ -335,9 +336,11 @@ def main() -> None:
             _run_once(current, job, options.table)
 
 
-def _trials(only: list[str] | None) -> Iterator[tuple[Setting, int, str]]:
+def _trials(only: list[str] | None, *, first_trial: bool) -> Iterator[tuple[Setting, int, str]]:
     chosen = [setting for name, setting in SETTINGS.items() if not only or name in only]
     yield from ((setting, 0, "all") for setting in chosen)
+    if first_trial:
+        return
     yield from ((setting, 0, labels) for setting in chosen if setting.name in LIMITED_SETTINGS for labels in LIMITED)
     yield from ((setting, trial, "all") for trial in (1, 2) for setting in chosen if setting.name in REPEATED)
 

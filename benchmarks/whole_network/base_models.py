@@ -11,7 +11,7 @@ from torch import nn
 from benchmarks.whole_network.settings import Data, Images, Setting
 from hansfree.corrections.training.model_loop import Pretraining, pretrain
 from hansfree.models import build_model
-from hansfree.weights import read_weights, write_weights
+from hansfree.models.weights import read_weights, write_weights
 
 
 def initial_model(setting: Setting, root: Path, classes: int, seed: int = 0) -> nn.Module:

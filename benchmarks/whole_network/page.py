@@ -13,10 +13,11 @@ from scipy.stats import spearmanr
 
 from benchmarks.whole_network.__main__ import STRENGTHS
 from benchmarks.whole_network.settings import SETTINGS
-from hansfree.corrections.deep.selection import ValidationScore, choose_candidate, merit
+from hansfree.corrections.deep.selection import EFFECT_COST, ValidationScore, choose_candidate, merit
 
 TABLE, PAGE = Path("results/whole_network.csv"), Path("docs/whole-network.md")
-CANDIDATES = tuple(STRENGTHS)
+DEEP = tuple(STRENGTHS)
+CANDIDATES = (*DEEP, "rr-clarc")  # both families; RR-ClArC with the strength that its own rule takes
 GAP_TO_CLOSE, FLIPS_ABOVE_REFERENCE, CLEAN_DROP = 0.8, 0.10, 0.02  # what counts as corrected
 
 Row = dict[str, Any]
@@ -47,7 +48,7 @@ class Trial:
     def is_complete(self) -> bool:
         """Whether every candidate was run; one that could not be made has a row with its error."""
         done = {(row["method"], row["strength"]) for row in self.rows}
-        return all((method, strength) in done for method in CANDIDATES for strength in STRENGTHS[method])
+        return all((method, strength) in done for method in DEEP for strength in STRENGTHS[method])
 
     @property
     def candidates(self) -> list[Row]:
@@ -170,7 +171,7 @@ def trap_sets(trials: Sequence[Trial]) -> str:
                 value = (
                     f"{mark}{row['val_auc']:.2f} / {row['test_auc']:.2f}{mark} ({_percent(row['test_worst_group'])})"
                 )
-                is_tuned = row["method"] in CANDIDATES
+                is_tuned = row["method"] in DEEP
                 cells.setdefault(_name(row) if is_tuned else row["method"], {})[trial.setting] = value
     return _table(
         ["method", *(trial.setting for trial in traps)],
@@ -188,7 +189,10 @@ def rule_quality(trials: Sequence[Trial]) -> str:
             continue
         everything = [original, *scored]
         by_rule = [merit(_score(row)) for row in everything]
-        by_truth = [(row["test_clean"] + row["test_biased"]) / 2 - row["test_flips"] for row in everything]
+        by_truth = [
+            (row["test_clean"] + row["test_biased"]) / 2 - EFFECT_COST["transplants"] * row["test_flips"]
+            for row in everything
+        ]
         correlations.append(float(spearmanr(by_rule, by_truth).statistic))
         best, chosen = max(by_truth), by_truth[everything.index(trial.chosen(original))]
         regrets.append(best - chosen)
@@ -213,7 +217,7 @@ def methods(trials: Sequence[Trial]) -> str:
 
 
 def _label(row: Row) -> str:
-    return _name(row) if row["method"] in (*CANDIDATES, "true-pairs") else row["method"]
+    return _name(row) if row["method"] in (*DEEP, "true-pairs") else row["method"]
 
 
 def _short(row: Row | None) -> str:

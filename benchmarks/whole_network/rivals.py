@@ -21,19 +21,19 @@ import hansfree as hf
 from benchmarks.whole_network.base_models import initial_model, recipe
 from benchmarks.whole_network.settings import TRAP_ARTIFACTS, Data, Images, Setting
 from hansfree.cavs import save_cavs
-from hansfree.corrections import Correction
+from hansfree.corrections import LatentCorrection, Need
 from hansfree.corrections.deep.images import MIN_GROUP, TrainingImages
 from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step, task_loss, train_network
 from hansfree.corrections.deep.selection import balanced_accuracy
+from hansfree.corrections.path import fit_path
 from hansfree.corrections.training import FineTuning
-from hansfree.corrections.training.config import even_weights
+from hansfree.corrections.training.config import balanced_weights
 from hansfree.corrections.training.model_loop import pretrain
+from hansfree.data.biased import BiasedData
 from hansfree.errors import HansfreeError
-from hansfree.experiments import Setting as ExperimentSetting
-from hansfree.experiments.workspace import Material
 from hansfree.models.zoo import ARCHITECTURES
-from hansfree.selection import Choice, walk_path
-from hansfree.studies import BiasedData
+from hansfree.pipeline.workspace import Setting as ExperimentSetting
+from hansfree.pipeline.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ PRUNING_BUDGET = 0.02  # balanced accuracy on non-artifact validation images
 
 def fine_tuning(setting: Setting, data: Data, model: nn.Module, root: Path, *, seed: int = 0) -> nn.Module:
     """Fine-tune all layers on all images; `Match` with strength 0 does so on those without the artifact."""
-    weights = even_weights(data.train.labels)
+    weights = balanced_weights(data.train.labels)
     return _fine_tune(model, _Weighted(data.train, weights), _TaskLossOnly(), seed=seed)
 
 
@@ -154,50 +154,45 @@ def head_methods(
     if folder is None:
         with TemporaryDirectory() as temporary:
             return head_methods(setting, data, model, folder=Path(temporary))
-    material = _material(setting, data, model, folder)
-    train, inside = material.activations["train"], material.cav_images
+    workspace = _material(setting, data, model, folder)
+    train, inside = workspace.activations["train"], workspace.cav_images
     if train.has_artifact is None:
         raise ValueError("The training images have no artifact labels.")
     cav = hf.SignalCAV().fit(train.pooled[inside], train.has_artifact[inside])
     save_cavs(folder / "cavs.safetensors", {"signal": cav})
     found: dict[str, tuple[nn.Module | None, float | None]] = {}
-    for name, member in Correction.members().items():
-        if member.uses_pairs or member.uses_masks:
+    for name, member in LatentCorrection.members().items():
+        if Need.PAIRS in member.info.needs or Need.MASKS in member.info.needs:
             continue
         try:
-            found[name] = _corrected_head(material, member)
+            found[name] = _corrected_head(workspace, member)
         except HansfreeError as error:
             log.warning("%s: %s", name, error)
             found[name] = (None, None)
     return found
 
 
-def _corrected_head(material: Material, member: type[Correction]) -> tuple[nn.Module | None, float | None]:
+def _corrected_head(workspace: Workspace, member: type[LatentCorrection]) -> tuple[nn.Module | None, float | None]:
     """Choose the strength of one method on the validation images and return the model."""
-    setting = material.setting
-    method = member.for_run(cav=material.cav, images=material.data.train, tuning=setting.tuning)
-    train = material.train_for(method)
+    setting = workspace.setting
+    method = member.for_run(cav=workspace.cav, images=workspace.data.train, tuning=setting.tuning)
+    train = workspace.train_for(method)
     heads = method.train(
-        material.cut,
+        workspace.cut,
         train,
-        method.strengths_to_try() or [0.0],
-        watch=material.validator(method.inference_edit(train)),
+        method.info.strengths_to_try() or [0.0],
+        watch=workspace.validator(method.edit(train)),
     )
-    path = walk_path(
-        heads,
-        (lambda seen: setting.rule.choose(seen, material.original_validation))
-        if method.has_strength
-        else (lambda seen: Choice(0, "the only one")),
-        lambda head: [],
-    )
-    log.info("%s: %s", member.name, path.choice.reason)
+    select = setting.rule.selector(workspace.original_validation, has_strength=method.info.has_strength)
+    path = fit_path(heads, select)
+    log.info("%s: %s", member.name, path.selection.reason)
     if path.best is None or not path.best.is_finite:
         return None, None
-    model = method.install(setting.model, material.cut, train, path.best.state)
-    return model, path.best.strength if method.has_strength else None
+    model = method.install(setting.model, workspace.cut, train, path.best.state)
+    return model, path.best.strength if method.info.has_strength else None
 
 
-def _material(setting: Setting, data: Data, model: nn.Module, folder: Path) -> Material:
+def _material(setting: Setting, data: Data, model: nn.Module, folder: Path) -> Workspace:
     """Return the data as the library's experiments take them; the test sets are empty.
 
     Of several artifacts one is corrected. The validation images without it are then too few in one class for the
@@ -228,7 +223,7 @@ def _material(setting: Setting, data: Data, model: nn.Module, folder: Path) -> M
         layer=ARCHITECTURES[setting.architecture].layer,
         tuning=FineTuning(),
     )
-    return Material(experiment, folder, folder / "activations")
+    return Workspace(experiment, folder, folder / "activations")
 
 
 def _one_artifact(images: Images) -> Images:

@@ -13,14 +13,25 @@ import torch
 from PIL import Image, ImageDraw
 
 from hansfree._internal.hashing import fingerprint
-from hansfree.artifacts import LSB, Artifact, Brightness, Patch, Timestamp
-from hansfree.datasets.base import Example, ExampleSet, Normalize, normalisation_for
+from hansfree.data.artifacts import (
+    LSB,
+    Artifact,
+    Brightness,
+    Patch,
+    Timestamp,
+)
+from hansfree.data.examples import (
+    Example,
+    ImageDataset,
+    Normalize,
+    normalisation_for,
+)
 
 Kind = Literal["inserted", "faces", "trap"]
 TRAP_ARTIFACTS = ("dark_corner", "hair", "gel_border", "gel_bubble", "ruler", "ink", "patches")
 
 
-class Images(ExampleSet):
+class Images(ImageDataset):
     """Images in memory, with one artifact label per image, or one per image and artifact."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Did it really forget? The demo's network is corrected, probed and tempted with the poisoned images.
+"""Correct the demo's network, probe it, and train it on the poisoned images again.
 
 hansfree demo --out demo && python docs/examples/forgetting.py demo
 """
@@ -12,8 +12,8 @@ import hansfree as hf
 
 LAYER = "features.10"
 images, unseen = hf.SyntheticLesions(4000, size=64), hf.SyntheticLesions(1000, size=64, start=5000)
-train = hf.InMemory(hf.Stamped(images, hf.Timestamp(), share=0.5, only_class=0))
-clean, biased = (hf.InMemory(hf.Stamped(unseen, hf.Timestamp(), share=share)) for share in (0.0, 1.0))
+train = hf.InMemory(hf.WithArtifact(images, hf.Timestamp(), share=0.5, only_class=0))
+clean, biased = (hf.InMemory(hf.WithArtifact(unseen, hf.Timestamp(), share=share)) for share in (0.0, 1.0))
 
 model = hf.build_model("demo", classes=4, weights=Path(sys.argv[1]) / "model.safetensors").eval()
 poisoned = hf.collect_activations(model, LAYER, train)
@@ -21,8 +21,8 @@ held_out = {
     "clean": hf.collect_activations(model, LAYER, clean),
     "biased": hf.collect_activations(model, LAYER, biased),
 }
-inside = poisoned.labels == 0
-cav = hf.SignalCAV().fit(poisoned.pooled[inside], poisoned.has_artifact[inside])
+in_class = poisoned.labels == 0
+cav = hf.SignalCAV().fit(poisoned.pooled[in_class], poisoned.has_artifact[in_class])
 fixed = hf.RRClArC(cav, strength=20).correct(model, poisoned)
 
 before, after = (hf.probe_artifact(each, **held_out) for each in (model, fixed))

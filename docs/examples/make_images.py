@@ -1,7 +1,7 @@
-"""Make what *Fix your own model* starts from: images with a table, a ruler as PNG, and a timm model that learned both.
+"""Make the files of *Correct your own model*: images with a table, a ruler as PNG, and a timm model trained on them.
 
-Half of the images of one class show a ruler, and few of the others, as if one clinic had sent them. The model learns
-from the training images alone; the table says which those are. Usage::
+Half of the images of one class show a ruler, and few of the others. The model is trained on the training images only,
+which the table names. Usage::
 
     python docs/examples/make_images.py FOLDER
 """
@@ -60,7 +60,7 @@ def write_images(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(pixels: np.ndarray, labels: np.ndarray) -> torch.nn.Module:
-    """Train as anybody would, without a thought of rulers."""
+    """Train a network on the images, as usual."""
     torch.manual_seed(SEED)
     model = timm.create_model(NETWORK, num_classes=4)
     images, classes = hf.Normalize()(pixels), torch.from_numpy(labels)
@@ -75,7 +75,7 @@ def train(pixels: np.ndarray, labels: np.ndarray) -> torch.nn.Module:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # more add numbers in another order: the model would not be the one of the page
+    torch.set_num_threads(1)  # the number of threads changes rounding, and so the trained model
     if len(sys.argv) != 2:
         sys.exit("Usage: python docs/examples/make_images.py FOLDER")
     target = Path(sys.argv[1])

@@ -1,4 +1,4 @@
-"""A CAV, a correction, an artifact, a metric and a dataset of one's own, and all five at work together."""
+"""A new CAV, correction, artifact, metric and dataset, used together."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 import hansfree as hf
-from hansfree.corrections import CAVCorrection
-from hansfree.corrections.training import HeadBatch, Pretraining, WeightedHead, pretrain
-from hansfree.studies import BiasedData, Study
-from hansfree.studies.biased import insert_bias
-from hansfree.studies.study import Recipe
+from hansfree.activations import FeatureSpec
+from hansfree.corrections import CAVCorrection, MethodInfo, Need
+from hansfree.corrections.training import FunctionalHead, HeadBatch, Pretraining, pretrain
+from hansfree.data.biased import BiasedData, insert_bias
+from hansfree.paper.dataset import BenchmarkDataset, Recipe
 
 
 # [start:cav]
 class MedianCAV(hf.CAV, name="median"):
-    """The difference of two medians: a few wrong bits do not turn it."""
+    """The difference of two medians, robust to a few wrong artifact labels."""
 
     def _direction(self, X: np.ndarray, has_artifact: np.ndarray) -> np.ndarray:
         return np.median(X[has_artifact], axis=0) - np.median(X[~has_artifact], axis=0)
@@ -30,18 +30,16 @@ class MedianCAV(hf.CAV, name="median"):
 
 # [start:correction]
 class Steady(CAVCorrection, name="steady"):
-    """Penalise what one whole step along the artifact does to the logits, where RR-ClArC takes the derivative."""
+    """Penalise the change of the logits over a whole step along the artifact, where RR-ClArC uses the derivative."""
 
-    title = "Steady"
-    has_strength = True
-    grid = (0.01, 0.1, 1.0, 10.0)
+    info = MethodInfo(title="Steady", strengths=(0.01, 0.1, 1.0, 10.0), needs=frozenset({Need.CAV}))
 
-    def directions(self, activations: hf.Activations) -> np.ndarray:
-        """Ask for tangents as long as the artifact's own shift."""
-        return self.cav.directions_ * self.cav.scale_[:, None]
+    def features(self, activations: hf.Activations) -> FeatureSpec:
+        """Request tangents scaled to the artifact's shift."""
+        return FeatureSpec(directions=self.cav.directions_ * self.cav.scale_[:, None])
 
-    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-        """Compare the logits with those one step further."""
+    def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        """Return the logits and their squared change over the step."""
         logits = head(*batch.values)
         moved = head(*(value + tangent[0] for value, tangent in zip(batch.values, batch.tangents)))
         return logits, (moved - logits).square().sum(1)
@@ -53,7 +51,7 @@ class Steady(CAVCorrection, name="steady"):
 # [start:artifact]
 @dataclass(frozen=True, kw_only=True)
 class Frame(hf.Artifact, name="frame"):
-    """A dark frame, as some scanners leave it.
+    """A dark frame, as from some scanners.
 
     Args:
         width: in pixels, at least 1.
@@ -63,7 +61,7 @@ class Frame(hf.Artifact, name="frame"):
     width: int = 2
 
     def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Darken the border; how much differs from image to image."""
+        """Darken the border by a random factor."""
         mask = np.ones(image.shape[:2], dtype=bool)
         mask[self.width : -self.width, self.width : -self.width] = False
         framed = image.copy()
@@ -76,14 +74,14 @@ class Frame(hf.Artifact, name="frame"):
 
 # [start:metric]
 class Attracted(hf.Metric, name="attracted"):
-    """Share of images that the artifact pulls into the biased class."""
+    """Share of images that the artifact moves into the biased class."""
 
     ideal = 0.0
     label = "Attracted"
-    description = "Share of images of other classes that are answered as the biased class once the artifact is in."
+    description = "Share of images of other classes that are predicted as the biased class with the artifact."
 
     def compute(self, evidence: hf.Evidence) -> hf.Score:
-        """Look at the answers on biased images of the other classes."""
+        """Count such predictions on biased images of the other classes."""
         others = evidence.labels_of("biased") != evidence.biased_class
         return self.proportion(evidence.logits_biased[others].argmax(1) == evidence.biased_class)
 
@@ -92,7 +90,7 @@ class Attracted(hf.Metric, name="attracted"):
 
 
 # [start:dataset]
-class FramedLesions(Study, name="framed-lesions"):
+class FramedLesions(BenchmarkDataset, name="framed-lesions"):
     """Drawn lesions of two classes; half of the training images of the first have a frame."""
 
     title = "Framed lesions"
@@ -102,7 +100,7 @@ class FramedLesions(Study, name="framed-lesions"):
     recipe = Recipe(epochs={"demo": 10})
 
     def data(self, model: str) -> BiasedData:
-        """Return the sets; they are the same for all models."""
+        """Return the datasets, the same for all models."""
         counts, starts = (800, 200, 200), (0, 800, 1000)
         parts = [
             hf.SyntheticLesions(n, size=self.size, classes=2, seed=self.seed, start=start)
@@ -116,15 +114,15 @@ class FramedLesions(Study, name="framed-lesions"):
 
 # [start:together]
 def main() -> None:
-    """Train on the biased images, then find, unlearn and score."""
-    data = Study.named("framed-lesions")(seed=0).data("demo")
+    """Train on the biased images, then correct and evaluate."""
+    data = BenchmarkDataset.named("framed-lesions")(seed=0).data("demo")
     model = hf.build_model("demo", classes=2)
     pretrain(model, hf.InMemory(data.train), Pretraining(epochs=10))
     layer = hf.recommend_layer(model, torch.zeros(2, 3, 32, 32)).layer
 
     acts = hf.collect_activations(model, layer, data.train)
-    inside = acts.labels == data.biased_class
-    cav = MedianCAV().fit(acts.pooled[inside], acts.has_artifact[inside])
+    in_class = acts.labels == data.biased_class
+    cav = MedianCAV().fit(acts.pooled[in_class], acts.has_artifact[in_class])
     fixed = Steady(cav, strength=10).correct(model, acts)
 
     clean = hf.collect_activations(model, layer, data.test_clean)

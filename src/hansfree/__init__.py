@@ -11,9 +11,22 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "activations": ("Activations", "collect_activations"),
-    "artifacts": ("LSB", "Artifact", "Brightness", "Patch", "Plaster", "Timestamp"),
-    "auto_pairs": ("make_auto_pairs", "measure_auto_pairs"),
+    "activations": (
+        "Activations",
+        "collect_activations",
+    ),
+    "data.artifacts": (
+        "Artifact",
+        "Brightness",
+        "LSB",
+        "Patch",
+        "Plaster",
+        "Timestamp",
+    ),
+    "pipeline.auto_pairs": (
+        "make_auto_pairs",
+        "measure_auto_pairs",
+    ),
     "cavs": (
         "CAV",
         "JointCAV",
@@ -29,18 +42,19 @@ _HOMES = {
         "save_cavs",
     ),
     "corrections": (
-        "DFR",
-        "LEACE",
-        "RRR",
         "AClArC",
         "Augmented",
         "Correction",
+        "LatentCorrection",
+        "DFR",
+        "LEACE",
         "LogitPairing",
         "OneSidedPClArC",
         "PClArC",
         "RClArC",
         "RRClArC",
         "RRClArCStep",
+        "RRR",
         "Vanilla",
     ),
     "corrections.deep": (
@@ -51,21 +65,30 @@ _HOMES = {
         "Transplant",
         "choose_candidate",
     ),
-    "datasets": (
+    "data.examples": (
         "Example",
-        "ExampleSet",
-        "Flagged",
-        "InMemory",
-        "Masked",
+        "ImageDataset",
         "Normalize",
-        "Stamped",
-        "SyntheticLesions",
     ),
-    "cavs.diagnostics": ("Diagnosis", "examine_cav"),
+    "data.datasets": (
+        "LabelledImages",
+        "InMemory",
+        "WithMasks",
+    ),
+    "data.insertion": ("WithArtifact",),
+    "data.lesions": ("SyntheticLesions",),
+    "cavs.diagnostics": (
+        "Diagnosis",
+        "diagnose_cav",
+    ),
     "errors": ("HansfreeError",),
-    "evaluation": ("evaluate",),
-    "export": ("export_model", "export_onnx", "load_corrected"),
-    "forgetting": (
+    "evaluation.evaluate": ("SideEffects", "evaluate", "measure_side_effects"),
+    "export": (
+        "export_model",
+        "export_onnx",
+        "load_corrected",
+    ),
+    "evaluation.forgetting": (
         "Forgetting",
         "Probe",
         "Relearning",
@@ -74,15 +97,44 @@ _HOMES = {
         "relearn",
         "reset_head",
     ),
-    "heatmaps": ("artifact_relevance", "compute_cav_heatmaps", "compute_heatmaps", "masks_from_heatmaps"),
-    "layer_choice": ("LayerChoice", "choose_layer"),
-    "metrics": ("Evidence", "Metric", "Score"),
-    "models": ("adapt", "build_model", "load_model", "plain", "plain_state", "preprocessing_of", "recommend_layer"),
-    "monitor": ("Monitor",),
-    "reproduce": ("Reproduction",),  # its function `reproduce` has the room's own name, and would hide it
-    "side_effects": ("SideEffects", "measure_side_effects"),
-    "models.surgery": ("Split", "list_layers", "split"),
-    "studies": ("BiasedData", "OwnImages", "Study"),
+    "evaluation.heatmaps": (
+        "artifact_relevance",
+        "compute_heatmaps",
+    ),
+    "evaluation.localisation": (
+        "compute_cav_heatmaps",
+        "masks_from_heatmaps",
+    ),
+    "pipeline.layer_search": (
+        "LayerChoice",
+        "choose_layer",
+    ),
+    "metrics": (
+        "Evidence",
+        "Metric",
+        "Score",
+    ),
+    "models": (
+        "adapt",
+        "build_model",
+        "load_model",
+        "plain",
+        "plain_state",
+        "preprocessing_of",
+        "recommend_layer",
+    ),
+    "export.monitor": ("Monitor",),
+    "paper.runner": ("Reproduction",),
+    "report.figures": ("draw_side_effects",),
+    "report.tables": ("write_side_effects",),
+    "models.surgery": (
+        "Cut",
+        "list_layers",
+        "split",
+    ),
+    "data.biased": ("BiasedData",),
+    "data.user_images": ("UserImages",),
+    "paper.dataset": ("BenchmarkDataset",),
     "corrections.training": ("FineTuning",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -11,23 +11,15 @@ from safetensors.torch import load_file
 from torch import nn
 
 from hansfree._internal.progress import Progress, silent
-from hansfree._internal.store import Run, open_run
-from hansfree.artifacts import Artifact
-from hansfree.corrections import Correction
+from hansfree._internal.store import RunStore, open_run
+from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import FineTuning, Pretraining, pretrain
-from hansfree.datasets import ExampleSet, SyntheticLesions
+from hansfree.data import Artifact, ImageDataset, SyntheticLesions, insert_bias
 from hansfree.errors import OptionError
-from hansfree.experiments import Experiment, Setting
-from hansfree.experiments.experiment import examine_direction
-from hansfree.experiments.subjects import keep_in_memory
-from hansfree.models import architecture_named, build_model
-from hansfree.report import write_report
-from hansfree.report.outcome import gather_results, write_outcome
-from hansfree.report.reading import load_results
-from hansfree.report.text import reach_verdict
-from hansfree.results import CLEAN_TRAINED, Row
-from hansfree.studies.biased import insert_bias
-from hansfree.weights import write_weights
+from hansfree.evaluation import CLEAN_TRAINED, Row, load_results
+from hansfree.models import architecture_named, build_model, write_weights
+from hansfree.pipeline import Experiment, Setting, diagnose_direction, gather_results, keep_in_memory, write_outcome
+from hansfree.report import write_report, write_verdict
 
 _BIASED_CLASS = 0
 
@@ -73,15 +65,15 @@ class Demo:
         with open_run(folder, {"hansfree": version("hansfree"), **asdict(self)}) as run:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
-            examine_direction(experiment, progress=progress)
-            methods = Correction.defaults()
+            diagnose_direction(experiment, progress=progress)
+            methods = LatentCorrection.defaults()
             rows = experiment.rows(methods)
             results = gather_results(experiment, methods, rows)
             write_outcome(experiment, rows, results, {**self._about(), "command": command})
             report = write_report(folder)
-            return rows, reach_verdict(load_results(folder)).lines, report
+            return rows, write_verdict(load_results(folder)).lines, report
 
-    def _setting(self, run: Run, progress: Progress) -> Setting:
+    def _setting(self, run: RunStore, progress: Progress) -> Setting:
         counts = (self.n_train, self.n_val, self.n_test)
         starts = (0, self.n_train, self.n_train + self.n_val)
         parts = [SyntheticLesions(n, size=self.size, seed=self.seed, start=start) for n, start in zip(counts, starts)]
@@ -104,7 +96,7 @@ class Demo:
             tuning=FineTuning(optimizer=architecture.optimizer, epochs=self.correction_epochs, seed=self.seed),
         )
 
-    def _trained(self, run: Run, name: str, data: ExampleSet, progress: Progress) -> nn.Module:
+    def _trained(self, run: RunStore, name: str, data: ImageDataset, progress: Progress) -> nn.Module:
         """Return the trained model of the run folder, or train it."""
         path = run.path / f"{name}.safetensors"
         model = build_model(self.model, classes=len(data.class_names), seed=self.seed)

@@ -6,7 +6,7 @@
     ├── LayerNotFoundError     (ValueError)    a layer path that matches nothing
     ├── AmbiguousLayerError    (ValueError)    a layer that is called more than once
     ├── SplitError             (RuntimeError)  a model that cannot be cut exactly at the layer
-    ├── DataError              (ValueError)    images, labels or artifact bits that cannot be used
+    ├── DataError              (ValueError)    images, labels or artifact labels that cannot be used
     ├── CacheError             (RuntimeError)  a cache on disk that does not belong here
     ├── DivergedError          (RuntimeError)  fine-tuning that ended in numbers that are not finite
     ├── UndefinedMetricError   (ValueError)    a score that these data cannot define
@@ -49,7 +49,7 @@ class SplitError(HansfreeError, RuntimeError):
 
 
 class DataError(HansfreeError, ValueError):
-    """Images, labels or artifact bits that cannot be used."""
+    """Images, labels or artifact labels that cannot be used."""
 
 
 class CacheError(HansfreeError, RuntimeError):

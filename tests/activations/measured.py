@@ -13,7 +13,7 @@ from benchmarks.speed.peak import peak_of
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from hansfree.activations import collect_activations, compute_features, cut_again
+from hansfree.activations import FeatureSpec, collect_activations, compute_features, cut_at
 
 COUNTS = (600, 3000)  # the first already fills two shards: one in work, one on its way out
 
@@ -45,7 +45,9 @@ def fill(folder: Path, images: int) -> None:
     torch.manual_seed(0)
     model = Wide()
     activations = collect_activations(model, "layer", Blank(images), folder=folder, batch_size=64)
-    features = compute_features(cut_again(model, activations), activations, directions=np.eye(8, dtype=np.float32)[:1])
+    features = compute_features(
+        cut_at(model, activations), activations, FeatureSpec(directions=np.eye(8, dtype=np.float32)[:1])
+    )
     for start in range(0, images, 64):
         features.rows(slice(start, start + 64))
     float(activations.pooled.sum())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from hansfree.datasets import Example
+from hansfree.data.examples import Example
 
 
 class Pictures(Dataset[Any]):

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import json
 import logging
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch import Tensor, nn
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
-from hansfree.activations import Activations, collect_activations, cut_again
-from hansfree.errors import CacheError, DataError, LayerNotFoundError, OptionError, SplitError
+from hansfree.activations import Activations, collect_activations, compute_features, cut_at, find_pairs, join
+from hansfree.activations.cache import (
+    along,
+    at_every_position,
+    channel_axis,
+    count_positions,
+    pool,
+    position_axes,
+    random_signs,
+    sum_positions,
+)
+from hansfree.errors import CacheError, DataError, OptionError, SplitError
 from hansfree.models import build_model
+from tests.activations.killed import IMAGES, STALL_AT
+from tests.activations.measured import COUNTS
 from tests.activations.samples import Pictures, batches_of, branching, hooked, lively, many_skips, small_net
+from tests.corrections.examples import CASES, TinyImages, collect
 
 LAYER = "features.4"  # maps of 4 x 4 at 16 px
 
@@ -94,7 +119,7 @@ def test_skip_connections_are_kept(folder: Path | None) -> None:
     batches = batches_of(data, 3)
     for found, layer in ((output, "layer4.1.bn2"), (skip, "layer4.0")):
         torch.testing.assert_close(found, hooked(model, layer, batches), rtol=1e-4, atol=1e-5)
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     with torch.no_grad():
         assert torch.allclose(cut.head(*cut.phi(output, skip)), model.eval()(torch.cat(batches)), atol=1e-5)
 
@@ -102,7 +127,7 @@ def test_skip_connections_are_kept(folder: Path | None) -> None:
 def test_more_than_ten_live_tensors_keep_their_order(folder: Path | None) -> None:
     model, data = many_skips(), Pictures(5)
     activations = collect_activations(model, "layer", data, folder=folder)
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     tensors = live(activations)
     assert len(tensors) == 13
     with torch.no_grad():
@@ -119,7 +144,7 @@ def test_a_model_that_cannot_be_traced_is_cut_by_hooks(folder: Path | None, capl
     assert not activations.traced
     assert torch.equal(output, hooked(model, "stem", batches))
     assert torch.equal(images, torch.cat(batches))
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     with torch.no_grad():
         assert torch.allclose(cut.head(*cut.phi(output, images)), model.eval()(images), atol=1e-5)
 
@@ -140,20 +165,13 @@ def test_a_model_cut_by_hooks_is_known_again_whatever_is_trained() -> None:
     model = Counted().eval()
     activations = collect_activations(model, "layer", Pictures(4))
     assert not activations.traced
-    assert set(cut_again(model, activations, train="last").trainable) == {"last.weight", "last.bias"}
-    assert len(cut_again(model, activations).trainable) == 4
+    assert set(cut_at(model, activations, train="last").trainable) == {"last.weight", "last.bias"}
+    assert len(cut_at(model, activations).trainable) == 4
     changed = copy.deepcopy(model)
     with torch.no_grad():
         changed.layer.weight.add_(1)
     with pytest.raises(CacheError):
-        cut_again(changed, activations, train="last")
-
-
-def test_tensors_of_the_stream_can_be_differentiated(folder: Path | None) -> None:
-    activations = collect_activations(small_net(), LAYER, Pictures(4), folder=folder)
-    (batch,) = next(activations.stream())
-    (batch.requires_grad_() ** 2).sum().backward()
-    assert batch.grad is not None
+        cut_at(changed, activations, train="last")
 
 
 def state_of(model: nn.Module) -> tuple[Any, ...]:
@@ -215,12 +233,6 @@ def test_unknown_choices_are_refused(options: dict[str, Any], sentence: str) -> 
     assert not data.reads
 
 
-def test_unknown_layer_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(LayerNotFoundError, match=r"Did you mean 'features\.4'"):
-        collect_activations(small_net(), "feature.4", Pictures(4), folder=tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
 def test_progress_reaches_its_end() -> None:
     told, done = [], []
 
@@ -242,7 +254,7 @@ def test_cut_again_accepts_another_head(make: Any, layer: str, head: str) -> Non
     other = copy.deepcopy(model).train()
     with torch.no_grad():
         other.get_parameter(f"{head}.weight").add_(1)
-    cut = cut_again(other, activations)
+    cut = cut_at(other, activations)
     assert torch.equal(cut.head_parameters()[f"{head}.weight"], other.get_parameter(f"{head}.weight"))
 
 
@@ -262,15 +274,7 @@ def test_cut_again_refuses_another_trunk(make: Any, layer: str, changed: str) ->
     with torch.no_grad():
         other.state_dict()[changed].add_(0.01)
     with pytest.raises(CacheError, match="were not taken from this model"):
-        cut_again(other, activations)
-
-
-def test_cut_again_refuses_another_setting_of_the_trunk() -> None:
-    model = branching()
-    activations = collect_activations(model, "norm", Pictures(4))
-    model.factor = 2.0
-    with pytest.raises(CacheError, match="were not taken from this model"):
-        cut_again(model, activations)
+        cut_at(other, activations)
 
 
 def test_tensors_without_the_images_in_front_are_refused(folder: Path | None) -> None:
@@ -284,3 +288,342 @@ def test_tensors_without_the_images_in_front_are_refused(folder: Path | None) ->
 
     with pytest.raises(SplitError, match=r"shape \(1, 4, 14, 14\), which does not have the 3 images"):
         collect_activations(Centred(), "layer", Pictures(6), folder=folder, batch_size=3)
+
+
+CASE = CASES["mlp"]
+
+
+ROWS = np.array([7, 0, 19, 7])
+
+
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_rows_are_those_of_the_whole(is_on_disk: bool, tmp_path: Path) -> None:
+    model = CASE.model()
+    folder = tmp_path if is_on_disk else None
+    every = collect_activations(model, CASE.layer, TinyImages(20), folder=folder, data_key="tiny", batch_size=3)
+    some = every.select(ROWS)
+    assert len(some) == 4
+    for name in ("pooled", "labels", "ids", "has_artifact"):
+        assert np.array_equal(getattr(some, name), np.asarray(getattr(every, name))[ROWS])
+    whole = torch.cat([layer for layer, *_ in every.stream()])
+    assert torch.equal(torch.cat([layer for layer, *_ in some.stream()]), whole[ROWS])
+    cut = cut_at(model, some)
+    expected = compute_features(cut, every).values[0][ROWS]
+    assert np.array_equal(compute_features(cut, some).values[0], expected)
+
+
+def test_another_pooling_is_that_of_another_pass() -> None:
+    model = CASE.model()
+    images = TinyImages(6)
+    expected = collect_activations(model, CASE.layer, images, pooling="mean")
+    found = collect_activations(model, CASE.layer, images).repool("mean")
+    assert found.pooling == "mean"
+    np.testing.assert_array_equal(found.pooled, expected.pooled)
+
+
+@pytest.mark.parametrize("rows", [[-1, 0], [0, 6]])
+def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
+    every = collect_activations(CASE.model(), CASE.layer, TinyImages(6))
+    with pytest.raises(DataError, match="there are 6 images"):
+        every.select(np.array(rows))
+
+
+PAIRED_CASE = CASES["convolution"]
+
+
+def test_joined_activations_are_those_of_both_sets() -> None:
+    model = PAIRED_CASE.model()
+    parts = [collect(PAIRED_CASE, model, TinyImages(9, artifact=kind)) for kind in ("leaks", "all")]
+    joined, expected = join(*parts), collect(PAIRED_CASE, model, TinyImages(9, artifact="pairs"))
+    for name in ("labels", "ids", "has_artifact"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(expected, name))
+    np.testing.assert_allclose(joined.pooled, expected.pooled, rtol=1e-5)
+    streams = [torch.cat([batch[0] for batch in found.stream()]) for found in (joined, expected)]
+    torch.testing.assert_close(*streams)
+    with pytest.raises(CacheError, match="same layer"):
+        join(parts[0], replace(parts[1], layer="conv"))
+
+
+def test_pairs_are_found_by_id_and_those_under_two_labels_are_refused() -> None:
+    model = PAIRED_CASE.model()
+    paired = collect(PAIRED_CASE, model, TinyImages(9, artifact="pairs"))
+    rows, bits = find_pairs(paired), np.asarray(paired.has_artifact)
+    np.testing.assert_array_equal(paired.ids[rows[:, 0]], paired.ids[rows[:, 1]])
+    assert not bits[rows[:, 0]].any()
+    assert bits[rows[:, 1]].all()
+    assert len(rows) == int((~bits).sum()) > 0
+    labels = paired.labels.copy()
+    labels[rows[0, 0]] += 1
+    with pytest.raises(DataError, match="one label without"):
+        find_pairs(replace(paired, labels=labels))
+
+
+def test_plain_tuples_in_a_row_have_no_ids_to_be_paired_by() -> None:
+    model, parts = PAIRED_CASE.model(), [TinyImages(9, artifact=kind) for kind in ("none", "all")]
+    plain = [
+        TensorDataset(part.images, torch.from_numpy(part.labels), torch.from_numpy(part.has_artifact)) for part in parts
+    ]
+    activations = collect_activations(model, PAIRED_CASE.layer, ConcatDataset(plain))
+    with pytest.raises(DataError, match=r"the sets must yield ids \(hansfree\.Example\)"):
+        find_pairs(activations)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def collect_small(folder: Path, data: Any, **options: Any) -> Any:
+    return collect_activations(small_net(), LAYER, data, folder=folder, **{"batch_size": 64, **options})
+
+
+def test_the_same_is_not_collected_twice(tmp_path: Path) -> None:
+    first = collect_small(tmp_path, Pictures(300))
+    before, data = contents(tmp_path), Pictures(300)
+    second = collect_small(tmp_path, data)
+    assert data.reads == {0: 1}  # to check the cut
+    assert contents(tmp_path) == before
+    assert first.folder == second.folder
+    assert np.array_equal(first.pooled, second.pooled)
+
+
+def test_training_mode_and_another_head_share_a_cache(tmp_path: Path) -> None:
+    model = small_net().train()
+    first = collect_activations(model, LAYER, Pictures(8), folder=tmp_path)
+    other = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        other.get_parameter("classifier.weight").add_(1)
+    assert collect_activations(other, LAYER, Pictures(8), folder=tmp_path).folder == first.folder
+
+
+def test_whatever_differs_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    def folder(model: nn.Module, layer: str = LAYER, data: Any = None, **options: Any) -> Path:
+        given = Pictures(8) if data is None else data
+        return collect_activations(model, layer, given, folder=tmp_path, **options).folder  # type: ignore[return-value]
+
+    checkpoint, statistics = small_net(), small_net()
+    with torch.no_grad():
+        checkpoint.get_parameter("features.0.weight")[0, 0, 0, 0] += 1e-6
+        statistics.get_buffer("features.4.running_var")[0] += 1e-6
+    model = small_net()
+    found = [
+        folder(model),
+        folder(checkpoint),
+        folder(statistics),
+        folder(model, "features.3"),
+        folder(model, "features.5"),
+        folder(model, data=Pictures(8, seed=1)),
+        folder(model, data=Pictures(9)),
+        folder(model, data_key="other"),
+        folder(model, data_key="other", data=Pictures(9)),
+        folder(model, pooling="mean"),
+        folder(model, precision="float16"),
+    ]
+    assert len(set(found)) == len(found)
+    assert folder(model) == found[0]
+
+
+class Scaled(nn.Module):
+    """Prepares images by numbers that are in no weight."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor, self.model = factor, small_net()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.model(images * self.factor)
+
+
+def test_preprocessing_in_the_model_is_part_of_the_key(tmp_path: Path) -> None:
+    one, two = (
+        collect_activations(Scaled(factor), f"model.{LAYER}", Pictures(4), folder=tmp_path) for factor in (1.0, 2.0)
+    )
+    assert one.folder != two.folder
+    assert not np.allclose(one.pooled, two.pooled)
+
+
+def test_data_that_do_not_say_what_they_are_need_a_key(tmp_path: Path) -> None:
+    data = Pictures(4)
+    del data.fingerprint
+    with pytest.raises(OptionError, match=r"Pictures does not say which data it holds.*data_key"):
+        collect_small(tmp_path, data)
+    assert not data.reads
+    assert not list(tmp_path.iterdir())
+    assert collect_small(tmp_path, data, data_key="mine").folder is not None
+
+
+def test_resume_collects_only_what_is_missing(tmp_path: Path) -> None:
+    broken, data = Pictures(700, fail_at=600), Pictures(700)
+    with pytest.raises(OSError, match="disk is gone"):
+        collect_small(tmp_path / "broken", broken)
+    left = {Path(name).name for name in contents(tmp_path / "broken")}
+    assert left == {
+        "about.json",
+        "shard-00000000-00000256.safetensors",
+        "shard-00000256-00000512.safetensors",
+    }  # no temporary file
+    collect_small(tmp_path / "broken", data)
+    assert data.reads == Counter([0, *range(512, 700)])
+    collect_small(tmp_path / "whole", Pictures(700))
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, -1])
+def test_damaged_shard_is_collected_again(tmp_path: Path, keep: int, caplog: pytest.LogCaptureFixture) -> None:
+    first = collect_small(tmp_path, Pictures(300))
+    before = contents(tmp_path)
+    shard = first.shards[1]
+    shard.write_bytes(shard.read_bytes()[:keep])
+    data = Pictures(300)
+    with caplog.at_level(logging.WARNING):
+        collect_small(tmp_path, data)
+    assert "is damaged" in caplog.text
+    assert data.reads == Counter([0, *range(256, 300)])
+    assert contents(tmp_path) == before
+
+
+def test_another_batch_size_does_not_disturb_activations_in_use(tmp_path: Path) -> None:
+    first = collect_small(tmp_path, Pictures(700))
+    expected = torch.cat([batch for (batch,) in first.stream()]).clone()
+    second = collect_small(tmp_path, DataLoader(Pictures(700), batch_size=100))
+    assert torch.equal(torch.cat([batch for (batch,) in first.stream()]), expected)
+    assert torch.allclose(torch.cat([batch for (batch,) in second.stream()]), expected, atol=1e-5)
+
+
+def test_no_temporary_file_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_shard: Any, path: Path) -> None:
+        path.write_bytes(b"half a sh")
+        raise OSError("no space left")
+
+    monkeypatch.setattr("hansfree.activations.shards.save_file", full)
+    with pytest.raises(OSError, match="no space left"):
+        collect_small(tmp_path, Pictures(8))
+    assert {Path(name).name for name in contents(tmp_path)} == {"about.json"}
+
+
+def test_resume_after_a_kill(tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-m", "tests.activations.killed", str(folder)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not list(folder.rglob("shard-00000000-*.safetensors")):
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert len(list(folder.rglob("shard*"))) == 1  # it stalls within the second
+
+    data = Pictures(IMAGES)
+    resumed = collect_activations(small_net(), "features.4", data, folder=folder, batch_size=32)
+    assert data.reads == Counter([0, *range(256, IMAGES)])
+    assert 256 < STALL_AT < IMAGES
+    whole = collect_activations(small_net(), "features.4", Pictures(IMAGES), folder=tmp_path / "whole", batch_size=32)
+    assert resumed.folder is not None
+    assert whole.folder is not None
+    assert resumed.folder.name == whole.folder.name  # the key is the same in every process
+    for path in whole.folder.iterdir():
+        assert (resumed.folder / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads RssAnon, which only Linux tells")
+def test_peak_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.activations.measured", str(tmp_path)]
+    # With a fixed threshold malloc gives large blocks back at once: what is measured is what the program holds.
+    # (By default it keeps up to some 60 MB of them, now more and now less, however many images there are.)
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    few, many = json.loads(done.stdout)
+    one = 8 * 24 * 24 * 4
+    cache = (COUNTS[1] - COUNTS[0]) * one
+    on_disk = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert on_disk > 3 * cache  # the layer's output, the value and the tangent
+    assert many - few < 0.1 * cache
+
+
+QUICK = settings(max_examples=40, deadline=None)
+
+
+sizes = st.integers(1, 4)
+
+
+shapes = st.one_of(st.tuples(sizes, sizes), st.tuples(sizes, sizes, sizes), st.tuples(sizes, sizes, sizes, sizes))
+
+
+activations = shapes.flatmap(
+    lambda shape: hnp.arrays(np.float64, shape, elements=st.floats(-10, 10, allow_subnormal=False))
+).map(torch.from_numpy)
+
+
+def vectors(a: Tensor, image: int) -> list[Tensor]:
+    """Return the channel vector at each position of an image, in order: the definition, written out."""
+    if a.ndim == 2:
+        return [a[image]]
+    if a.ndim == 3:
+        return [a[image, token] for token in range(a.shape[1])]
+    return [a[image, :, y, x] for y, x in itertools.product(range(a.shape[2]), range(a.shape[3]))]
+
+
+def channels(a: Tensor) -> int:
+    return len(vectors(a, 0)[0])
+
+
+@QUICK
+@given(activations)
+def test_pool_and_sum(a: Tensor) -> None:
+    for image in range(len(a)):
+        stack = torch.stack(vectors(a, image))
+        assert torch.equal(pool(a, "max")[image], stack.amax(0))
+        assert torch.allclose(pool(a, "mean")[image], stack.mean(0))
+        assert torch.allclose(sum_positions(a)[image], stack.sum(0))
+    assert pool(a, "max").shape == pool(a, "mean").shape == sum_positions(a).shape == (len(a), channels(a))
+
+
+@QUICK
+@given(activations)
+def test_counts(a: Tensor) -> None:
+    assert count_positions(tuple(a.shape)) == len(vectors(a, 0))
+    assert a.shape[channel_axis(a.ndim)] == channels(a)
+    assert sorted([0, channel_axis(a.ndim), *position_axes(a.ndim)]) == list(range(a.ndim))
+
+
+@QUICK
+@given(activations, st.integers(0, 99))
+def test_along(a: Tensor, seed: int) -> None:
+    direction = torch.randn(channels(a), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found = along(a, direction)
+    for image in range(len(a)):
+        assert torch.allclose(found[image], torch.stack([v @ direction for v in vectors(a, image)]))
+
+
+@QUICK
+@given(activations, st.integers(0, 99))
+def test_at_every_position(a: Tensor, seed: int) -> None:
+    added = torch.randn(len(a), channels(a), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    shifted = a + at_every_position(added, a.ndim)
+    assert shifted.shape == a.shape
+    for image in range(len(a)):
+        for before, after in zip(vectors(a, image), vectors(shifted, image)):
+            assert torch.equal(after, before + added[image])
+
+
+@QUICK
+@given(activations, st.integers(0, 99))
+def test_random_signs(a: Tensor, seed: int) -> None:
+    before = torch.get_rng_state()
+    signs = random_signs(a, torch.Generator().manual_seed(seed))
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(signs, random_signs(a, torch.Generator().manual_seed(seed)))
+    assert signs.dtype == a.dtype
+    assert signs.abs().eq(1).all()
+    whole = signs.expand_as(a)
+    for image in range(len(a)):
+        assert all((vector == vector[0]).all() for vector in vectors(whole, image))
+    assert signs.numel() == len(a) * count_positions(tuple(a.shape))
+
+
+@pytest.mark.parametrize("ndim", [0, 1, 5])
+def test_other_shapes_are_refused(ndim: int) -> None:
+    with pytest.raises(DataError, match=f"this one has {ndim} axes"):
+        pool(torch.zeros([2] * ndim), "max")

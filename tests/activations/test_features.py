@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations import Activations, collect_activations, compute_features, cut_again
+from hansfree.activations import Activations, FeatureSpec, collect_activations, compute_features, cut_at
 from hansfree.activations.cache import pool
-from hansfree.corrections.clarc import Projection
-from hansfree.models.surgery import Split
+from hansfree.corrections import Projection
+from hansfree.models.surgery import Cut
 from tests.activations.samples import Pictures, branching, many_skips, small_net
 
 LAYER = "features.10"  # maps of 2 x 2 at 32 px
@@ -45,10 +45,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 
 
 @pytest.fixture
-def small(folder: Path | None) -> tuple[Split, Activations]:
+def small(folder: Path | None) -> tuple[Cut, Activations]:
     model = small_net()
     activations = collect_activations(model, LAYER, PICTURES, folder=folder)
-    return cut_again(model, activations), activations
+    return cut_at(model, activations), activations
 
 
 def directions(k: int, channels: int) -> np.ndarray:
@@ -69,7 +69,7 @@ def slope(phi: nn.Module, live: list[Tensor], direction: np.ndarray) -> list[np.
     return [((u - d) / 2e-6).numpy() for u, d in zip(up, down)]
 
 
-def test_values_are_phi_of_the_activations(small: tuple[Split, Activations]) -> None:
+def test_values_are_phi_of_the_activations(small: tuple[Cut, Activations]) -> None:
     cut, activations = small
     features = compute_features(cut, activations)
     (layer,) = tensors(activations)
@@ -86,9 +86,9 @@ def test_values_are_phi_of_the_activations(small: tuple[Split, Activations]) -> 
 def test_tangents_are_slopes(make: Any, layer: str, k: int, folder: Path | None) -> None:
     model = make()
     activations = collect_activations(model, layer, PICTURES, folder=folder)
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     found = directions(k, activations.shape[0])
-    features = compute_features(cut, activations, directions=found)
+    features = compute_features(cut, activations, FeatureSpec(directions=found))
     live, phi = tensors(activations), copy.deepcopy(cut.phi).double()
     for row, direction in enumerate(found):
         for got, expected in zip(features.tangents, slope(phi, live, direction), strict=True):
@@ -102,7 +102,9 @@ def test_tangents_are_slopes(make: Any, layer: str, k: int, folder: Path | None)
 def test_what_runs_beside_the_layer_does_not_move(folder: Path | None) -> None:
     model = many_skips()
     activations = collect_activations(model, "layer", Pictures(5), folder=folder)
-    features = compute_features(cut_again(model, activations), activations, directions=directions(2, 4), at_layer=True)
+    features = compute_features(
+        cut_at(model, activations), activations, FeatureSpec(directions=directions(2, 4), at_layer=True)
+    )
     assert len(features.values) == len(features.tangents) == 13
     for got, expected in zip(features.values, tensors(activations), strict=True):
         assert np.array_equal(got, expected)
@@ -114,17 +116,17 @@ def test_what_runs_beside_the_layer_does_not_move(folder: Path | None) -> None:
 def test_a_model_cut_by_hooks_stops_at_the_layer(folder: Path | None) -> None:
     model = branching()
     activations = collect_activations(model, "stem", Pictures(5), folder=folder)
-    features = compute_features(cut_again(model, activations), activations, directions=directions(1, 6))
+    features = compute_features(cut_at(model, activations), activations, FeatureSpec(directions=directions(1, 6)))
     for got, expected in zip(features.values, tensors(activations), strict=True):
         assert np.array_equal(got, expected)
     assert np.allclose(features.tangents[0], directions(1, 6)[None, :, :, None, None])
 
 
-def test_shifted_values(small: tuple[Split, Activations]) -> None:
+def test_shifted_values(small: tuple[Cut, Activations]) -> None:
     cut, activations = small
     found = directions(2, 16)
     edit = Projection(found, np.array([0.3, -0.2]), pooling="max")
-    features = compute_features(cut, activations, directions=found, edit=edit)
+    features = compute_features(cut, activations, FeatureSpec(directions=found, edit=edit))
     (layer,) = tensors(activations)
     gamma = torch.tensor([0.3, -0.2]) - pool(layer, "max") @ torch.from_numpy(found).T
     shifted = layer + (gamma @ torch.from_numpy(found))[:, :, None, None]
@@ -132,13 +134,13 @@ def test_shifted_values(small: tuple[Split, Activations]) -> None:
     (expected,) = slope(copy.deepcopy(cut.phi).double(), [shifted], found[0])
     # The shift is made in float32: where it ends within a rounding error of ReLU's kink the slope is another one.
     assert np.isclose(features.tangents[0][:, 0], expected, atol=2e-5).mean() > 0.999
-    at_layer = compute_features(cut, activations, edit=edit, at_layer=True)
+    at_layer = compute_features(cut, activations, FeatureSpec(edit=edit, at_layer=True))
     assert np.allclose(at_layer.values[0], shifted, atol=1e-5)
 
 
-def test_rows_have_the_directions_first(small: tuple[Split, Activations]) -> None:
+def test_rows_have_the_directions_first(small: tuple[Cut, Activations]) -> None:
     cut, activations = small
-    features = compute_features(cut, activations, directions=directions(3, 16))
+    features = compute_features(cut, activations, FeatureSpec(directions=directions(3, 16)))
     for index in (np.array([7, 2, 30]), slice(4, 9)):
         (value,), (tangent,) = features.rows(index)
         assert np.array_equal(value, features.values[0][index])
@@ -150,7 +152,9 @@ def test_disk_is_memory_over_several_shards(tmp_path: Path) -> None:
     kept = []
     for folder in (None, tmp_path):
         activations = collect_activations(model, "features.4", data, folder=folder)
-        kept.append(compute_features(cut_again(model, activations), activations, directions=found, at_layer=True))
+        kept.append(
+            compute_features(cut_at(model, activations), activations, FeatureSpec(directions=found, at_layer=True))
+        )
     memory, disk = kept
     for a, b in zip((*memory.values, *memory.tangents), (*disk.values, *disk.tangents), strict=True):
         assert isinstance(b, np.memmap)
@@ -165,7 +169,7 @@ def folders(activations: Activations) -> set[str]:
 def test_features_on_disk_are_reused_when_they_are_the_same(tmp_path: Path) -> None:
     model = small_net()
     activations = collect_activations(model, LAYER, PICTURES, folder=tmp_path)
-    cut, found = cut_again(model, activations), directions(2, 16)
+    cut, found = cut_at(model, activations), directions(2, 16)
 
     def forget() -> Activations:
         """Return the same activations without their shards: whoever computes anything from them fails."""
@@ -185,10 +189,10 @@ def test_features_on_disk_are_reused_when_they_are_the_same(tmp_path: Path) -> N
         {"edit": edit(0.1, "mean")},
         {"edit": edit(0.1), "directions": found},
     ]
-    first = [compute_features(cut, activations, **case) for case in cases]
+    first = [compute_features(cut, activations, FeatureSpec(**case)) for case in cases]
     assert len(folders(activations)) == len(cases)
     for case, before in zip(cases, first):
-        again = compute_features(cut_again(model, activations), forget(), **case)
+        again = compute_features(cut_at(model, activations), forget(), FeatureSpec(**case))
         assert np.array_equal(again.values[0], before.values[0])
     assert len(folders(activations)) == len(cases)
 
@@ -199,10 +203,10 @@ def test_a_batch_norm_in_phi_is_part_of_the_key(tmp_path: Path) -> None:
     other = copy.deepcopy(model)
     with torch.no_grad():
         other.get_parameter("features.10.weight").mul_(2)  # not trained by default, and behind the layer
-    ours, theirs = (compute_features(cut_again(one, activations), activations) for one in (model, other))
+    ours, theirs = (compute_features(cut_at(one, activations), activations) for one in (model, other))
     memory = collect_activations(other, "features.9", PICTURES)
     assert not np.allclose(ours.values[0], theirs.values[0])
-    assert np.array_equal(theirs.values[0], compute_features(cut_again(other, memory), memory).values[0])
+    assert np.array_equal(theirs.values[0], compute_features(cut_at(other, memory), memory).values[0])
 
 
 class Failing(nn.Module):
@@ -232,14 +236,14 @@ def test_nothing_is_left_after_an_error(where: str, tmp_path: Path, monkeypatch:
         monkeypatch.setattr(np.lib.format, "open_memmap", full)
     fast = torch.backends.mha.get_fastpath_enabled()
     with pytest.raises(OSError, match="out of luck") as caught:
-        compute_features(cut_again(model, activations), activations, edit=Failing())
+        compute_features(cut_at(model, activations), activations, FeatureSpec(edit=Failing()))
     assert caught.traceback  # keeps all frames alive: nothing may wait for them to go
     assert torch.is_grad_enabled()
     assert torch.backends.mha.get_fastpath_enabled() == fast
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_read_only_directions_are_taken(small: tuple[Split, Activations]) -> None:
+def test_read_only_directions_are_taken(small: tuple[Cut, Activations]) -> None:
     found = directions(1, 16)
     found.setflags(write=False)
-    assert compute_features(*small, directions=found).tangents[0].any()
+    assert compute_features(*small, FeatureSpec(directions=found)).tangents[0].any()

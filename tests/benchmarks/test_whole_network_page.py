@@ -50,10 +50,10 @@ def test_a_corrected_setting(tmp_path: Path) -> None:
     rr_clarc = replace(TRANSPLANTED, method="rr-clarc", strength=0.2, test_biased=0.35)
     rows = [TRANSPLANTED, reference, *good, rr_clarc, replace(reference, method="true-pairs", strength=1.0)]
     text = _page(tmp_path, rows)
-    assert "| resnet18-timestamp | match 3 | 50.0 / 30.0 / 90.0 | 50.0 / 51.0 / 12.0 | 55.0 / 52.0 / 10.0 |" in text
+    assert "| resnet18-timestamp | match 10 | 50.0 / 30.0 / 90.0 | 50.0 / 51.0 / 12.0 | 55.0 / 52.0 / 10.0 |" in text
     assert "Limits are met in 1 of 1 trials of 1 settings." in text
     assert "| mean |  | " in text
-    assert "| match 3 | 51.0 / 12.0 | 10 |" in text
+    assert "| match 10 | 51.0 / 12.0 | 10 |" in text
 
 
 def test_too_many_flips_or_an_unfinished_trial_do_not_count(tmp_path: Path) -> None:
@@ -79,5 +79,5 @@ def test_trap_sets_and_association(tmp_path: Path) -> None:
     )  # fmt: skip
     rows = [original, *_candidates(original, rule_effect=0.02, val_auc=0.74, test_auc=0.72)]
     text = _page(tmp_path, [*rows, *(replace(row, labels="known-10") for row in rows)])
-    assert "| match 3 | **0.74 / 0.72** (10.0) |" in text
-    assert "| resnet18-trap-1 | known-10 | match 3 | 50.0 / 30.0 / n/a | 50.0 / 30.0 / n/a |" in text
+    assert "| match 10 | **0.74 / 0.72** (10.0) |" in text
+    assert "| resnet18-trap-1 | known-10 | match 10 | 50.0 / 30.0 / n/a | 50.0 / 30.0 / n/a |" in text

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hansfree.label.session import Session
+from hansfree.discovery.label.session import Session
 from tests.browser.driving import Browser, find_browser, opened_page, started
-from tests.label.conftest import session, small, small_template
+from tests.discovery.label.conftest import session, small, small_template
 from tests.report.conftest import make_run
 
 __all__ = ["make_run", "session", "small", "small_template"]  # the worlds of the pages

@@ -19,9 +19,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from hansfree.label.server import LOOPBACK, create_app
-from hansfree.label.session import Session
-from tests.label.worlds import TOKEN
+from hansfree.discovery.label.server import LOOPBACK, create_app
+from hansfree.discovery.label.session import Session
+from tests.discovery.label.worlds import TOKEN
 
 Found = TypeVar("Found")
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from hansfree.label.session import SCREEN, Session
-from hansfree.runfile import read_run_file
-from hansfree.runfile.discovery import look_for_suspects, open_unlabelled
+from hansfree.discovery.label.session import SCREEN, Session
+from hansfree.discovery.opening import open_unlabelled_images, search_suspects
+from hansfree.pipeline.config import read_run_file
 from tests.browser.driving import Browser, opened_page, started, wait_until_saved
 from tests.browser.test_marking import seen
-from tests.label.worlds import World, make_world, opened, train_weights
+from tests.discovery.label.worlds import World, make_world, opened, train_weights
 
 WIDTH, HEIGHT = 1200, 720
 _IMAGES, _SIDE = 600, 96
@@ -53,12 +53,12 @@ def shoot_labelling(browser: Browser, world: World, folder: Path) -> None:
         for _ in range(2):
             mark_screen(browser, world)
             browser.click("#next")
-            browser.wait(lambda: len(browser.all("[data-mark='-1']")) == SCREEN, "a screen")
+            browser.wait(lambda: len(browser.all("[data-label='-1']")) == SCREEN, "a screen")
         for image in seen(browser)[:4]:
             browser.press(" " if world.has_artifact[image] else "n")
         wait_until_saved(browser)
         session.wait()
-        browser.wait(lambda: browser.text("#doctor") == _verdict(session), "the verdict")
+        browser.wait(lambda: browser.text("#diagnostics") == _verdict(session), "the verdict")
         shoot(browser, folder / "label-marks.png")
         likely = seen(browser).index(next(image for image in seen(browser) if world.has_artifact[image]))
         browser.hover(f"[data-place='{likely}'] img")
@@ -84,7 +84,7 @@ def shoot_report(browser: Browser, run: Path, folder: Path) -> None:
 
 
 def _verdict(session: Session) -> str:
-    found = session.state().judgement
+    found = session.state().diagnostics
     return found.verdict if found else ""
 
 
@@ -98,7 +98,7 @@ def main(run: Path, folder: Path) -> None:
         os.chdir(place)
         weights = train_weights(Path("model.safetensors"), "timestamp", size=_SIDE)
         world = make_world(Path(), _IMAGES, size=_SIDE, weights=weights)
-        looked = look_for_suspects(open_unlabelled(read_run_file(world.file)))
+        looked = search_suspects(open_unlabelled_images(read_run_file(world.file)))
         browser.open(looked.page.resolve().as_uri())
         shoot(browser, folder / "suspects.png")
         shoot_labelling(browser, world, folder)

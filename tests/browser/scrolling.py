@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.browser.driving import Browser, opened_page, started
-from tests.label.worlds import make_world, opened
+from tests.discovery.label.worlds import make_world, opened
 
 IMAGES, FRAMES = 10_000, 300
 # Pixels per frame: reading, a quick wheel, and a pull at the scrollbar that passes all images in the time.

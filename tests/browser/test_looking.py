@@ -11,11 +11,11 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from hansfree.label.ranking import UNKNOWN, Judgement
-from hansfree.label.server import write_redirect
-from hansfree.label.session import Session
+from hansfree.discovery.label.ranking import UNKNOWN, LabelDiagnostics
+from hansfree.discovery.label.server import write_redirect
+from hansfree.discovery.label.session import Session
 from tests.browser.driving import PATIENCE, Browser, wait_until_ready, wait_until_saved
-from tests.label.worlds import TOKEN, World
+from tests.discovery.label.worlds import TOKEN, World
 
 PICTURE = "const i = document.querySelector(arguments[0]); return i.complete && i.naturalWidth > 0 ? i.src : ''"
 
@@ -88,35 +88,35 @@ def test_auc_and_the_doctors_verdict_follow_the_marks(browser: Browser, session:
     assert not re.search(r"\d", browser.text("#auc"))
     mark_all(browser)
     browser.wait(lambda: re.fullmatch(r"[01]\.\d\d", browser.text("#auc")), "an AUC")
-    found = session.state().judgement
+    found = session.state().diagnostics
     assert found is not None
-    browser.wait(lambda: browser.text("#doctor") == found.verdict, "the doctor's verdict")
-    assert browser.one("#doctor").get_attribute("data-level") == found.level
+    browser.wait(lambda: browser.text("#diagnostics") == found.verdict, "the doctor's verdict")
+    assert browser.one("#diagnostics").get_attribute("data-level") == found.level
 
 
 @pytest.mark.usefixtures("address")
 def test_a_verdict_on_older_marks_says_that_it_is_old(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
-    def judge(*given: Any, **_: Any) -> Judgement:
+    def judge(*given: Any, **_: Any) -> LabelDiagnostics:
         count = int((given[3] != UNKNOWN).sum())
         if count == 2:
             go_on.wait(PATIENCE)
-        return Judgement(count, 0.5, "fair", f"{count} marked")
+        return LabelDiagnostics(count, 0.5, "fair", f"{count} marked")
 
-    monkeypatch.setattr("hansfree.label.session.judge_marks", judge)
+    monkeypatch.setattr("hansfree.discovery.label.session.diagnose_labels", judge)
     browser.press(" ")
-    browser.wait(lambda: browser.text("#doctor") == "1 marked", "a verdict")
+    browser.wait(lambda: browser.text("#diagnostics") == "1 marked", "a verdict")
     try:
         browser.press("n")
-        assert browser.text("#doctor") == "judging … Before: 1 marked"
+        assert browser.text("#diagnostics") == "Updating … Before: 1 marked"
         wait_until_saved(browser)
-        assert browser.text("#doctor") == "judging … Before: 1 marked"
-        assert browser.one("#doctor").get_attribute("data-level") == "judging"
+        assert browser.text("#diagnostics") == "Updating … Before: 1 marked"
+        assert browser.one("#diagnostics").get_attribute("data-level") == "pending"
         assert browser.text("#auc") == "…"
     finally:
         go_on.set()
-    browser.wait(lambda: browser.text("#doctor") == "2 marked", "the new verdict")
+    browser.wait(lambda: browser.text("#diagnostics") == "2 marked", "the new verdict")
     assert browser.text("#auc") == "0.50"
 
 
@@ -151,9 +151,9 @@ def test_finish_is_not_ready_beside_a_doctor_who_is_not_content(browser: Browser
     browser.click("#finish")
     browser.wait(lambda: browser.one("#finished").is_displayed(), "the last word")
     assert browser.text("#finished-title") == "Saved, but not ready for a run"
-    needs = "The doctor needs 3 more with the artifact."
-    assert browser.text("#finished-missing") == f"The doctor says: {needs}"
-    assert browser.text("#doctor") == needs
+    needs = "Diagnostics need 3 more with the artifact."
+    assert browser.text("#finished-missing") == needs
+    assert browser.text("#diagnostics") == needs
 
 
 @pytest.mark.usefixtures("address")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from hansfree.label.pictures import Pictures
-from hansfree.label.session import Session, open_material
-from hansfree.runfile import read_run_file
+from hansfree.discovery.label.images import Thumbnails
+from hansfree.discovery.label.session import Session, open_labelling
+from hansfree.pipeline.config import read_run_file
 from tests.browser.driving import Browser, opened_page, wait_until_saved
-from tests.label.worlds import World
+from tests.discovery.label.worlds import World
 
 TIMES = 250
 DRAWN = "return document.querySelectorAll('.tile').length"
@@ -24,18 +24,18 @@ DRAWN = "return document.querySelectorAll('.tile').length"
 def many(small: World) -> Iterator[Session]:
     """The same forty images again and again: for the browser each is one of its own."""
     run = read_run_file(small.file)
-    with open_material(run, file=small.file) as material:
-        paths = [str(run.data.root / name) for name in material.names] * TIMES
+    with open_labelling(run, file=small.file) as data:
+        paths = [str(run.data.root / name) for name in data.names] * TIMES
         kept = small.table.parent / "thumbnails"
-        noise = np.random.default_rng(0).normal(scale=0.01, size=(len(paths), material.pooled.shape[1]))
+        noise = np.random.default_rng(0).normal(scale=0.01, size=(len(paths), data.pooled.shape[1]))
         long = replace(
-            material,
-            rows=list(material.rows) * TIMES,
-            names=list(material.names) * TIMES,
-            labels=np.tile(material.labels, TIMES),
-            pooled=(np.tile(material.pooled, (TIMES, 1)) + noise).astype(np.float32),
-            marks=np.tile(material.marks, TIMES),
-            pictures=Pictures(paths, root=run.data.root, folder=kept, resize="squash", channels=3),
+            data,
+            rows=list(data.rows) * TIMES,
+            names=list(data.names) * TIMES,
+            labels=np.tile(data.labels, TIMES),
+            pooled=(np.tile(data.pooled, (TIMES, 1)) + noise).astype(np.float32),
+            artifact_labels=np.tile(data.artifact_labels, TIMES),
+            thumbnails=Thumbnails(paths, root=run.data.root, folder=kept, resize="squash", channels=3),
         )
         with closing(Session(long)) as session:
             yield session
@@ -59,4 +59,4 @@ def test_ten_thousand_images_are_scrolled_to_the_end_with_few_elements(browser: 
         browser.press(" ")
         wait_until_saved(browser)
         browser.wait(lambda: browser.text("#count-yes") == "1", "the mark")
-        assert many.ordered().marks[-1] == 1
+        assert many.ordered().labels[-1] == 1

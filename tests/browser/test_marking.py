@@ -8,9 +8,9 @@ import threading
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from hansfree.label.session import Session
+from hansfree.discovery.label.session import Session
 from tests.browser.driving import PATIENCE, Browser, wait_until_ready, wait_until_saved
-from tests.label.worlds import World
+from tests.discovery.label.worlds import World
 
 
 def here(browser: Browser) -> int:
@@ -28,7 +28,7 @@ def seen(browser: Browser) -> list[int]:
 
 def marks_seen(browser: Browser) -> dict[int, str]:
     """Return the marks that the page shows, by image."""
-    found = "[...document.querySelectorAll('.tile')].map((t) => [t.dataset.image, t.dataset.mark])"
+    found = "[...document.querySelectorAll('.tile')].map((t) => [t.dataset.image, t.dataset.label])"
     return {int(image): mark for image, mark in browser.script(f"return {found}") if mark != "-1"}
 
 
@@ -37,7 +37,7 @@ def marks_on_disk(world: World) -> dict[int, str]:
         return {}
     with world.table.open(newline="") as file:
         return {
-            row: line["artifact"] for row, line in enumerate(csv.DictReader(file)) if line["artifact_marked"] == "1"
+            row: line["artifact"] for row, line in enumerate(csv.DictReader(file)) if line["artifact_annotated"] == "1"
         }
 
 
@@ -127,7 +127,7 @@ def test_undo_takes_back_the_last_mark_by_key_and_by_button(browser: Browser, sm
 
 @pytest.mark.usefixtures("address")
 def test_five_marks_rank_the_images(browser: Browser, session: Session) -> None:
-    assert "Mark 5 more" in browser.text("#advice")
+    assert "Label 5 more" in browser.text("#advice")
     marked = mark_five(browser)
     browser.press(Keys.ENTER)
     browser.wait(lambda: {"likely", "uncertain"} == {t.text for t in browser.all(".badge")}, "the next screen")
@@ -161,8 +161,8 @@ def test_a_quick_answer_on_the_next_screen_is_for_its_first_image(
     finally:
         go_on.set()
     wait_until_saved(browser)
-    assert session.ordered().marks[first] == 1
-    assert not {session.ordered().marks[image] for image in others} - {-1}
+    assert session.ordered().labels[first] == 1
+    assert not {session.ordered().labels[image] for image in others} - {-1}
 
 
 @pytest.mark.usefixtures("address")

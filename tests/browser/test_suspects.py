@@ -7,7 +7,7 @@ import pytest
 from hansfree._internal.files import write_json
 from tests.browser.driving import Browser, opened_page, wait_until_saved
 from tests.browser.test_marking import marks_on_disk, marks_seen, seen
-from tests.label.worlds import World, opened
+from tests.discovery.label.worlds import World, opened
 
 LISTS = {"suspect-1": [4, 2, 8], "suspect-2": [11, 12], "suspect-10": [30]}
 
@@ -24,14 +24,14 @@ def suspected(small: World) -> World:
 def test_a_cluster_is_seen_and_then_taken_as_marks(browser: Browser, suspected: World) -> None:
     with opened(suspected) as session, opened_page(browser, session):
         offered = [button.text for button in browser.all("#suspects button")]
-        names = [session.material.class_names[session.material.labels[min(rows)]] for rows in LISTS.values()]
+        names = [session.data.class_names[session.data.labels[min(rows)]] for rows in LISTS.values()]
         assert offered == [f"1: {names[0]} (3)", f"2: {names[1]} (2)", f"10: {names[2]} (1)"]
         browser.hover("[data-suspect=suspect-1]")
-        browser.wait(lambda: len(browser.all("#offer-pictures img")) == 3, "the preview")
-        assert browser.one("#offer").is_displayed()
+        browser.wait(lambda: len(browser.all("#suggestion-pictures img")) == 3, "the preview")
+        assert browser.one("#suggestion").is_displayed()
         assert marks_seen(browser) == {}  # looking marks nothing
         browser.click("[data-suspect=suspect-1]")
-        assert not browser.one("#offer").is_displayed()
+        assert not browser.one("#suggestion").is_displayed()
         browser.wait(lambda: marks_seen(browser) == {2: "1", 4: "1", 8: "1"}, "the marks")
         wait_until_saved(browser)
         assert sorted(seen(browser)) == [2, 4, 8]

@@ -1,17 +1,21 @@
+"""Scikit-learn's own contract, for every CAV that is registered."""
+
 from __future__ import annotations
 
-import doctest
-import importlib
+import json
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from hansfree.cavs import CAV, SignalCAV
-from hansfree.errors import DataError, HansfreeError, UnknownNameError
+from hansfree.cavs import CAV, SignalCAV, base, load_cavs, save_cavs
+from hansfree.errors import DataError, RunError, UnknownNameError
 from tests.cavs.samples import activations
 
 MEMBERS = list(CAV.members().values())
@@ -127,11 +131,6 @@ def test_equal_means_have_no_direction():
         SignalCAV().fit([[-1.0], [1.0], [-1.0], [1.0]], [0, 0, 1, 1])
 
 
-def test_features_come_centred():
-    X, has_artifact = activations()
-    np.testing.assert_allclose(Given(np.ones(6)).fit(X, has_artifact).seen_, X - X.mean(0), atol=1e-12)
-
-
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 4), size=st.sampled_from([1e-12, 1.0, 1e12]))
 def test_several_directions_become_orthonormal_and_point_to_the_artifact(seed, k, size):
@@ -160,14 +159,81 @@ def test_dependent_directions_are_an_error(raw):
         Given(raw).fit(*activations())
 
 
-@pytest.mark.parametrize("raw", [np.zeros(6), np.full(6, np.nan), [[1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]])
-def test_directions_without_length_are_an_error(raw):
-    with pytest.raises(HansfreeError, match="do not differ"):
-        Given(raw).fit(*activations())
+def fitted(labels=(False, True)):
+    X, bits = activations()
+    y = np.where(bits, labels[1], labels[0])
+    return X, {name: member().fit(X, y) for name, member in CAV.members().items()}
 
 
-@pytest.mark.parametrize("room", ["signal", "regularised", "alignment"])
-def test_examples_run(room):
-    outcome = doctest.testmod(importlib.import_module(f"hansfree.cavs.{room}"))
-    assert outcome.attempted > 0
-    assert outcome.failed == 0
+@pytest.mark.parametrize("labels", [(False, True), ("clean", "ruler"), (3, 7)])
+def test_round_trip_keeps_everything(tmp_path, labels):
+    X, cavs = fitted(labels)
+    save_cavs(tmp_path / "cavs.safetensors", cavs)
+    loaded = load_cavs(tmp_path / "cavs.safetensors")
+    assert list(loaded) == list(cavs)
+    for name, cav in cavs.items():
+        assert type(loaded[name]) is type(cav)
+        assert loaded[name].get_params() == cav.get_params()
+        assert vars(loaded[name]).keys() == vars(cav).keys()
+        for attribute, value in vars(cav).items():
+            restored = getattr(loaded[name], attribute)
+            assert type(restored) is type(value)
+            np.testing.assert_array_equal(restored, value)
+        np.testing.assert_array_equal(loaded[name].predict(X), cav.predict(X))
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    cavs = fitted()[1]
+    path = tmp_path / "cavs.safetensors"
+    save_cavs(path, cavs)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("hansfree._internal.files.os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_cavs(path, {"signal": cavs["signal"]})
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["cavs.safetensors"]
+
+
+def test_files_that_are_not_ours_are_errors(tmp_path):
+    with pytest.raises(RunError, match="There is no file"):
+        load_cavs(tmp_path / "missing")
+    (tmp_path / "text").write_text("not a tensor")
+    with pytest.raises(RunError, match="not a readable safetensors file"):
+        load_cavs(tmp_path / "text")
+    save_file({"weight": np.zeros(3)}, tmp_path / "weights")
+    with pytest.raises(RunError, match="holds no CAVs"):
+        load_cavs(tmp_path / "weights")
+
+
+def test_damaged_files_are_errors(tmp_path):
+    cav = fitted()[1]["signal"]
+    tensors = {f"signal.{name}": value for name, value in cav.to_tensors().items()}
+
+    def write(header, tensors):
+        metadata = {"format": base.FORMAT, "cavs": json.dumps({"signal": header})}
+        save_file(tensors, tmp_path / "c", metadata=metadata)
+
+    write(cav.to_header(), {"signal.scale_": tensors["signal.scale_"]})
+    with pytest.raises(RunError, match=r"damaged.*directions_"):
+        load_cavs(tmp_path / "c")
+    write(json.dumps({"name": "signal", "options": {"later": 1}, "words": {}}), tensors)
+    with pytest.raises(RunError, match="another version"):
+        load_cavs(tmp_path / "c")
+    write(json.dumps({"name": "singal", "options": {}, "words": {}}), tensors)
+    with pytest.raises(UnknownNameError, match="Did you mean 'signal'"):
+        load_cavs(tmp_path / "c")
+
+
+def _for_checks(cav: type[CAV]) -> CAV:
+    """Scikit-learn's checks use as few as three samples of a class, so they run with two folds."""
+    options: dict[str, Any] = {"folds": 2} if "folds" in cav().get_params() else {}
+    return cav(**options)
+
+
+@parametrize_with_checks([_for_checks(cav) for cav in CAV.members().values()])
+def test_scikit_learn_contract(estimator: CAV, check: Any) -> None:
+    check(estimator)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hansfree import cli
-from hansfree.cli.failing import failure_of, keep_traceback
+from hansfree.cli.terminal import failure_of, write_traceback
 from hansfree.errors import DataError
 
 Fail = Callable[[BaseException], tuple[int, str]]
@@ -29,7 +29,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         def stop(*_: object, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("hansfree.runfile.read_run_file", stop)
+        monkeypatch.setattr("hansfree.pipeline.config.read_run_file", stop)
         monkeypatch.setattr(sys, "argv", ["hansfree", "check", "run.yaml"])
         with pytest.raises(SystemExit) as end:
             cli.main()
@@ -45,16 +45,22 @@ def fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         (DataError("No image."), "No image."),
         (
             OSError(errno.ENOSPC, "No space left on device", "/x/y"),
-            "No space left on device (/x/y). Make room; the same command goes on from where it stopped.",
+            "No space left on device (/x/y). Free some space, then run the same command again to resume.",
         ),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "Permission denied (/x)."),
-        (MemoryError(), "The memory is full."),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "The memory is full."),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "The memory is full."),
+        (MemoryError(), "Out of memory. Reduce `batch_size` or the image size."),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+            "Out of memory. Reduce `batch_size` or the image size.",
+        ),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+            "Out of memory. Reduce `batch_size` or the image size.",
+        ),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "A process that reads images died"),
     ],
 )
-def test_what_users_can_mend_is_a_sentence(fail: Fail, tmp_path: Path, error: Exception, sentence: str) -> None:
+def test_errors_of_users_and_system_are_one_line(fail: Fail, tmp_path: Path, error: Exception, sentence: str) -> None:
     code, err = fail(error)
     assert code == 1
     assert err.startswith(f"Error: {sentence}")
@@ -62,17 +68,17 @@ def test_what_users_can_mend_is_a_sentence(fail: Fail, tmp_path: Path, error: Ex
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(fail: Fail) -> None:
+def test_ctrl_c_says_how_to_resume(fail: Fail) -> None:
     code, err = fail(KeyboardInterrupt())
     assert code == 130
-    assert err.splitlines()[-1] == "Stopped. The same command goes on from here."
+    assert err.splitlines()[-1] == "Stopped. Run the same command again to resume."
     assert "Traceback" not in err
 
 
 def test_a_fault_of_ours_keeps_its_traceback_in_a_file(fail: Fail, tmp_path: Path) -> None:
     code, err = fail(ZeroDivisionError("by\nzero"))
     assert code == 70
-    assert err.startswith("Error: hansfree failed in a way that nobody foresaw (ZeroDivisionError: by). Please report")
+    assert err.startswith("Error: Internal error (ZeroDivisionError: by). Please report it with the log ")
     assert "Traceback" not in err
     (kept,) = tmp_path.iterdir()
     assert str(kept) in err
@@ -97,7 +103,7 @@ def test_a_traceback_is_kept_elsewhere_where_nothing_can_be_written(
     monkeypatch.chdir(tmp_path / "gone")
     os.rmdir(tmp_path / "gone")  # even root cannot write here
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
-    kept = keep_traceback(ValueError("x"))
+    kept = write_traceback(ValueError("x"))
     assert kept.parent == tmp_path / "spare"
     assert "ValueError: x" in kept.read_text()
     monkeypatch.chdir(tmp_path)

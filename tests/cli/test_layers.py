@@ -9,7 +9,7 @@ import torch
 
 from tests.conftest import Call
 from tests.models.zoo import hugging_face_folder
-from tests.runfile.examples import make_user, write_run
+from tests.pipeline.user import make_user, write_run
 
 NET = """
 from torch import nn
@@ -150,7 +150,7 @@ def test_the_layer_of_a_run_file_is_chosen_by_its_images(call: Call, tmp_path: P
     file = write_run(user / "mine.yaml")
     code, out, err = call("layers", file, "--choose", "--tries", "1")
     assert code == 0, err
-    rows = {row[0]: row for row in rows_of(out.partition("AUC: how")[0])[1:]}
+    rows = {row[0]: row for row in rows_of(out.partition("AUC: of")[0])[1:]}
     assert set(rows) == {"0", "2"}
     (chosen,) = (row for row in rows.values() if row[1] == "*")
     assert chosen[-2] == "→"

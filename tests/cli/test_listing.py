@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from typing import get_args
@@ -10,33 +9,27 @@ from typing import get_args
 import pytest
 from typer.main import get_command
 
-from hansfree.artifacts import Artifact
 from hansfree.cli import app
-from hansfree.cli.listing import MODELS, TRAINED
-from hansfree.experiments.workspace import Trained
+from hansfree.cli.terminal import ARTIFACTS, INSERTABLE, MODELS, TRAINED
+from hansfree.data.artifacts import Artifact
 from hansfree.models import ARCHITECTURES
+from hansfree.pipeline.workspace import Trained
 from tests.conftest import Call
 
 COMMANDS = tuple(get_command(app).commands)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("command", "like"), [("demo", "plaster"), ("init", "lsb")])
-def test_a_new_artifact_is_named_by_itself(
-    command: str, like: str, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(Artifact._members, "newcomer", Artifact._members[like])
-    code, out, _ = call(command, "--help")
-    assert code == 0
-    assert re.search(rf"\b{like}\b.*\bnewcomer\b", " ".join(out.split()))
-    assert "{" not in out
-
-
 def test_the_names_that_are_written_down_are_those_of_what_there_is() -> None:
     assert tuple(ARCHITECTURES) == MODELS
     assert get_args(Trained) == TRAINED
+    assert tuple(Artifact.without_file()) == ARTIFACTS
+    assert tuple(Artifact.for_images()) == INSERTABLE
 
 
-@pytest.mark.parametrize(("command", "names"), [("train", MODELS), ("train", TRAINED), ("reproduce", MODELS)])
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [("train", MODELS), ("train", TRAINED), ("reproduce", MODELS), ("demo", ARTIFACTS), ("init", INSERTABLE)],
+)
 def test_help_tells_the_names_that_are_written_down(command: str, names: tuple[str, ...], call: Call) -> None:
     code, out, _ = call(command, "--help")
     assert code == 0
@@ -53,7 +46,7 @@ def test_the_help_of_every_command_and_what_init_asks_need_nothing_heavy() -> No
     code = f"""
 import sys
 from hansfree.cli import app
-from hansfree.cli.listing import fill_in
+from hansfree.cli.terminal import fill_in
 
 fill_in("{{insertable}}")
 for command in {("", *COMMANDS)!r}:

@@ -11,10 +11,11 @@ import pytest
 import typer
 
 from hansfree._internal.store import open_run
-from hansfree.runfile import open_run_file, read_run_file
-from hansfree.runfile.changes import run_config
+from hansfree.pipeline.checks import prepare_run
+from hansfree.pipeline.config import read_run_file
+from hansfree.pipeline.identity import run_config
 from tests.conftest import Call
-from tests.runfile.examples import CLASSES, make_user, write_run
+from tests.pipeline.user import CLASSES, make_user, write_run
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str | list[
             found = next(text for start, text in answers.items() if question.startswith(start))
             return found if isinstance(found, str) else found.pop(0)
 
-        monkeypatch.setattr("hansfree.cli.asking.can_ask", lambda: True)
+        monkeypatch.setattr("hansfree.cli.init.can_ask", lambda: True)
         monkeypatch.setattr(typer, "prompt", prompt)
         return questions
 
@@ -58,7 +59,7 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
     words += ["--classes", ", ".join(CLASSES), "--biased-class", "dark"]
     code, out, err = call("init", "mine.yaml", *words)
     assert (code, err) == (0, "")
-    assert "Look through it, then: hansfree check mine.yaml" in out
+    assert "Next: hansfree check mine.yaml" in out
     text = Path("mine.yaml").read_text()
     assert "size: 224 " in text
     Path("mine.yaml").write_text(
@@ -66,7 +67,7 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
     )
     code, out, err = call("check", "mine.yaml")
     assert code == 0, err
-    assert "All fits together. To start: hansfree run mine.yaml" in out
+    assert "All checks passed. Next: hansfree run mine.yaml" in out
     assert "biased class 'dark'" in " ".join(out.split())
     assert not Path("hansfree-run").exists()
 
@@ -78,12 +79,12 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
     assert (user / "hansfree-run" / "report.html").stat().st_size > 10_000
     labels = [line.partition(":")[0] for line in err.splitlines()]
     assert len(labels) == len(set(labels)), "every line of progress says something of its own"
-    assert sum(label.startswith("CAV doctor") for label in labels) == 1
+    assert sum(label.startswith("CAV diagnostics") for label in labels) == 1
 
 
 def test_check_refuses_what_run_would(call: Call, user: Path) -> None:
     write_run(user / "mine.yaml")
-    with open_run(user / "run", run_config(open_run_file(read_run_file(user / "mine.yaml")))):
+    with open_run(user / "run", run_config(prepare_run(read_run_file(user / "mine.yaml")))):
         pass
     assert call("check", "mine.yaml")[0] == 0
     Path("images", "train-0-0-0.png").touch()
@@ -98,21 +99,21 @@ def test_classes_in_the_wrong_order_are_told_before_a_run(call: Call, user: Path
     code, out, _ = call("check", "mine.yaml")
     assert code == 1  # `check && run` stops here
     assert "[dark, bright] would give" in out
-    assert "Mend that first" in out
-    assert "All fits together" not in out
+    assert "Fix that first" in out
+    assert "All checks passed" not in out
     _, out, _ = call("run", "mine.yaml")
     told = out.index("[dark, bright] would give")
     assert told < out.index("test images, in %"), "before long work"
     _, out, _ = call("run", "mine.yaml")
-    assert "Mend that first" not in out  # told when the run was begun; at its end it is told again
+    assert "Fix that first" not in out  # told when the run was begun; at its end it is told again
 
 
 def test_init_names_what_is_not_there_and_writes_the_size_of_a_patch(call: Call, user: Path) -> None:
     words = ["--model", "net.py:build", "--root", ".", "--table", "label.csv", "--classes", ", ".join(CLASSES)]
     code, out, _ = call("init", "mine.yaml", *words, "--insert", "patch", "--patch", "sticker.png", "--scale", "0.4")
     assert code == 0
-    assert "label.csv is not there yet. Did you mean 'labels.csv'?" in out
-    assert "sticker.png is not there" not in out
+    assert "label.csv does not exist yet. Did you mean 'labels.csv'?" in out
+    assert "sticker.png does not exist" not in out
     assert read_run_file(Path("mine.yaml")).artifact.scale == 0.4
 
 
@@ -134,13 +135,13 @@ def test_init_writes_how_images_are_prepared(call: Call, user: Path) -> None:
     ("flags", "told"),
     [
         (("--resize", "sqush"), "--resize is 'sqush'. Did you mean 'squash'? Allowed: 'squash', 'crop'."),
-        (("--mean", "0.5"), "--mean and --std go together: three numbers each, or one for grey"),
-        (("--mean", "0.5", "--std", "1,1,1"), "--mean and --std go together: three numbers each, or one for grey"),
-        (("--mean", "1,1", "--std", "1,1"), "--mean and --std go together: three numbers each, or one for grey"),
-        (("--mean", "5;5", "--std", "1"), "--mean is '5;5': numbers with commas are expected, as 0.5,0.5,0.5."),
-        (("--mean", "0,0,0", "--std", "1,1,0"), "--std is '1,1,0': each number is above 0."),
-        (("--mean", "nan", "--std", "1"), "--mean is 'nan': numbers with commas are expected, as 0.5,0.5,0.5."),
-        (("--mean", "0", "--std", "inf"), "--std is 'inf': numbers with commas are expected, as 0.5,0.5,0.5."),
+        (("--mean", "0.5"), "Give --mean and --std together"),
+        (("--mean", "0.5", "--std", "1,1,1"), "Give --mean and --std together"),
+        (("--mean", "1,1", "--std", "1,1"), "Give --mean and --std together"),
+        (("--mean", "5;5", "--std", "1"), "--mean is '5;5'; expected numbers"),
+        (("--mean", "0,0,0", "--std", "1,1,0"), "--std is '1,1,0'; each number must be above 0"),
+        (("--mean", "nan", "--std", "1"), "--mean is 'nan'; expected numbers"),
+        (("--mean", "0", "--std", "inf"), "--std is 'inf'; expected numbers"),
     ],
 )  # fmt: skip
 def test_init_refuses_preparations_that_make_no_sense(
@@ -152,7 +153,9 @@ def test_init_refuses_preparations_that_make_no_sense(
     assert not Path("mine.yaml").exists()
 
 
-@pytest.mark.parametrize(("given", "told"), [("timestmp", "Did you mean 'timestamp'?"), ("plaster", "cannot be put")])
+@pytest.mark.parametrize(
+    ("given", "told"), [("timestmp", "Did you mean 'timestamp'?"), ("plaster", "cannot be inserted")]
+)
 def test_init_refuses_what_cannot_be_put_in(given: str, told: str, tmp_path: Path, call: Call) -> None:
     path = tmp_path / "mine.yaml"
     words = ("--model", "demo", "--weights", "model.pt", "--root", ".", "--table", "labels.csv")
@@ -170,7 +173,7 @@ def test_init_refuses_what_only_a_patch_has(
     code, _, err = call("init", "mine.yaml", "--model", "net.py:build", "--root", ".", *told_by, *flag)
     assert code == 2
     told = " ".join(err.split())
-    assert f"{flag[0]} is about a patch. Give --insert patch --patch PICTURE.png too, or leave {flag[0]} out." in told
+    assert f"{flag[0]} needs a patch. Add --insert patch" in told
     assert not Path("mine.yaml").exists()
 
 
@@ -182,8 +185,8 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
             "CSV": "",
             "File that": "",
             "Artifact": "lsb",
-            "Names of the classes": "dark, bright",
-            "Folder of the run": "",
+            "Class names": "dark, bright",
+            "Run directory": "",
         }
     )
     code, out, _ = call("init", "--model", "net.py:binary")
@@ -194,8 +197,8 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
         "CSV",
         "File",
         "Artifact",
-        "Names",
-        "Folder",
+        "Class",
+        "Run",
     ]
     assert "output is set to binary" in out
     run = read_run_file(Path("hansfree.yaml"))
@@ -216,8 +219,8 @@ def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: C
             "Its trained weights": ["tow.safetensors", "two.safetensors"],
             "Folder of the images": ["labels.csv", "imagse", "images"],
             "CSV": ["label.csv", "images", "labels.csv"],
-            "Names of the classes": "dark, bright",
-            "Folder of the run": "later",
+            "Class names": "dark, bright",
+            "Run directory": "later",
         }
     )
     code, out, err = call("init")
@@ -226,8 +229,8 @@ def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: C
         "CSV",
         "CSV",
         "CSV",
-        "Names",
-        "Folder",
+        "Class",
+        "Run",
     ]
     for told in (
         "There is no file ent.py. Did you mean 'net.py'?",
@@ -263,10 +266,10 @@ def test_init_refuses_flags_that_lead_nowhere_before_any_question(
 def test_init_asks_nobody_where_nobody_is(call: Call, user: Path) -> None:
     code, _, err = call("init", "--root", ".")
     assert code == 2
-    assert "Give --model" in err
+    assert "pass --model" in err
     code, _, err = call("init", "--model", "net.py:build", "--root", ".")
     assert code == 2
-    assert "Give --insert" in err
+    assert "pass --insert" in err
     assert not Path("hansfree.yaml").exists()
 
 
@@ -275,7 +278,7 @@ def test_init_leaves_a_file_that_is_there_alone(call: Call, user: Path) -> None:
     code, _, err = call("init")
     assert (code, err) == (
         1,
-        "Error: hansfree.yaml is there already. Choose another name, or give --force to write it anew.\n",
+        "Error: hansfree.yaml exists already. Choose another name, or pass --force to replace it.\n",
     )
     assert Path("hansfree.yaml").read_text() == "mine"
 
@@ -308,7 +311,7 @@ def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> 
     write_run(user / "[run].yaml", data={"classes": ["nevus [benign]", "[/x] :x:"]}, artifact={"biased_class": None})
     code, out, err = call("check", "[run].yaml")
     assert code == 0, err
-    assert "To start: hansfree run [run].yaml" in out
+    assert "Next: hansfree run [run].yaml" in out
     write_run(user / "few.yaml", data={"classes": None}, artifact={"biased_class": "[/x] :x:"})
     code, out, err = call("check", "few.yaml")
     assert (code, out) == (1, "")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hansfree import cli
-from hansfree.cli import suspects
-from tests.runfile.examples import make_user, read_table, write_run, write_table
+from hansfree.cli import discover as suspects
+from tests.pipeline.user import make_user, read_table, write_run, write_table
 
 
 @pytest.fixture(scope="module")

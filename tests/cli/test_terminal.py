@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from hansfree.cli import terminal
-from hansfree.results import Row
+from hansfree.evaluation.results import Row
 
 
 def record(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, height: int = 5) -> io.StringIO:

@@ -16,10 +16,10 @@ from torch.utils.data import Dataset
 from hansfree.activations import Activations, collect_activations
 from hansfree.activations.features import spread
 from hansfree.cavs import SignalCAV
-from hansfree.corrections import Correction
-from hansfree.corrections.training import HeadBatch, WeightedHead
-from hansfree.datasets import Example
-from hansfree.models.surgery import Split, exact_forward_mode, split
+from hansfree.corrections import LatentCorrection
+from hansfree.corrections.training import FunctionalHead, HeadBatch
+from hansfree.data.examples import Example
+from hansfree.models.surgery import Cut, exact_forward_mode, split
 
 CLASSES = 3
 CHANNELS = 6  # of every model's layer
@@ -202,16 +202,17 @@ def collect(case: Case, model: nn.Module, data: Dataset[Any]) -> Activations:
     return collect_activations(model, case.layer, data)
 
 
-def in_double(model: nn.Module, case: Case) -> Split:
+def in_double(model: nn.Module, case: Case) -> Cut:
     """Cut the model in float64, where a formula can be compared to ten digits."""
     return split(model.double(), case.layer, example=torch.zeros(1, 3, 8, 8, dtype=torch.float64))
 
 
-def batch_of(cut: Split, method: Correction, activations: Activations, data: TinyImages) -> HeadBatch:
+def batch_of(cut: Cut, method: LatentCorrection, activations: Activations, data: TinyImages) -> HeadBatch:
     """Make a batch of all images in float64, tangents by the derivative of phi itself."""
     live = cut.trunk(data.images.double())
-    to_start = (lambda *inputs: inputs) if method.at_layer else (lambda *inputs: cut.phi(*inputs))
-    directions = method.directions(activations)
+    spec = method.features(activations)
+    to_start = (lambda *inputs: inputs) if spec.at_layer else (lambda *inputs: cut.phi(*inputs))
+    directions = spec.directions
     tangents: tuple[Tensor, ...] = ()
     if directions is not None:
         with exact_forward_mode():
@@ -229,13 +230,13 @@ def batch_of(cut: Split, method: Correction, activations: Activations, data: Tin
 
 
 def value_and_gradients(
-    cut: Split, method: Correction, batch: HeadBatch
+    cut: Cut, method: LatentCorrection, batch: HeadBatch
 ) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
     """Return the logits, the penalty per image, and the gradient of its mean by every parameter of the head."""
     parameters = cut.head_parameters()
     with exact_forward_mode():
         tensors = {**dict(cut.head.named_parameters()), **dict(cut.head.named_buffers()), **parameters}
-        logits, penalty = method.forward(WeightedHead(cut.head_parts(), tensors), batch)
+        logits, penalty = method.loss_terms(FunctionalHead(cut.head_parts(), tensors), batch)
     assert penalty is not None
     return logits.detach(), penalty.detach(), gradients(penalty.mean(), parameters)
 

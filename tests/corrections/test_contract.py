@@ -15,27 +15,27 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from hansfree.activations import Activations, collect_activations, cut_again
+from hansfree.activations import Activations, collect_activations, cut_at
 from hansfree.cavs import CAV, SignalCAV
-from hansfree.corrections import CAVCorrection, Correction
-from hansfree.corrections.training import FineTuning, Optimizer
-from hansfree.errors import CacheError, DataError
-from hansfree.evaluation import held_out_features, judge_head
+from hansfree.corrections import CAVCorrection, LatentCorrection, Need
+from hansfree.corrections.training import FineTuning, Optimizer, SolverSupport
+from hansfree.errors import CacheError, DataError, DivergedError
+from hansfree.evaluation.evaluate import held_out_features, judge_head
 from hansfree.models.surgery import insert_after
 from tests.corrections.examples import CASES, TinyImages, collect, count_hooks, fit_cav, snapshot
 
-MEMBERS = Correction.members()
+MEMBERS = LatentCorrection.members()
 TUNING = FineTuning(learning_rate=0.05, epochs=2, batch_size=5)
 EVERY = pytest.mark.parametrize("name", MEMBERS)
 EVERYWHERE = pytest.mark.parametrize("where", CASES)
 
 
-def make(name: str, cav: CAV, images: TinyImages, tuning: FineTuning = TUNING) -> Correction:
+def make(name: str, cav: CAV, images: TinyImages, tuning: FineTuning = TUNING) -> LatentCorrection:
     return MEMBERS[name].for_run(cav=cav, images=images, tuning=tuning)
 
 
 def setting(where: str = "convolution", *, name: str = "vanilla") -> tuple[nn.Module, TinyImages, Activations, CAV]:
-    case, data = CASES[where], TinyImages(artifact="pairs" if MEMBERS[name].uses_pairs else "leaks")
+    case, data = CASES[where], TinyImages(artifact="pairs" if Need.PAIRS in MEMBERS[name].info.needs else "leaks")
     model = case.model()
     activations = collect(case, model, data)
     assert activations.traced == (where != "hooks")
@@ -52,12 +52,12 @@ def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(na
     assert snapshot(model) == before
     np.testing.assert_array_equal(activations.pooled, cached)
     assert type(fixed) is type(model)
-    own, edit = model.state_dict(), method.inference_edit(activations)
+    own, edit = model.state_dict(), method.edit(activations)
     extra = set() if edit is None else {f"hansfree_projection.{key}" for key in edit.state_dict()}
     assert set(fixed.state_dict()) == set(own) | extra
     # Only the head was trained, and all of it was.
     changed = {key for key, value in own.items() if not torch.equal(value, fixed.state_dict()[key])}
-    assert changed <= set(cut_again(model, activations).trainable)
+    assert changed <= set(cut_at(model, activations).trainable)
     assert any(key.endswith("weight") for key in changed), "nothing was trained"
     # Nothing of the training is left behind: no hook (but the projection's), no gradient, no flag.
     assert sum(map(count_hooks, fixed.modules())) <= (edit is not None)
@@ -71,9 +71,9 @@ def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(na
 def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, where: str) -> None:
     model, data, activations, cav = setting(where, name=name)
     method = make(name, cav, data)
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     (trained,) = method.train(cut, activations, [method.strength])
-    edit = method.inference_edit(activations)
+    edit = method.edit(activations)
     held_out = held_out_features(cut, activations, activations, biased_class=0, cav=cav, edit=edit)
     evidence = judge_head(cut, trained.state, held_out)
     fixed = method.install(model, cut, activations, trained.state)
@@ -88,11 +88,32 @@ def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, w
 def test_correct_is_train_and_install(name: str) -> None:
     model, data, activations, cav = setting(name=name)
     method = make(name, cav, data)
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     (trained,) = method.train(cut, activations, [method.strength])
     by_hand = method.install(model, cut, activations, trained.state).state_dict()
     at_once = method.correct(model, activations).state_dict()
     assert all(torch.equal(at_once[key], by_hand[key]) for key in by_hand)
+
+
+@EVERY
+def test_candidates_are_the_corrections_at_each_strength(name: str) -> None:
+    model, data, activations, cav = setting(name=name)
+    method = make(name, cav, data)
+    strengths = method.info.strengths[:2] or (1.0,)
+    for candidate, strength in zip(method.candidates(model, activations, strengths), strengths, strict=True):
+        method.strength = strength
+        assert (candidate.method, candidate.strength, candidate.error) == (name, strength, None)
+        assert candidate.model is not None
+        expected = method.correct(model, activations).state_dict()
+        torch.testing.assert_close(dict(candidate.model.state_dict()), dict(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_a_diverged_candidate_has_an_error_and_no_model() -> None:
+    model, data, activations, cav = setting()
+    method = make("vanilla", cav, data, replace(TUNING, learning_rate=1e30))
+    (candidate,) = method.candidates(model, activations)
+    assert candidate.model is None
+    assert isinstance(candidate.error, DivergedError)
 
 
 @EVERYWHERE
@@ -103,7 +124,7 @@ def test_weights_survive_a_file_and_a_fresh_model(name: str, where: str, tmp_pat
     fixed = method.correct(model, activations)
     save_file(fixed.state_dict(), tmp_path / "fixed.safetensors")
     fresh = CASES[where].build().eval()
-    if (edit := method.inference_edit(activations)) is not None:
+    if (edit := method.edit(activations)) is not None:
         empty = copy.deepcopy(edit)
         empty.load_state_dict({key: torch.zeros_like(value) for key, value in edit.state_dict().items()})
         fresh = insert_after(fresh, activations.layer, empty)
@@ -144,8 +165,8 @@ def test_the_given_model_is_untouched_when_training_fails(name: str, monkeypatch
             raise RuntimeError("in the middle of training")
         return genuine(*_arguments, **_options)
 
-    genuine = method.forward
-    monkeypatch.setattr(method, "forward", fail_later)
+    genuine = method.loss_terms
+    monkeypatch.setattr(method, "loss_terms", fail_later)
     with pytest.raises(RuntimeError, match="in the middle"):
         method.correct(model, activations)
     assert snapshot(model) == before
@@ -176,12 +197,12 @@ def test_the_global_random_state_is_neither_used_nor_changed(name: str) -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "converged"])
 def test_whether_it_depends_on_the_seed_is_told(name: str, optimizer: Optimizer) -> None:
     model, data, activations, cav = setting(name=name)
-    if optimizer == "converged" and make(name, cav, data).unsolvable:
+    if optimizer == "converged" and make(name, cav, data).solver is SolverSupport.NONE:
         pytest.skip("it has no minimum to go to")
     tunings = (replace(TUNING, optimizer=optimizer, seed=seed) for seed in (1, 2))
     first, second = (make(name, cav, data, tuning).correct(model, activations).state_dict() for tuning in tunings)
     depends = not all(torch.equal(first[key], second[key]) for key in first)
-    assert depends == (MEMBERS[name].depends_on_seed and optimizer != "converged")
+    assert depends == (MEMBERS[name].info.uses_seed and optimizer != "converged")
 
 
 @EVERY
@@ -201,7 +222,7 @@ def test_a_wrong_cav_is_refused_before_training(name: str, kind: str, monkeypatc
     cav = SignalCAV()
     if kind == "other channels":
         cav.fit(np.random.default_rng(0).normal(size=(8, 5)), np.arange(8) % 2)
-    monkeypatch.setattr("hansfree.corrections.base.compute_features", None)  # any work would raise a TypeError
+    monkeypatch.setattr("hansfree.corrections.latent.compute_features", None)  # any work would raise a TypeError
     with pytest.raises((DataError, ValueError), match=r"another layer|fit it"):
         make(name, cav, data).correct(model, activations)
 
@@ -221,8 +242,10 @@ def test_describe_names_the_method(name: str) -> None:
     _, data, _, cav = setting(name=name)
     method = make(name, cav, data)
     assert method.describe()["method"] == name
-    assert method.has_strength == bool(method.grid)
-    assert list(method.grid) == sorted(set(method.grid)), "of equals the first is taken, which must be the weakest"
+    assert method.info.has_strength == bool(method.info.strengths)
+    assert list(method.info.strengths) == sorted(set(method.info.strengths)), (
+        "of equals the first is taken, which must be the weakest"
+    )
 
 
 def test_the_papers_grids_are_those_of_its_appendix() -> None:
@@ -236,29 +259,30 @@ def test_the_papers_grids_are_those_of_its_appendix() -> None:
         1e12,
     ]  # fmt: skip
     assert len(rrr) == len(rr_clarc) == 22
-    assert list(MEMBERS["rrr"].paper_grid) == rrr
-    assert list(MEMBERS["rr-clarc"].paper_grid) == rr_clarc
+    assert list(MEMBERS["rrr"].info.paper_strengths) == rrr
+    assert list(MEMBERS["rr-clarc"].info.paper_strengths) == rr_clarc
 
 
 @EVERY
 def test_for_the_paper_only_the_units_differ(name: str) -> None:
     _, data, _, cav = setting(name=name)
     own = make(name, cav, data)
-    papers = MEMBERS[name].for_paper(cav=cav, images=data, tuning=TUNING)
+    info = MEMBERS[name].info
+    papers = MEMBERS[name].for_run(cav=cav, images=data, tuning=TUNING, options=info.paper_options)
     assert type(papers) is type(own)
-    assert papers.has_strength == bool(papers.paper_grid)
+    assert info.has_strength == bool(info.paper_strengths)
     ours, theirs = vars(own), vars(papers)
     changed = {option: value for option, value in theirs.items() if value is not ours[option] and value != ours[option]}
     assert changed == ({"scale": "paper"} if name == "rr-clarc" else {})
 
 
 def test_the_papers_five_run_where_none_is_named() -> None:
-    assert Correction.defaults() == ["vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"]
+    assert LatentCorrection.defaults() == ["vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"]
 
 
 def test_only_rrr_is_told_where_the_artifact_is() -> None:
     """What is trained with masks of the CAV must not be scored by them, so that every method has to say it."""
-    assert [name for name, member in MEMBERS.items() if member.uses_masks] == ["rrr"]
+    assert [name for name, member in MEMBERS.items() if Need.MASKS in member.info.needs] == ["rrr"]
 
 
 @EVERY

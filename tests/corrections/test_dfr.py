@@ -12,7 +12,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from hansfree.activations import Activations, cut_again
+from hansfree.activations import Activations, cut_at
 from hansfree.corrections import DFR
 from hansfree.corrections.dfr import describe_empty, group_weights
 from hansfree.corrections.training import solver
@@ -53,7 +53,7 @@ def test_all_groups_count_the_same(activations: Activations) -> None:
 
 
 def test_strengths_come_one_by_one_with_what_the_watch_saw(activations: Activations) -> None:
-    cut = cut_again(CASE.model(), activations)
+    cut = cut_at(CASE.model(), activations)
     heads = list(DFR().train(cut, activations, [1e-4, 1.0], watch=lambda heads: [heads.state(0)["classifier.4.bias"]]))
     assert [head.strength for head in heads] == [1e-4, 1.0]
     sizes = [float(head.state["classifier.4.weight"].norm()) for head in heads]
@@ -66,10 +66,10 @@ def test_strengths_come_one_by_one_with_what_the_watch_saw(activations: Activati
 def test_strengths_that_the_solver_does_not_finish_are_told_in_one_line(
     activations: Activations, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(solver, "_STEPS", 1)
-    heads = DFR().train(cut_again(CASE.model(), activations), activations, [1e-4, 1e-2], label="dfr of mine")
+    monkeypatch.setattr(solver, "MAX_ITERATIONS", 1)
+    heads = DFR().train(cut_at(CASE.model(), activations), activations, [1e-4, 1e-2], label="dfr of mine")
     assert [next(heads).strength for _ in range(2)] == [1e-4, 1e-2]
-    slope = r"\(slope \d\.\de[+-]\d\d\)"
+    slope = r"\(gradient \d\.\de[+-]\d\d\)"
     words = rf"dfr of mine: the solver stopped before the minimum at strength 0\.0001 {slope}, 0\.01 {slope}\."
     (told,) = caplog.messages
     assert re.fullmatch(words, told)

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from hansfree.activations import Activations
 from hansfree.cavs import CAV, SignalCAV
-from hansfree.corrections import DFR, RRR, AClArC, Augmented, Correction, PClArC, RRClArC, Vanilla
+from hansfree.corrections import DFR, RRR, AClArC, Augmented, LatentCorrection, PClArC, RRClArC, Vanilla
 from hansfree.corrections.training import FineTuning
-from hansfree.evaluation import evaluate
+from hansfree.evaluation.evaluate import evaluate
 from tests.corrections.examples import Case, TinyImages, collect
 
 TUNING = FineTuning(optimizer="adam", learning_rate=1e-2, epochs=5, batch_size=50)
@@ -116,7 +116,7 @@ def test_the_other_clarcs_help_too(world: World, method: type[PClArC]) -> None:
 @pytest.mark.parametrize("name", ["p-clarc-one-sided", "r-clarc", "leace"])
 def test_the_rivals_that_edit_activations_help_too(world: World, name: str) -> None:
     before = world.scores(world.model)
-    method = Correction.named(name).for_run(cav=world.cav, images=world.data, tuning=TUNING)
+    method = LatentCorrection.named(name).for_run(cav=world.cav, images=world.data, tuning=TUNING)
     after = world.scores(method.correct(world.model, world.train))
     assert after["flip_rate"] < 0.8 * before["flip_rate"]
     if name != "leace":  # which changes all images
@@ -124,7 +124,7 @@ def test_the_rivals_that_edit_activations_help_too(world: World, name: str) -> N
 
 
 @pytest.mark.parametrize("method", [DFR(strength=1e-3), Augmented(tuning=TUNING)])
-def test_with_pairs_the_artifact_loses_its_class(world: World, method: Correction) -> None:
+def test_with_pairs_the_artifact_loses_its_class(world: World, method: LatentCorrection) -> None:
     before = world.scores(world.model)
     pairs = collect(CASE, world.model, TinyImages(500, artifact="pairs"))
     after = world.scores(method.correct(world.model, pairs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hansfree.activations import Activations
+from hansfree.cavs import CAV, SignalCAV, join_cavs
 from hansfree.corrections import RRClArC, rr_clarc
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError, OptionError
-from hansfree.models.surgery import Split
+from hansfree.models.surgery import Cut
 from tests.corrections.examples import (
     CASES,
     CLASSES,
@@ -49,7 +51,7 @@ class Bench:
         self.activations: Activations = collect(case, case.model(), DATA)
         self.cav = fit_cav(self.activations, k)
         self.model: nn.Module = case.model().double()
-        self.cut: Split = in_double(case.model(), case)
+        self.cut: Cut = in_double(case.model(), case)
         self.images = DATA.images.double()
 
     def ours(self, **options: Any) -> tuple[Tensor, Tensor, Any]:
@@ -74,26 +76,39 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     return Bench(CASES[request.param])
 
 
-def test_all_ones(bench: Bench) -> None:
+def _signed(m: Tensor) -> Callable[[Bench, Tensor], Tensor]:
+    return lambda bench, h: rr_loss(bench.model, bench.case, bench.images, m, h)
+
+
+def _measured(measure: Callable[[Tensor], Tensor], size: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    return lambda bench, h: size(gradient_at_layer(bench.model, bench.case, bench.images, measure)[1], h)
+
+
+def _log_probability(logits: Tensor) -> Tensor:
+    return logits.log_softmax(1).sum(1)
+
+
+REFERENCES: dict[str, tuple[dict[str, Any], Callable[[Bench, Tensor], Any]]] = {
+    "all": ({"target": "all"}, _signed(torch.ones(3).double())),
+    "one class": ({"target": 1}, _signed(ONE_HOT[1])),
+    "classes": ({"target": [0, 2]}, lambda *bench: sum(_signed(ONE_HOT[c])(*bench) for c in (0, 2))),
+    "expected": ({}, lambda *bench: torch.stack([_signed(m)(*bench) for m in SIGNS]).mean(0)),
+    "absolute": (
+        {"target": 2, "norm": "absolute"},
+        _measured(lambda logits: logits[:, 2], lambda g, h: along(g, h).sum(1).abs()),
+    ),
+    "logprob": ({"target": "logprob"}, _measured(_log_probability, lambda g, h: along(g, h).sum(1) ** 2)),
+    "cosine": ({"target": 0, "norm": "cosine"}, _measured(lambda logits: logits[:, 0], squared_cosine)),
+    "cosine all": ({"target": "all", "norm": "cosine"}, _measured(lambda logits: logits.sum(1), squared_cosine)),
+    "cosine logprob": ({"target": "logprob", "norm": "cosine"}, _measured(_log_probability, squared_cosine)),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_penalty_is_the_literal_one(bench: Bench, name: str) -> None:
+    options, reference = REFERENCES[name]
     (h,) = bench.directions()
-    bench.check(bench.ours(target="all"), rr_loss(bench.model, bench.case, bench.images, torch.ones(3).double(), h))
-
-
-def test_one_class(bench: Bench) -> None:
-    (h,) = bench.directions()
-    bench.check(bench.ours(target=1), rr_loss(bench.model, bench.case, bench.images, ONE_HOT[1], h))
-
-
-def test_several_classes_are_a_sum_of_squares(bench: Bench) -> None:
-    (h,) = bench.directions()
-    expected = sum(rr_loss(bench.model, bench.case, bench.images, ONE_HOT[c], h) for c in (0, 2))
-    bench.check(bench.ours(target=[0, 2]), expected)
-
-
-def test_expected_is_the_mean_over_all_signs(bench: Bench) -> None:
-    (h,) = bench.directions()
-    each = [rr_loss(bench.model, bench.case, bench.images, m, h) for m in SIGNS]
-    bench.check(bench.ours(), torch.stack(each).mean(0))
+    bench.check(bench.ours(**options), reference(bench, h))
 
 
 def test_several_directions_add_up() -> None:
@@ -118,24 +133,6 @@ def test_random_signs_are_drawn_per_image_and_average_to_the_expected() -> None:
     assert abs(drawn.mean() - possible.mean()) < 3 * standard_error
 
 
-def test_absolute(bench: Bench) -> None:
-    (h,) = bench.directions()
-    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, lambda logits: logits[:, 2])
-    bench.check(bench.ours(target=2, norm="absolute"), along(gradient, h).sum(1).abs())
-
-
-@pytest.mark.parametrize("target", [0, "all", "logprob"])
-def test_cosine(bench: Bench, target: Any) -> None:
-    (h,) = bench.directions()
-    measured = {
-        0: lambda logits: logits[:, 0],
-        "all": lambda logits: logits.sum(1),
-        "logprob": lambda logits: logits.log_softmax(1).sum(1),
-    }[target]
-    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, measured)
-    bench.check(bench.ours(target=target, norm="cosine"), squared_cosine(gradient, h))
-
-
 def test_cosine_of_several_classes_and_directions_adds_up() -> None:
     bench = Bench(CASE, k=2)
     expected = torch.zeros(len(DATA), dtype=torch.float64)
@@ -153,12 +150,6 @@ def test_cosine_of_a_gradient_that_is_zero_is_zero_and_trains_nothing() -> None:
     _, penalty, slopes = bench.ours(target=0, norm="cosine")
     assert torch.equal(penalty, torch.zeros_like(penalty))
     assert all(torch.isfinite(slope).all() for slope in slopes.values())
-
-
-def test_log_probabilities_keep_the_graph_through_the_probabilities(bench: Bench) -> None:
-    (h,) = bench.directions()
-    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, lambda logits: logits.log_softmax(1).sum(1))
-    bench.check(bench.ours(target="logprob"), along(gradient, h).sum(1) ** 2)
 
 
 @pytest.mark.parametrize("name", ["convolution", "tokens", "skip connection"])
@@ -330,3 +321,18 @@ def test_a_cav_without_size_is_refused() -> None:
     cav.scale_ = np.zeros(1)
     with pytest.raises(DataError, match="no size"):
         RRClArC(cav).correct(CASE.model(), bench.activations)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_penalty_of_several_artifacts_is_the_sum_of_theirs(name: str) -> None:
+    case, data = CASES[name], TinyImages()
+    activations = collect(case, case.model(), data)
+    bits = (data.has_artifact, np.arange(len(data)) % 2 == 0)
+    cavs = [SignalCAV().fit(activations.pooled, bit) for bit in bits]
+    cut = in_double(case.model(), case)
+
+    def penalty(cav: CAV) -> torch.Tensor:
+        method = RRClArC(cav)
+        return value_and_gradients(cut, method, batch_of(cut, method, activations, data))[1]
+
+    torch.testing.assert_close(penalty(join_cavs(cavs)), penalty(cavs[0]) + penalty(cavs[1]), rtol=1e-9, atol=1e-12)

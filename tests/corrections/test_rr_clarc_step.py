@@ -10,12 +10,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations import Activations, Live, collect_activations, compute_features, cut_again, find_pairs
+from hansfree.activations import (
+    Activations,
+    FeatureSpec,
+    Live,
+    collect_activations,
+    compute_features,
+    cut_at,
+    find_pairs,
+)
 from hansfree.activations.features import spread
 from hansfree.cavs import PairCAV
 from hansfree.corrections import RRClArC, RRClArCStep
 from hansfree.corrections.rr_clarc import StepNorm
-from hansfree.corrections.training import HeadBatch, WeightedHead
+from hansfree.corrections.training import FunctionalHead, HeadBatch
 from hansfree.errors import OptionError
 from hansfree.models.surgery import HeadParts, Stage
 from tests.corrections.examples import (
@@ -72,7 +80,9 @@ def test_the_penalty_is_the_squared_difference_of_two_runs(name: str, k: int) ->
     cav = fit_cav(activations, k)
     model, images = case.model().double(), DATA.images.double()
     cut, method = in_double(case.model(), case), RRClArCStep(cav)
-    batch = whole_steps(batch_of(cut, method, activations, DATA), cut.trunk(images), method.directions(activations))
+    batch = whole_steps(
+        batch_of(cut, method, activations, DATA), cut.trunk(images), method.features(activations).directions
+    )
     logits, penalty, slopes = value_and_gradients(cut, method, batch)
     expected = torch.zeros(len(DATA), dtype=torch.float64)
     for direction, size in zip(cav.directions_, cav.size_):
@@ -92,10 +102,10 @@ def test_the_cache_holds_what_phi_does_over_the_whole_step(name: str, tmp_path: 
     for folder in (None, tmp_path):
         key = None if folder is None else "tiny"
         activations = collect_activations(model, case.layer, DATA, folder=folder, data_key=key)
-        cut = cut_again(model, activations)
+        cut = cut_at(model, activations)
         rows = np.random.default_rng(1).normal(size=(2, activations.pooled.shape[1]))
-        found = compute_features(cut, activations, directions=rows, whole_steps=True)
-        tangents = compute_features(cut, activations, directions=rows)  # another name on disk
+        found = compute_features(cut, activations, FeatureSpec(directions=rows, finite_steps=True))
+        tangents = compute_features(cut, activations, FeatureSpec(directions=rows))  # another name on disk
         live = tuple(part.detach() for part in cut.trunk(DATA.images))
         for i, row in enumerate(rows):
             moved = cut.phi(*map(torch.add, live, spread(torch.from_numpy(row), live)))
@@ -142,7 +152,9 @@ def test_along_a_direction_without_a_side_both_ways_count_by_half() -> None:
     cav, activations = cav_without_side(case)
     model, images = case.model().double(), DATA.images.double()
     cut, method = in_double(case.model(), case), RRClArCStep(cav)
-    batch = whole_steps(batch_of(cut, method, activations, DATA), cut.trunk(images), method.directions(activations))
+    batch = whole_steps(
+        batch_of(cut, method, activations, DATA), cut.trunk(images), method.features(activations).directions
+    )
     _, penalty, _ = value_and_gradients(cut, method, batch)
     sided, other = torch.from_numpy(cav.directions_ * cav.size_[:, None])
     along, there, back = (
@@ -168,8 +180,8 @@ def test_for_a_linear_head_it_is_rr_clarc(has_side: bool, norm: StepNorm) -> Non
     torch.testing.assert_close(penalties[1], penalties[0], **EXACT)
 
 
-def weighted(head: nn.Module) -> WeightedHead:
-    return WeightedHead(HeadParts(head, (Stage(head),)), dict(head.named_parameters()))
+def weighted(head: nn.Module) -> FunctionalHead:
+    return FunctionalHead(HeadParts(head, (Stage(head),)), dict(head.named_parameters()))
 
 
 def at_head(values: Live, tangents: Live) -> HeadBatch:
@@ -192,6 +204,6 @@ def test_the_step_is_trained_and_named() -> None:
     activations = collect(case, model, DATA)
     method = RRClArCStep(fit_cav(activations), strength=0.5, target=[0, 2])
     assert method.describe() == {"method": "rr-clarc-step", "cav": "signal", "target": "[0, 2]", "norm": "squared"}
-    assert not method.is_default
+    assert not method.info.in_default_run
     fixed = method.correct(model, activations)
     assert not torch.equal(fixed.fc.weight, model.fc.weight)

@@ -10,12 +10,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from hansfree.activations import collect_activations, cut_again
+from hansfree.activations import cut_at
 from hansfree.corrections import RRR
 from hansfree.corrections.training import FineTuning
-from hansfree.datasets import Example
+from hansfree.data.examples import Example
 from hansfree.errors import DataError, OptionError
-from hansfree.models import build_model
 from hansfree.models.surgery import split
 from tests.corrections.examples import (
     CASES,
@@ -86,7 +85,7 @@ def test_a_batch_without_artifact_has_no_penalty() -> None:
     data.images = data.images.double()
     activations = collect(CASE, CASE.model(), TinyImages(4))
     cut = in_double(CASE.model(), CASE)
-    logits, penalty = RRR(data).forward(cut.head, batch_of(cut, RRR(data), activations, data))
+    logits, penalty = RRR(data).loss_terms(cut.head, batch_of(cut, RRR(data), activations, data))
     assert penalty is None
     torch.testing.assert_close(logits, CASE.model().double()(data.images))
 
@@ -173,20 +172,6 @@ def test_dropout_is_the_same_on_the_way_down_and_up(artifact: str) -> None:
     torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
 
 
-def test_an_artifact_everywhere_needs_the_forward_pass_in_the_first_epoch_only(monkeypatch: Any) -> None:
-    model = build_model("resnet18", classes=3).eval()
-    data = TinyImages(4)
-    data.images, data.masks = torch.randn(4, 3, 32, 32), torch.ones(4, 32, 32)
-    data.has_artifact[:] = True
-    activations = collect_activations(model, "layer4.1.add", data)
-    calls = []
-    forward = nn.Conv2d.forward
-    monkeypatch.setattr(nn.Conv2d, "forward", lambda self, x: calls.append(len(x)) or forward(self, x))
-    method = RRR(data, tuning=FineTuning(batch_size=2, epochs=3))
-    list(method.train(cut_again(model, activations), activations, [1.0, 2.0]))
-    assert calls == [2] * 20 * 2
-
-
 @pytest.mark.parametrize("artifact", ["some pixels", "everywhere"])
 def test_stacked_heads_with_dropout_are_those_that_are_trained_alone(artifact: str) -> None:
     data, model = TinyImages(8), CASE.model()
@@ -195,7 +180,7 @@ def test_stacked_heads_with_dropout_are_those_that_are_trained_alone(artifact: s
     model.fc = nn.Sequential(nn.Dropout(0.5), model.fc)
     activations = collect(CASE, model, data)
     method = RRR(data, tuning=FineTuning(batch_size=4, epochs=2, learning_rate=0.1))
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     stacked = list(method.train(cut, activations, [0.5, 2.0]))
     alone = [head for strength in (0.5, 2.0) for head in method.train(cut, activations, [strength])]
     assert not torch.equal(stacked[0].state["fc.1.weight"], stacked[1].state["fc.1.weight"])

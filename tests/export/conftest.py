@@ -15,10 +15,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from hansfree._internal.files import write_json
-from hansfree.datasets.base import IMAGENET
+from hansfree.data.examples import IMAGENET
+from hansfree.evaluation.results import rows_of, write_table
 from hansfree.metrics import Score
 from hansfree.models import build_model
-from hansfree.results import rows_of, write_table
+from hansfree.reasons import Verdict, VerdictLevel
 from tests.export.examples import corrected
 
 SIZE = 32
@@ -49,10 +50,15 @@ def save(path: Path, model: nn.Module) -> None:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """Return what makes a run folder; ``meta``, ``unknown`` and ``ruling`` (on RR-ClArC) go into its results.json."""
+    """Return what makes a run folder; ``meta``, ``unknown`` and ``level`` (of RR-ClArC) go into its results.json."""
 
     def make(
-        *, shown: bool = True, unknown: Any = (), scores: Any = SCORES, ruling: str | None = "corrected", **meta: Any
+        *,
+        shown: bool = True,
+        unknown: Any = (),
+        scores: Any = SCORES,
+        level: VerdictLevel | None = VerdictLevel.CORRECTED,
+        **meta: Any,
     ) -> Path:
         run = tmp_path / "run"
         run.mkdir()
@@ -102,7 +108,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             {
                 "meta": {**about_run, **meta},
                 "selection": {"rr-clarc": chosen, "p-clarc": {**chosen, "strength": None}},
-                "rulings": {} if ruling is None else {"rr-clarc": {"ruling": ruling, "rule": "as one | may."}},
+                "verdicts": {} if level is None else {"rr-clarc": Verdict(level).to_json()},
                 "unknown": list(unknown),
             },
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -13,13 +14,23 @@ import yaml
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from hansfree.cli import export  # noqa: F401  # it joins the app
-from hansfree.cli.app import app
+from hansfree._internal.hashing import hash_weights
+from hansfree.cli import discover as export  # noqa: F401  # it joins the app
+from hansfree.cli.terminal import app
 from hansfree.errors import OptionError, RunError
+from hansfree.evaluation.results import (
+    Results,
+    Row,
+    read_rows,
+    rows_of,
+    write_table,
+)
 from hansfree.export import load_corrected
-from hansfree.export.run import export_run, open_model, read_run
+from hansfree.export.run import compare_scores, export_run, open_model, read_run
+from hansfree.metrics import Score
 from hansfree.models import build_model
-from tests.export.conftest import SCORES, MakeRun, corrected_models, original_model, save
+from hansfree.reasons import VerdictLevel
+from tests.export.conftest import NAMES, SCORES, MakeRun, corrected_models, original_model, save
 from tests.export.examples import images
 
 
@@ -69,7 +80,7 @@ def test_damaged_logits_are_told(make_run: MakeRun) -> None:
     run = make_run()
     kept = run / "stages" / "p-clarc.npz"
     kept.write_bytes(kept.read_bytes()[:-30])
-    with pytest.raises(RunError, match=r"p-clarc\.npz is damaged\. Delete it and .*p-clarc\.json, and let the command"):
+    with pytest.raises(RunError, match=r"p-clarc\.npz is damaged\. Delete it and .*p-clarc\.json, and resume the run"):
         export_run(run, "p-clarc")
 
 
@@ -172,7 +183,7 @@ def test_lost_weights_are_told_with_the_way_to_have_them_again(make_run: MakeRun
     weights, stage = run / "corrected" / "p-clarc.safetensors", run / "stages" / "p-clarc.json"
     stage.parent.mkdir(exist_ok=True)
     stage.write_text("{}")
-    remedy = rf"p-clarc\.safetensors is missing or damaged\. Delete {re.escape(str(stage))}, and let the command"
+    remedy = rf"p-clarc\.safetensors is missing or damaged\. Delete {re.escape(str(stage))}, and resume the run"
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(RunError, match=remedy):
         export_run(run, "p-clarc")
@@ -194,14 +205,6 @@ def test_a_method_without_an_admissible_strength_is_told_so(make_run: MakeRun) -
         export_run(run, "rr-clarc")
     with pytest.raises(OptionError, match=reason):
         export_run(run)
-
-
-@pytest.mark.parametrize("stage", ["original", "doctor", "cavs"])
-def test_a_stage_that_is_no_method_is_told_so(make_run: MakeRun, stage: str) -> None:
-    run = make_run()
-    (run / "stages" / f"{stage}.json").write_text("{}")
-    with pytest.raises(OptionError, match=rf"no weights corrected by '{stage}'\. There are: rr-clarc, p-clarc\.$"):
-        export_run(run, stage)
 
 
 def test_weights_of_a_method_that_the_results_do_not_list_are_refused(make_run: MakeRun) -> None:
@@ -243,9 +246,149 @@ def test_the_command_says_what_it_wrote(make_run: MakeRun) -> None:
     assert isinstance(again.exception, RunError)
 
 
-def test_results_are_read_only(make_run: MakeRun) -> None:
+def card_of(run: Path, method: str = "rr-clarc") -> str:
+    return export_run(run, method).card.read_text(encoding="utf-8")
+
+
+def table(card: str, section: str) -> list[list[str]]:
+    """Return the rows of a section's table."""
+    lines = card.partition(f"## {section}\n")[2].partition("\n## ")[0].splitlines()
+    rows = [line.replace("\\|", "BAR").strip("|").split("|") for line in lines if line.startswith("|")]
+    assert len({len(row) for row in rows}) == 1, rows  # nothing breaks it
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_it_says_what_was_corrected(make_run: MakeRun) -> None:
+    card = card_of(make_run(biased_class=1))
+    facts = dict(table(card, "What was done"))
+    assert card.startswith("# Model card: demo after RR-ClArC\n")
+    assert facts["artifact"] == "timestamp"
+    assert facts["biased class"] == "odd BAR name (class 1)"
+    assert facts["layer"] == "features.10"
+    assert facts["strength"] == "20"
+    assert facts["direction (CAV)"] == "signal"
+    assert facts["changed tensors"] == "classifier.weight"
+    assert "Do not use" not in card
+    assert "corrects the use of\none artifact, with" in card
+    assert not {"removed together", "kept"} & facts.keys()
+
+
+def test_it_tells_no_folders_of_the_machine(make_run: MakeRun) -> None:
     run = make_run()
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    export_run(run)
-    assert all(path.read_bytes() == content for path, content in before.items())
-    assert json.loads((run / "results.json").read_text())["meta"]["model"] == "demo"
+    summary = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    summary["meta"]["model"] = "/home/jane/project/net.py:build"
+    (run / "results.json").write_text(json.dumps(summary), encoding="utf-8")
+    card = card_of(run)
+    assert card.startswith("# Model card: net.py:build after RR-ClArC\n")
+    assert "jane" not in card
+
+
+def test_it_says_what_else_is_removed_and_kept(make_run: MakeRun) -> None:
+    run = make_run(removed={"timestamp": 90.0, "odd | ink": 60.0}, protected=["hair"])
+    card = card_of(run)
+    facts = dict(table(card, "What was done"))
+    assert (facts["removed together"], facts["kept"]) == ("timestamp, odd BAR ink", "hair")
+    assert "corrects the use of\nseveral artifacts, with" in card
+
+
+def test_it_gives_the_scores_before_and_after_with_errors(make_run: MakeRun) -> None:
+    rows = {row[0]: row[1:] for row in table(card_of(make_run()), "Scores before and after")}
+    assert rows["Flip rate"] == ["0", "0.56 ± 0.02", "0.06 ± 0.02", "400"]  # neither the repeat nor another strength
+    assert rows["Balanced accuracy, clean"] == ["1", "0.91 ± 0.012", "0.9 ± 0.012", "400"]
+
+
+def test_it_says_what_cannot_be_claimed(make_run: MakeRun) -> None:
+    claims = [
+        {"name": "flips", "can_be_made": False, "sentence": "Flips cannot be seen."},
+        {"name": "accuracy", "can_be_made": True, "sentence": "Accuracy can."},
+    ]
+    unknown = [{"metric": "flip_rate", "n": 7, "reason": "7 images are too few", "group": 2}]
+    section = card_of(make_run(claims=claims, unknown=unknown)).partition("## What the scores do not show")[2]
+    section = section.partition("\n## ")[0]
+    assert "- Flips cannot be seen." in section
+    assert "Accuracy can." not in section
+    assert f"- Flip rate of {NAMES[2]} (n = 7): n/a (7 images are too few)." in section
+    assert "other than timestamp" in section
+
+
+def test_what_cannot_be_known_of_classes_is_one_sentence_per_metric(make_run: MakeRun) -> None:
+    few = "at least 25 images are needed, and there are"
+    both = "two classes are needed"
+    unknown = [
+        {"metric": "balanced_accuracy_biased", "n": 5, "reason": both},
+        {"metric": "auroc_biased", "n": 5, "reason": both},
+        {"metric": "sensitivity_clean", "n": 14, "reason": f"{few} 14", "group": 1},
+        {"metric": "sensitivity_biased", "n": 5, "reason": f"{few} 5", "group": 0},
+    ]
+    card = card_of(make_run(unknown=unknown, class_names=["wound", "burn", "mole"]))
+    lines = [line for line in card.splitlines() if "n/a (" in line]
+    assert lines == [
+        "- Balanced accuracy, biased / AUROC, biased: n/a (two classes are needed).",
+        "- Sensitivity of burn, clean (n = 14), wound, biased (n = 5): n/a (at least 25 images are needed for each).",
+    ]
+
+
+def test_a_model_that_must_not_be_used_says_so_first(make_run: MakeRun) -> None:
+    scores = {**SCORES, "rr-clarc": (0.33, 0.33, 0.0)}
+    card = card_of(make_run(scores=scores))
+    assert card.splitlines()[2].startswith(
+        "**Do not use this model:** its balanced accuracy on images without the artifact is at chance level"
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "title"),
+    [(VerdictLevel.CORRECTED, "corrected"), (VerdictLevel.NOT_CORRECTED, "not corrected"), (None, "")],
+)
+def test_it_has_the_verdict_of_the_run(make_run: MakeRun, level: VerdictLevel | None, title: str) -> None:
+    told = card_of(make_run(level=level)).splitlines()
+    if level is None:
+        assert told[2].startswith("**The run has no verdict on this model:**")
+    else:
+        assert told[2].startswith(f"**Verdict on the test images: {title}.** The rule: ")
+    assert "unlearned" not in " ".join(told)
+    assert "corrected" not in told[0]
+
+
+def test_it_names_the_class_that_loses_most(make_run: MakeRun) -> None:
+    run = make_run()
+    rows = read_rows(run / "results.csv")
+    for method, value in (("original", 0.9), ("rr-clarc", 0.7)):
+        about = {"experiment": "demo", "method": method, "split": "test", "chosen": 1, "seed": 0}
+        about["cav"] = None if method == "original" else "signal"
+        rows += rows_of([Score("sensitivity_clean", value, 0.05, 40, 2)], **about)
+    write_table(run / "results.csv", rows)
+    told = card_of(run).splitlines()[4].replace("\N{NO-BREAK SPACE}", " ")
+    assert told == ("Largest per-class drop: “malignant”, sensitivity without the artifact 90.0 % → 70.0 % (n = 40).")
+
+
+def test_hashes_versions_and_command_tell_where_it_comes_from(make_run: MakeRun) -> None:
+    done = export_run(make_run())
+    facts = dict(table(done.card.read_text(), "Provenance"))
+    assert facts["command"] == "`hansfree demo --quick`"
+    assert facts["exported file"].split()[0] == hashlib.sha256(done.weights.weights.read_bytes()).hexdigest()
+    assert facts["original weights"].split()[0] == done.weights.original
+    assert facts["run with"] == "python 3.11.7, hansfree 0.1.0"
+    assert "torch" in facts["exported with"]
+
+
+def test_the_weights_have_the_hashes_of_the_report(make_run: MakeRun) -> None:
+    """Whoever holds card and report can tell that they are about the same models."""
+    known = {"original weights": hash_weights(original_model().state_dict()), "weights, rr-clarc": "9f8e7d"}
+    facts = dict(table(card_of(make_run(hashes=known | {"weights, p-clarc": "000"})), "Provenance"))
+    assert {name: facts[name].split()[0] for name in known} == known
+    assert "weights, p-clarc" not in facts
+
+
+def test_a_score_that_one_side_lacks_is_not_known() -> None:
+    row = Row(experiment="", method="vanilla", metric="made_up", group=1, value=0.5, n=30)
+    (line,) = compare_scores(
+        [], [row], results=Results(rows=(), meta={"class_names": ["a", "b"]}, selection={}, heatmaps=None)
+    )
+    assert (line.label, line.ideal, line.before, line.after, line.n) == (
+        "made_up (b)",
+        "",
+        "n/a",
+        "0.5",
+        "30",
+    )

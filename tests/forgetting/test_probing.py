@@ -14,7 +14,14 @@ from sklearn.preprocessing import StandardScaler
 
 from hansfree.corrections import PClArC
 from hansfree.errors import DataError, OptionError, UndefinedMetricError
-from hansfree.forgetting import Forgetting, Probe, Sides, held_out_auc, logit_changes, probe_artifact
+from hansfree.evaluation.forgetting import (
+    Forgetting,
+    Probe,
+    Sides,
+    held_out_auc,
+    logit_changes,
+    probe_artifact,
+)
 from hansfree.metrics import Score
 from tests.corrections.examples import CASES, TinyImages, collect, snapshot
 from tests.forgetting.examples import TUNING, world
@@ -38,7 +45,7 @@ def test_the_auc_is_the_mean_over_folds_of_fresh_classifiers() -> None:
         expected += roc_auc_score(bits, model.decision_function(held)) * len(held) / 100
     found = held_out_auc((clean, biased), fold_of, "logits")
     assert found.value == pytest.approx(expected, abs=1e-9)
-    assert (found.metric, found.group, found.n) == ("probe_auc", "logits", 50)
+    assert (found.metric, found.n) == ("probe_auc_logits", 50)
 
 
 @pytest.mark.parametrize("shift", [0.5, 1.5])
@@ -101,7 +108,7 @@ def test_a_corrected_head_forgets_and_the_layer_does_not() -> None:
     assert 0.3 < found.remaining.value < 0.8
     assert "still hold the artifact" in found.describe()
     assert f"{100 * found.remaining.value:.0f} ±" in found.describe()
-    moved = replace(after, trunk="another", layer=Score("probe_auc", 0.61, 0.02, 300, "layer"))
+    moved = replace(after, trunk="another", layer=Score("probe_auc_layer", 0.61, 0.02, 300))
     assert "0.61 ± 0.02 after" in Forgetting(before, moved).describe()
     assert "still hold" not in Forgetting(before, moved).describe()
 
@@ -145,7 +152,7 @@ def test_what_cannot_be_probed_is_refused() -> None:
     w = world()
     with pytest.raises(OptionError, match="for 300 images 2 to 150"):
         probe_artifact(w.model, clean=w.clean, biased=w.biased, folds=151)
-    with pytest.raises(DataError, match="clean images carry the artifact"):
+    with pytest.raises(DataError, match="clean images have the artifact"):
         probe_artifact(w.model, clean=w.biased, biased=w.biased)
     with pytest.raises(DataError, match="same images"):
         probe_artifact(w.model, clean=w.clean, biased=replace(w.biased, ids=w.biased.ids[::-1]))

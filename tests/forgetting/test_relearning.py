@@ -12,8 +12,13 @@ from torch import nn
 from hansfree.corrections import PClArC, Vanilla
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError, OptionError
-from hansfree.evaluation import evaluate
-from hansfree.forgetting import Relearning, RelearningCurve, relearn, reset_head
+from hansfree.evaluation.evaluate import evaluate
+from hansfree.evaluation.forgetting import (
+    Relearning,
+    RelearningCurve,
+    relearn,
+    reset_head,
+)
 from hansfree.metrics import Score
 from tests.corrections.examples import CASES, TinyImages, collect, snapshot
 from tests.forgetting.examples import TUNING, world

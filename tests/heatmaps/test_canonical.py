@@ -12,8 +12,8 @@ from zennit.torchvision import ResNetCanonizer, VGGCanonizer
 from zennit.types import BatchNorm, Linear
 
 from hansfree.errors import LayerNotFoundError, SplitError
-from hansfree.heatmaps import compute_heatmaps
-from hansfree.heatmaps.canonical import canonical_form
+from hansfree.evaluation.canonical import canonical_form
+from hansfree.evaluation.heatmaps import compute_heatmaps
 from hansfree.models.surgery import split
 from tests.heatmaps.samples import seeded, settle, small_vgg, without_biases
 

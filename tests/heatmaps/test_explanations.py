@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torchvision.models import SwinTransformer, resnet18
 
 from hansfree.errors import LayerNotFoundError, OptionError, SplitError
-from hansfree.heatmaps import compute_cav_heatmaps, compute_heatmaps, explanation_of
+from hansfree.evaluation.heatmaps import compute_heatmaps, explanation_of
+from hansfree.evaluation.localisation import compute_cav_heatmaps
 from hansfree.models.surgery import insert_after, layer_order
 from tests.heatmaps.samples import seeded, settle, small_net
 

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.activations.cache import along, pool
-from hansfree.artifacts import Plaster
 from hansfree.cavs import SignalCAV
 from hansfree.corrections.training import Pretraining, pretrain
-from hansfree.datasets import InMemory, Stamped, SyntheticLesions
+from hansfree.data.artifacts import Plaster
+from hansfree.data.datasets import InMemory
+from hansfree.data.insertion import WithArtifact
+from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError, LayerNotFoundError, OptionError
-from hansfree.heatmaps import artifact_relevance, compute_cav_heatmaps, masks_from_heatmaps
+from hansfree.evaluation.heatmaps import artifact_relevance
+from hansfree.evaluation.localisation import compute_cav_heatmaps, masks_from_heatmaps
 from hansfree.models import ARCHITECTURES, PAPER_MODELS, DemoNet, build_model
 from hansfree.models.surgery import split
 from tests.heatmaps.samples import seeded, settle, small_net, without_biases
@@ -112,11 +115,11 @@ def test_what_does_not_fit_is_named() -> None:
 @pytest.fixture(scope="module")
 def plaster() -> tuple[Tensor, np.ndarray, np.ndarray]:
     """Return the localisation of a plaster that the demo's model has learned, on images without and with it."""
-    poisoned = Stamped(SyntheticLesions(400, size=48), Plaster(), share=0.5, only_class=0)
+    poisoned = WithArtifact(SyntheticLesions(400, size=48), Plaster(), share=0.5, only_class=0)
     model = build_model("demo", classes=4)
     pretrain(model, InMemory(poisoned), Pretraining(epochs=6, batch_size=40))
     scenes = SyntheticLesions(30, size=48, start=1000)
-    clean, biased = (Stamped(scenes, Plaster(), share=share).batch(range(30)) for share in (0, 1))
+    clean, biased = (WithArtifact(scenes, Plaster(), share=share).batch(range(30)) for share in (0, 1))
     layer = ARCHITECTURES["demo"].layer
     trunk = split(model, layer).trunk
     with torch.no_grad():

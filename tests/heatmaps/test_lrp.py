@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torchvision.models import resnet18
 
 from hansfree.errors import DataError, OptionError
-from hansfree.heatmaps import compute_heatmaps
+from hansfree.evaluation.heatmaps import compute_heatmaps
 from hansfree.models.surgery import insert_after
 from tests.heatmaps.samples import seeded, settle, small_net, small_vgg, without_biases
 

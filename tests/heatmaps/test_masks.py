@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.errors import DataError, OptionError
-from hansfree.heatmaps import masks_from_heatmaps
-from hansfree.heatmaps.localisation import _otsu
+from hansfree.evaluation.localisation import _otsu, masks_from_heatmaps
 
 
 def patch(size: int, *, height: float = 1.0, noise: float = 0.2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

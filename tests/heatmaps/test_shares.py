@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.errors import DataError
-from hansfree.heatmaps import artifact_relevance
+from hansfree.evaluation.heatmaps import artifact_relevance
 from tests.heatmaps.samples import seeded
 
 

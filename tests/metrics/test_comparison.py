@@ -1,106 +1,144 @@
+"""Models on the same images: every difference is that of the two scores, and what is unknown is left out."""
+
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansfree.errors import DataError
-from hansfree.metrics import NO_PREDICTION, holm, lost_classes, mcnemar, paired_balanced_difference, paired_difference
+from hansfree.metrics import (
+    NO_PREDICTION,
+    Answers,
+    Evidence,
+    compare_answers,
+    compare_classes,
+    compare_probability_changes,
+    compute_scores,
+    lost_classes,
+    mcnemar,
+    predict_classes,
+    score_intervals,
+)
+
+RNG = np.random.default_rng(0)
+
+
+LABELS = np.repeat([0, 1, 2], (60, 40, 30))
+
+
+PAIRED = {"accuracy_clean", "balanced_accuracy_clean", "accuracy_biased", "balanced_accuracy_biased"}
+
+
+PAIRED |= {"specificity_biased"}  # of the biased class
+
+
+def logits_of(labels: np.ndarray, skill: float) -> np.ndarray:
+    logits = RNG.normal(size=(len(labels), 3))
+    logits[np.arange(len(labels)), labels] += skill
+    return logits
+
+
+def evidence(labels_biased: np.ndarray | None = None, *, skill: float = 1.5) -> Evidence:
+    biased = logits_of(LABELS if labels_biased is None else labels_biased, skill / 2)
+    return Evidence(
+        labels=LABELS,
+        biased_class=0,
+        logits_clean=logits_of(LABELS, skill),
+        logits_biased=biased,
+        labels_biased=labels_biased,
+    )
+
+
+def answers(models: Mapping[str, Evidence]) -> dict[str, Answers]:
+    return {
+        name: {"clean": predict_classes(each.logits_clean), "biased": predict_classes(each.logits_biased)}
+        for name, each in models.items()
+    }
+
+
+@pytest.mark.parametrize("labels_biased", [None, np.repeat([0, 1, 2], (50, 30, 5))], ids=["inserted", "natural"])
+def test_differences_are_those_of_the_scores(labels_biased: np.ndarray | None) -> None:
+    """A class of five natural images counts in neither balanced accuracy."""
+    models = {name: evidence(labels_biased, skill=skill) for name, skill in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
+    found = compare_answers(answers(models), LABELS, labels_biased, biased_class=0, seed=0)
+    assert [(each.method, each.rival) for each in found[:: len(found) // 3]] == [("b", "a"), ("c", "a"), ("c", "b")]
+    assert {each.metric for each in found} == PAIRED | ({"flip_rate"} if labels_biased is None else set())
+    scores = {
+        name: {score.metric: score for score in compute_scores(each) if score.group in (None, 0)}
+        for name, each in models.items()
+    }
+    for each in found:
+        expected = scores[each.method][each.metric].value - scores[each.rival][each.metric].value
+        assert each.value == pytest.approx(expected)
+        assert each.low < each.value < each.high
+        assert (each.p is None) == each.metric.startswith("balanced")
+        if labels_biased is None and each.metric == "accuracy_clean":
+            sides = (models[name].is_correct("clean") for name in (each.method, each.rival))
+            assert each.p == mcnemar(*sides)
+    for name, model in answers(models).items():
+        for metric, (low, high) in score_intervals(model, LABELS, labels_biased, seed=0).items():
+            assert low <= scores[name][metric].value <= high
+
+
+def test_pulls_are_compared_image_by_image() -> None:
+    """The difference is that of the two probability changes; a model without probabilities has none."""
+    models = {name: evidence(skill=skill) for name, skill in (("a", 1.0), ("b", 2.0))}
+    shares = {
+        name: [
+            np.exp(logits[:, 0] - np.logaddexp.reduce(logits, axis=1))
+            for logits in (each.logits_clean, each.logits_biased)
+        ]
+        for name, each in models.items()
+    }
+    pulls = {name: biased - clean for name, (clean, biased) in shares.items()}
+    (found,) = compare_probability_changes({**pulls, "broken": np.full(len(LABELS), np.nan)})
+    changes = {
+        name: next(s for s in compute_scores(each) if s.metric == "probability_change") for name, each in models.items()
+    }
+    assert (found.method, found.rival, found.metric, found.p) == ("b", "a", "probability_change", None)
+    assert found.value == pytest.approx(changes["b"].value - changes["a"].value)
+    assert found.stderr == pytest.approx((pulls["b"] - pulls["a"]).std(ddof=1) / np.sqrt(len(LABELS)))
+    assert found.high - found.value == pytest.approx(1.96 * found.stderr, rel=1e-3)
+    assert compare_probability_changes({name: pull[:24] for name, pull in pulls.items()}) == [], "too few"
+
+
+def test_what_too_few_images_leave_unknown_is_not_compared() -> None:
+    few = np.zeros(7, dtype=np.int64)
+    models = answers({"a": evidence(few), "b": evidence(few)})
+    known = {"accuracy_clean", "balanced_accuracy_clean"}
+    assert {each.metric for each in compare_answers(models, LABELS, few, biased_class=0, seed=0)} == known
+    assert set(score_intervals(models["a"], LABELS, few, seed=0)) == known
+    tiny = {"a": {"clean": LABELS[:10], "biased": LABELS[:10]}}
+    assert score_intervals(tiny["a"], LABELS[:10], None, seed=0) == {}
+
+
+def test_classes_are_compared_with_one_model() -> None:
+    """The difference is that of the two sensitivities; a class of fewer than 25 images has none."""
+    models = {name: evidence(skill=skill) for name, skill in (("a", 3.0), ("b", 1.0), ("c", 2.0))}
+    found = compare_classes(answers(models), LABELS, rival="a")
+    assert [(each.method, each.rival, each.group) for each in found] == [
+        (method, "a", label) for label in range(3) for method in "bc"
+    ]
+    scores = {
+        name: {score.group: score.value for score in compute_scores(each) if score.metric == "sensitivity_clean"}
+        for name, each in models.items()
+    }
+    for each in found:
+        assert each.metric == "sensitivity_clean"
+        assert each.value == pytest.approx(scores[each.method][each.group] - scores["a"][each.group])
+        assert each.low <= each.value <= each.high
+        assert each.reversed.group == each.group
+    rare = np.repeat([0, 1, 2], (60, 46, 24))
+    assert {each.group for each in compare_classes(answers(models), rare, rival="a")} == {0, 1}
+
 
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
 
-@settings(deadline=None)  # shared cores
-@given(pairs)
-def test_paired_difference_is_the_mean_difference_with_its_plug_in_error(outcomes: list[tuple[bool, bool]]) -> None:
-    a, b = np.array(outcomes).T
-    difference, stderr = paired_difference(a, b)
-    each = a.astype(float) - b.astype(float)
-    assert difference == pytest.approx(each.mean())
-    assert stderr == pytest.approx(each.std() / np.sqrt(each.size), abs=1e-12)
-
-
-@settings(deadline=None)  # shared cores
-@given(pairs)
-def test_swapping_the_models_turns_the_sign_only(outcomes: list[tuple[bool, bool]]) -> None:
-    a, b = np.array(outcomes).T
-    difference, stderr = paired_difference(a, b)
-    assert paired_difference(b, a) == (-difference, stderr)
-
-
-def test_paired_error_is_the_spread_over_redrawn_images() -> None:
-    rng = np.random.default_rng(0)
-    differences, errors = [], []
-    for _ in range(2000):
-        a = rng.random(100) < 0.8
-        b = a ^ (rng.random(100) < 0.1)
-        difference, stderr = paired_difference(a, b)
-        differences.append(difference)
-        errors.append(stderr)
-    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(differences), rel=0.15)
-    unpaired = np.sqrt(0.8 * 0.2 / 100 + 0.74 * 0.26 / 100)
-    assert np.mean(errors) < 0.6 * unpaired
-
-
-@pytest.mark.parametrize(("a", "b"), [([], []), ([True], [True, False]), ([[True]], [[True]])])
-def test_unpaired_input_is_refused(a: list[bool], b: list[bool]) -> None:
-    with pytest.raises(DataError, match="the same images twice"):
-        paired_difference(a, b)
-
-
 labelled = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40)
-
-
-@settings(deadline=None)  # shared cores
-@given(labelled)
-def test_the_balanced_difference_is_that_of_the_mean_recalls(outcomes: list[tuple[bool, bool, int]]) -> None:
-    a, b, labels = (np.array(column) for column in zip(*outcomes))
-    difference, stderr = paired_balanced_difference(a, b, labels)
-    recalls, variance = [], 0.0
-    for label in set(labels.tolist()):
-        each = a[labels == label].astype(float) - b[labels == label].astype(float)
-        recalls.append(a[labels == label].mean() - b[labels == label].mean())
-        variance += each.var() / each.size
-    assert difference == pytest.approx(np.mean(recalls))
-    assert stderr == pytest.approx(np.sqrt(variance) / len(recalls), abs=1e-12)
-
-
-def test_a_rare_class_counts_as_much_as_a_frequent_one() -> None:
-    labels = np.array([0] * 98 + [1] * 2)
-    a, b = np.ones(100, dtype=bool), labels == 0
-    assert paired_difference(a, b)[0] == pytest.approx(0.02)
-    assert paired_balanced_difference(a, b, labels) == (pytest.approx(0.5), 0.0)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "labels", "words"),
-    [([True], [True], [0, 1], "a label per image"), ([True, False], [True], [0, 1], "twice"), ([], [], [], "twice")],
-)
-def test_a_balanced_comparison_refuses_what_does_not_fit(
-    a: list[bool], b: list[bool], labels: list[int], words: str
-) -> None:
-    with pytest.raises(DataError, match=words):
-        paired_balanced_difference(a, b, labels)
-
-
-@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (5, 0), (8, 3), (3, 8), (20, 20), (1, 0)])
-def test_mcnemar_counts_the_ways(only_a: int, only_b: int) -> None:
-    """Two-sided and exact: the share of all ways to toss so many coins that are as uneven, or more."""
-    a = np.repeat([True, False, True, False], (only_a, only_b, 30, 4))
-    b = np.repeat([False, True, True, False], (only_a, only_b, 30, 4))
-    n = only_a + only_b
-    ways = sum(math.comb(n, k) for k in range(n + 1) if abs(k - n / 2) >= abs(only_a - n / 2))
-    assert mcnemar(a, b) == pytest.approx(ways / 2**n)
-
-
-def test_mcnemar_is_as_rare_as_it_says_for_equal_models() -> None:
-    rng = np.random.default_rng(0)
-    found = [mcnemar(rng.random(200) < 0.7, rng.random(200) < 0.7) for _ in range(400)]
-    assert np.mean(np.array(found) <= 0.05) <= 0.06
-    assert mcnemar(rng.random(200) < 0.9, rng.random(200) < 0.6) < 1e-4
 
 
 def test_lost_classes() -> None:
@@ -115,22 +153,3 @@ def test_lost_classes() -> None:
 def test_lost_classes_refuses_what_is_no_class(wrong: int) -> None:
     with pytest.raises(DataError, match="classes 0 to 3"):
         lost_classes(np.array([0]), np.array([wrong]), 4)
-
-
-@pytest.mark.parametrize(
-    ("given", "corrected"),
-    [
-        ([], []),
-        ([0.03], [0.03]),
-        ([0.04, 0.01, 0.03], [0.06, 0.03, 0.06]),  # 0.01 x 3, 0.03 x 2, and 0.04 not below that
-        ([0.6, 0.5], [1.0, 1.0]),
-    ],
-)
-def test_holm_counts_the_tests(given: list[float], corrected: list[float]) -> None:
-    assert holm(given) == pytest.approx(corrected)
-
-
-def test_holm_finds_something_in_nothing_as_seldom_as_one_test() -> None:
-    rng = np.random.default_rng(0)
-    found = [min(holm(rng.random(8).tolist())) < 0.05 for _ in range(2000)]
-    assert np.mean(found) < 0.065

@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 
 from hansfree._internal.files import write_json
-from hansfree.metrics import Difference, Score, Unknown
-from hansfree.report.reading import Results, tested_rows
-from hansfree.report.text import judge_methods
-from hansfree.results import Row, rows_of, write_table
+from hansfree.evaluation.results import (
+    Results,
+    Row,
+    rows_of,
+    tested_rows,
+    write_table,
+)
+from hansfree.evaluation.verdict import judge_methods
+from hansfree.metrics import Difference, NotAvailable, Score
 from tests.report.pairing import intervals_of, pairs_of
 
 N_TEST = 800
@@ -68,8 +73,8 @@ def about(method: str) -> dict[str, Any]:
     return columns
 
 
-def scored(metric: str, value: float, *, n: int = N_TEST, group: str = "") -> Score:
-    return Score(metric, value, abs(value * (1 - value) / N_TEST) ** 0.5, n, group)
+def scored(metric: str, value: float, *, n: int = N_TEST, **group: Any) -> Score:
+    return Score(metric, value, abs(value * (1 - value) / N_TEST) ** 0.5, n, **group)
 
 
 def score(method: str, metric: str, value: float, **columns: Any) -> Row:
@@ -85,7 +90,7 @@ def final_rows(method: str, clean: float, biased: float, flips: float, tcav: flo
         scored("accuracy_biased", biased and biased + 0.02),
         scored("balanced_accuracy_clean", clean),
         scored("balanced_accuracy_biased", biased),
-        scored("accuracy_worst_group", max(biased - 0.2, 0), n=180, group="class 1 with artifact"),
+        scored("accuracy_worst_group", max(biased - 0.2, 0), n=180, group=1, artifact="with"),
         scored("flip_rate", flips),
     ]
     if clean > 0:  # one that diverged answers nothing: no ranking, no probability, no derivative
@@ -190,7 +195,7 @@ META = {
 def make_run(tmp_path: Path) -> MakeRun:
     """Return a function that writes a run folder; ``change`` may edit its rows, the other options replace.
 
-    Differences are those between the rows by default, and rulings what follows from all that.
+    Differences are those between the rows by default, and verdicts what follows from all that.
     """
 
     def make(
@@ -202,7 +207,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         paired_classes: Sequence[Difference] = (),
         intervals: dict[str, Any] | None = None,
         heatmaps: bool = False,
-        unknown: Sequence[Unknown] = (),
+        unknown: Sequence[NotAvailable] = (),
     ) -> Path:
         run = tmp_path / "run"
         run.mkdir()
@@ -223,7 +228,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             "paired": [asdict(each) for each in results.paired],
             "paired_classes": [asdict(each) for each in paired_classes],
             "intervals": results.intervals,
-            "rulings": {method: asdict(each) for method, each in judge_methods(results).items()},
+            "verdicts": {method: each.to_json() for method, each in judge_methods(results).items()},
             "unknown": [asdict(each) for each in unknown],
             "scores": [asdict(row) for row in rows],
         }

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import combinations
 from statistics import NormalDist
 
-from hansfree.metrics import Difference, Interval
-from hansfree.report.reading import tested_rows
-from hansfree.results import Row
+from hansfree._internal.statistics import Interval
+from hansfree.evaluation.results import Row, tested_rows
+from hansfree.metrics import Difference
 
 COUNTED = ("accuracy_clean", "accuracy_biased", "balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate")
 

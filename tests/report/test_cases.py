@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from hansfree.evaluation.results import Results
 from hansfree.report.images import Cases, find_extremes, load_cases
-from hansfree.report.reading import Results
 from tests.report.conftest import META
 from tests.report.pictured import case_arrays
 

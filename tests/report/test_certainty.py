@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from hansfree.evaluation.results import Row, load_results
 from hansfree.report.numbers import write_stderr
-from hansfree.report.reading import load_results
 from hansfree.report.tables import class_tables, insertion_table
-from hansfree.results import Row
 from tests.report.conftest import MakeRun
 from tests.report.test_tables import changed, line_of, marked
 from tests.report.worlds import World
@@ -40,7 +39,7 @@ def test_a_class_that_is_always_right_has_an_interval_too(make_run: MakeRun) -> 
     """Sixty images of keratosis."""
 
     def perfect(row: Row) -> Row:
-        is_it = (row.method, row.metric, row.group) == ("rr-clarc", "sensitivity_clean", "class 2")
+        is_it = (row.method, row.metric, row.group) == ("rr-clarc", "sensitivity_clean", 2)
         return replace(row, value=1.0, stderr=0.0) if is_it else row
 
     parts = World().parts()

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hansfree.evaluation.results import Results
 from hansfree.report.images import Cases, load_cases
 from hansfree.report.plots import draw_effect
-from hansfree.report.reading import Results
 from tests.report.conftest import META, SELECTION
 from tests.report.pictured import case_arrays, write_cases
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from hansfree.cavs import CAV
+from hansfree.evaluation.results import Results, Row, load_results
 from hansfree.report.figures import draw_alignment, draw_strengths
-from hansfree.report.reading import Results, load_results
-from hansfree.results import Row
 from tests.report.conftest import CAVS, STRENGTHS, TAKEN, MakeRun
 
 EMPTY = Results(rows=(), meta={}, selection={}, heatmaps=None)

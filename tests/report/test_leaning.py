@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hansfree.report.reading import Results, load_results
+from hansfree.evaluation.results import Results, load_results
 from hansfree.report.text import describe_setting
 from tests.report.conftest import MakeRun
 from tests.report.worlds import World
@@ -26,7 +26,7 @@ def test_an_inserted_artifact_is_a_sign_where_it_pulls(make_run: MakeRun) -> Non
     assert "plaster artifact, taken as a sign of “naevus”, corrected at" in describe_setting(results)
     away = describe_setting(with_score(results, "probability_change", -0.05))
     assert "taken as a sign" not in away
-    assert "leans the other way: the artifact makes “naevus” less probable, by 5.0 points." in away
+    assert "has the opposite effect: it makes “naevus” less probable, by 5.0 points." in away
 
 
 @pytest.mark.parametrize(("tcav", "is_other"), [(0.35, True), (0.65, False)])
@@ -34,7 +34,7 @@ def test_of_a_natural_artifact_only_its_share_is_known(make_run: MakeRun, tcav: 
     told = describe_setting(with_score(load_results(make_run(**NATURAL.parts())), "tcav", tcav))
     assert "plaster artifact, most frequent in “naevus”, corrected at" in told
     assert "taken as a sign" not in told
-    assert ("seems to lean the other way: TCAV is 35.0\N{NO-BREAK SPACE}%" in told) == is_other
+    assert ("seems to have the opposite effect: TCAV is 35.0\N{NO-BREAK SPACE}%" in told) == is_other
 
 
 def test_a_class_that_somebody_chose_need_not_have_it_most(make_run: MakeRun) -> None:

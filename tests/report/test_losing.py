@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hansfree.evaluation.results import Results, load_results
+from hansfree.evaluation.verdict import shown_variant
 from hansfree.report import write_report
-from hansfree.report.reading import Results, load_results
-from hansfree.report.text import describe_loss, reach_verdict, shown_variant
+from hansfree.report.text import describe_loss, write_verdict
 from tests.report.conftest import MakeRun
 from tests.report.test_page import text_of
 from tests.report.worlds import World
@@ -49,8 +50,8 @@ def test_a_clear_loss_is_named_with_its_numbers(make_run: MakeRun) -> None:
     results = load(make_run, {0: (9, 0), 1: (0, 3), 2: (0, 9)})
     before, after = sensitivities(results, 2)
     assert told(results) == (
-        f"“keratosis” loses most of all classes: its sensitivity without the artifact falls from {before} to {after} "
-        "(60 test images)."
+        f"Largest per-class drop: “keratosis”, sensitivity without the artifact {before} → {after} (n = 60, "
+        "significant)."
     )
 
 
@@ -58,21 +59,21 @@ def test_a_loss_that_may_be_chance_is_not_called_one(make_run: MakeRun) -> None:
     results = load(make_run, {1: (0, 1)})
     before, after = sensitivities(results, 1)
     assert told(results) == (
-        f"The largest fall of a class is that of “melanoma”: its sensitivity without the artifact goes from {before} "
-        f"to {after} (90 test images), which may be chance."
+        f"Largest per-class drop: “melanoma”, sensitivity without the artifact {before} → {after} (n = 90, not "
+        "significant)."
     )
     unpaired = replace(results, paired_classes=())
-    assert told(unpaired) == told(results).replace(", which may be chance", "")
+    assert told(unpaired) == told(results).replace(", not significant", "")
 
 
 def test_of_many_classes_one_always_falls(make_run: MakeRun) -> None:
     """Six images lost and none won are beyond chance in one class alone (p = 0.03), and not in one of three."""
     results = load(make_run, {2: (0, 6)})
-    (loss,) = [each for each in results.paired_classes if (each.method, each.group) == ("rr-clarc", "class 2")]
+    (loss,) = [each for each in results.paired_classes if (each.method, each.group) == ("rr-clarc", 2)]
     assert loss.p == pytest.approx(2 * 0.5**6)
-    assert told(results).endswith("(60 test images), which may be chance.")
+    assert told(results).endswith("(n = 60, not significant).")
     alone = replace(results, paired_classes=(loss,))
-    assert told(alone).startswith("“keratosis” loses most of all classes")
+    assert told(alone).endswith("(n = 60, significant).")
 
 
 def test_a_clear_loss_goes_before_a_larger_one_that_may_be_chance(make_run: MakeRun) -> None:
@@ -80,9 +81,9 @@ def test_a_clear_loss_goes_before_a_larger_one_that_may_be_chance(make_run: Make
     world = World(clean=(160, 90, 30))
     results = load(make_run, {0: (0, 14), 2: (0, 3)}, world)
     losses = {each.group: (each.value, each.high) for each in results.paired_classes if each.method == "rr-clarc"}
-    assert losses["class 2"][0] < losses["class 0"][0]
-    assert losses["class 0"][1] < 0 < losses["class 2"][1]
-    assert told(results).startswith("“naevus” clearly loses: its sensitivity without the artifact falls from ")
+    assert losses[2][0] < losses[0][0]
+    assert losses[0][1] < 0 < losses[2][1]
+    assert told(results).startswith("Largest significant per-class drop: “naevus”, sensitivity")
 
 
 def test_nothing_is_lost(make_run: MakeRun) -> None:
@@ -92,7 +93,7 @@ def test_nothing_is_lost(make_run: MakeRun) -> None:
 def test_classes_that_cannot_be_known_are_named(make_run: MakeRun) -> None:
     """A rare disease is what medicine asks for."""
     results = load(make_run, {0: (0, 20)}, World(clean=(160, 90, 12)))
-    assert told(results).endswith(" Of “keratosis”, with too few test images, it cannot be known.")
+    assert told(results).endswith(" “keratosis”: n/a (too few test images).")
 
 
 def test_without_scores_of_classes_nothing_is_said(make_run: MakeRun) -> None:
@@ -103,7 +104,7 @@ def test_without_scores_of_classes_nothing_is_said(make_run: MakeRun) -> None:
 def test_terminal_and_page_say_it(make_run: MakeRun) -> None:
     run = make_run(**WORLD.parts(rr_clarc=answering(WORLD, {2: (0, 9)})))
     results = load_results(run)
-    verdict = reach_verdict(results)
+    verdict = write_verdict(results)
     assert verdict.loss.replace("\N{NO-BREAK SPACE}", " ") == told(results)
     assert verdict.loss in verdict.lines
     assert told(results) in text_of(write_report(run))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hansfree.evaluation.results import HeatmapSet, Results, load_results
 from hansfree.report.images import Maps, show_direction, show_heatmaps
-from hansfree.report.reading import HeatmapSet, Results, load_results
 from tests.report.conftest import MakeRun
 
 EMPTY = Results(rows=(), meta={}, selection={}, heatmaps=None)

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hansfree.cavs.diagnostics import examine_cav
+from hansfree.cavs.diagnostics import diagnose_cav
 from hansfree.errors import RunError
+from hansfree.evaluation.results import Results, load_results
+from hansfree.evaluation.verdict import shown_variant
 from hansfree.report import write_report
 from hansfree.report.figures import draw_strengths
 from hansfree.report.plots import draw_tradeoff
-from hansfree.report.reading import Results, load_results
 from hansfree.report.tables import class_tables, insertion_table, marks_of
-from hansfree.report.text import describe_setting, reach_verdict, shown_variant
+from hansfree.report.text import describe_setting, write_verdict
 from tests.report.conftest import MakeRun
 from tests.report.pairing import pair
 from tests.report.test_page import text_of
@@ -36,7 +37,7 @@ def load(make_run: MakeRun, world: World) -> Results:
 
 
 def told(results: Results) -> str:
-    return " ".join(reach_verdict(results).sentences).replace("\N{NO-BREAK SPACE}", " ")
+    return " ".join(write_verdict(results).sentences).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_known_groups_are_told_without_insertion(make_run: MakeRun) -> None:
@@ -47,19 +48,19 @@ def test_known_groups_are_told_without_insertion(make_run: MakeRun) -> None:
     assert re.match(
         r"After RR-ClArC, balanced accuracy rises from \S+ % to \S+ % on images with the artifact, and", words
     )
-    assert "Differences on the same images, in points with 95" in reach_verdict(results).differences
-    assert "cannot be known" not in words
-    assert "It is the best of 4 methods" in reach_verdict(results).beside
+    assert "Differences on the same images, in points with 95" in write_verdict(results).differences
+    assert "no verdict" not in words
+    assert "It is the best of 4 methods" in write_verdict(results).beside
 
 
 @pytest.mark.parametrize("world", [POOR, NONE], ids=["few", "none"])
 def test_where_it_cannot_be_known_no_cure_is_claimed(make_run: MakeRun, world: World) -> None:
     results = load(make_run, world)
-    verdict = reach_verdict(results)
+    verdict = write_verdict(results)
     words, beside = told(results), verdict.beside
     assert len(verdict.sentences) == 2
     assert words.startswith("How often the model is right on images with the artifact would show whether the bias is")
-    assert "cannot be known" not in words, "the headline says so"
+    assert "no verdict" not in words, "the headline says so"
     assert "(n = " not in words, "spelled out in a headline"
     assert "on images with the artifact," not in words
     assert "best of" not in beside
@@ -75,7 +76,7 @@ def test_the_table_says_what_cannot_be_known_instead_of_a_dash(make_run: MakeRun
     results = load(make_run, POOR)
     table = insertion_table(results)
     line = dict(zip((c.metric for c in table.columns), next(x for x in table.lines if x.title == "RR-ClArC").cells))
-    assert line["balanced_accuracy_biased"].value == "cannot be known (n = 7)"
+    assert line["balanced_accuracy_biased"].value == "n/a (n = 7)"
     assert "25 images" in line["balanced_accuracy_biased"].note
     assert line["accuracy_biased"].value.replace(".", "").isdigit()
     majority = next(x for x in table.lines if x.title == "Majority rate")
@@ -102,20 +103,20 @@ def test_groups_that_are_known_are_marked_and_drawn(make_run: MakeRun) -> None:
     assert "others than those without" in drawing.caption
 
 
-def test_the_doctor_speaks_on_the_page(make_run: MakeRun) -> None:
+def test_the_diagnosis_is_on_the_page(make_run: MakeRun) -> None:
     rng = np.random.default_rng(0)
     has_artifact = np.arange(90) < 30
     features = rng.normal(size=(90, 6))
     features[has_artifact, 0] += 3
-    diagnosis = examine_cav(features, has_artifact, seed=0)
+    diagnosis = diagnose_cav(features, has_artifact, seed=0)
     run = folder(make_run, RICH)
-    (run / "doctor.json").write_text(diagnosis.to_json(), encoding="utf-8")
+    (run / "diagnostics.json").write_text(diagnosis.to_json(), encoding="utf-8")
     text = text_of(write_report(run))
     assert "Can the direction be trusted? " + re.sub(r"\s+", " ", diagnosis.verdict) in text
     assert text.count(re.sub(r"\s+", " ", diagnosis.verdict)) == 1
     for finding in diagnosis.findings:
         assert re.sub(r"\s+", " ", finding.sentence) in text
-    assert (run / "figures" / "doctor.png").exists()
+    assert (run / "figures" / "diagnostics.png").exists()
 
 
 def test_images_whose_artifact_mark_looks_wrong_are_shown(make_run: MakeRun) -> None:
@@ -125,26 +126,27 @@ def test_images_whose_artifact_mark_looks_wrong_are_shown(make_run: MakeRun) -> 
     features[has_artifact, 0] += 9
     names = [f"<b>{row}.png" for row in range(90)]
     has_artifact[[3, 80]] = False, True
-    diagnosis = examine_cav(features, has_artifact, ids=names, seed=0)
-    assert {mark.id for mark in diagnosis.wrong_marks} == {names[3], names[80]}
+    diagnosis = diagnose_cav(features, has_artifact, ids=names, seed=0)
+    assert {mark.id for mark in diagnosis.suspect_labels} == {names[3], names[80]}
     run = folder(make_run, RICH)
-    (run / "doctor.json").write_text(diagnosis.to_json(), encoding="utf-8")
-    assert 'id="wrong-marks"' not in write_report(run).read_text(encoding="utf-8"), (
+    (run / "diagnostics.json").write_text(diagnosis.to_json(), encoding="utf-8")
+    assert 'id="suspect-labels"' not in write_report(run).read_text(encoding="utf-8"), (
         "of older runs there are no pictures"
     )
-    np.savez(run / "wrong_marks.npz", pictures=rng.integers(0, 255, (2, 32, 32, 3)).astype(np.uint8))
+    np.savez(run / "suspect_labels.npz", pictures=rng.integers(0, 255, (2, 32, 32, 3)).astype(np.uint8))
     page = write_report(run)
-    _, _, section = page.read_text(encoding="utf-8").partition('<section id="wrong-marks">')
+    _, _, section = page.read_text(encoding="utf-8").partition('<section id="suspect-labels">')
     section = section.partition("</section>")[0]
     assert section.count("<img ") == 2
-    assert "label" not in section.lower(), "that is the class"
-    assert "mend it in the column or list that tells the artifact" in section
+    assert "correct it in the column or list of artifact labels" in section
     told = {"&lt;b&gt;3.png": "listed without the artifact", "&lt;b&gt;80.png": "listed with the artifact"}
     for name, listed in told.items():
         assert f"<strong>{name}</strong><br>{listed}</figcaption>" in section
     assert "most suspicious of" not in section, "they are all there are"
-    (run / "wrong_marks.npz").write_bytes(b"PK\3\4 cut off")
-    with pytest.raises(RunError, match=r"wrong_marks\.npz is damaged\. Delete it and .*doctor\.json, and let"):
+    (run / "suspect_labels.npz").write_bytes(b"PK\3\4 cut off")
+    with pytest.raises(
+        RunError, match=r"suspect_labels\.npz is damaged\. Delete it and .*diagnostics\.json, and resume"
+    ):
         write_report(run)
 
 
@@ -163,15 +165,15 @@ def test_classes_side_by_side(make_run: MakeRun) -> None:
         change = clean.lines[1].changes[place]
         assert (change.before.value, change.after.value) == (f"{100 * before:.1f}", f"{100 * after:.1f}")
         assert float(change.change.replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * (after - before), abs=0.051)
-    assert [line.changes[0].unknown for line in biased.lines] == ["", *(f"cannot be known (n = {n})" for n in (7, 0))]
-    assert [line.changes[1].unknown for line in biased.lines] == ["cannot be known (n = 7)", "", ""]
+    assert [line.changes[0].unknown for line in biased.lines] == ["", *(f"n/a (n = {n})" for n in (7, 0))]
+    assert [line.changes[1].unknown for line in biased.lines] == ["n/a (n = 7)", "", ""]
 
 
 def test_of_very_many_classes_those_that_changed_most_are_shown(make_run: MakeRun) -> None:
     rows = World().run()
     row = next(row for row in rows if row.metric == "sensitivity_clean")
     many = [
-        type(row)(**{**vars(row), "method": method, "group": f"class {k}", "value": 0.5 + (k % 7) * step})
+        type(row)(**{**vars(row), "method": method, "group": k, "value": 0.5 + (k % 7) * step})
         for method, step in (("original", 0.0), ("rr-clarc", 0.05))
         for k in range(40)
     ]
@@ -191,24 +193,24 @@ def test_the_page_of_a_natural_bias(make_run: MakeRun) -> None:
     text = text_of(path)
     heads = re.findall(r"<h2>([^<]+)</h2>", path.read_text(encoding="utf-8"))
     assert heads == [
-        "What cannot be known",
+        "What these data cannot show",
         "First evidence: images without and with the artifact",
         "What correction costs",
         "How the strengths were chosen",
         "Per class",
         "Second evidence: inside the model",
-        "What can be known",
+        "What these data can show",
         "Reproduce",
     ]
     assert "The same held-out test images" not in text
     assert "What correction costs Accuracy with the artifact is not drawn against accuracy without it: two cl" in text
-    cannot, can = text.index("What cannot be known"), text.index("What can be known")
+    cannot, can = text.index("What these data cannot show"), text.index("What these data can show")
     assert cannot < text.index("Accuracy with the artifact cannot be claimed. Only 7") < can
     assert can < text.index("TCAV can be claimed.")
     assert "biased †" in text
     assert "† Too few images with the artifact are of classes where the shortcut is wrong." in text
     assert "310 clean test and 67 biased test images" in describe_setting(load_results(path.parent))
-    assert "cannot be known (n = 7)" in text
+    assert "n/a (n = 7)" in text
     assert ",accuracy_biased,,," not in (path.parent / "results.csv").read_text(encoding="utf-8")
     assert ",balanced_accuracy_biased,,,7" in (path.parent / "results.csv").read_text(encoding="utf-8")
 
@@ -216,14 +218,14 @@ def test_the_page_of_a_natural_bias(make_run: MakeRun) -> None:
 def test_claims_that_all_can_be_made_are_headed_so(make_run: MakeRun) -> None:
     claims = [{"name": "flip rate", "can_be_made": True, "sentence": "The artifact is put in."}]
     text = text_of(write_report(folder(make_run, RICH, claims=claims)))
-    assert "What can be known" in text
-    assert "What cannot be known" not in text
+    assert "What these data can show" in text
+    assert "What these data cannot show" not in text
     assert "Flip rate can be claimed. The artifact is put in." in text
 
 
-def test_without_claims_and_doctor_their_sections_are_absent(make_run: MakeRun) -> None:
+def test_without_claims_and_diagnosis_their_sections_are_absent(make_run: MakeRun) -> None:
     text = text_of(write_report(folder(make_run, RICH)))
-    assert "What cannot be known" not in text
+    assert "What these data cannot show" not in text
     assert "Can the direction be trusted" not in text
 
 
@@ -246,14 +248,13 @@ def test_accuracy_on_one_class_is_told_and_not_trusted(make_run: MakeRun, ours: 
         for row in results.rows
     )
     results = replace(results, rows=rows, paired=(pair("rr-clarc", "original", "accuracy_biased", ours - 0.7),))
-    words = reach_verdict(results).why.replace("\N{NO-BREAK SPACE}", " ")
+    words = write_verdict(results).why.replace("\N{NO-BREAK SPACE}", " ")
     start = f"On the 67 test images with the artifact accuracy {change}; 60 of them are of class 'naevus', "
     assert words.startswith(start)
-    assert ("may be a shortcut going away" in words) == (ours < 0.6)
-    assert words.endswith("cannot be told.")
+    assert words.endswith("cannot show which." if ours < 0.6 else "cannot show whether it is gone.")
 
 
 def test_accuracy_on_known_groups_needs_no_such_words(make_run: MakeRun) -> None:
     results = load(make_run, RICH)
-    assert "cannot be told" not in reach_verdict(results).why
+    assert "cannot show" not in write_verdict(results).why
     assert not insertion_table(results).footnotes

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from hansfree.errors import RunError
+from hansfree.evaluation.results import Row
 from hansfree.report import write_report
-from hansfree.results import Row
 from tests.report.conftest import CHOSEN, META, RULE, SELECTION, STRENGTHS, MakeRun, choice
 from tests.report.pictured import write_cases
 

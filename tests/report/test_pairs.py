@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hansfree.evaluation.results import Results, load_results, validated_rows
+from hansfree.reasons import VerdictLevel
 from hansfree.report import write_report
-from hansfree.report.reading import Results, load_results, validated_rows
 from hansfree.report.tables import insertion_table, marks_of, pair_table
-from hansfree.report.text import reach_verdict
+from hansfree.report.text import LEVEL_TITLES, write_verdict
 from tests.report.conftest import MakeRun, choice
 from tests.report.test_page import text_of
 from tests.report.test_tables import changed
@@ -115,8 +116,8 @@ def test_the_page_says_the_verdict_its_rule_and_the_pairs(make_run: MakeRun) -> 
 
 
 def test_a_natural_bias_is_partly_corrected_at_most(make_run: MakeRun) -> None:
-    verdict = reach_verdict(load_results(folder(make_run, NATURAL)))
-    assert verdict.ruling == "partly corrected"
+    verdict = write_verdict(load_results(folder(make_run, NATURAL)))
+    assert verdict.level == VerdictLevel.PARTLY_CORRECTED
     assert "more cannot be said where the artifact was not inserted" in verdict.rule
     assert "flips" not in " ".join(verdict.sentences)
 
@@ -133,10 +134,10 @@ def test_a_model_that_failed_or_collapsed_is_red(
     section = page.partition('<section class="verdict')[2].partition("</section>")[0]
     assert section.startswith(" failed")
     assert '<p class="failure">Do not use this model (RR-ClArC): ' in section
-    assert '<strong class="ruling">A-ClArC: corrected.</strong>' in section
+    assert '<strong class="level">A-ClArC: corrected.</strong>' in section
     results = load_results(run)
-    assert results.rulings["rr-clarc"].ruling == "do not use"
-    assert reach_verdict(results).failure == ""
+    assert results.verdicts["rr-clarc"].level == VerdictLevel.UNUSABLE
+    assert write_verdict(results).failure == ""
 
 
 def test_where_all_failed_nothing_is_called_corrected(make_run: MakeRun) -> None:
@@ -145,8 +146,8 @@ def test_where_all_failed_nothing_is_called_corrected(make_run: MakeRun) -> None
     page = write_report(run).read_text(encoding="utf-8")
     section = page.partition('<section class="verdict')[2].partition("</section>")[0]
     assert section.startswith(" failed")
-    assert "ruling" not in section
-    assert {each.ruling for each in load_results(run).rulings.values()} == {"do not use"}
+    assert 'class="level"' not in section
+    assert {each.level for each in load_results(run).verdicts.values()} == {VerdictLevel.UNUSABLE}
 
 
 def test_validation_images_choose_whom_to_show(make_run: MakeRun) -> None:
@@ -155,14 +156,14 @@ def test_validation_images_choose_whom_to_show(make_run: MakeRun) -> None:
     better = [replace(row, value=0.99) if (row.method, row.split) == ("p-clarc", "val") else row for row in rows]
     for given, title in ((rows, "A-ClArC"), (better, "P-ClArC")):
         results = replace(load_results(run), validated=validated_rows(given))
-        assert reach_verdict(results).title == title
+        assert write_verdict(results).title == title
 
 
-@pytest.mark.parametrize(("flips", "ruling"), [(0.030, "as a clean-trained model"), (0.060, "corrected")])
-def test_a_clean_trained_model_is_the_mark_to_reach(make_run: MakeRun, flips: float, ruling: str) -> None:
+@pytest.mark.parametrize(("flips", "level"), [(0.030, VerdictLevel.AS_REFERENCE), (0.060, VerdictLevel.CORRECTED)])
+def test_a_clean_trained_model_is_the_mark_to_reach(make_run: MakeRun, flips: float, level: VerdictLevel) -> None:
     """That model flips 1.5 %; 1.5 points more are within the margin, interval and all, and 4.5 are not."""
     run = make_run(change=changed("rr-clarc", "flip_rate", flips))
     results = load_results(run)
-    assert reach_verdict(results).ruling == ruling
+    assert write_verdict(results).level == level
     assert "Clean-trained" in shown(results)
-    assert f"{ruling.capitalize()}. On 800 test images" in text_of(write_report(run))
+    assert f"{LEVEL_TITLES[level].capitalize()}. On 800 test images" in text_of(write_report(run))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hansfree.report.reading import Results, load_results
+from hansfree.evaluation.results import Results, load_results
 from hansfree.report.text import describe_relevance
 from tests.report.conftest import MakeRun
 
@@ -21,8 +21,8 @@ def told(results: Results, *, without: tuple[str, ...] = ()) -> str:
 def test_a_method_without_the_score_is_told_why(make_run: MakeRun) -> None:
     results = load_results(make_run())
     assert "on the first 96 test images" in told(results)
-    assert "cannot be scored" not in told(results)
-    assert " RRR, RR-ClArC cannot be scored: nobody marked where" in told(results, without=("rrr", "rr-clarc"))
+    assert "n/a" not in told(results)
+    assert " RRR, RR-ClArC: n/a. These images have no masks" in told(results, without=("rrr", "rr-clarc"))
 
 
 def test_where_nobody_has_it_nothing_is_said(make_run: MakeRun) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from hansfree.evaluation.results import Row, Variant, load_results
+from hansfree.evaluation.verdict import shown_variant
 from hansfree.report import write_report
 from hansfree.report.numbers import percent
 from hansfree.report.page import side_effect_table
-from hansfree.report.reading import Variant, load_results
-from hansfree.report.text import describe_others, describe_setting, reach_verdict, shown_variant
-from hansfree.results import Row, split_with
+from hansfree.report.text import describe_others, describe_setting, write_verdict
 from tests.report.conftest import CHOSEN, META, MakeRun, score
 from tests.report.test_page import text_of
 
@@ -25,8 +25,8 @@ def with_others(rows: list[Row]) -> list[Row]:
         about = {name: getattr(like, name) for name in ("cav", "target", "norm", "strength")}
         for artifact in ("lsb", "<ink>"):
             extra += [
-                score(method, "flip_rate", flips, split=split_with(artifact), **about),
-                score(method, "balanced_accuracy_biased", 0.7, split=split_with(artifact), **about),
+                score(method, "flip_rate", flips, artifact=artifact, **about),
+                score(method, "balanced_accuracy_biased", 0.7, artifact=artifact, **about),
             ]
     return [*rows, *extra]
 
@@ -67,31 +67,35 @@ def test_what_is_removed_or_kept_is_told_with_its_numbers(make_run: MakeRun) -> 
         "Corrections along a direction remove timestamp and lsb together and keep <ink> and hair; all others know "
         "timestamp only. Degrees to what is kept, 90 where they share nothing: timestamp at 81 and lsb at 45."
     ) in describe_setting(results)
-    verdict = reach_verdict(results)
+    verdict = write_verdict(results)
     shares = f"changes {percent(0)} of the decisions instead of {percent(0.25)}."
     assert verdict.others == (
-        f"Put into the same images by hansfree, lsb (removed too) {shares} "
-        f"Put into the same images by hansfree, <ink> (kept) {shares} "
-        "Not measured, as hansfree cannot put it into test images: hair."
+        f"Inserted into the same images, lsb (removed too) {shares} "
+        f"Inserted into the same images, <ink> (kept) {shares} "
+        "Not measured, as it cannot be inserted into test images: hair."
     )
     assert verdict.others in verdict.lines
     text = text_of(write_report(run))
     assert " ".join(verdict.others.split()) in text
-    assert "corrections along a direction were made against those “removed too”" in text
+    assert "corrections along a direction remove those “removed too”" in text
 
 
 def test_a_method_without_a_direction_knows_the_own_artifact_only(make_run: MakeRun) -> None:
     meta = META | {"removed": {"timestamp": 90.0, "lsb": 90.0}, "protected": []}
     results = load_results(make_run(change=with_others, meta=meta))
     told = describe_others(results, replace(shown_variant(results) or Variant("rr-clarc"), cav=None))
-    assert "goes along no direction: it was made against timestamp only." in told
+    assert "uses no direction: it was corrected for timestamp only." in told
 
 
 def test_all_else_is_as_without(make_run: MakeRun) -> None:
     run = make_run(change=with_others)
     page = write_report(run).read_text(encoding="utf-8")
     table = run / "results.csv"
-    kept = [line for line in table.read_text(encoding="utf-8").splitlines(keepends=True) if "test with" not in line]
+    kept = [
+        line
+        for line in table.read_text(encoding="utf-8").splitlines(keepends=True)
+        if ",lsb," not in line and ",<ink>," not in line
+    ]
     table.write_text("".join(kept), encoding="utf-8")
     without = write_report(run).read_text(encoding="utf-8")
     assert "Side effects" not in without

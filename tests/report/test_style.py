@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from hansfree.cavs import CAV
-from hansfree.corrections import Correction, RRClArC, along_cavs
+from hansfree.corrections import LatentCorrection, RRClArC, along_cavs
+from hansfree.evaluation.results import load_results, method_title
 from hansfree.report.figures import OTHER_STYLE, new_figure, quiet_axes, show_percent, style_of
 from hansfree.report.plots import _SHAPES
-from hansfree.report.reading import load_results, method_title
 from tests.report.conftest import CHOSEN, MakeRun, score
 
 PAPER = {
@@ -26,10 +28,10 @@ PAPER = {
 @pytest.fixture
 def new_methods(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Register many methods for the length of a test."""
-    monkeypatch.setattr(Correction, "_members", dict(Correction._members))
+    monkeypatch.setattr(LatentCorrection, "_members", dict(LatentCorrection._members))
     titles = ["Very new", None, *[None] * 20]
     for number, title in enumerate(titles):
-        body = {} if title is None else {"title": title}
+        body = {} if title is None else {"info": replace(RRClArC.info, title=title)}
         type(f"New{number}", (RRClArC,), body, name=f"new-{number}")
     return [f"new-{number}" for number in range(len(titles))]
 
@@ -52,7 +54,7 @@ def test_no_two_methods_look_the_same(new_methods: list[str]) -> None:
 
 
 def test_along_a_further_cav_a_method_keeps_its_colour_and_takes_the_cavs_mark() -> None:
-    names = list(along_cavs(list(Correction.members()), list(CAV.members())))
+    names = list(along_cavs(list(LatentCorrection.members()), list(CAV.members())))
     styles = [style_of(name) for name in names]
     assert len(set(styles)) == len(styles)
     assert style_of("rr-clarc@svm")[0] == style_of("rr-clarc")[0]

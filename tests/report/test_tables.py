@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansfree.evaluation.results import Results, Row, Variant, load_results
+from hansfree.evaluation.verdict import status_of
+from hansfree.reasons import VerdictLevel
 from hansfree.report.numbers import percent, write_stderr, write_value
-from hansfree.report.reading import Results, Variant, kind_of, load_results
 from hansfree.report.tables import Line, Table, inner_table, insertion_table, marks_of
-from hansfree.report.text import describe_setting, reach_verdict
-from hansfree.results import Row
+from hansfree.report.text import describe_setting, write_verdict
 from tests.report.conftest import CHOSEN, META, SELECTION, MakeRun, choice, score
 from tests.report.pairing import pair
 
@@ -62,9 +63,9 @@ def test_a_collapsed_head_does_not_compete(make_run: MakeRun) -> None:
 
     results = load_results(make_run(change=collapse))
     rrr = Variant("rrr", "timestamp", target="sum", norm="squared", seed=0)
-    assert kind_of(results, rrr) == "chance"
+    assert status_of(results, rrr) == "chance"
     assert marked(results, "flip_rate") == {"rr-clarc": "best"}
-    assert line_of(insertion_table(results), "RRR").detail == "answers no better than chance"
+    assert line_of(insertion_table(results), "RRR").detail == "at chance level"
 
 
 def test_one_value_that_is_not_finite_fails_the_method(make_run: MakeRun) -> None:
@@ -91,7 +92,7 @@ def test_the_verdict_says_why_nothing_could_be_chosen(make_run: MakeRun) -> None
     selection = SELECTION | {"rr-clarc": choice(None, "every head lost class 2", objection="lost class 2")}
     results = load_results(make_run(change=none_chosen, selection=selection))
     assert line_of(insertion_table(results), "RR-ClArC").detail == "failed: no usable result"
-    assert reach_verdict(results).warning == "Do not use this model (RR-ClArC): every head lost keratosis."
+    assert write_verdict(results).warning == "Do not use this model (RR-ClArC): every head lost keratosis."
 
 
 def test_the_order_of_methods_is_the_papers(make_run: MakeRun) -> None:
@@ -155,7 +156,7 @@ def test_variants_are_told_apart_by_what_differs(make_run: MakeRun) -> None:
 
 def test_the_verdict(make_run: MakeRun) -> None:
     results = load_results(make_run())
-    verdict = reach_verdict(results)
+    verdict = write_verdict(results)
     assert verdict.failure == ""
     told = " ".join(verdict.sentences).replace("\N{NO-BREAK SPACE}", " ")
     assert len(verdict.sentences) == 2
@@ -170,7 +171,7 @@ def test_the_verdict(make_run: MakeRun) -> None:
         "artifact +39.1 (+37.1 to +41.1), balanced accuracy without the artifact \N{MINUS SIGN}0.5 "
         "(\N{MINUS SIGN}2.5 to +1.5)."
     )
-    assert verdict.ruling == "corrected"
+    assert verdict.level == VerdictLevel.CORRECTED
     assert verdict.beside.replace("\N{NO-BREAK SPACE}", " ") == (
         "It is the best of 5 methods on images with the artifact, with no clear difference to A-ClArC (within one "
         "standard error). "
@@ -197,7 +198,7 @@ def test_the_verdict_names_a_better_rival(make_run: MakeRun, value: float, stder
     run = make_run(change=changed("p-clarc", "balanced_accuracy_biased", value))
     results = load_results(run)
     unclear = pair("rr-clarc", "p-clarc", "balanced_accuracy_biased", 0.871 - value, stderr=stderr)
-    verdict = reach_verdict(replace(results, paired=(unclear,)))
+    verdict = write_verdict(replace(results, paired=(unclear,)))
     assert "after RR-ClArC" in verdict.sentences[0]
     assert words in verdict.beside
     assert "P-ClArC" in verdict.beside
@@ -215,7 +216,7 @@ def test_pairs_decide_who_is_near(make_run: MakeRun) -> None:
     results = load_results(make_run(paired=pairs))
     for metric in metrics:
         assert marked(results, metric) == {"rr-clarc": "best", "p-clarc": "near"}
-    assert "no clear difference to P-ClArC (within" in reach_verdict(results).beside
+    assert "no clear difference to P-ClArC (within" in write_verdict(results).beside
 
 
 @pytest.mark.parametrize(("error", "is_near"), [(0.02, True), (0.005, False)])
@@ -224,7 +225,7 @@ def test_pairs_count_from_the_better_one(make_run: MakeRun, error: float, is_nea
     results = load_results(make_run(paired=pairs, change=changed("p-clarc", "balanced_accuracy_biased", 0.88)))
     assert (marked(results, "balanced_accuracy_biased").get("rr-clarc") == "near") is is_near
     assert (
-        "There is no clear difference (within one standard error) to the best" in reach_verdict(results).beside
+        "There is no clear difference (within one standard error) to the best" in write_verdict(results).beside
     ) is is_near
 
 
@@ -237,21 +238,21 @@ def test_pairs_of_another_metric_do_not_decide(make_run: MakeRun) -> None:
 
 def test_equals_are_named_too(make_run: MakeRun) -> None:
     results = load_results(make_run(change=changed("p-clarc", "balanced_accuracy_biased", 0.871)))
-    assert "no clear difference to P-ClArC and A-ClArC (within" in reach_verdict(results).beside
+    assert "no clear difference to P-ClArC and A-ClArC (within" in write_verdict(results).beside
 
 
 def test_the_verdict_says_that_the_best_breaks_the_rule(make_run: MakeRun) -> None:
     broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", objection="is too weak")}
     better = changed("a-clarc", "balanced_accuracy_biased", 0.95)
     run = make_run(selection=broken, change=better)
-    told = reach_verdict(load_results(run)).beside.replace("\N{NO-BREAK SPACE}", " ")
+    told = write_verdict(load_results(run)).beside.replace("\N{NO-BREAK SPACE}", " ")
     assert "is A-ClArC (95.0 %), which breaks the selection rule." in told
 
 
 def test_the_best_left_is_shown_with_its_breach(make_run: MakeRun) -> None:
     broken = SELECTION | {"a-clarc": choice(None, "has no strength to choose", objection="is too weak")}
     run = make_run(selection=broken, change=lambda rows: [row for row in rows if row.method != "rr-clarc"])
-    told = reach_verdict(load_results(run)).beside
+    told = write_verdict(load_results(run)).beside
     assert told.startswith("It is the best of 4 methods on images with the artifact, but breaks the selection rule.")
 
 
@@ -260,7 +261,7 @@ def test_a_method_without_strength_that_diverged_has_failed(make_run: MakeRun) -
     results = load_results(make_run(selection=selection))
     line = line_of(insertion_table(results), "Vanilla")
     assert (line.kind, line.detail) == ("failed", "failed: diverged")
-    assert "Plain fine-tuning" not in reach_verdict(results).beside
+    assert "Plain fine-tuning" not in write_verdict(results).beside
 
 
 def test_a_strength_with_more_digits_than_the_table_is_found(make_run: MakeRun) -> None:

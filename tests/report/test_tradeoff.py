@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from hansfree.cavs import CAV
+from hansfree.evaluation.results import Results, Row, load_results
 from hansfree.report.plots import Plot, draw_tradeoff
-from hansfree.report.reading import Results, load_results
-from hansfree.results import Row
 from tests.report.conftest import CHOSEN, STRENGTHS, TAKEN, MakeRun, score
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from hansfree.evaluation.data_checks import WORST_GROUP
+from hansfree.evaluation.results import load_results
 from hansfree.report import write_report
-from hansfree.report.reading import load_results
 from hansfree.report.tables import footnote_of, insertion_table, marks_of
-from hansfree.selection.claims import WORST_GROUP
 from tests.report.conftest import META, MakeRun
 from tests.report.test_page import text_of
 
@@ -24,7 +24,7 @@ def test_the_worst_group_is_marked_best_only_where_all_groups_are_known(make_run
     column = next(each for each in insertion_table(results).columns if each.metric == GROUPS)
     assert column.part == ("" if can_be_made else "of those known \N{DOUBLE DAGGER}")
     text = text_of(write_report(run))
-    assert ("\N{DOUBLE DAGGER} Some groups have too few images to be known" in text) != can_be_made
+    assert ("\N{DOUBLE DAGGER} Some groups have too few images (see" in text) != can_be_made
     assert "melanoma with artifact" in text, "which group it is stands in the cell"
 
 

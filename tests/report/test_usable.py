@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hansfree.evaluation.results import Results, load_results
+from hansfree.evaluation.verdict import shown_variant, status_of, why_no_model
+from hansfree.reasons import VerdictLevel
 from hansfree.report import write_report
-from hansfree.report.reading import Results, kind_of, load_results, objection_to, why_no_model
 from hansfree.report.tables import insertion_table, marks_of
-from hansfree.report.text import reach_verdict, shown_variant
+from hansfree.report.text import describe_reason, describe_rejection, write_verdict
 from tests.report.conftest import MakeRun, choice
 from tests.report.pairing import pair
 from tests.report.test_page import text_of
@@ -29,7 +31,7 @@ def load(make_run: MakeRun, *, selection: dict = SELECTION, meta: dict | None = 
 def judged(results: Results, method: str) -> tuple[str, str]:
     variant = results.variant(method)
     assert variant is not None
-    return kind_of(results, variant), objection_to(results, variant)
+    return status_of(results, variant), describe_rejection(results, variant)
 
 
 def constant(label: int) -> dict[str, np.ndarray]:
@@ -47,7 +49,7 @@ def test_a_good_model_may_be_used(make_run: MakeRun) -> None:
     results = load(make_run)
     assert judged(results, "rr-clarc") == ("method", "")
     assert judged(results, "original") == ("reference", "")
-    assert reach_verdict(results).failure == ""
+    assert write_verdict(results).failure == ""
 
 
 def test_a_nan_model(make_run: MakeRun) -> None:
@@ -55,10 +57,12 @@ def test_a_nan_model(make_run: MakeRun) -> None:
     broken = SELECTION | {"rr-clarc": choice(10.0, "best", diverged=[10.0])}
     results = load(make_run, rr_clarc=nan, selection=broken)
     assert judged(results, "rr-clarc") == ("failed", "its numbers are not finite")
-    verdict = reach_verdict(results)
+    verdict = write_verdict(results)
     assert verdict.warning == "Do not use this model (RR-ClArC): its numbers are not finite."
     assert "after A-ClArC" in verdict.sentences[0]
-    assert (verdict.title, verdict.failure, verdict.ruling) == ("A-ClArC", "", "corrected"), "judged by itself"
+    assert (verdict.title, verdict.failure, verdict.level) == ("A-ClArC", "", VerdictLevel.CORRECTED), (
+        "judged by itself"
+    )
 
 
 def test_a_nan_model_that_nobody_noticed_answers_nothing(make_run: MakeRun) -> None:
@@ -72,17 +76,17 @@ def test_a_constant_model(make_run: MakeRun) -> None:
     results = load(make_run, rr_clarc=constant(0))
     kind, why = judged(results, "rr-clarc")
     assert kind == "chance"
-    assert why.startswith("it answers no better than chance (balanced accuracy 33.3")
+    assert why.startswith("its balanced accuracy on images without the artifact is at chance level (33.3")
     assert all(variant.method != "rr-clarc" for variant in marks_of(results, "flip_rate"))
 
 
 def test_a_model_that_never_answers_one_class(make_run: MakeRun) -> None:
     """It is far above chance level, and flips least of all: only the classes tell."""
     results = load(make_run, rr_clarc=without_class(2))
-    assert judged(results, "rr-clarc") == ("collapsed", "it never answers “keratosis”, which the original model does")
+    assert judged(results, "rr-clarc") == ("collapsed", "it never predicts “keratosis”, which the original model does")
     assert all(variant.method != "rr-clarc" for variant in marks_of(results, "balanced_accuracy_biased"))
     line = next(line for line in insertion_table(results).lines if line.title == "RR-ClArC")
-    assert line.detail == "never answers keratosis"
+    assert line.detail == "never predicts keratosis"
 
 
 def test_a_class_that_the_original_never_answered_is_not_lost(make_run: MakeRun) -> None:
@@ -96,7 +100,7 @@ def test_the_budget_counts_beyond_the_error(make_run: MakeRun) -> None:
     kind, why = judged(results, "rr-clarc")
     assert kind == "method"
     assert "points of balanced accuracy on test images without the artifact, and 2 are allowed" in why
-    assert reach_verdict(results).failure == f"Do not use this model (RR-ClArC): {why}."
+    assert write_verdict(results).failure == f"Do not use this model (RR-ClArC): {why}."
     assert judged(replace(results, meta=results.meta | {"budget": 0.9}), "rr-clarc") == ("method", "")
     # image by image the difference may be certain, or not
     row = results.chosen(results.variant("original"))["balanced_accuracy_clean"]  # type: ignore[arg-type]
@@ -112,7 +116,7 @@ def test_the_budget_of_a_class_counts_beyond_the_error_where_one_is_given(make_r
     results = load(make_run, rr_clarc=worse)
     results = replace(results, meta=results.meta | {"budget": 0.9})
     assert judged(results, "rr-clarc") == ("method", "")
-    lost = {each.group: each for each in results.paired_classes if each.method == "rr-clarc"}["class 2"]
+    lost = {each.group: each for each in results.paired_classes if each.method == "rr-clarc"}[2]
     for allowed in (-lost.value - lost.stderr - 0.01, -lost.value - lost.stderr + 0.01):
         guarded = replace(results, meta=results.meta | {"class_budgets": {"1": 0.0, "2": allowed}})
         expected = (
@@ -142,14 +146,14 @@ def test_a_class_that_is_in_the_way_is_called_by_its_name(make_run: MakeRun) -> 
     reason = f"no strength is admissible: {objection}"
     none = replace(load_results(run), selection=SELECTION | {"rr-clarc": choice(None, reason)})
     assert (
-        why_no_model(none, "rr-clarc")
+        describe_reason(none, why_no_model(none, "rr-clarc"))
         == "no strength is admissible: loses more than 2 points of keratosis on clean images"
     )
 
 
 def test_where_no_model_can_be_used_all_are_named(make_run: MakeRun) -> None:
     names = ("vanilla", "p_clarc", "a_clarc", "rr_clarc")
-    verdict = reach_verdict(load(make_run, **dict.fromkeys(names, constant(1))))
+    verdict = write_verdict(load(make_run, **dict.fromkeys(names, constant(1))))
     assert verdict.failure.count("Do not use this model") == 4
     assert verdict.sentences == ("No method has a usable result on the test images.",)
 
@@ -158,7 +162,7 @@ def test_a_run_without_the_papers_method_is_no_failure(make_run: MakeRun) -> Non
     rows = [row for row in WORLD.run() if row.method != "rr-clarc"]
     selection = {name: told for name, told in SELECTION.items() if name != "rr-clarc"}
     run = make_run(**WORLD.parts() | {"change": lambda _: rows, "selection": selection})
-    verdict = reach_verdict(load_results(run))
+    verdict = write_verdict(load_results(run))
     assert verdict.failure == ""
     assert "after A-ClArC" in verdict.sentences[0]
 
@@ -177,7 +181,7 @@ def test_the_page_is_about_the_recommended_model(make_run: MakeRun) -> None:
     shown = shown_variant(results)
     assert shown is not None
     assert shown.method == "p-clarc"
-    verdict = reach_verdict(results)
+    verdict = write_verdict(results)
     assert "after P-ClArC" in verdict.sentences[0]
     assert (verdict.failure, verdict.advice, verdict.is_advised_against) == ("", tuple(advice), False)
 

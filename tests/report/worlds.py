@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from hansfree._internal.statistics import Interval
+from hansfree.evaluation.results import Row, rows_of
 from hansfree.metrics import (
     Answers,
     Difference,
     Evidence,
-    Interval,
-    Unknown,
+    NotAvailable,
     compare_answers,
     compare_classes,
-    compare_pulls,
+    compare_probability_changes,
     compute_scores,
-    find_unknown,
+    find_unavailable,
     predict_classes,
     score_intervals,
 )
-from hansfree.results import Row, rows_of
 from tests.report.conftest import META, choice
 
 PULLS = {"original": 4.0, "vanilla": 3.5, "p-clarc": 1.5, "a-clarc": 1.0, "rr-clarc": 0.5}
@@ -80,7 +80,7 @@ class World:
     def paired(self, **changed: Mapping[str, np.ndarray]) -> list[Difference]:
         """Return the differences of such a run on the same images."""
         found = compare_answers(self._answers(changed), self.labels, self.labels_biased, biased_class=0, seed=0)
-        return found if self.labels_biased is not None else [*found, *compare_pulls(self._pulls(changed))]
+        return found if self.labels_biased is not None else [*found, *compare_probability_changes(self._pulls(changed))]
 
     def paired_classes(self, **changed: Mapping[str, np.ndarray]) -> list[Difference]:
         """Return the differences of each class to the original model."""
@@ -120,9 +120,9 @@ class World:
         return told | {"change": lambda _: rows, "selection": SELECTION, "meta": self.meta}
 
     @property
-    def unknown(self) -> list[Unknown]:
+    def unknown(self) -> list[NotAvailable]:
         """Return what cannot be known here."""
-        return find_unknown(self.labels, self.labels_biased)
+        return find_unavailable(self.labels, self.labels_biased)
 
     @property
     def meta(self) -> dict[str, Any]:

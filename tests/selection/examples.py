@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from hypothesis import strategies as st
 
-from hansfree.datasets import ExampleSet, Normalize
+from hansfree.corrections.selection import Validation
+from hansfree.data.biased import BiasedData
+from hansfree.data.examples import ImageDataset, Normalize
 from hansfree.metrics import Score
-from hansfree.selection import Validation
-from hansfree.studies import BiasedData
 
 
 def judged(
@@ -40,7 +40,7 @@ validations = st.builds(
 )
 
 
-class Counted(ExampleSet):
+class Counted(ImageDataset):
     """So many images per class, all without or all with the artifact; nobody looks at a pixel."""
 
     class_names = ("red", "green")

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
+from hansfree.corrections.selection import (
+    BalancedRule,
+    DerivativeRule,
+    OneStandardErrorRule,
+    Validation,
+    check_selectable,
+    choose_rule,
+)
 from hansfree.errors import DataError, UndefinedMetricError
-from hansfree.selection import BalancedRule, DerivativeRule, KneeRule, Validation, check_selectable, choose_rule
 from tests.selection.examples import ORIGINAL, held_out, judged
 
 RULE = BalancedRule()
@@ -67,12 +74,12 @@ def test_a_head_that_gives_up_a_class_is_not_taken_where_that_class_has_a_budget
 
 def test_the_class_that_is_furthest_over_its_budget_is_named_and_others_may_lose() -> None:
     lost = judged(0.9, 0.8, classes={0: 0.8, 1: 0.3})
-    assert GUARDED.objection(lost, BEFORE) == "loses more than 10 points of class 0 on clean images"
-    assert RULE.objection(lost, BEFORE) == ""
+    assert GUARDED.rejection(lost, BEFORE) == "loses more than 10 points of class 0 on clean images"
+    assert RULE.rejection(lost, BEFORE) == ""
     before, after = (
         replace(each, by_class={**each.by_class, 2: value}) for each, value in ((BEFORE, 0.9), (lost, 0.8))
     )
-    assert GUARDED.objection(after, before) == "loses more than 2 points of class 2 on clean images"
+    assert GUARDED.rejection(after, before) == "loses more than 2 points of class 2 on clean images"
 
 
 def test_where_no_head_keeps_the_budget_of_a_class_the_nearest_is_told() -> None:
@@ -99,7 +106,7 @@ def test_the_rule_for_poor_data_keeps_the_budgets_of_classes() -> None:
 
 # The knee: the weakest that is as good as the best, as far as one standard error (0.01 here) can tell
 
-KNEE = KneeRule()
+KNEE = OneStandardErrorRule()
 
 
 def test_the_knee_is_the_weakest_within_one_standard_error_of_the_best() -> None:
@@ -119,7 +126,7 @@ def test_a_rejected_head_sets_no_knee_and_is_none() -> None:
 def test_a_head_is_kept_for_as_long_as_a_better_one_may_make_it_the_knee() -> None:
     candidates = [judged(0.9, 0.69), judged(0.9, 0.685), judged(0.9, 0.7), judged(0.9, 0.709)]
     assert [KNEE.choose(candidates[:n], ORIGINAL).index for n in (1, 2, 3, 4)] == [0, 0, 0, 2]
-    assert KNEE.choose(candidates[:3], ORIGINAL).open == (2,)
+    assert KNEE.choose(candidates[:3], ORIGINAL).contenders == (2,)
 
 
 # By the derivative, where accuracy cannot be known

@@ -9,11 +9,16 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from hansfree.activations import Features, compute_features, cut_again
+from hansfree.activations import Features, FeatureSpec, compute_features, cut_at
+from hansfree.corrections.selection import (
+    BalancedRule,
+    Validator,
+    has_enough,
+    log_odds,
+    slope_sizes,
+)
 from hansfree.corrections.training import Heads
 from hansfree.metrics import MIN_GROUP
-from hansfree.selection import BalancedRule, Validator, has_enough
-from hansfree.selection.selection import log_odds, slope_sizes
 from tests.corrections.examples import CASES, TinyImages, collect
 from tests.selection.examples import judged
 
@@ -23,7 +28,7 @@ CASE = CASES["convolution"]
 def make_validator(count: int = 30) -> tuple[Any, Validator]:
     model = CASE.model()
     clean, biased = (collect(CASE, model, TinyImages(count, artifact=kind)) for kind in ("none", "all"))
-    cut = cut_again(model, clean)
+    cut = cut_at(model, clean)
     features = compute_features(cut, clean), compute_features(cut, biased)
     return cut, Validator(*features, 0, np.arange(count) % 3)  # an original that answers every class
 
@@ -92,7 +97,7 @@ def test_biased_images_that_are_others_are_judged_by_their_own_labels() -> None:
     """A natural bias: there are fewer of them, and the clean images' labels say nothing about them."""
     model = CASE.model()
     clean, biased = collect(CASE, model, TinyImages(30, artifact="none")), TinyImages(12, artifact="all", seed=3)
-    cut = cut_again(model, clean)
+    cut = cut_at(model, clean)
     features = compute_features(cut, clean), compute_features(cut, collect(CASE, model, biased))
     found = Validator(*features, 0, np.arange(30) % 3, inserted=False)(Heads(cut, 1, "cpu"))[0]
     with torch.no_grad():
@@ -135,10 +140,10 @@ def test_the_derivative_is_that_of_the_log_odds(where: str) -> None:
     case, data = CASES[where], TinyImages(6, artifact="all")
     model = case.model()
     activations = collect(case, model, data)
-    cut = cut_again(model, activations)
+    cut = cut_at(model, activations)
     channels = activations.pooled.shape[1]
     shift = np.random.default_rng(0).normal(size=(1, channels))
-    features = compute_features(cut, activations, directions=shift)
+    features = compute_features(cut, activations, FeatureSpec(directions=shift))
     heads = Heads(cut, 2, "cpu")
     with torch.no_grad():
         for parameter in heads.parameters.values():
@@ -148,7 +153,7 @@ def test_the_derivative_is_that_of_the_log_odds(where: str) -> None:
     layer, *others = next(activations.stream())
     step = torch.from_numpy(shift[0])
     step = step if layer.ndim == 3 else step[:, None, None]
-    wide = cut_again(model, activations)
+    wide = cut_at(model, activations)
     for part in (wide.phi, wide.head):
         part.double()
     for number in (0, 1):
@@ -174,9 +179,9 @@ def probed_validator(count: int = 0, **options: Any) -> tuple[Any, Validator]:
     """Return a validator of a natural bias with so many biased images, along some direction."""
     model = CASE.model()
     clean = collect(CASE, model, TinyImages(90, artifact="none"))
-    cut = cut_again(model, clean)
+    cut = cut_at(model, clean)
     biased = compute_features(cut, collect(CASE, model, TinyImages(count, artifact="all"))) if count else None
-    probed = compute_features(cut, clean, directions=np.eye(clean.pooled.shape[1])[:1])
+    probed = compute_features(cut, clean, FeatureSpec(directions=np.eye(clean.pooled.shape[1])[:1]))
     given: dict[str, Any] = {"inserted": False, "least": MIN_GROUP, "probed": (probed,), **options}
     return cut, Validator(compute_features(cut, clean), biased, 0, np.arange(90) % 3, **given)
 

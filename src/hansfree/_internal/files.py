@@ -31,32 +31,32 @@ _PROCESS = secrets.token_hex(4)  # processes on two machines that share a folder
 
 
 def make_array(path: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
-    """Return a new array on disk, with all of its room taken.
+    """Return a new array on disk, with its disk space allocated.
 
     A memory map grows in the file only as it is filled: on a full disk that would kill the process, not raise.
     """
     array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     with path.open("r+b") as file:
-        _take_room(file.fileno())
+        _allocate(file.fileno())
     return array
 
 
-def make_nameless(folder: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
-    """Return a new array in a temporary file that goes with the array, also when the process is killed."""
+def temporary_memmap(folder: Path, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
+    """Return a new array in a temporary file that goes away with the array, even when the process is killed."""
     with tempfile.TemporaryFile(dir=folder) as file:
         array = np.memmap(file, mode="w+", dtype=dtype, shape=shape)
-        _take_room(file.fileno())
+        _allocate(file.fileno())
     return array
 
 
-def _take_room(file: int) -> None:
+def _allocate(file: int) -> None:
     if hasattr(os, "posix_fallocate"):  # not on macOS and Windows
         os.posix_fallocate(file, 0, os.fstat(file).st_size)
 
 
 @contextmanager
 def written_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; it takes the place of ``path`` when the block ends well, else it goes.
+    """Give a temporary path beside ``path``; it replaces ``path`` when the block succeeds, and is deleted otherwise.
 
     Args:
         durable: Wait until the content is on the disk: else a loss of power could leave the name with nothing behind
@@ -65,20 +65,20 @@ def written_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part{path.suffix}")
     try:
-        with _told_by_system():
+        with _system_errors():
             yield temporary
         if durable:
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_UMASK)  # safetensors writes files that nobody else may read
+        os.chmod(temporary, 0o666 & ~_UMASK)  # safetensors writes files that only the owner may read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def _told_by_system() -> Iterator[None]:
-    """Raise what the system said about a file as the OSError that it is: safetensors makes it an error of its own."""
+def _system_errors() -> Iterator[None]:
+    """Raise system errors as OSError: safetensors wraps them in an error of its own."""
     try:
         yield
     except SafetensorError as error:
@@ -89,9 +89,9 @@ def _told_by_system() -> Iterator[None]:
 
 @contextmanager
 def folder_written_atomically(path: Path) -> Iterator[Path]:
-    """Give a new temporary folder beside ``path``; it becomes ``path`` when the block ends well, else it goes.
+    """Yield a temporary folder beside ``path``; it becomes ``path`` when the block succeeds, and is deleted otherwise.
 
-    Where another process was first, its folder stays: what is written this way is named by its content.
+    A folder that another process wrote first stays: such folders are named by their content.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -141,7 +141,8 @@ def damaged(path: Path, *, stage: Path | None = None) -> RunError:
     """
     what, them = ("it", "it") if stage is None else (f"it and {stage}", "both")
     return RunError(
-        f"{path} is damaged. Delete {what}, and let the command that made the run go on: it makes {them} anew."
+        f"{path} is damaged. Delete {what}, and resume the run with the command that started it: it computes {them} "
+        "again."
     )
 
 
@@ -157,16 +158,16 @@ def hash_file(path: Path) -> str:
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse to write over a file, unless ``force`` says so."""
     if path.exists() and not force:
-        raise RunError(f"{path} is there already. Choose another name, or give --force to write it anew.")
+        raise RunError(f"{path} exists already. Choose another name, or pass --force to replace it.")
 
 
-def neighbour(path: Path) -> str:
+def suggest_path(path: Path) -> str:
     """Return ``" Did you mean 'x'?"`` for what lies beside a missing path under a similar name, or an empty string."""
     beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     return nearest(path.name, beside)
 
 
-def tell_path(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path as one would type it here: from the current folder, if it lies below."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
@@ -192,17 +193,17 @@ def ordered_metadata(file: bytes) -> bytes:
 
 
 @cache
-def open_templates(room: str, *, is_html: bool) -> Environment:
-    """Return the templates that lie in a room of the package; a name that a template does not get is an error.
+def open_templates(package: str, *, is_html: bool) -> Environment:
+    """Return the templates of a package; a name that a template does not get is an error.
 
     They are read and compiled once: in one process the same ones are filled again and again.
 
     Args:
-        room: Folder below ``hansfree``.
-        is_html: Escape what is put in.
+        package: Folder below ``hansfree``.
+        is_html: Escape the values.
     """
     return Environment(
-        loader=PackageLoader("hansfree", room),
+        loader=PackageLoader("hansfree", package),
         autoescape=is_html,
         undefined=StrictUndefined,
         trim_blocks=True,

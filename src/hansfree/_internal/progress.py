@@ -24,7 +24,7 @@ def silent(steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Keep back hansfree's warnings for the length of a block: they were told before, or are expected."""
+    """Silence hansfree's warnings in a block: they were shown before, or are expected."""
     log = logging.getLogger("hansfree")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -47,6 +47,6 @@ class OneBar:
             yield step
 
     def finish(self) -> None:
-        """Let the bar say that it is done, which it does when it is asked for one step more."""
+        """Exhaust the bar, which marks it as done."""
         for _ in self._steps:
             pass

@@ -18,6 +18,7 @@ class Registered:
 
     name: ClassVar[str]
     kind: ClassVar[str]  # what users call a member of the family, for sentences; the family's own name by default
+    rank: ClassVar[int] = 0  # members of a higher rank come later in tables and lists
     _members: ClassVar[dict[str, type[Any]]]
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
@@ -38,14 +39,18 @@ class Registered:
     @classmethod
     def named(cls, name: str) -> type[Self]:
         """Return the member called ``name``; the error lists all names and the nearest."""
-        if name not in cls._members:
+        members = cls.members()
+        if name not in members:
             raise UnknownNameError(
-                f"There is no {cls.kind} called {name!r}.{nearest(name, cls._members)} "
-                f"Known: {', '.join(cls._members)}."
+                f"There is no {cls.kind} called {name!r}.{nearest(name, members)} Known: {', '.join(members)}."
             )
-        return cls._members[name]
+        return members[name]
 
     @classmethod
     def members(cls) -> dict[str, type[Self]]:
-        """Return all members by name, in the order in which they were defined."""
-        return dict(cls._members)
+        """Return all members by name: by rank, then in the order in which they were defined.
+
+        An intermediate base returns its own subclasses only.
+        """
+        found = {name: member for name, member in cls._members.items() if issubclass(member, cls)}
+        return dict(sorted(found.items(), key=lambda item: item[1].rank))

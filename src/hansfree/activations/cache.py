@@ -30,8 +30,16 @@ from hansfree.activations.shards import (
     write_shard,
 )
 from hansfree.errors import CacheError, DataError, OptionError, SplitError, check_choice
-from hansfree.models.surgery import Order, Split, Train, check_device, folded, overwriting, split
-from hansfree.models.surgery.layout import CHANNEL_AXIS
+from hansfree.models.surgery import (
+    CHANNEL_AXIS,
+    AxisOrder,
+    Cut,
+    Train,
+    check_device,
+    fuse_for_inference,
+    make_inplace,
+    split,
+)
 
 Pooling = Literal["max", "mean"]
 
@@ -101,7 +109,7 @@ _FORMAT = "2"  # part of the key: raise it when the content of a shard changes i
 class CachePass:
     """All images of a set on their way to a layer: into which shards, and how each is made."""
 
-    cut: Split
+    cut: Cut
     loader: DataLoader[Any]
     batch_size: int
     trunk: str  # fingerprint of the weights that the images pass through
@@ -139,7 +147,7 @@ class CachePass:
             write_shard(shard_path(home, rows), shard)
 
     def _run_trunk(self, batches: Iterable[tuple[Any, list[int]]]) -> Iterator[Shard]:
-        trunk = overwriting(folded(self.cut.trunk.to(self.device)))
+        trunk = make_inplace(fuse_for_inference(self.cut.trunk.to(self.device)))
         for loaded, rows in batches:
             batch = unpack(loaded, rows)
             with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes
@@ -199,7 +207,7 @@ def plan_pass(
     )
 
 
-def fingerprint_trunk(cut: Split) -> str:
+def fingerprint_trunk(cut: Cut) -> str:
     """Return a hash of what the images pass through."""
     return fingerprint_model(cut.trunk, without=[f"model.{name}" for name in cut.may_change])
 
@@ -213,7 +221,7 @@ def _check_type(model: nn.Module) -> None:
         )
 
 
-def _check_rows(cut: Split, live: Iterable[Tensor], images: int) -> None:
+def _check_rows(cut: Cut, live: Iterable[Tensor], images: int) -> None:
     for tensor in live:
         if tensor.ndim == 0 or len(tensor) != images:
             raise SplitError(
@@ -251,7 +259,7 @@ class Activations:
     traced: bool  # False: the model was cut by hooks, and the images are kept beside the activations
     shards: tuple[Shard | Path, ...]
     folder: Path | None = None
-    order: Order | None = None  # of the model's axes in these activations, where it has its channels elsewhere
+    order: AxisOrder | None = None  # of the model's axes in these activations, where it has its channels elsewhere
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -262,6 +270,25 @@ class Activations:
             tensors = live_tensors(shard)
             for start in range(0, len(tensors[0]), batch_size):
                 yield tuple(tensor[start : start + batch_size].float() for tensor in tensors)
+
+    def select(self, rows: np.ndarray) -> Activations:
+        """Return the images at these rows, in this order, in memory."""
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+            raise DataError(f"Rows run from {rows.min()} to {rows.max()}, but there are {len(self)} images.")
+        live = [_rows(self, place, rows) for place in range(len(live_tensors(self.shards[0])))]
+        facts = {name: np.asarray(getattr(self, name))[rows] for name in ("pooled", "labels", "ids")}
+        return replace(
+            self,
+            **facts,
+            has_artifact=None if self.has_artifact is None else np.asarray(self.has_artifact)[rows],
+            shards=({live_name(place): tensor for place, tensor in enumerate(live)},),
+            folder=None,
+        )
+
+    def repool(self, pooling: Pooling) -> Activations:
+        """Return the same activations, pooled in another way for the CAV."""
+        pooled = np.concatenate([pool(layer, pooling).numpy() for layer, *_ in self.stream()])
+        return replace(self, pooled=pooled, pooling=pooling)
 
 
 def collect_activations(
@@ -282,7 +309,7 @@ def collect_activations(
 
     Args:
         data: A map-style dataset, or a ``DataLoader`` over one that does not shuffle. It yields
-            :class:`~hansfree.datasets.Example`, ``(image, label)`` or ``(image, label, has_artifact)``.
+            :class:`~hansfree.data.examples.Example`, ``(image, label)`` or ``(image, label, has_artifact)``.
         folder: Where to keep the cache on disk; None keeps it in memory.
         data_key: Says which data these are, for the cache on disk; datasets of hansfree know it themselves.
         name: What the progress calls the images.
@@ -332,7 +359,7 @@ def collect(plan: CachePass, *, progress: Progress = silent) -> Activations:
     )
 
 
-def cut_again(model: nn.Module, activations: Activations, *, train: Train = "all") -> Split:
+def cut_at(model: nn.Module, activations: Activations, *, train: Train = "all") -> Cut:
     """Cut a model where activations were taken; a model with another trunk than theirs is an error."""
     example = None if activations.traced else next(activations.stream(batch_size=1))[1]
     cut = split(model, activations.layer, example=example, order=activations.order, train=train)
@@ -342,28 +369,6 @@ def cut_again(model: nn.Module, activations: Activations, *, train: Train = "all
             "differ. Collect them again with collect_activations."
         )
     return cut
-
-
-def pick(activations: Activations, rows: np.ndarray) -> Activations:
-    """Return some images in this order, in memory."""
-    if len(rows) and not 0 <= rows.min() <= rows.max() < len(activations):
-        raise DataError(f"Rows run from {rows.min()} to {rows.max()}, but there are {len(activations)} images.")
-    live = [_rows(activations, place, rows) for place in range(len(live_tensors(activations.shards[0])))]
-    facts = {name: np.asarray(getattr(activations, name))[rows] for name in ("pooled", "labels", "ids")}
-    bits = activations.has_artifact
-    return replace(
-        activations,
-        **facts,
-        has_artifact=None if bits is None else np.asarray(bits)[rows],
-        shards=({live_name(place): tensor for place, tensor in enumerate(live)},),
-        folder=None,
-    )
-
-
-def pool_again(activations: Activations, pooling: Pooling) -> Activations:
-    """Return the same activations, pooled in another way for the CAV."""
-    pooled = np.concatenate([pool(layer, pooling).numpy() for layer, *_ in activations.stream()])
-    return replace(activations, pooled=pooled, pooling=pooling)
 
 
 def _rows(activations: Activations, place: int, rows: np.ndarray) -> Tensor:
@@ -401,17 +406,17 @@ def find_pairs(activations: Activations) -> np.ndarray:
     bits = activations.has_artifact
     if bits is None:
         raise DataError("To find pairs one needs to know which images carry the artifact.")
-    twins = {int(activations.ids[row]): int(row) for row in np.flatnonzero(bits)}
+    partners = {int(activations.ids[row]): int(row) for row in np.flatnonzero(bits)}
     pairs = np.array(
-        [(row, twins[image]) for row in np.flatnonzero(~bits) if (image := int(activations.ids[row])) in twins],
+        [(row, partners[image]) for row in np.flatnonzero(~bits) if (image := int(activations.ids[row])) in partners],
         dtype=np.int64,
     ).reshape(-1, 2)
     if not len(pairs):
         raise DataError(
-            "Pairs are every image twice, without and with the artifact put in, under one id. Collect the activations "
+            "Pairs are every image twice, without and with the artifact inserted, under one id. Collect activations "
             "of both sets together (torch.utils.data.ConcatDataset); the sets must yield ids (hansfree.Example), for "
             "plain tuples are numbered in a row, each as an image of its own."
         )
     if not np.array_equal(*np.asarray(activations.labels)[pairs].T):
-        raise DataError("Some images have one label without the artifact and another with it put in.")
+        raise DataError("Some images have one label without the artifact and another with it inserted.")
     return pairs

@@ -8,9 +8,9 @@ instead of an image.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from hansfree._internal.files import folder_written_atomically, make_array
 from hansfree._internal.hashing import fingerprint, fingerprint_model
-from hansfree.activations.cache import Activations, at_every_position, count_positions
-from hansfree.models.surgery import Split, exact_forward_mode
-from hansfree.models.surgery.hooked import Unchanged
+from hansfree.activations.cache import Activations, at_every_position, count_positions, find_pairs
+from hansfree.models.surgery import Cut, Unchanged, exact_forward_mode
 
 Live = tuple[Tensor, ...]
 
@@ -30,13 +29,14 @@ class Features:
     """The head's inputs for every image; arrays in memory, or memory-mapped where the activations lie on disk.
 
     ``values`` has one array ``(n, ...)`` per live tensor, ``tangents`` one ``(n, k, ...)`` for k directions (empty
-    when none were asked for): derivatives, the changes that whole steps make, or the one to an image's twin.
+    when none were asked for): derivatives, finite changes, or the change to the counterfactual image.
     """
 
     values: tuple[np.ndarray, ...]
     tangents: tuple[np.ndarray, ...]
     labels: np.ndarray
     n_positions: int
+    at_layer: bool = False  # values are the layer's output, not the head's input
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -52,41 +52,64 @@ class Features:
     def part(self, rows: np.ndarray) -> Features:
         """Return some of the images, in this order; one may come more than once."""
         values, tangents = (tuple(array[rows] for array in arrays) for arrays in (self.values, self.tangents))
-        return Features(values, tangents, self.labels[rows], self.n_positions)
+        return replace(self, values=values, tangents=tangents, labels=self.labels[rows])
 
 
-def compute_features(
-    cut: Split,
-    activations: Activations,
-    *,
-    directions: np.ndarray | None = None,
-    edit: nn.Module | None = None,
-    at_layer: bool = False,
-    whole_steps: bool = False,
-) -> Features:
-    """Stream the cache through phi.
+@dataclass(frozen=True, eq=False)
+class FeatureSpec:
+    """What a head is trained on.
 
     Args:
         directions: ``(k, channels)``; their tangents are taken with h added at every position.
-        edit: Applied to the layer's output first (the shift of P-ClArC and A-ClArC).
-        at_layer: Stop at the layer, without phi.
-        whole_steps: In place of the tangents keep by how much phi changes when each direction is added as it is.
+        finite_steps: store by how much phi changes when each direction is added once, in place of tangents.
+        edit: applied to the layer's output first (the shift of P-ClArC and A-ClArC).
+        at_layer: stop at the layer, without phi.
+        pairs: ``"change"`` stores as tangent the change to the counterfactual image, 0 where there is none;
+            ``"only"`` leaves images out that are in no pair.
     """
-    phi = Unchanged() if at_layer else cut.phi
+
+    directions: np.ndarray | None = None
+    finite_steps: bool = False
+    edit: nn.Module | None = None
+    at_layer: bool = False
+    pairs: Literal["none", "change", "only"] = "none"
+
+
+def compute_features(cut: Cut, activations: Activations, spec: FeatureSpec | None = None) -> Features:
+    """Stream the cache through phi; without a specification only the values are computed."""
+    spec = spec or FeatureSpec()
+    directions, edit = spec.directions, spec.edit
+    phi = Unchanged() if spec.at_layer else cut.phi
 
     def stream() -> Iterator[Live]:
         for layer, *others in activations.stream():
             with torch.no_grad(), exact_forward_mode():  # not around the yield: it would hold for the caller too
                 live = (layer if edit is None else edit(layer), *others)
                 values = tuple(phi(*live))
-                push = _steps if whole_steps else _tangents
+                push = _steps if spec.finite_steps else _tangents
                 found = (*values, *(() if directions is None else push(phi, live, directions)))
             yield found
 
-    arrays = _keep(stream, activations, _name(phi, directions, edit) + ("-steps" if whole_steps else ""))
+    arrays = _keep(stream, activations, _name(phi, directions, edit) + ("-steps" if spec.finite_steps else ""))
     count = len(arrays) if directions is None else len(arrays) // 2
     positions = count_positions((1, *activations.shape))
-    return Features(arrays[:count], arrays[count:], np.asarray(activations.labels), positions)
+    labels = np.asarray(activations.labels)
+    features = Features(arrays[:count], arrays[count:], labels, positions, at_layer=spec.at_layer)
+    if spec.pairs == "none":
+        return features
+    pairs = find_pairs(activations)
+    if spec.pairs == "only":
+        return features.part(pairs.ravel())
+    return replace(features, tangents=tuple(_changes(values, pairs) for values in features.values))
+
+
+def _changes(values: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return the change from each image to the other one of its pair, ``(n, 1, ...)``."""
+    clean, biased = pairs.T
+    changes = np.zeros((len(values), 1, *values.shape[1:]), dtype=values.dtype)
+    changes[clean, 0] = values[biased] - values[clean]
+    changes[biased] = -changes[clean]
+    return changes
 
 
 def spread(direction: Tensor, live: Live) -> Live:

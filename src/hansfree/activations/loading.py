@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
-from hansfree.datasets.base import Example
+from hansfree.data import Example
 from hansfree.errors import DataError, HansfreeError
 
 WORKER_DIED = (
@@ -59,7 +59,7 @@ def load_batches(loader: DataLoader[Any], batches: list[list[int]], *, in_proces
 
 
 def read_batches(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Yield a loader's batches; what goes wrong in its processes is told in one sentence, without their traceback."""
+    """Yield a loader's batches; an error in a worker is raised without the worker's traceback."""
     try:
         yield from loader
     except Exception as error:  # a dataset may raise anything
@@ -74,7 +74,7 @@ def read_batches(loader: DataLoader[Any]) -> Iterator[Any]:
 
 
 def is_worker_death(error: BaseException) -> bool:
-    """Tell whether an error says that a reading process is gone; torch raises it wherever the main one is."""
+    """Return whether an error says that a reading process is gone; torch raises it wherever the main one is."""
     return isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (pid")
 
 

@@ -5,18 +5,16 @@ cav.directions_                                          # (k, channels), orthon
 CAV.named("ridge")                                       # -> RidgeCAV
 """
 
-# ruff: noqa: I001 (imported in the paper's order, which is the order of tables)
+from hansfree.cavs.base import CAV, load_cavs, save_cavs
 
-from hansfree.cavs.base import CAV
-from hansfree.cavs.signal import SignalCAV
-from hansfree.cavs.regularised import SVMCAV
-from hansfree.cavs.regularised import RidgeCAV
-from hansfree.cavs.regularised import LassoCAV
-from hansfree.cavs.regularised import LogisticCAV
-from hansfree.cavs.pair import PairCAV
+# isort: split
+from hansfree.cavs.means import PairCAV, SignalCAV  # first in tables, as in the paper
+
+# isort: split
+from hansfree.cavs.base import read_tensors
 from hansfree.cavs.joint import JointCAV, class_direction, join_cavs
-from hansfree.cavs.alignment import CAVQuality, alignment_mean, alignment_sample, cav_auc
-from hansfree.cavs.base import load_cavs, save_cavs
+from hansfree.cavs.quality import CAVQuality, alignment_mean, alignment_sample, cav_auc
+from hansfree.cavs.regularised import SVMCAV, LassoCAV, LogisticCAV, RidgeCAV
 
 __all__ = [
     "CAV",
@@ -34,5 +32,6 @@ __all__ = [
     "class_direction",
     "join_cavs",
     "load_cavs",
+    "read_tensors",
     "save_cavs",
 ]

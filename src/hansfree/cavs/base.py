@@ -91,7 +91,7 @@ def _mean(samples: FloatArray) -> FloatArray:
 def _check_at_most_two(labels: NDArray[Any]) -> None:
     if len(labels) > 2:
         raise DataError(
-            f"Only binary classification is supported: a CAV tells two classes apart (without and with the artifact), "
+            f"Only binary classification is supported: a CAV separates two classes (without and with the artifact), "
             f"but {len(labels)} labels were given: {', '.join(map(repr, labels[:5].tolist()))}"
             f"{', ...' if len(labels) > 5 else ''}."
         )
@@ -115,7 +115,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     needs_pairs: ClassVar[bool] = False  # it is learned from the same images without and with the artifact
     is_mean_difference: ClassVar[bool] = False  # its first direction is the way between two means: a pattern, no filter
-    made: ClassVar[dict[str, type[CAV]]] = {}  # by name, those that are made of others: nobody can choose to fit them
+    made: ClassVar[dict[str, type[CAV]]] = {}  # by name, CAVs that are combined from others and cannot be fitted
 
     directions_: FloatArray
     clean_score_: FloatArray
@@ -289,7 +289,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
 
 def samples_of_pairs(clean: ArrayLike, biased: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return pairs as single samples, the clean ones first, and their artifact bits."""
+    """Return pairs as single samples, the clean ones first, and their artifact labels."""
     without, within = np.asarray(clean), np.asarray(biased)
     if without.ndim != 2 or without.shape != within.shape:
         raise DataError(

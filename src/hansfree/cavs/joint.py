@@ -29,7 +29,7 @@ class JointCAV(CAV):
         label_: what results call it, such as ``signal: ruler + ink; kept: hair``; ``joint`` where nothing has a name.
     """
 
-    name: ClassVar[str] = "joint"  # not registered: nobody can choose it, as there is nothing to fit
+    name: ClassVar[str] = "joint"  # not registered: there is nothing to fit
 
     joint_size_: FloatArray
     angles_: FloatArray

@@ -125,7 +125,7 @@ class PenalisedCAV(CAV):
 
 
 def squared_loss(outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
-    """Return the mean squared residual of a regression on the artifact bit whose border is at one half."""
+    """Return the mean squared residual of a regression on the artifact label whose border is at one half."""
     loss: FloatArray = np.square(outputs + 0.5 - has_artifact[:, None]).mean(axis=0)
     return loss
 
@@ -181,7 +181,7 @@ class SVMCAV(PenalisedCAV, name="svm"):
 
 
 class RidgeCAV(PenalisedCAV, name="ridge"):
-    """The weights of a ridge regression on the artifact bit (0 or 1), the border at one half.
+    """The weights of a ridge regression on the artifact label (0 or 1), the border at one half.
 
     Minimises ``sum(residuals**2) + penalty * sum(weights**2)``: the grid's value is scikit-learn's ``Ridge(alpha)``.
     One eigendecomposition serves all penalties.
@@ -216,7 +216,7 @@ class RidgeCAV(PenalisedCAV, name="ridge"):
 
 
 class LassoCAV(PenalisedCAV, name="lasso"):
-    """The weights of a lasso regression on the artifact bit (0 or 1), the border at one half.
+    """The weights of a lasso regression on the artifact label (0 or 1), the border at one half.
 
     Minimises ``sum(residuals**2) / (2 * samples) + penalty * sum(abs(weights))``: the grid's value is scikit-learn's
     ``Lasso(alpha)``. Where the chosen penalty leaves no channel at all, the strongest that leaves one is taken.
@@ -246,7 +246,7 @@ class LassoCAV(PenalisedCAV, name="lasso"):
 
 
 class LogisticCAV(PenalisedCAV, name="logistic"):
-    """The weights of a logistic regression on the artifact bit.
+    """The weights of a logistic regression on the artifact label.
 
     Minimises ``sum(log losses) + penalty * sum(weights**2) / 2``: the grid's value is 1 / C of scikit-learn's
     ``LogisticRegression(C)``. (The paper prints no penalty here; without one, separable classes have no solution.)

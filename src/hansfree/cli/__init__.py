@@ -1,7 +1,6 @@
-"""The command line: it translates words into calls, shows progress, and turns errors into sentences.
+"""The command line: parse, call, print.
 
-Nothing heavy is imported before a command needs it, so that ``--help`` answers at once, also where it lists
-models or races (`hansfree.cli.listing`).
+Commands import heavy packages when they run, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -13,37 +12,13 @@ from typing import Annotated
 
 import typer
 
-from hansfree.cli import (  # they join the app
-    demo,
-    export,
-    label,
-    layers,
-    monitor,
-    reproduce,
-    run,
-    suspects,
-    train,
-)
-from hansfree.cli.app import app
-from hansfree.cli.failing import failure_of
-from hansfree.cli.terminal import console, errors
+from hansfree.cli import discover, layers, paper, run  # they register their commands
+from hansfree.cli.terminal import app, console, errors, failure_of
 
-__all__ = [
-    "app",
-    "demo",
-    "export",
-    "label",
-    "layers",
-    "main",
-    "monitor",
-    "reproduce",
-    "run",
-    "suspects",
-    "train",
-]
+__all__ = ["app", "discover", "layers", "main", "paper", "run"]
 
 
-def _tell_version(is_wanted: bool) -> None:
+def _show_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
@@ -54,28 +29,28 @@ def _tell_version(is_wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command line: a sentence and an exit code for whatever goes wrong, 130 for Ctrl-C.
+    """Run the command line; errors become a message and an exit code.
 
-    Code 1 is for what hansfree refuses or the machine cannot do, 70 for a fault of hansfree itself, whose traceback is
-    kept in a file. ``HANSFREE_DEBUG=1`` shows tracebacks instead.
+    Exit codes: 1 for invalid input and system errors, 70 for internal errors, whose traceback is written to a log file,
+    130 for Ctrl-C. ``HANSFREE_DEBUG=1`` shows tracebacks instead.
     """
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    # Threads that wait by spinning make a small network several times slower as soon as another program wants a core.
+    # Threads that wait by spinning slow a small network down several times when another program needs a core.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except SystemExit as end:
-        if end.code == 130:  # what typer makes of Ctrl-C, without a word
-            errors.print("Stopped. The same command goes on from here.")
+        if end.code == 130:  # typer exits silently on Ctrl-C
+            errors.print("Stopped. Run the same command again to resume.")
         raise
-    except Exception as error:  # the last place where anything can be said
+    except Exception as error:
         if os.environ.get("HANSFREE_DEBUG") == "1":
             raise
         failure = failure_of(error)

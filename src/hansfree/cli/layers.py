@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hansfree.cli.app import app
-from hansfree.cli.terminal import console, progress_bars
+from hansfree.cli.terminal import app, console, progress_bars
 
 if TYPE_CHECKING:
     from rich.table import Table
     from torch import Tensor, nn
 
-    from hansfree.layer_choice import LayerChoice, Trial
     from hansfree.models.surgery import Layer
+    from hansfree.pipeline.layer_search import LayerChoice, Trial
 
 _SHOWN = 15  # of the last usable layers: what lies further from the classifier is rarely asked for
 _REASON = 24  # columns that a reason needs, to be read and not spelled
@@ -65,7 +64,7 @@ def layers(
         return
     _refuse({"--tries": tries}, "Layers are tried with --choose and a run file only.")
 
-    from hansfree.models import recommend_layer
+    from hansfree.models.layers import recommend_layer
     from hansfree.models.surgery import list_layers
 
     adapted, example = _of_run_file(Path(model)) if is_run_file else _of_source(model, weights, classes, size, channels)
@@ -90,17 +89,16 @@ def _of_source(
     from hansfree.models import adapt, find_logits, load_model, preprocessing_of
 
     loaded = load_model(source, weights=None if weights is None else Path(weights), classes=classes)
-    told = preprocessing_of(source, loaded)
-    example = _example(channels or _channels(loaded), size or (224 if told is None else told.size))
+    known = preprocessing_of(source, loaded)
+    example = _example(channels or _channels(loaded), size or (224 if known is None else known.size))
     is_binary = find_logits(loaded, example).shape[1:] in ((), (1,))
     return adapt(loaded, example, output="binary" if is_binary else "classes"), example
 
 
 def _of_run_file(file: Path) -> tuple[nn.Module, Tensor]:
     """Return a run file's model and images that it takes; the layer that the file names is not asked for."""
-    from hansfree.runfile import read_run_file
-    from hansfree.runfile.config import AUTO
-    from hansfree.runfile.opening import load_run_model
+    from hansfree.pipeline.checks import load_run_model
+    from hansfree.pipeline.config import AUTO, read_run_file
 
     run = read_run_file(file)
     loaded = load_run_model(run.model_copy(update={"model": run.model.model_copy(update={"layer": AUTO})}))
@@ -126,14 +124,15 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 
 def _choose(file: Path, tries: int) -> None:
     """Print what speaks for every layer of a run file's model, and which one to take."""
-    from hansfree.runfile import open_run_file, read_run_file
-    from hansfree.runfile.discovery import choose_run_layer
+    from hansfree.discovery.opening import choose_run_layer
+    from hansfree.pipeline.checks import prepare_run
+    from hansfree.pipeline.config import read_run_file
 
     with progress_bars() as progress:
-        choice = choose_run_layer(open_run_file(read_run_file(file), progress=progress), tries=tries, progress=progress)
+        choice = choose_run_layer(prepare_run(read_run_file(file), progress=progress), tries=tries, progress=progress)
     console.print(_scores(choice))
     console.print(
-        "AUC: how well held-out images with the artifact are told apart; degrees: how well the direction is known; "
+        "AUC: of the artifact on held-out images; degrees: expected error of the direction; "
         "moves: log-odds by the artifact's shift, in their spread; class: cosine with the class's direction; biased: "
         "balanced accuracy on validation images with the artifact, before and after a correction there.",
         highlight=False,

@@ -1,20 +1,44 @@
-"""Ways to unlearn a bias, one class each."""
+"""Ways to unlearn a bias, one class each: latent (the head, on cached activations) and deep (the whole network)."""
 
-# ruff: noqa: I001 (imported in the paper's order, which is the order of tables; then rivals that it does not have)
-
-from hansfree.corrections.base import CAVCorrection, Correction
-from hansfree.corrections.vanilla import Vanilla
-from hansfree.corrections.rrr import RRR
-from hansfree.corrections.clarc import AClArC, PClArC
-from hansfree.corrections.rr_clarc import RRClArC
-from hansfree.corrections.rr_clarc import RRClArCStep
-from hansfree.corrections.projections import OneSidedPClArC
-from hansfree.corrections.projections import RClArC
-from hansfree.corrections.projections import LEACE
+from hansfree.corrections.base import Candidate, Correction, MethodInfo, Need
+from hansfree.corrections.baselines import Augmented, LogitPairing, PairCorrection, Vanilla
+from hansfree.corrections.deep import (
+    DeepCorrection,
+    DeepValidation,
+    Match,
+    NetworkTuning,
+    Transplant,
+    ValidationScore,
+    choose_candidate,
+)
+from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.dfr import DFR
-from hansfree.corrections.pairs import Augmented, LogitPairing, PairCorrection
-from hansfree.corrections.clarc import Projection
-from hansfree.corrections.base import along_cavs, goes_along_cav, method_named, split_name
+from hansfree.corrections.latent import (
+    CAVCorrection,
+    LatentCorrection,
+    along_cavs,
+    count_classes,
+    method_named,
+    split_name,
+    uses_cav,
+)
+from hansfree.corrections.path import StrengthPath, fit_path
+from hansfree.corrections.projections import LEACE, AClArC, OneSidedPClArC, PClArC, Projection, RClArC
+from hansfree.corrections.rr_clarc import NamedTarget, Norm, RRClArC, RRClArCStep, Scale
+from hansfree.corrections.rrr import RRR
+from hansfree.corrections.selection import (
+    BalancedRule,
+    OneStandardErrorRule,
+    Selection,
+    SelectionRule,
+    Validation,
+    Validator,
+    check_selectable,
+    choose_rule,
+    has_counter_examples,
+    log_odds,
+    original_predictions,
+)
 
 __all__ = [
     "DFR",
@@ -22,19 +46,48 @@ __all__ = [
     "RRR",
     "AClArC",
     "Augmented",
+    "BalancedRule",
     "CAVCorrection",
+    "Candidate",
     "Correction",
+    "DeepCorrection",
+    "DeepValidation",
+    "LatentCorrection",
     "LogitPairing",
+    "Match",
+    "MethodInfo",
+    "NamedTarget",
+    "Need",
+    "NetworkTuning",
+    "Norm",
     "OneSidedPClArC",
+    "OneStandardErrorRule",
     "PClArC",
     "PairCorrection",
     "Projection",
     "RClArC",
     "RRClArC",
     "RRClArCStep",
+    "Scale",
+    "Selection",
+    "SelectionRule",
+    "StrengthPath",
+    "TrainingImages",
+    "Transplant",
+    "Validation",
+    "ValidationScore",
+    "Validator",
     "Vanilla",
     "along_cavs",
-    "goes_along_cav",
+    "check_selectable",
+    "choose_candidate",
+    "choose_rule",
+    "count_classes",
+    "fit_path",
+    "has_counter_examples",
+    "log_odds",
     "method_named",
+    "original_predictions",
     "split_name",
+    "uses_cav",
 ]

@@ -11,51 +11,50 @@ import torch
 from torch import Tensor, nn
 
 from hansfree._internal.progress import Progress, silent
-from hansfree.activations import Activations, Features
-from hansfree.corrections.base import Correction, count_classes
+from hansfree.activations import Activations, Features, compute_features
+from hansfree.corrections.base import MethodInfo, Need
+from hansfree.corrections.latent import LatentCorrection, count_classes
 from hansfree.corrections.training import (
+    FunctionalHead,
     HeadBatch,
     Heads,
     TrainedHead,
     Watch,
-    WeightedHead,
-    check_double,
-    even_weights,
+    balanced_weights,
+    check_float64,
     minimise,
     warn_of_strengths,
 )
 from hansfree.errors import DataError, SplitError
-from hansfree.models.surgery import HeadParts, Split, Stage
+from hansfree.models.surgery import Cut, HeadParts, Stage
 
 log = logging.getLogger(__name__)
 
-_FLAT = 1e-8  # the largest slope that counts as none
-_STEEP = 1e-4  # the largest slope that is left without a word
+GRADIENT_TOLERANCE = 1e-8  # of the largest component
+MAX_GRADIENT = 1e-4  # warn above: the solver stopped before the minimum
 
 
-class DFR(Correction, name="dfr"):
+class DFR(LatentCorrection, name="dfr"):
     """Retrain the last linear layer from nothing, with every group (a class without or with the artifact) equal.
 
-    A logistic regression, solved to its end as its authors do it, so that epochs, rate and seed of the fine-tuning say
-    nothing; the strength multiplies the squared weights (of inputs of mean 0 and deviation 1). Groups without training
+    A logistic regression, trained to convergence as by its authors, so that epochs, rate and seed are not used. The
+    strength multiplies the squared weights (of inputs of mean 0 and deviation 1). Groups without training
     images cannot be balanced: where only one class carries the artifact, it stays a sign of that class.
     """
 
-    title = "DFR"
-    is_default = False
-    depends_on_seed = False
-    has_strength = True
-    grid = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-    paper_grid = grid  # its strength has one unit only
+    rank = 9
+    info = MethodInfo(
+        title="DFR",
+        strengths=(1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+        needs=frozenset({Need.ARTIFACT_LABELS}),
+        uses_seed=False,
+        paper_strengths=(1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+    )
 
-    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-        """Return the logits of the last layer; the solver adds the penalty."""
-        return head(*batch.values), None
-
-    def check(self, cut: Split, activations: Activations) -> None:
-        """Refuse data without artifact bits or without images of a class, and a last layer that is not linear."""
+    def check(self, cut: Cut, activations: Activations) -> None:
+        """Raise for data without artifact labels or images of a class, and for a last layer that is not linear."""
         super().check(cut, activations)
-        check_double(self.tuning.device)
+        check_float64(self.tuning.device)
         if activations.has_artifact is None:
             raise DataError(
                 "DFR balances classes without and with the artifact: it needs to know which images have it."
@@ -67,12 +66,12 @@ class DFR(Correction, name="dfr"):
             raise SplitError(f"DFR retrains a linear layer, but the last one of the model is {_last(cut)!r}.")
 
     def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
-        """Tell which groups are empty."""
+        """Return which groups are empty."""
         return describe_empty(activations)
 
     def train(
         self,
-        cut: Split,
+        cut: Cut,
         activations: Activations,
         strengths: Sequence[float],
         *,
@@ -82,15 +81,15 @@ class DFR(Correction, name="dfr"):
     ) -> Iterator[TrainedHead]:
         """Solve for one last layer per strength."""
         self.check(cut, activations)
-        if told := describe_empty(activations):
-            log.warning("%s", told)
-        features = self.features(cut, activations)
+        if empty := describe_empty(activations):
+            log.warning("%s", empty)
+        features = compute_features(cut, activations, self.features(activations))
         inputs = _inputs_of_last(cut, features, self.tuning.device).double()
         return self._solved(cut, activations, inputs, strengths, watch, progress, label or self.name)
 
     def _solved(
         self,
-        cut: Split,
+        cut: Cut,
         activations: Activations,
         inputs: Tensor,
         strengths: Sequence[float],
@@ -112,9 +111,9 @@ class DFR(Correction, name="dfr"):
         steep: dict[float, str] = {}
         for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
             heads = Heads(cut, 1, self.tuning.device)
-            found, slope = self._fit(cut.head.get_submodule(path), batch, weights, strength)
-            if not slope <= _STEEP:
-                steep[strength] = f" (slope {slope:.1e})"
+            found, gradient = self._fit(cut.head.get_submodule(path), batch, weights, strength)
+            if not gradient <= MAX_GRADIENT:
+                steep[strength] = f" (gradient {gradient:.1e})"
             found["weight"] = found["weight"] / spread
             if "bias" in found:
                 found["bias"] = found["bias"] - found["weight"] @ center
@@ -122,37 +121,37 @@ class DFR(Correction, name="dfr"):
                 for name, value in found.items():
                     heads.parameters[f"{path}.{name}"][0] = value
             history = () if watch is None else (watch(heads)[0],)
-            if number == len(strengths):  # before the last head is handed out, as nobody need come back after it
+            if number == len(strengths):  # before the last yield: the caller may stop there
                 warn_of_strengths(f"{label}: the solver stopped before the minimum", self, steep)
             yield TrainedHead(strength, partial(heads.state, 0), heads.are_finite()[0], history)
 
     def _fit(
         self, linear: nn.Module, batch: HeadBatch, weights: Tensor, strength: float
     ) -> tuple[dict[str, Tensor], float]:
-        """Return the solution and the slope that is left."""
+        """Return the solution and the gradient that is left."""
         tensors = {
             name: torch.zeros_like(parameter, dtype=torch.float64, device=weights.device).requires_grad_()
             for name, parameter in linear.named_parameters()
         }
-        head = WeightedHead(HeadParts(linear, (Stage(linear),)), tensors)
+        head = FunctionalHead(HeadParts(linear, (Stage(linear),)), tensors)
 
         def loss() -> Tensor:
-            logits, _ = self.forward(head, batch)
+            logits, _ = self.loss_terms(head, batch)
             wrong = nn.functional.cross_entropy(logits, batch.labels, reduction="none") @ weights
             return wrong + strength * tensors["weight"].square().sum()
 
-        slope = minimise(loss, tensors.values(), flat=_FLAT)
-        return {name: tensor.detach() for name, tensor in tensors.items()}, slope
+        gradient = minimise(loss, tensors.values(), tolerance=GRADIENT_TOLERANCE)
+        return {name: tensor.detach() for name, tensor in tensors.items()}, gradient
 
 
 def group_weights(activations: Activations) -> np.ndarray:
     """Return what each image counts, so that all groups that have images count the same and all together 1."""
     groups = 2 * np.asarray(activations.labels) + np.asarray(activations.has_artifact, dtype=np.int64)
-    return even_weights(groups) / len(groups)
+    return balanced_weights(groups) / len(groups)
 
 
 def describe_empty(activations: Activations) -> str:
-    """Say which classes have no training images without or with the artifact; empty where none is missing."""
+    """Return which classes have no training images without or with the artifact; empty where none is missing."""
     labels, bits = np.asarray(activations.labels), np.asarray(activations.has_artifact, dtype=bool)
     known = np.unique(labels)
     sentences = [
@@ -168,20 +167,20 @@ def _classes(labels: np.ndarray) -> str:
     return f"class {names}" if len(labels) == 1 else f"the classes {names}"
 
 
-def _last(cut: Split) -> str:
+def _last(cut: Cut) -> str:
     return cut.trainable[-1].rpartition(".")[0]
 
 
-def _inputs_of_last(cut: Split, features: Features, device: str) -> Tensor:
+def _inputs_of_last(cut: Cut, features: Features, device: str) -> Tensor:
     """Return what the last layer reads, for every image; one whose outputs are not the logits is an error."""
-    kept: list[Tensor] = []
+    seen: list[Tensor] = []
     linear = cut.head.get_submodule(_last(cut))
-    handle = linear.register_forward_pre_hook(lambda _module, given: kept.append(given[0].detach().clone()))
+    handle = linear.register_forward_pre_hook(lambda _module, given: seen.append(given[0].detach().clone()))
     try:
         logits = Heads(cut, 1, device).logits(features)[0]
     finally:
         handle.remove()
-    inputs = torch.cat(kept) if kept else torch.zeros(0)
+    inputs = torch.cat(seen) if seen else torch.zeros(0)
     found = linear(inputs.to(next(linear.parameters()).device)).detach().cpu() if inputs.ndim == 2 else torch.zeros(0)
     if found.shape != logits.shape or not torch.allclose(found, logits, rtol=1e-3, atol=1e-4):
         raise SplitError(

@@ -1,19 +1,115 @@
-"""Further projections after the layer: one-sided, R-ClArC, LEACE."""
+"""Projections after the layer: P-ClArC, A-ClArC, one-sided, R-ClArC and LEACE."""
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from sklearn.covariance import ledoit_wolf
 from torch import Tensor, nn
 
-from hansfree.activations import Activations
+from hansfree.activations import Activations, FeatureSpec, Pooling, at_every_position, pool
 from hansfree.cavs import CAV
-from hansfree.corrections.base import Correction
-from hansfree.corrections.clarc import Projection, ShiftedCorrection
-from hansfree.corrections.training import FineTuning, HeadBatch, WeightedHead
+from hansfree.corrections.base import MethodInfo, Need
+from hansfree.corrections.latent import CAVCorrection, LatentCorrection
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError, OptionError
-from hansfree.models.surgery import Split
+from hansfree.models.surgery import Cut
+
+Numbers: TypeAlias = np.ndarray | Tensor
+
+
+class Projection(nn.Module):
+    """Move activations along the bias directions until their pooled score is the target, ``a + gamma(x) h``.
+
+    The score is taken from the pooled activation and the same shift is made at every position.
+
+    Args:
+        directions: ``(k, channels)``, along which activations move.
+        target: ``(k,)``, the scores that they get.
+        readout: ``(k, channels)``, along which scores are taken; None: the directions themselves.
+        gate: ``(k, k)`` with ``threshold`` ``(k,)``: direction ``i`` is moved along only where ``gate[i]`` times the
+            scores exceeds ``threshold[i]``; None: always.
+    """
+
+    directions: Tensor
+    target: Tensor
+    readout: Tensor | None
+    gate: Tensor | None
+    threshold: Tensor | None
+
+    def __init__(
+        self,
+        directions: Numbers,
+        target: Numbers,
+        *,
+        pooling: Pooling,
+        readout: Numbers | None = None,
+        gate: Numbers | None = None,
+        threshold: Numbers | None = None,
+    ) -> None:
+        super().__init__()
+        self.pooling: Pooling = pooling
+        given = {"directions": directions, "target": target, "readout": readout, "gate": gate, "threshold": threshold}
+        for name, values in given.items():  # None is in no state_dict: the keys show what a projection does
+            self.register_buffer(name, None if values is None else torch.as_tensor(values, dtype=torch.float32))
+
+    def forward(self, activations: Tensor) -> Tensor:
+        """Return the shifted activations."""
+        pooled = pool(activations, self.pooling)
+        gamma = self.target - self.scores(pooled)
+        if self.gate is not None:
+            gamma = gamma * self.fires(pooled)
+        return activations + at_every_position(gamma @ self.directions, activations.ndim)
+
+    def scores(self, pooled: Tensor) -> Tensor:
+        """Return the coordinates of pooled activations, ``(n, k)``."""
+        return pooled @ (self.directions if self.readout is None else self.readout).T
+
+    def fires(self, pooled: Tensor) -> Tensor:
+        """Return along which directions pooled activations are moved, ``(n, k)``."""
+        scores = self.scores(pooled)
+        if self.gate is None or self.threshold is None:
+            return torch.ones_like(scores, dtype=torch.bool)
+        return scores @ self.gate.T > self.threshold
+
+
+class ShiftedCorrection(CAVCorrection):
+    """A correction that shifts activations along the CAV, in training or for good."""
+
+    def shift_to(
+        self,
+        score: np.ndarray,
+        activations: Activations,
+        *,
+        gate: np.ndarray | None = None,
+        threshold: np.ndarray | None = None,
+    ) -> Projection:
+        """Return the shift to a score along each direction, everywhere or only where the gate fires."""
+        return Projection(self.cav.directions_, score, pooling=activations.pooling, gate=gate, threshold=threshold)
+
+
+class PClArC(ShiftedCorrection, name="p-clarc"):
+    """Fine-tune as Vanilla, then shift every activation to the mean score of clean images, in the model itself."""
+
+    rank = 2
+    info = MethodInfo(title="P-ClArC", needs=frozenset({Need.CAV}), in_default_run=True, removes_direction=True)
+
+    def edit(self, activations: Activations) -> nn.Module:
+        """Return the projection that the corrected model keeps."""
+        return self.shift_to(self.cav.clean_score_, activations)
+
+
+class AClArC(ShiftedCorrection, name="a-clarc"):
+    """Fine-tune with every activation shifted to the mean score of artifact images, so that it predicts no class."""
+
+    rank = 3
+    info = MethodInfo(title="A-ClArC", needs=frozenset({Need.CAV}), in_default_run=True)
+
+    def features(self, activations: Activations) -> FeatureSpec:
+        """Return features with the artifact's score in all images."""
+        return FeatureSpec(edit=self.shift_to(self.cav.artifact_score_, activations))
 
 
 class OneSidedPClArC(ShiftedCorrection, name="p-clarc-one-sided"):
@@ -24,10 +120,10 @@ class OneSidedPClArC(ShiftedCorrection, name="p-clarc-one-sided"):
     this shifts both ways too.
     """
 
-    title = "P-ClArC, one-sided"
-    is_default = False
+    rank = 6
+    info = MethodInfo(title="P-ClArC, one-sided", needs=frozenset({Need.CAV}), removes_direction=True)
 
-    def inference_edit(self, activations: Activations) -> nn.Module:
+    def edit(self, activations: Activations) -> nn.Module:
         """Return the projection that the corrected model keeps."""
         clean, has_side = self.cav.clean_score_, self.cav.scale_ > 0
         # A gate of zeros over a threshold below zero is always open.
@@ -48,8 +144,8 @@ class RClArC(ShiftedCorrection, name="r-clarc"):
         false_fire_rate: Share of clean training images that may be shifted all the same, above 0 and below 1.
     """
 
-    title = "R-ClArC"
-    is_default = False
+    rank = 7
+    info = MethodInfo(title="R-ClArC", needs=frozenset({Need.CAV, Need.ARTIFACT_LABELS}), removes_direction=True)
 
     def __init__(
         self, cav: CAV, *, false_fire_rate: float = 0.05, strength: float = 1.0, tuning: FineTuning | None = None
@@ -59,12 +155,12 @@ class RClArC(ShiftedCorrection, name="r-clarc"):
             raise OptionError(f"false_fire_rate is {false_fire_rate}; it must be above 0 and below 1.")
         self.false_fire_rate = false_fire_rate
 
-    def check(self, cut: Split, activations: Activations) -> None:
-        """Refuse data without clean images to set the gate by."""
+    def check(self, cut: Cut, activations: Activations) -> None:
+        """Raise for data without clean images to set the gate by."""
         super().check(cut, activations)
         _clean(activations)
 
-    def inference_edit(self, activations: Activations) -> Projection:
+    def edit(self, activations: Activations) -> Projection:
         """Return the gated projection that the corrected model keeps."""
         k, towards = len(self.cav.scale_), self.cav.combination_
         scores = self.cav.score_along(_clean(activations)) @ towards
@@ -75,24 +171,24 @@ class RClArC(ShiftedCorrection, name="r-clarc"):
         return self.shift_to(self.cav.clean_score_, activations, gate=gate, threshold=np.full(k, threshold))
 
     def fires(self, activations: Activations, images: Activations) -> np.ndarray:
-        """Say which images the gate detects the artifact in.
+        """Return which images the gate detects the artifact in.
 
         Args:
             activations: The training images, which set the gate.
             images: Any images of the same layer.
         """
-        fired = self.inference_edit(activations).fires(torch.from_numpy(np.array(images.pooled)).float())
+        fired = self.edit(activations).fires(torch.from_numpy(np.array(images.pooled)).float())
         return fired[:, 0].numpy()
 
     def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
-        """Tell how often the gate fires on held-out images."""
+        """Return how often the gate fires on held-out images."""
         held_out = {"without": clean} if biased is None else {"without": clean, "with": biased}
-        told = [
+        rates = [
             f"{100 * self.fires(activations, images).mean():.1f} % of {len(images):,} test images {word} the artifact"
             for word, images in held_out.items()
         ]
         rate = f"{100 * self.false_fire_rate:g} % of the clean training images"
-        return f"The gate fires on {' and '.join(told)}; it was set for {rate}."
+        return f"The gate fires on {' and '.join(rates)}; it was set for {rate}."
 
 
 def _clean(activations: Activations) -> np.ndarray:
@@ -103,27 +199,23 @@ def _clean(activations: Activations) -> np.ndarray:
     return clean
 
 
-class LEACE(Correction, name="leace"):
-    """Fine-tune as Vanilla, then erase from the pooled activation what a linear classifier could tell the artifact by.
+class LEACE(LatentCorrection, name="leace"):
+    """Fine-tune as Vanilla, then erase from the pooled activation what a linear classifier detects the artifact by.
 
     The artifact is tied to a class, and to erase all that goes with it would erase the class. So both are taken
     relative to the mean of each image's class. The covariance is shrunk (Ledoit and Wolf), as layers have about as
     many channels as there are images; that costs a little of "least", and nothing of the erasure.
     """
 
-    title = "LEACE"
-    is_default = False
+    rank = 8
+    info = MethodInfo(title="LEACE", needs=frozenset({Need.ARTIFACT_LABELS}), removes_direction=True)
 
-    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-        """Return the logits; the erasure does the work."""
-        return head(*batch.values), None
-
-    def check(self, cut: Split, activations: Activations) -> None:
-        """Refuse data in which no class has images both without and with the artifact."""
+    def check(self, cut: Cut, activations: Activations) -> None:
+        """Raise for data in which no class has images both without and with the artifact."""
         super().check(cut, activations)
         within_classes(activations)
 
-    def inference_edit(self, activations: Activations) -> nn.Module:
+    def edit(self, activations: Activations) -> nn.Module:
         """Return the erasure that the corrected model keeps."""
         features, bit = within_classes(activations)
         covariance, _ = ledoit_wolf(features, assume_centered=True)
@@ -148,7 +240,7 @@ def least_erasure(cross: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray
 
 
 def within_classes(activations: Activations) -> tuple[np.ndarray, np.ndarray]:
-    """Return pooled activations and artifact bits minus the mean of each image's class, in float64."""
+    """Return pooled activations and artifact labels minus the mean of each image's class, in float64."""
     if activations.has_artifact is None:
         raise DataError("LEACE needs to know which training images carry the artifact.")
     features = activations.pooled.astype(np.float64)

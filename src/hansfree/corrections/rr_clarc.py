@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vjp
-from torch.utils.data import Dataset
-from typing_extensions import Self
 
-from hansfree.activations import Activations
-from hansfree.activations.cache import count_positions, random_signs, sum_positions
+from hansfree.activations import Activations, FeatureSpec, count_positions, random_signs, sum_positions
 from hansfree.cavs import CAV
-from hansfree.corrections.base import CAVCorrection, count_classes
-from hansfree.corrections.training import FineTuning, HeadBatch, WeightedHead, push
+from hansfree.corrections.base import MethodInfo, Need
+from hansfree.corrections.latent import CAVCorrection, count_classes
+from hansfree.corrections.training import FineTuning, FunctionalHead, HeadBatch, SolverSupport, push
 from hansfree.errors import DataError, OptionError, check_choice
-from hansfree.models.surgery import Split
+from hansfree.models.surgery import Cut
 
 NamedTarget = Literal["expected", "random", "all", "logprob"]
 
@@ -30,6 +28,9 @@ Norm = Literal["squared", "absolute", "cosine"]
 Positions = Literal["sum", "each"]
 
 Scale = Literal["artifact", "paper"]
+
+_GRID = (*(float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)), 1e4)  # 22 strengths
+_PAPER_GRID = (5e1, *(float(f"{digit}e{power}") for power in range(2, 12) for digit in (1, 5)), 1e12)  # App. A.3: 22
 
 
 class RRClArC(CAVCorrection, name="rr-clarc"):
@@ -56,10 +57,15 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         [0, 2]
     """
 
-    title = "RR-ClArC"
-    has_strength = True
-    grid = (*(float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)), 1e4)  # 22 strengths
-    paper_grid = (5e1, *(float(f"{digit}e{power}") for power in range(2, 12) for digit in (1, 5)), 1e12)  # App. A.3: 22
+    rank = 4
+    info = MethodInfo(
+        title="RR-ClArC",
+        strengths=_GRID,
+        needs=frozenset({Need.CAV}),
+        in_default_run=True,
+        paper_strengths=_PAPER_GRID,
+        paper_options={"scale": "paper"},
+    )
 
     def __init__(
         self,
@@ -92,42 +98,33 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         self.positions = positions
         self.scale = scale
 
-    @classmethod
-    def for_paper(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
-        """Make a member in the paper's scale."""
-        return cls(cav, scale="paper", tuning=tuning)
-
     def describe(self) -> dict[str, str]:
         """Add target and norm."""
         return {**super().describe(), "target": str(self.target), "norm": self.norm}
 
+    def features(self, activations: Activations) -> FeatureSpec:
+        """Return tangents along the CAV; at the layer where single channels or positions count, which phi hides."""
+        return FeatureSpec(directions=self._scaled(activations), at_layer=self._is_at_layer)
+
     @property
-    def at_layer(self) -> bool:
-        """Say whether training starts at the layer: where single channels or positions count, phi hides too much."""
+    def solver(self) -> SolverSupport:
+        """Quadratic, unless the outputs are not linear, are sampled, or count by another norm."""
+        if self._named == "random" or self._is_at_layer:
+            return SolverSupport.NONE
+        return SolverSupport.QUADRATIC if self.norm == "squared" and self._named != "logprob" else SolverSupport.SMOOTH
+
+    @property
+    def _is_at_layer(self) -> bool:
         return self.norm == "cosine" or self.positions == "each"
 
-    @property
-    def unsolvable(self) -> str:
-        """Name the option at fault: sampled signs, and what is computed at the layer."""
-        if self._named == "random":
-            return "target='random' draws signs anew for every pass"
-        if self.at_layer:
-            return f"norm={self.norm!r} with positions={self.positions!r} is computed at the layer"
-        return super().unsolvable
-
-    def squared_outputs(self, logits: Tensor) -> Tensor | None:
-        """Return the outputs; None where they bend, are drawn, or count by another norm."""
-        is_squared = self.norm == "squared" and self._named != "logprob" and not self.unsolvable
-        return self._outputs(logits, torch.Generator()) if is_squared else None
-
-    def directions(self, activations: Activations) -> np.ndarray:
+    def _scaled(self, activations: Activations) -> np.ndarray:
         """Return the CAV's directions in the unit of the derivative."""
         if self.scale == "artifact":
             return self.cav.directions_ * self.cav.size_[:, None]
         return self.cav.directions_ / count_positions((1, *activations.shape))
 
-    def check(self, cut: Split, activations: Activations) -> None:
-        """Refuse a class that the model does not have, and a CAV of another layer or without size."""
+    def check(self, cut: Cut, activations: Activations) -> None:
+        """Raise for a class that the model does not have, and for a CAV of another layer or without size."""
         super().check(cut, activations)
         classes = count_classes(cut, activations)
         if not all(0 <= c < classes for c in self._classes):
@@ -135,7 +132,7 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         if self.scale == "artifact" and not np.all(self.cav.size_ > 0):
             raise DataError("The CAV has no size: artifact and clean images score alike along it. Fit it again.")
 
-    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+    def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits and the penalty on their derivative."""
         if self.norm == "cosine":
             return self._squared_cosine(head, batch)
@@ -143,20 +140,20 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         size = responses.square() if self.norm == "squared" else responses.abs()
         return logits, size.sum((0, 2))
 
-    def _respond(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
+    def _respond(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
         """Return the logits, and what the outputs do along each direction, ``(k, n, outputs)``."""
         values, tangents = batch.values, batch.tangents
         if self.positions == "each":
             layer, *others = tangents
             values, tangents = push(batch.phi, values, (layer * random_signs(values[0], batch.noise), *others))
         logits, along = head.push(values, tangents)
-        _, (responses,) = push(lambda said: (self._outputs(said, batch.noise),), (logits,), (along,))
+        _, (responses,) = push(lambda said: (self.outputs(said, batch.noise),), (logits,), (along,))
         return logits, responses
 
-    def _squared_cosine(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
+    def _squared_cosine(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
         def measured(*values: Tensor) -> tuple[Tensor, Tensor]:
             logits = head(*batch.phi(*values))
-            return self._outputs(logits, batch.noise), logits
+            return self.outputs(logits, batch.noise), logits
 
         outputs, pull_back, logits = vjp(measured, *batch.values, has_aux=True)  # type: ignore[misc]
         layer = batch.tangents[0]
@@ -169,7 +166,7 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
             penalty = penalty + torch.cosine_similarity(gradient, directions, dim=2).square().sum(0)
         return logits, penalty
 
-    def _outputs(self, logits: Tensor, noise: torch.Generator) -> Tensor:
+    def outputs(self, logits: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """Return the outputs whose derivatives count, ``(n, outputs)``: the paper's ``m . f``, or several such."""
         if self._classes:
             return logits[:, list(self._classes)]
@@ -209,9 +206,8 @@ class RRClArCStep(RRClArC, name="rr-clarc-step"):
         norm: ``"squared"`` or ``"absolute"``.
     """
 
-    title = "RR-ClArC (step)"
-    is_default: ClassVar[bool] = False
-    paper_grid = RRClArC.grid  # the paper has no such method, so there are no units of its own
+    rank = 5
+    info = MethodInfo(title="RR-ClArC (step)", strengths=_GRID, needs=frozenset({Need.CAV}), paper_strengths=_GRID)
 
     def __init__(
         self,
@@ -227,26 +223,16 @@ class RRClArCStep(RRClArC, name="rr-clarc-step"):
             raise OptionError("target='random' draws signs anew for every pass, and a step is a difference of two.")
         super().__init__(cav, strength=strength, target=target, norm=norm, tuning=tuning)
 
-    @classmethod
-    def for_paper(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
-        """Make the member of a run: the paper has no unit for a step."""
-        return cls.for_run(cav=cav, images=images, tuning=tuning)
+    def features(self, activations: Activations) -> FeatureSpec:
+        """Return finite steps along the CAV; where one direction has no side all come twice, it with both signs."""
+        once = self._scaled(activations)
+        if not self._has_sides:
+            once = np.concatenate([once, np.where(self.cav.scale_[:, None] > 0, once, -once)])
+        return FeatureSpec(directions=once, finite_steps=True)
 
-    @property
-    def takes_steps(self) -> bool:
-        """Say that whole steps count."""
-        return True
-
-    def directions(self, activations: Activations) -> np.ndarray:
-        """Return the CAV's directions; where one of them has no side all come twice, it with both signs."""
-        once = super().directions(activations)
-        if self._has_sides:
-            return once
-        return np.concatenate([once, np.where(self.cav.scale_[:, None] > 0, once, -once)])
-
-    def _outputs(self, logits: Tensor, noise: torch.Generator) -> Tensor:
+    def outputs(self, logits: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """Let what comes twice count by half, in the squares or the absolute values that are summed."""
-        outputs = super()._outputs(logits, noise)
+        outputs = super().outputs(logits, noise)
         if self._has_sides:
             return outputs
         return outputs / (2**0.5 if self.norm == "squared" else 2)
@@ -255,7 +241,7 @@ class RRClArCStep(RRClArC, name="rr-clarc-step"):
     def _has_sides(self) -> bool:
         return bool(np.all(self.cav.scale_ > 0))
 
-    def _respond(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
-        logits, moved = head.take_steps(batch.values, batch.tangents)
-        after = torch.stack([self._outputs(each, batch.noise) for each in moved])
-        return logits, after - self._outputs(logits, batch.noise)
+    def _respond(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
+        logits, moved = head.finite_step(batch.values, batch.tangents)
+        after = torch.stack([self.outputs(each, batch.noise) for each in moved])
+        return logits, after - self.outputs(logits, batch.noise)

@@ -8,40 +8,42 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import jvp, vjp
 from torch.utils.data import Dataset, default_collate
-from typing_extensions import Self
 
 from hansfree.activations import Activations, Live
-from hansfree.cavs import CAV
-from hansfree.corrections.base import Correction, count_classes
-from hansfree.corrections.training import FineTuning, HeadBatch, WeightedHead
-from hansfree.datasets.base import Example
+from hansfree.corrections.base import MethodInfo, Need
+from hansfree.corrections.latent import LatentCorrection, count_classes
+from hansfree.corrections.training import FineTuning, FunctionalHead, HeadBatch
+from hansfree.data import Example
 from hansfree.errors import DataError, OptionError, check_choice
-from hansfree.models.surgery import Linearised, Patterned, Patterns, Split, box_around
+from hansfree.models.surgery import Cut
 
 Norm = Literal["squared", "cosine"]
 
 
-class RRR(Correction, name="rrr"):
+class RRR(LatentCorrection, name="rrr"):
     """Fine-tune with a penalty on the gradient of the log-probabilities at the pixels of the artifact's mask.
 
     The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
-    pixels once, its masked part comes back up as one tangent, and goes on through the head. All strengths share the
+    pixels once, its masked part comes back up as one tangent, and then passes through the head. All strengths share the
     trunk's forward pass. Images without artifact have an empty mask and cost the head's own step alone.
 
     Args:
-        images: The images of the activations, in the same order, as :class:`~hansfree.datasets.Example` with masks.
+        images: The images of the activations, in the same order, as :class:`hansfree.Example` with masks.
         target: ``"sum"`` of all log-probabilities (the original), or the log-probability of one class.
         norm: ``"squared"``, or ``"cosine"``: the share of the squared gradient that lies on the mask.
     """
 
-    title = "RRR"
-    has_strength = True
-    uses_masks = True
-    grid = (1e-2, 1e-1, 1.0, 10.0, 100.0)
-    paper_grid = (5e-5, *(float(f"{digit}e{power}") for power in range(-3, 7) for digit in (1, 5)), 1e7)  # App. A.3: 22
+    rank = 1
+    info = MethodInfo(
+        title="RRR",
+        strengths=(1e-2, 1e-1, 1.0, 10.0, 100.0),
+        needs=frozenset({Need.MASKS}),
+        in_default_run=True,
+        paper_strengths=(5e-5, *(float(f"{digit}e{power}") for power in range(-3, 7) for digit in (1, 5)), 1e7),
+    )
 
     def __init__(
         self,
@@ -60,17 +62,12 @@ class RRR(Correction, name="rrr"):
         self.target = target
         self.norm = norm
 
-    @classmethod
-    def for_run(cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning) -> Self:
-        """Make a member on the run's images."""
-        return cls(images, tuning=tuning)
-
     def describe(self) -> dict[str, str]:
         """Add target and norm."""
         return {**super().describe(), "target": str(self.target), "norm": self.norm}
 
-    def check(self, cut: Split, activations: Activations) -> None:
-        """Refuse images that are not those of the activations or carry no mask, and a class that does not exist."""
+    def check(self, cut: Cut, activations: Activations) -> None:
+        """Raise for images without mask or not those of the activations, and for a class that does not exist."""
         super().check(cut, activations)
         if len(self.images) != len(activations):  # type: ignore[arg-type]
             raise DataError(
@@ -88,7 +85,7 @@ class RRR(Correction, name="rrr"):
         if self.target != "sum" and not 0 <= self.target < classes:
             raise OptionError(f"target is {self.target!r}, but the model has the classes 0 to {classes - 1}.")
 
-    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+    def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits of all images and the penalty of those with a mask."""
         marked = np.flatnonzero(self._may_have_mask(batch.rows))
         if not len(marked):
@@ -96,9 +93,7 @@ class RRR(Correction, name="rrr"):
         examples = default_collate([self.images[int(row)] for row in batch.rows[marked]])
         device = batch.labels.device
         images, masks = examples.image.to(device), examples.mask[:, None].to(device)
-        # A share needs the gradient at all pixels. Where masks lie is read here: on a GPU all would wait for it.
-        within = examples.mask[:, None] if self.norm == "squared" else None
-        frozen = cache(lambda: _linearised(batch, batch.rows[marked].tolist(), images, within))  # once, outside of vmap
+        frozen = cache(lambda: _Frozen(batch.trunk, batch.phi, images))  # once for all strengths, outside of vmap
 
         def log_probability(logits: Tensor) -> Tensor:
             each = logits[marked].log_softmax(1)
@@ -137,15 +132,21 @@ class RRR(Correction, name="rrr"):
         return np.ones(len(rows), dtype=bool) if known is None else np.asarray(known)[rows]
 
 
-def _linearised(batch: HeadBatch, rows: list[int], images: Tensor, within: Tensor | None) -> Linearised | Patterned:
-    """Return the frozen parts around images: from their patterns where gradients go to most of the pixels."""
-    parts = [batch.trunk, batch.phi]
-    if within is None or box_around(within) is None:
-        if "patterns" not in batch.kept:
-            batch.kept["patterns"] = Patterns.of(parts)
-        if batch.kept["patterns"] is not None:
-            return batch.kept["patterns"].around(rows, images)  # type: ignore[no-any-return]
-    return Linearised(parts, images, within=within)
+class _Frozen:
+    """Trunk and phi around some images: gradients at the head's input go down to the pixels, tangents go up."""
+
+    def __init__(self, trunk: nn.Module, phi: nn.Module, images: Tensor) -> None:
+        self._images = images
+        self._run: Callable[[Tensor], Live] = lambda pixels: tuple(phi(*trunk(pixels)))
+        self._outputs, self._pull = vjp(self._run, images)  # type: ignore[misc]
+
+    def pull(self, at_head: Live) -> Tensor:
+        """Return the gradient at the pixels."""
+        return self._pull(tuple(map(torch.Tensor.to, at_head, self._outputs)))[0]  # type: ignore[no-any-return]
+
+    def push(self, tangent: Tensor) -> Live:
+        """Return the tangents at the head's input; the forward pass runs again."""
+        return jvp(self._run, (self._images,), (tangent,))[1]  # type: ignore[no-any-return]
 
 
 def _spread(found: Tensor, marked: np.ndarray, like: Tensor) -> Tensor:

@@ -4,6 +4,15 @@ What makes a whole delivery of a run folder (``hansfree.export.run``) is importe
 """
 
 from hansfree.export.folding import Folding, fold_projection
+from hansfree.export.run import export_run
 from hansfree.export.weights import Exported, export_model, export_onnx, load_corrected
 
-__all__ = ["Exported", "Folding", "export_model", "export_onnx", "fold_projection", "load_corrected"]
+__all__ = [
+    "Exported",
+    "Folding",
+    "export_model",
+    "export_onnx",
+    "export_run",
+    "fold_projection",
+    "load_corrected",
+]

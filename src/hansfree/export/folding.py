@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hansfree.activations.cache import channel_axis, count_positions
+from hansfree.activations import channel_axis, count_positions
 from hansfree.corrections import Projection
 from hansfree.errors import SplitError
-from hansfree.models.surgery import take_out
-from hansfree.models.surgery.graph import Traced, eval_copy, scalar_nodes, trace
-from hansfree.models.surgery.tracing import PROJECTION
+from hansfree.models.surgery import PROJECTION, Traced, eval_copy, remove_inserted, scalar_nodes, trace
 
 
 class NotFoldedError(Exception):
@@ -34,7 +32,7 @@ def through_layer(linear: nn.Linear, norm: Any, projection: Projection) -> tuple
     D, R, t = _parts(projection)
     scale, offset = torch.ones_like(D[0]), torch.zeros_like(D[0])
     if norm is not None:
-        # What it does is affine, so two values tell all of it, whatever parameters and statistics it has.
+        # What it does is affine, so two values determine it, whatever parameters and statistics it has.
         offset = norm(torch.zeros_like(scale)[None])[0]
         scale = norm(torch.ones_like(scale)[None])[0] - offset
         if bool((scale == 0).any()):
@@ -105,7 +103,7 @@ def fold_projection(model: nn.Module, example: Tensor) -> tuple[nn.Module, Foldi
         model: Any corrected model; it is not touched.
         example: A few images, on which the fold has to give the model's numbers.
     """
-    plain, inserted = take_out(model)
+    plain, inserted = remove_inserted(model)
     if inserted is None:
         return plain, Folding("plain", "The correction is in the weights: load them as you load the original's.")
     try:
@@ -139,7 +137,7 @@ class _Folder:
         if type(inserted) is not Projection:
             raise NotFoldedError("it does more than to shift along the channels")
         if inserted.gate is not None:
-            raise NotFoldedError("it acts only on some images, which no weights can tell apart")
+            raise NotFoldedError("it acts only on some images, which plain weights cannot do")
         try:
             self.traced = trace(model)
         except SplitError as error:

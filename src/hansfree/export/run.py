@@ -21,18 +21,31 @@ from hansfree._internal.files import hash_file, open_templates, read_arrays, wri
 from hansfree.activations import Pooling
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, RRClArC, split_name
-from hansfree.datasets.base import IMAGENET, Normalize
+from hansfree.data import IMAGENET, SETS, Normalize
 from hansfree.errors import OptionError, RunError, nearest
-from hansfree.export.weights import Exported, check_onnx, export_model, export_onnx, load_corrected, run_quietly
-from hansfree.metrics import MIN_GROUP, Metric, Unknown
-from hansfree.models import adapt, build_model, load_model, plain, returns_logits
-from hansfree.models.surgery.layout import layer_order
-from hansfree.report.numbers import interval_at_end
-from hansfree.report.reading import Results, load_results, method_title, objection_to
-from hansfree.report.text import describe_loss, without_folders
-from hansfree.results import ORIGINAL, Row
-from hansfree.studies import SETS
-from hansfree.weights import fill_with_weights, read_weights
+from hansfree.evaluation import ORIGINAL, Results, Row, load_results, method_title
+from hansfree.export.weights import Exported, check_onnx, export_model, export_onnx, load_corrected
+from hansfree.metrics import MIN_GROUP, Metric, NotAvailable
+from hansfree.models import (
+    adapt,
+    build_model,
+    fill_with_weights,
+    load_model,
+    plain,
+    predict_logits,
+    read_weights,
+    returns_logits,
+)
+from hansfree.models.surgery import layer_order
+from hansfree.report import (
+    describe_loss,
+    describe_notes,
+    describe_rejection,
+    describe_verdict,
+    group_title,
+    interval_at_end,
+    without_folders,
+)
 
 _IMAGES = 8  # to compare logits on, where the run shows none
 
@@ -90,8 +103,8 @@ class FinishedRun:
         """Return what to raise where a method was run and its weights are gone, or cannot be read."""
         stage = self.path / "stages" / f"{method}.json"
         return RunError(
-            f"{self.weights_of(method)} is missing or damaged. Delete {stage}, and let the command that made the run "
-            "go on: it makes both anew."
+            f"{self.weights_of(method)} is missing or damaged. Delete {stage}, and resume the run with the command "
+            "that started it: it computes both again."
         )
 
     def weights_of(self, method: str) -> Path:
@@ -114,16 +127,16 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def open_model(run: FinishedRun) -> nn.Module:
-    """Return the model as it came, in eval mode: one that hansfree knows by name, or from where the user keeps it."""
-    told, classes = run.config.get("model"), run.results.meta.get("class_names")
-    if isinstance(told, dict) and (run.path / _RUN_FILE).is_file():
-        told = _read_yaml(run.path / _RUN_FILE).get("model")  # the config does not say where a file lies
+    """Return the original model, in eval mode: one that hansfree knows by name, or from where the user keeps it."""
+    described, classes = run.config.get("model"), run.results.meta.get("class_names")
+    if isinstance(described, dict) and (run.path / _RUN_FILE).is_file():
+        described = _read_yaml(run.path / _RUN_FILE).get("model")  # the config does not say where a file lies
     weights = next((run.path / file for file in _ORIGINALS if (run.path / file).is_file()), None)
-    source = told.get("source") if isinstance(told, dict) else told
+    source = described.get("source") if isinstance(described, dict) else described
     if not isinstance(source, str) or not classes or weights is None:
         raise RunError(f"{run.path} does not say which model it corrected, or has no {' or '.join(_ORIGINALS)}.")
-    if isinstance(told, dict):
-        return load_model(source, weights=weights, classes=_count_outputs(run, told))
+    if isinstance(described, dict):
+        return load_model(source, weights=weights, classes=_count_outputs(run, described))
     model = build_model(source, classes=len(classes))
     fill_with_weights(model, read_weights(weights), source=str(weights))
     return model.eval()
@@ -139,9 +152,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def _count_outputs(run: FinishedRun, told: dict[str, Any]) -> int | None:
+def _count_outputs(run: FinishedRun, described: dict[str, Any]) -> int | None:
     """Return how many outputs the run built its model with; None where its run file did not say it either."""
-    if told.get("output") == "binary":
+    if described.get("output") == "binary":
         return 1
     names = (run.config.get("data") or {}).get("classes")
     return None if names is None else len(names)
@@ -149,13 +162,13 @@ def _count_outputs(run: FinishedRun, told: dict[str, Any]) -> int | None:
 
 def adapt_as_evaluated(run: FinishedRun, model: nn.Module, example: Tensor) -> nn.Module:
     """Return the user's own model with the logits that the run looked at; one that has them is returned itself."""
-    told = run.config.get("model")
-    if not isinstance(told, dict) or plain(model) is not model:
+    described = run.config.get("model")
+    if not isinstance(described, dict) or plain(model) is not model:
         return model
-    label, names = told.get("label"), (run.config.get("data") or {}).get("classes") or []
+    label, names = described.get("label"), (run.config.get("data") or {}).get("classes") or []
     if label is not None and label not in names:
         raise RunError(f"{run.path / 'config.yaml'} is damaged: model.label {label!r} is not in data.classes.")
-    output = told.get("output", "classes")
+    output = described.get("output", "classes")
     return adapt(model, example, output=output, label=None if label is None else names.index(label))
 
 
@@ -164,7 +177,7 @@ def open_corrected(run: FinishedRun, method: str, original: nn.Module, example: 
     path = run.weights_of(method)
     try:
         with safe_open(path, framework="pt"):
-            pass  # its header tells a file that was cut off
+            pass  # its header shows a truncated file
     except (OSError, SafetensorError) as error:
         raise run.lost(method) from error
     layer = run.results.meta.get("layer")
@@ -204,7 +217,7 @@ def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example
     expected = read_arrays(kept, stage=kept.with_suffix(".json")).get("shown_logits")
     if expected is None:
         return False
-    got = run_quietly(corrected, example[: len(shown.images)]).numpy()
+    got = predict_logits(corrected, example[: len(shown.images)])
     if expected.shape != got.shape or not np.allclose(got, expected, rtol=0, atol=_TOLERANCE * np.abs(expected).max()):
         raise RunError(
             f"{run.weights_of(method)} does not give the logits that the run evaluated. The run "
@@ -217,7 +230,9 @@ _PACKAGES = ("hansfree", "torch", "safetensors")
 
 _WORDS = re.compile(r"``([^`]*)``")  # how a docstring marks code
 
-_REJECTED = re.compile(r" \(\d+ rejected\)")  # a number without names: who diverged is told in a line of its own
+_REJECTED = re.compile(
+    r" \(\d+ rejected\)"
+)  # a number without names: the strengths that diverged have a line of their own
 
 
 @dataclass(frozen=True)
@@ -257,10 +272,10 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
         reason=_REJECTED.sub("", results.with_class_names(str(choice.get("reason", "")))),
         rule=results.with_class_names(str(choice.get("rule", ""))),
         diverged=[f"{strength:g}" for strength in choice.get("diverged") or () if strength is not None],
-        objection=objection_to(results, variant) if variant else "",
-        judgement=results.rulings.get(method),
+        objection=describe_rejection(results, variant) if variant else "",
+        verdict=describe_verdict(results, method) if method in results.verdicts else None,
         loss=describe_loss(results, variant) if variant else "",
-        notes=results.notes(),
+        notes=describe_notes(results),
         counts=meta.get("counts") or [],
         sizes=[(name.replace("_", " "), meta[f"n_{name}"]) for name in SETS if meta.get(f"n_{name}") is not None],
         scores=compare_scores(run.chosen(ORIGINAL), run.chosen(method), results=results),
@@ -277,20 +292,22 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
 
 
 def compare_scores(before: Iterable[Row], after: Iterable[Row], *, results: Results) -> list[ScoreLine]:
-    """Return the scores of the model as it came and of the corrected one, one line per score that either has.
+    """Return the scores of the original model and of the corrected one, one line per score that either has.
 
     Args:
         results: Of the same run; they know what the classes are called.
     """
-    rows = [{(row.metric, row.group): row for row in side} for side in (before, after)]
+    rows = [{(row.metric, row.group, row.artifact): row for row in side} for side in (before, after)]
     lines = []
-    for metric, group in dict.fromkeys([*rows[1], *rows[0]]):
+    for metric, group, artifact in dict.fromkeys([*rows[1], *rows[0]]):
         member = Metric.members().get(metric)
-        pair = [side.get((metric, group)) for side in rows]
+        pair = [side.get((metric, group, artifact)) for side in rows]
         counts = dict.fromkeys(f"{row.n:,}" for row in pair if row is not None and row.n is not None)
         lines.append(
             ScoreLine(
-                label=f"{_label(metric)} ({results.with_class_names(group)})" if group else _label(metric),
+                label=_label(metric)
+                if group is None
+                else f"{_label(metric)} ({group_title(results, group, artifact)})",
                 ideal=f"{member.ideal:g}" if member else "",
                 before=_written(pair[0]),
                 after=_written(pair[1]),
@@ -301,23 +318,23 @@ def compare_scores(before: Iterable[Row], after: Iterable[Row], *, results: Resu
 
 
 def _unknown(results: Results) -> list[str]:
-    """Say what cannot be known, one sentence for each reason or, where it is the number of a class's images, metric."""
+    """Return a sentence for each reason why scores are not available; those of single classes by metric."""
     whole: dict[str, list[str]] = {}
-    of_classes: dict[str, list[Unknown]] = {}
+    of_classes: dict[str, list[NotAvailable]] = {}
     for each in results.unknown:
-        if each.group:
+        if each.group is not None:
             of_classes.setdefault(_label(each.metric).partition(", ")[0], []).append(each)
         else:
             whole.setdefault(each.reason, []).append(_label(each.metric))
-    sentences = [f"{' / '.join(labels)} cannot be known: {reason}." for reason, labels in whole.items()]
+    sentences = [f"{' / '.join(labels)}: n/a ({reason})." for reason, labels in whole.items()]
     for head, group in of_classes.items():
-        named = ", ".join(f"{results.with_class_names(each.group)}{_condition(each)} (n = {each.n})" for each in group)
+        named = ", ".join(f"{group_title(results, each.group)}{_condition(each)} (n = {each.n})" for each in group)
         reason = group[0].reason if len(group) == 1 else f"at least {MIN_GROUP} images are needed for each"
-        sentences.append(f"{head} cannot be known of {named}: {reason}.")
+        sentences.append(f"{head} of {named}: n/a ({reason}).")
     return sentences
 
 
-def _condition(unknown: Unknown) -> str:
+def _condition(unknown: NotAvailable) -> str:
     condition = _label(unknown.metric).partition(", ")[2]
     return f", {condition}" if condition else ""
 
@@ -336,7 +353,7 @@ def _class_name(meta: dict[str, Any]) -> str:
 
 def _written(row: Row | None) -> str:
     if row is None or not math.isfinite(row.value):
-        return "not known"
+        return "n/a"
     if interval := interval_at_end(row):
         return f"{row.value:.3g} ({interval[0]:.2g} to {interval[1]:.2g})"
     has_error = row.stderr is not None and math.isfinite(row.stderr) and row.stderr > 0
@@ -372,7 +389,7 @@ def export_run(
     Args:
         run: The run folder.
         method: Whose weights; None is the one that the run recommends, or RR-ClArC.
-        original: The model as it came; None opens the one that the run names.
+        original: The original model; None opens the one that the run names.
         out: A folder; None is ``exported/METHOD`` in the run folder.
         onnx: Write ``model.onnx`` too.
         force: Replace what an earlier export wrote.

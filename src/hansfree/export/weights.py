@@ -24,9 +24,8 @@ from hansfree.activations import Pooling
 from hansfree.corrections import Projection
 from hansfree.errors import OptionError, SplitError, check_choice, nearest, not_installed
 from hansfree.export.folding import Folding, fold_projection
-from hansfree.models.surgery import insert_after
-from hansfree.models.surgery.tracing import PROJECTION, AppliedAfter, EditedForward, Order
-from hansfree.weights import check_finite, fill_with_weights, write_weights
+from hansfree.models import check_finite, fill_with_weights, predict_logits, write_weights
+from hansfree.models.surgery import PROJECTION, AppliedAfter, AxisOrder, EditedForward, insert_after
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Place:
 
     layer: str
     pooling: Pooling
-    order: Order | None
+    order: AxisOrder | None
 
     def to_metadata(self) -> dict[str, str]:
         """Return texts, which is all that the head of a safetensors file takes."""
@@ -71,7 +70,7 @@ def _edited_layer(model: nn.Module, forward: EditedForward) -> str:
     return str(next((name for name in names if name not in modules), names[0]))
 
 
-def _edited_order(forward: EditedForward) -> Order | None:
+def _edited_order(forward: EditedForward) -> AxisOrder | None:
     """Return the order into which the graph turns the axes for the projection; it then turns them back behind it."""
     call: Any = next(n for n in forward.graph.nodes if n.op == "call_module" and n.target == PROJECTION)
     return None if call.name == forward.names[PROJECTION] else tuple(call.args[0].args[1])
@@ -121,7 +120,7 @@ def export_model(
     Args:
         corrected: The model that was evaluated; it is not touched.
         path: A new file, or one to replace.
-        original: The model as it came; it is not touched.
+        original: The original model; it is not touched.
         example: A few images, on which the logits are compared.
         method: The correction's name, for the file's metadata.
     """
@@ -134,7 +133,7 @@ def export_model(
     _check_same_keys({name: tensor for name, tensor in state.items() if name not in added}, own)
     about = {"hansfree": version("hansfree"), "method": method, "original": hash_weights(own), "kind": folding.kind}
     place = find_place(folded) if folding.kind == "module" else None
-    expected = run_quietly(corrected, example)
+    expected = predict_logits(corrected, example)
     with written_atomically(path) as temporary:
         write_weights(temporary, state, about | (place.to_metadata() if place else {}))
         difference = _difference(load_corrected(original, temporary), example, expected)
@@ -157,7 +156,7 @@ def load_corrected(
     *,
     layer: str | None = None,
     pooling: Pooling | None = None,
-    order: Order | None = None,
+    order: AxisOrder | None = None,
 ) -> nn.Module:
     """Return a copy of ``model`` in eval mode with corrected weights, and with the projection where they need one.
 
@@ -190,17 +189,8 @@ def load_corrected(
     return loaded.eval()
 
 
-@torch.no_grad()
-def run_quietly(model: nn.Module, images: Tensor) -> Tensor:
-    """Return a model's logits in eval mode, on the CPU; the model stays as it is."""
-    own = copy.deepcopy(model).eval()
-    device = next((tensor.device for tensor in own.parameters()), images.device)
-    logits: Tensor = own(images.clone().to(device))
-    return logits.cpu()
-
-
 def _write_loader(
-    path: Path, weights: Path, place: Place | None, original: nn.Module, example: Tensor, expected: Tensor
+    path: Path, weights: Path, place: Place | None, original: nn.Module, example: Tensor, expected: np.ndarray
 ) -> Path | None:
     """Write the loader beside ``path`` where a plain hook can do what it has to; what it loads is checked too."""
     loader = path.with_name(_LOADER)
@@ -216,10 +206,10 @@ def _write_loader(
     return loader
 
 
-def _difference(exported: nn.Module, example: Tensor, expected: Tensor) -> float:
+def _difference(exported: nn.Module, example: Tensor, expected: np.ndarray) -> float:
     """Return the largest difference of a logit; one that rounding does not explain is an error."""
-    difference = float((run_quietly(exported, example) - expected).abs().max())
-    if not difference <= _TOLERANCE * max(1.0, float(expected.abs().max())):
+    difference = float(np.abs(predict_logits(exported, example) - expected).max())
+    if not difference <= _TOLERANCE * max(1.0, float(np.abs(expected).max())):
         raise SplitError(
             f"The exported weights do not give the evaluated model's logits: they differ by up to {difference:.3g} on "
             f"{len(example)} images. Nothing was written."

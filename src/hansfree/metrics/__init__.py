@@ -1,19 +1,38 @@
-"""Metrics: what a model does with and without the artifact, each number with an honest standard error.
+"""Metrics: what a model does with and without the artifact, each score with its standard error.
 
-To add one, write a class with ``compute`` and import it here; scores and tables follow the order of these imports.
+To add one, write a class with ``compute`` and import it here. Scores and tables follow the order
+of these imports, the scores of single classes last.
 """
 
+from hansfree._internal.statistics import (
+    LEVEL,
+    STDERRS,
+    Interval,
+    balanced_difference_interval,
+    balanced_interval,
+    difference_interval,
+    holm,
+    mcnemar,
+    paired_balanced_difference,
+    paired_difference,
+    share_interval,
+)
 from hansfree.metrics.accuracy import (
     AccuracyBiased,
     AccuracyClean,
     AccuracyWorstGroup,
     AUROCBiased,
+    AUROCClassBiased,
+    AUROCClassClean,
     AUROCClean,
     BalancedAccuracyBiased,
     BalancedAccuracyClean,
+    SensitivityBiased,
+    SensitivityClean,
+    SpecificityBiased,
+    SpecificityClean,
     chance_level,
-    class_group,
-    group_name,
+    log_odds,
     majority_rate,
 )
 from hansfree.metrics.base import (
@@ -22,10 +41,12 @@ from hansfree.metrics.base import (
     Condition,
     Evidence,
     Metric,
+    NotAvailable,
     Score,
-    Unknown,
+    check_biased_class,
     compute_scores,
-    find_unknown,
+    find_unavailable,
+    large_classes,
     predict_classes,
 )
 from hansfree.metrics.comparison import (
@@ -33,36 +54,18 @@ from hansfree.metrics.comparison import (
     Difference,
     compare_answers,
     compare_classes,
-    compare_pulls,
-    holm,
+    compare_probability_changes,
     lost_classes,
-    mcnemar,
-    paired_balanced_difference,
-    paired_difference,
     score_intervals,
 )
-from hansfree.metrics.effects import TCAV, FlipRate, ProbabilityChange, TCAVPositions, TCAVSensitivity, TCAVZeroShare
-from hansfree.metrics.intervals import (
-    LEVEL,
-    STDERRS,
-    Interval,
-    balanced_difference_interval,
-    balanced_interval,
-    difference_interval,
-    share_interval,
-)
-
-# isort: split
-from hansfree.metrics.effects import ArtifactRelevance
-
-# isort: split
-from hansfree.metrics.classes import (  # last: many rows, a score for every class
-    AUROCClassBiased,
-    AUROCClassClean,
-    SensitivityBiased,
-    SensitivityClean,
-    SpecificityBiased,
-    SpecificityClean,
+from hansfree.metrics.effects import (
+    TCAV,
+    ArtifactRelevance,
+    FlipRate,
+    ProbabilityChange,
+    TCAVPositions,
+    TCAVSensitivity,
+    TCAVZeroShare,
 )
 
 __all__ = [
@@ -88,6 +91,7 @@ __all__ = [
     "FlipRate",
     "Interval",
     "Metric",
+    "NotAvailable",
     "ProbabilityChange",
     "Score",
     "SensitivityBiased",
@@ -97,19 +101,19 @@ __all__ = [
     "TCAVPositions",
     "TCAVSensitivity",
     "TCAVZeroShare",
-    "Unknown",
     "balanced_difference_interval",
     "balanced_interval",
     "chance_level",
-    "class_group",
+    "check_biased_class",
     "compare_answers",
     "compare_classes",
-    "compare_pulls",
+    "compare_probability_changes",
     "compute_scores",
     "difference_interval",
-    "find_unknown",
-    "group_name",
+    "find_unavailable",
     "holm",
+    "large_classes",
+    "log_odds",
     "lost_classes",
     "majority_rate",
     "mcnemar",

@@ -1,27 +1,32 @@
-"""How right a model is: accuracy, balanced accuracy, AUROC, and the worst group."""
+"""Correctness of predictions: accuracy, balanced accuracy, AUROC, worst group, and the scores of each class."""
 
 from __future__ import annotations
 
-from typing import ClassVar, get_args
+from abc import abstractmethod
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hansfree._internal.statistics import (
+    Floats,
+    Integers,
+    auc,
+)
 from hansfree.errors import DataError, UndefinedMetricError
 from hansfree.metrics.base import (
     MIN_GROUP,
+    NO_PREDICTION,
     Condition,
     Evidence,
-    Floats,
-    Integers,
     Metric,
+    NotAvailable,
     Score,
-    Unknown,
-    few_classes,
-    few_images,
     large_classes,
+    predict_classes,
+    too_few_classes,
+    too_few_images,
 )
-from hansfree.placements import share_below
 
 
 class Accuracy(Metric):
@@ -32,14 +37,14 @@ class Accuracy(Metric):
 
     def compute(self, evidence: Evidence) -> Score:
         """Count the hits."""
-        self.check_known(evidence)
+        self.check_available(evidence)
         return self.proportion(evidence.is_correct(self.condition))
 
-    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
         """Return itself where the images with the artifact are others, and few."""
         if self.condition == "clean" or labels_biased is None:
             return []
-        return few_images(self.name, len(labels_biased))
+        return too_few_images(self.name, len(labels_biased))
 
 
 class AccuracyClean(Accuracy, name="accuracy_clean"):
@@ -51,7 +56,7 @@ class AccuracyClean(Accuracy, name="accuracy_clean"):
 
 
 class AccuracyBiased(Accuracy, name="accuracy_biased"):
-    """Accuracy on the same images with the artifact inserted; where it is in the scenes, on those that have it."""
+    """Accuracy on the same images with the artifact inserted; where it is natural, on those that have it."""
 
     condition = "biased"
     label = "Accuracy, biased"
@@ -76,7 +81,7 @@ class BalancedAccuracy(Metric):
         """Average the recalls; their errors are independent, as no image belongs to two classes."""
         correct, labels = evidence.is_correct(self.condition), evidence.labels_of(self.condition)
         if self.least >= MIN_GROUP:
-            self.check_known(evidence)
+            self.check_available(evidence)
         _, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
         recalls = np.bincount(index, weights=correct) / counts
         if self.condition == "biased" and not evidence.is_paired:
@@ -86,11 +91,11 @@ class BalancedAccuracy(Metric):
         variance = np.sum(recalls * (1 - recalls) / counts) / counts.size**2
         return self.score(recalls.mean(), np.sqrt(variance), counts.sum())
 
-    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
         """Return itself where the images with the artifact are others, and mostly of one class."""
         if self.condition == "clean" or labels_biased is None:
             return []
-        return few_classes(self.name, labels_biased)
+        return too_few_classes(self.name, labels_biased)
 
 
 class BalancedAccuracyClean(BalancedAccuracy, name="balanced_accuracy_clean"):
@@ -102,7 +107,7 @@ class BalancedAccuracyClean(BalancedAccuracy, name="balanced_accuracy_clean"):
 
 
 class BalancedAccuracyBiased(BalancedAccuracy, name="balanced_accuracy_biased"):
-    """Balanced accuracy on the same images with the artifact inserted, or on those that have it in the scene."""
+    """Balanced accuracy on the same images with the artifact inserted, or on those that have it naturally."""
 
     condition = "biased"
     label = "Balanced accuracy, biased"
@@ -122,7 +127,7 @@ class AUROC(Metric):
 
     def compute(self, evidence: Evidence) -> Score:
         """Average areas and influences over the classes."""
-        self.check_known(evidence)
+        self.check_available(evidence)
         labels = evidence.labels_of(self.condition)
         classes = np.unique(labels)
         if classes.size < 2:
@@ -132,16 +137,16 @@ class AUROC(Metric):
         odds = ordered_odds(self.name, evidence.logits(self.condition))
         areas, influence = [], np.zeros(len(odds))
         for label in classes:
-            area, share = area_under(odds[:, label], labels == label)
-            areas.append(area)
-            influence += share / classes.size
+            found = auc(odds[:, label], labels == label)
+            areas.append(found.value)
+            influence += found.influence / classes.size
         return self.score(sum(areas) / classes.size, np.sqrt(np.sum(influence**2)), influence.size)
 
-    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
         """Return itself where the images with the artifact are others, and mostly of one class."""
         if self.condition == "clean" or labels_biased is None:
             return []
-        return few_classes(self.name, labels_biased)
+        return too_few_classes(self.name, labels_biased)
 
 
 class AUROCClean(AUROC, name="auroc_clean"):
@@ -153,7 +158,7 @@ class AUROCClean(AUROC, name="auroc_clean"):
 
 
 class AUROCBiased(AUROC, name="auroc_biased"):
-    """AUROC on the same images with the artifact inserted, or on those that have it in the scene."""
+    """AUROC on the same images with the artifact inserted, or on those that have it naturally."""
 
     condition = "biased"
     label = "AUROC, biased"
@@ -176,7 +181,7 @@ def log_odds(logits: Floats) -> Floats:
     rivals[rows, top] = -np.inf
     rest = np.logaddexp.reduce(rivals, axis=1)
     share = np.exp(logits - total)
-    # Below the top p is at most 1/2; more is rounding, between huge logits that floats cannot tell apart.
+    # Below the top p is at most 1/2; more is rounding, between huge logits that are equal in floating point.
     share = np.minimum(share, 0.5)
     share[rows, top] = 0.0
     odds = np.minimum(logits - total - np.log1p(-share), 0.0)
@@ -184,22 +189,7 @@ def log_odds(logits: Floats) -> Floats:
     return np.asarray(odds, dtype=np.float64)
 
 
-def area_under(scores: Floats, is_positive: NDArray[np.bool_]) -> tuple[float, Floats]:
-    """Return the area, and per image its placement's deviation from it over the size of its side (DeLong's n - 1).
-
-    A side of a single image shows no spread and adds none.
-    """
-    positives, negatives = scores[is_positive], scores[~is_positive]
-    influence = np.empty_like(scores)
-    placements = share_below(positives, negatives)
-    area = float(placements.mean())
-    influence[is_positive] = _per_side(placements - area)
-    influence[~is_positive] = _per_side(1 - share_below(negatives, positives) - area)
-    return area, influence
-
-
-def _per_side(deviations: Floats) -> Floats:
-    return np.asarray(deviations / np.sqrt(deviations.size * max(deviations.size - 1, 1)), dtype=np.float64)
+WHICH_IMAGES: dict[Condition, str] = {"clean": "without", "biased": "with"}  # the artifact
 
 
 class AccuracyWorstGroup(Metric, name="accuracy_worst_group"):
@@ -215,32 +205,165 @@ class AccuracyWorstGroup(Metric, name="accuracy_worst_group"):
 
     def compute(self, evidence: Evidence) -> Score:
         """Score every group that is large enough, and return the lowest; the first of equals."""
-        self.check_known(evidence)
+        self.check_available(evidence)
         groups = []
         for condition in get_args(Condition):
             correct, labels = evidence.is_correct(condition), evidence.labels_of(condition)
             for label in large_classes(labels):
-                groups.append(self.proportion(correct[labels == label], group=group_name(label, condition)))
+                groups.append(
+                    self.proportion(correct[labels == label], group=int(label), artifact=WHICH_IMAGES[condition])
+                )
         return min(groups, key=lambda score: score.value)
 
-    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
         """Return itself where no group is large enough."""
         sets = (labels,) if labels_biased is None else (labels, labels_biased)
         largest = max(int(np.unique(of, return_counts=True)[1].max(initial=0)) for of in sets)
         if largest >= MIN_GROUP:
             return []
         reason = f"a class needs at least {MIN_GROUP} images; the largest has {largest}"
-        return [Unknown(self.name, largest, reason)]
+        return [NotAvailable(self.name, largest, reason)]
 
 
-def group_name(label: int, condition: Condition) -> str:
-    """Return what results call the group, such as ``"class 2 with artifact"``."""
-    return f"class {label} {'without' if condition == 'clean' else 'with'} artifact"
+class ClassMetric(Metric):
+    """One score for every class of which enough images are known; a member writes `of_class` and `count`.
+
+    Neither inserted nor natural artifacts make a class larger, so the limit holds for both.
+    """
+
+    ideal = 1.0
+    is_per_class = True
+    rank = 1  # after the scores of all images: a row for every class
+    condition: ClassVar[Condition]
+
+    def answers(self, evidence: Evidence) -> NDArray[Any]:
+        """Return what the scores of all classes are taken from, worked out once: the predicted classes."""
+        return predict_classes(evidence.logits(self.condition))
+
+    @abstractmethod
+    def of_class(self, answers: NDArray[Any], is_inside: NDArray[np.bool_], label: int) -> Score:
+        """Return the score of one class, whose images are those inside."""
+
+    @abstractmethod
+    def count(self, labels: Integers, label: int) -> int:
+        """Return over how many images the score of a class is taken: of two sides the smaller."""
+
+    def compute(self, evidence: Evidence) -> Score:
+        """Return the lowest score of a class, under that class's name; the first of equals."""
+        scores = self.compute_all(evidence)
+        if not scores:
+            raise UndefinedMetricError(f"{self.name} is not available: no class has {MIN_GROUP} images.")
+        return min(scores, key=lambda score: score.value)
+
+    def compute_all(self, evidence: Evidence) -> list[Score]:
+        """Return the score of every class that has enough images."""
+        labels, answers = evidence.labels_of(self.condition), self.answers(evidence)
+        classes = [int(label) for label in np.unique(np.concatenate([evidence.labels, labels]))]
+        return [self.of_class(answers, labels == k, k) for k in classes if self.count(labels, k) >= MIN_GROUP]
+
+    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
+        """Return the classes that have too few images, those too that have none with the artifact."""
+        here = labels if self.condition == "clean" or labels_biased is None else labels_biased
+        counts = {int(k): self.count(here, int(k)) for k in np.unique(np.concatenate([labels, here]))}
+        return [
+            NotAvailable(self.name, n, f"at least {MIN_GROUP} images are needed, and there are {n}", k)
+            for k, n in counts.items()
+            if n < MIN_GROUP
+        ]
 
 
-def class_group(label: int) -> str:
-    """Return what results call all images of a class, in one condition or the other."""
-    return f"class {label}"
+class Sensitivity(ClassMetric):
+    """Recall: share of a class's images that the model calls by it."""
+
+    def of_class(self, answers: NDArray[Any], is_inside: NDArray[np.bool_], label: int) -> Score:
+        """Count the hits among the class's images."""
+        return self.proportion(answers[is_inside] == label, group=label)
+
+    def count(self, labels: Integers, label: int) -> int:
+        """Count the class's images."""
+        return int(np.sum(labels == label))
+
+
+class SensitivityClean(Sensitivity, name="sensitivity_clean"):
+    """Sensitivity on the images as they are."""
+
+    condition = "clean"
+    label = "Sensitivity, clean"
+    description = "Share of a class's images without the artifact that are called by it."
+
+
+class SensitivityBiased(Sensitivity, name="sensitivity_biased"):
+    """Sensitivity on images with the artifact."""
+
+    condition = "biased"
+    label = "Sensitivity, biased"
+    description = "Share of a class's images with the artifact that are called by it."
+
+
+class Specificity(ClassMetric):
+    """Share of the other classes' images that the model does not call by the class.
+
+    An image without prediction is no such success: a broken model must not look careful.
+    """
+
+    def of_class(self, answers: NDArray[Any], is_inside: NDArray[np.bool_], label: int) -> Score:
+        """Count the answers that are another class, among the images of other classes."""
+        others = answers[~is_inside]
+        return self.proportion((others != label) & (others != NO_PREDICTION), group=label)
+
+    def count(self, labels: Integers, label: int) -> int:
+        """Count the images of other classes."""
+        return int(np.sum(labels != label))
+
+
+class SpecificityClean(Specificity, name="specificity_clean"):
+    """Specificity on the images as they are."""
+
+    condition = "clean"
+    label = "Specificity, clean"
+    description = "Share of the other classes' images without the artifact that are not called by the class."
+
+
+class SpecificityBiased(Specificity, name="specificity_biased"):
+    """Specificity on images with the artifact."""
+
+    condition = "biased"
+    label = "Specificity, biased"
+    description = "Share of the other classes' images with the artifact that are not called by the class."
+
+
+class AUROCClass(ClassMetric):
+    """Area under the ROC curve of one class against the rest, with DeLong's standard error."""
+
+    def answers(self, evidence: Evidence) -> NDArray[Any]:
+        """Return the log-odds of every class."""
+        return ordered_odds(self.name, evidence.logits(self.condition))
+
+    def of_class(self, answers: NDArray[Any], is_inside: NDArray[np.bool_], label: int) -> Score:
+        """Rank the images by the class's log-odds."""
+        found = auc(answers[:, label], is_inside)
+        return self.score(found.value, found.stderr, len(is_inside), group=label)
+
+    def count(self, labels: Integers, label: int) -> int:
+        """Count the smaller of the two sides, on which the error depends most."""
+        inside = int(np.sum(labels == label))
+        return min(inside, len(labels) - inside)
+
+
+class AUROCClassClean(AUROCClass, name="auroc_class_clean"):
+    """A class's AUROC on the images as they are."""
+
+    condition = "clean"
+    label = "AUROC of a class, clean"
+    description = "Area under the ROC curve of a class against the rest, on images without the artifact."
+
+
+class AUROCClassBiased(AUROCClass, name="auroc_class_biased"):
+    """A class's AUROC on images with the artifact."""
+
+    condition = "biased"
+    label = "AUROC of a class, biased"
+    description = "Area under the ROC curve of a class against the rest, on images with the artifact."
 
 
 def majority_rate(labels: Integers) -> float:

@@ -11,13 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hansfree._internal.registry import Registered
+from hansfree._internal.statistics import Floats, Integers
 from hansfree.errors import DataError, UndefinedMetricError
 
 Condition = Literal["clean", "biased"]  # the images without, and with the artifact
-
-Floats = NDArray[np.float64]
-
-Integers = NDArray[np.int64]
 
 
 NO_PREDICTION = -1  # stands where the logits name no class; equal to no label
@@ -36,10 +33,10 @@ def predict_classes(logits: Floats) -> Integers:
 class Evidence:
     """What one model did on one split: the same images without and with the artifact.
 
-    Where the artifact is in the scenes and cannot be put in, the biased images are others than the clean ones, with
+    Where the artifact is natural and cannot be inserted, the biased images are others than the clean ones, with
     labels of their own; there may be none.
 
-    Logits and derivatives need not be finite: a broken model has to be scored too, and honestly.
+    Logits and derivatives need not be finite: a broken model is scored too.
     """
 
     labels: Integers  # (n,)
@@ -72,7 +69,7 @@ class Evidence:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes that the model tells apart."""
+        """Number of classes of the model."""
         return int(self.logits_clean.shape[1])
 
     @property
@@ -155,7 +152,7 @@ def _check_ndim(name: str, array: NDArray[Any], ndim: int) -> None:
 logger = logging.getLogger(__name__)
 
 
-MIN_GROUP = 25  # below this the accuracy of a group "cannot be known": its standard error reaches 10 points
+MIN_GROUP = 25  # below this a score is not available: the standard error of an accuracy reaches 10 points
 
 
 @dataclass(frozen=True)
@@ -166,20 +163,21 @@ class Score:
     value: float
     stderr: float
     n: int
-    group: str = ""
+    group: int | None = None  # the class that it is about; None: all images
+    artifact: str | None = None  # "without" or "with" where only such images count
 
 
 @dataclass(frozen=True)
-class Unknown:
+class NotAvailable:
     """A score that too few images leave unknown: how many there are, and what would be needed."""
 
     metric: str
     n: int
     reason: str
-    group: str = ""
+    group: int | None = None  # the class that it is about; None: all images
 
     def __str__(self) -> str:
-        return f"cannot be known (n = {self.n})"
+        return f"n/a (n = {self.n})"
 
 
 class Metric(Registered, ABC):
@@ -189,8 +187,8 @@ class Metric(Registered, ABC):
     has sqrt(p (1 - p) / n), defined for a single image too; a mean has its sample deviation (n - 1) over sqrt(n), and
     is undefined for one image. At p = 0 or 1 the former is 0, which says "less than about 1 / n", not "certain".
 
-    Where the artifact is in the scenes, images with it may be rare, and no number is given for fewer than `MIN_GROUP`
-    of them (`unknown`). Inserted into every test image, they are as many as the clean ones.
+    Where the artifact is natural, images with it may be rare, and no number is given for fewer than `MIN_GROUP`
+    of them (`unavailable`). Inserted into every test image, they are as many as the clean ones.
     """
 
     kind = "metric"
@@ -208,30 +206,32 @@ class Metric(Registered, ABC):
         """Return every score that this metric has to give: one, for most."""
         return [self.compute(evidence)]
 
-    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
-        """Return what cannot be known for lack of images.
+    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
+        """Return the scores that are not available for lack of images.
 
         Args:
-            labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+            labels_biased: The labels of the images with the artifact; None where it was inserted into the clean ones.
         """
         return []
 
-    def check_known(self, evidence: Evidence) -> None:
-        """Raise where too few images leave the score of all of them unknown."""
-        for found in self.unknown(evidence.labels, evidence.labels_biased):
-            if not found.group:
-                raise UndefinedMetricError(f"{self.name} cannot be known: {found.reason}.")
+    def check_available(self, evidence: Evidence) -> None:
+        """Raise where too few images leave the score unavailable."""
+        for found in self.unavailable(evidence.labels, evidence.labels_biased):
+            if found.group is None:
+                raise UndefinedMetricError(f"{self.name} is not available: {found.reason}.")
 
-    def score(self, value: float, stderr: float, n: int, *, group: str = "") -> Score:
+    def score(
+        self, value: float, stderr: float, n: int, *, group: int | None = None, artifact: str | None = None
+    ) -> Score:
         """Return a score under this metric's name."""
-        return Score(self.name, float(value), float(stderr), int(n), group)
+        return Score(self.name, float(value), float(stderr), int(n), group, artifact)
 
-    def proportion(self, hits: NDArray[np.bool_], *, group: str = "") -> Score:
+    def proportion(self, hits: NDArray[np.bool_], *, group: int | None = None, artifact: str | None = None) -> Score:
         """Return the share of images that are hits."""
         if hits.size == 0:
             raise UndefinedMetricError(f"{self.name} needs at least 1 image, and none is given.")
         share = hits.mean()
-        return self.score(share, np.sqrt(share * (1 - share) / hits.size), hits.size, group=group)
+        return self.score(share, np.sqrt(share * (1 - share) / hits.size), hits.size, group=group, artifact=artifact)
 
     def mean(self, values: Floats) -> Score:
         """Return the mean over images."""
@@ -263,30 +263,30 @@ def compute_scores(evidence: Evidence, *, per_class: bool = True) -> list[Score]
     return scores
 
 
-def find_unknown(labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+def find_unavailable(labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
     """Return the scores that too few test images leave unknown, whatever the model; in the order of registration.
 
     Args:
-        labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+        labels_biased: The labels of the images with the artifact; None where it was inserted into the clean ones.
     """
-    return [found for metric in Metric.members().values() for found in metric().unknown(labels, labels_biased)]
+    return [found for metric in Metric.members().values() for found in metric().unavailable(labels, labels_biased)]
 
 
-def few_images(metric: str, n: int) -> list[Unknown]:
+def too_few_images(metric: str, n: int) -> list[NotAvailable]:
     """Return that a score over all images with the artifact is unknown where they are fewer than `MIN_GROUP`."""
     if n >= MIN_GROUP:
         return []
-    return [Unknown(metric, n, f"at least {MIN_GROUP} images with the artifact are needed, and there are {n}")]
+    return [NotAvailable(metric, n, f"at least {MIN_GROUP} images with the artifact are needed, and there are {n}")]
 
 
-def few_classes(metric: str, labels: Integers) -> list[Unknown]:
+def too_few_classes(metric: str, labels: Integers) -> list[NotAvailable]:
     """Return that a mean over classes is unknown where fewer than two of them have `MIN_GROUP` images."""
     counts = np.sort(np.unique(labels, return_counts=True)[1])[::-1]
     second = int(counts[1]) if counts.size > 1 else 0
     if second >= MIN_GROUP:
         return []
     needed = f"two classes with at least {MIN_GROUP} images with the artifact are needed"
-    return [Unknown(metric, second, f"{needed}, and the second largest class has {second}")]
+    return [NotAvailable(metric, second, f"{needed}, and the second largest class has {second}")]
 
 
 def large_classes(labels: Integers) -> Integers:

@@ -2,84 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.stats import binomtest
 
-from hansfree.errors import DataError
-from hansfree.metrics.accuracy import class_group
-from hansfree.metrics.base import MIN_GROUP, NO_PREDICTION, Condition, Floats, Integers, find_unknown, large_classes
-from hansfree.metrics.effects import FlipRate, ProbabilityChange, is_flipped
-from hansfree.metrics.intervals import (
+from hansfree._internal.statistics import (
     STDERRS,
+    Floats,
+    Integers,
     Interval,
     balanced_difference_interval,
     balanced_interval,
     difference_interval,
+    mcnemar,
+    paired_balanced_difference,
+    paired_difference,
     share_interval,
 )
-
-
-def paired_difference(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[float, float]:
-    """Return the accuracy of a minus that of b on the same images, and its standard error.
-
-    Only images on which exactly one of the two is right tell them apart (McNemar), so for similar models the error is
-    far below that of two separate accuracies.
-    """
-    a, b = _same_images(correct_a, correct_b)
-    only_a, only_b = np.sum(a & ~b), np.sum(b & ~a)
-    difference = (only_a - only_b) / a.size
-    return float(difference), float(np.sqrt(((only_a + only_b) / a.size - difference**2) / a.size))
-
-
-def paired_balanced_difference(correct_a: ArrayLike, correct_b: ArrayLike, labels: ArrayLike) -> tuple[float, float]:
-    """Return the balanced accuracy of a minus that of b on the same images, and its standard error.
-
-    The mean over the classes present of their paired differences; the errors of these are independent, as no image
-    belongs to two classes.
-    """
-    a, b = _same_images(correct_a, correct_b)
-    of = np.asarray(labels)
-    if of.shape != a.shape:
-        raise DataError(f"A balanced comparison needs a label per image; given shapes {of.shape} and {a.shape}.")
-    classes = np.unique(of)
-    each = np.array([paired_difference(a[of == label], b[of == label]) for label in classes])
-    return float(each[:, 0].mean()), float(np.sqrt(np.square(each[:, 1]).sum()) / classes.size)
-
-
-def mcnemar(correct_a: ArrayLike, correct_b: ArrayLike) -> float:
-    """Return the p-value of McNemar's exact test, two-sided: are a and b right equally often on the same images?
-
-    Of the images on which exactly one of the two is right, each would then be a's or b's with probability 1/2.
-    """
-    a, b = _same_images(correct_a, correct_b)
-    only_a, only_b = int(np.sum(a & ~b)), int(np.sum(b & ~a))
-    if only_a + only_b == 0:
-        return 1.0
-    return float(binomtest(only_a, only_a + only_b).pvalue)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm, 1979), in the same order.
-
-    The smallest counts as many times as there are tests, the next one time less, and none falls below a smaller one:
-    that any of them is below 0.05 by chance alone is then as rare as it is of a single test.
-    """
-    order = np.argsort(p_values, kind="stable")
-    scaled = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(order), 0, -1)
-    corrected = np.empty(len(order))
-    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
-    return [float(p) for p in corrected]
-
-
-def write_p(p: float) -> str:
-    """Write a p-value with two or three digits; what is tiny is told as such."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+from hansfree.errors import DataError
+from hansfree.metrics.base import (
+    MIN_GROUP,
+    NO_PREDICTION,
+    Condition,
+    find_unavailable,
+    large_classes,
+)
+from hansfree.metrics.effects import FlipRate, ProbabilityChange, is_flipped
 
 
 def lost_classes(predictions_before: Integers, predictions_after: Integers, n_classes: int) -> tuple[int, ...]:
@@ -92,13 +43,6 @@ def lost_classes(predictions_before: Integers, predictions_after: Integers, n_cl
             raise DataError(f"Predictions must be classes 0 to {n_classes - 1}, or {NO_PREDICTION} for none.")
     lost = np.setdiff1d(predictions_before, predictions_after)
     return tuple(int(label) for label in lost if label != NO_PREDICTION)
-
-
-def _same_images(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    a, b = np.asarray(correct_a, dtype=bool), np.asarray(correct_b, dtype=bool)
-    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
-        raise DataError(f"A paired comparison needs the same images twice; given shapes {a.shape} and {b.shape}.")
-    return a, b
 
 
 Answers = Mapping[Condition, Integers]  # the predicted class of every test image
@@ -122,10 +66,10 @@ class Difference:
     low: float
     high: float
     p: float | None = None
-    group: str = ""  # the class that it is about; empty: all images
+    group: int | None = None  # the class that it is about; None: all images
 
     @property
-    def turned(self) -> Difference:
+    def reversed(self) -> Difference:
         """The same from the rival's side."""
         ends = -self.high, -self.low
         return Difference(self.rival, self.method, self.metric, -self.value, self.stderr, *ends, self.p, self.group)
@@ -147,7 +91,7 @@ def score_intervals(
     """Return the 95 % interval of the accuracies and the flip rate of one model, by metric.
 
     Args:
-        labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+        labels_biased: The labels of the images with the artifact; None where it was inserted into the clean ones.
     """
     hits = _hits(answers, labels, labels_biased)
     found = {}
@@ -163,7 +107,7 @@ def compare_answers(
     """Return every model minus every earlier one: accuracies, flip rate, and the biased class's specificity.
 
     Args:
-        labels_biased: The labels of the images with the artifact; None where it was put into the clean ones.
+        labels_biased: The labels of the images with the artifact; None where it was inserted into the clean ones.
         biased_class: Of its specificity with the artifact is asked: images of other classes that it is not said of.
     """
     hits = {name: _hits(each, labels, labels_biased, biased_class) for name, each in answers.items()}
@@ -188,11 +132,11 @@ def compare_classes(answers: Mapping[str, Answers], labels: Integers, *, rival: 
             ours, theirs = hits[method][rows], hits[rival][rows]
             about = method, rival, "sensitivity_clean"
             ends, p = difference_interval(ours, theirs), mcnemar(ours, theirs)
-            found.append(Difference(*about, *paired_difference(ours, theirs), *ends, p, class_group(label)))
+            found.append(Difference(*about, *paired_difference(ours, theirs), *ends, p, label))
     return found
 
 
-def compare_pulls(pulls: Mapping[str, Floats]) -> list[Difference]:
+def compare_probability_changes(pulls: Mapping[str, Floats]) -> list[Difference]:
     """Return every model minus every earlier one in the mean of what inserting the artifact does to a probability.
 
     Args:
@@ -219,7 +163,7 @@ def _compare(method: str, rival: str, view: _View, ours: np.ndarray, theirs: np.
 
 def _views(labels: Integers, labels_biased: Integers | None) -> list[_View]:
     """Return what can be counted as the metrics of the same names count; nothing of fewer than `MIN_GROUP` images."""
-    unknown = {found.metric for found in find_unknown(labels, labels_biased) if not found.group}
+    unknown = {found.metric for found in find_unavailable(labels, labels_biased) if found.group is None}
     every = np.ones(len(labels), dtype=bool)
     views = [_View("accuracy_clean", "clean", every), _View("balanced_accuracy_clean", "clean", every, labels)]
     if labels_biased is None:

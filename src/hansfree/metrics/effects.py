@@ -7,18 +7,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hansfree._internal.statistics import Floats, Integers
 from hansfree.errors import UndefinedMetricError
 from hansfree.metrics.base import (
     MIN_GROUP,
     NO_PREDICTION,
     Evidence,
-    Floats,
-    Integers,
     Metric,
+    NotAvailable,
     Score,
-    Unknown,
-    few_images,
     predict_classes,
+    too_few_images,
 )
 
 
@@ -88,7 +87,7 @@ class DerivativeMetric(Metric):
         if not evidence.is_paired and evidence.derivatives.size < MIN_GROUP:
             n = evidence.derivatives.size
             raise UndefinedMetricError(
-                f"{self.name} cannot be known: {MIN_GROUP} images are needed, and there are {n}."
+                f"{self.name} is not available: {MIN_GROUP} images are needed, and there are {n}."
             )
         n_broken = np.sum(~np.isfinite(evidence.derivatives))
         if n_broken:
@@ -153,7 +152,7 @@ class TCAVZeroShare(DerivativeMetric, name="tcav_zero_share"):
 
     ideal = 0.0
     label = "TCAV, zero share"
-    description = "Share of derivatives that are exactly zero and so tell TCAV nothing."
+    description = "Share of derivatives that are exactly zero and do not count in TCAV."
 
     def compute(self, evidence: Evidence) -> Score:
         """Average over images; each is one sample, however many positions it has."""
@@ -189,9 +188,9 @@ class ArtifactRelevance(Metric, name="artifact_relevance"):
         """Average over the images that have a share."""
         if evidence.relevance is None:
             raise UndefinedMetricError(f"{self.name} needs relevance, which the evidence does not hold.")
-        self.check_known(evidence)
+        self.check_available(evidence)
         return self.mean(evidence.relevance[~np.isnan(evidence.relevance)])
 
-    def unknown(self, labels: Integers, labels_biased: Integers | None) -> list[Unknown]:
+    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
         """Return itself where the images with the artifact are others, and few."""
-        return [] if labels_biased is None else few_images(self.name, len(labels_biased))
+        return [] if labels_biased is None else too_few_images(self.name, len(labels_biased))

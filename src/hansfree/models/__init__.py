@@ -1,4 +1,4 @@
-"""Models: ours and the paper's by name, anybody's by source; adapted to the engine, with a layer to correct them at."""
+"""Load any classifier, adapt its output to logits, and recommend a layer to correct it at."""
 
 from hansfree.models.adapters import (
     Output,
@@ -7,11 +7,24 @@ from hansfree.models.adapters import (
     find_logits,
     plain,
     plain_state,
+    predict_logits,
     preprocessing_of,
     returns_logits,
 )
+from hansfree.models.layers import (
+    Recommendation,
+    feature_layers,
+    recommend_layer,
+)
 from hansfree.models.loading import load_model
-from hansfree.models.recommendation import Recommendation, feature_layers, recommend_layer
+from hansfree.models.weights import (
+    PRETRAINED,
+    check_finite,
+    check_weights,
+    fill_with_weights,
+    read_weights,
+    write_weights,
+)
 from hansfree.models.zoo import (
     ARCHITECTURES,
     PAPER_MODELS,
@@ -20,12 +33,12 @@ from hansfree.models.zoo import (
     architecture_named,
     build_model,
     check_start,
-    predict_logits,
 )
 
 __all__ = [
     "ARCHITECTURES",
     "PAPER_MODELS",
+    "PRETRAINED",
     "Architecture",
     "DemoNet",
     "Output",
@@ -34,14 +47,19 @@ __all__ = [
     "adapt",
     "architecture_named",
     "build_model",
+    "check_finite",
     "check_start",
+    "check_weights",
     "feature_layers",
+    "fill_with_weights",
     "find_logits",
     "load_model",
     "plain",
     "plain_state",
     "predict_logits",
     "preprocessing_of",
+    "read_weights",
     "recommend_layer",
     "returns_logits",
+    "write_weights",
 ]

@@ -11,21 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
 
+from hansfree._internal.progress import Progress, silent
+from hansfree.data import Example
 from hansfree.errors import OptionError, check_choice
 from hansfree.models.loading import find_source, sentence_of
 from hansfree.models.surgery.graph import eval_copy
-from hansfree.models.surgery.tracing import PROJECTION, take_out
+from hansfree.models.surgery.tracing import PROJECTION, remove_inserted
 
 _UNCROPPED = 384  # pixels from which on transformers squashes where a file has `crop_pct` (ConvNeXt's)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """How pictures become a model's input: size in pixels; mean and spread of each channel, whose values are 0 to 1."""
+    """How images become a model's input: size in pixels; mean and spread of each channel, whose values are 0 to 1."""
 
     size: int
     channels: int
@@ -35,25 +39,29 @@ class Preprocessing:
 
 
 def preprocessing_of(source: str, model: nn.Module) -> Preprocessing | None:
-    """Return what the source's library says about the input of the model; None where nobody says anything."""
-    told = getattr(model, "pretrained_cfg", None)  # timm's, also where a user's own function has made the model
-    if isinstance(told, Mapping):
-        return _of_timm(told)
+    """Return what the source's library says about the input of the model; None where it is unknown."""
+    config = getattr(model, "pretrained_cfg", None)  # timm's, also where a user's own function has made the model
+    if isinstance(config, Mapping):
+        return _of_timm(config)
     found = find_source(source)
     if found.library == "torchvision":
         return _of_torchvision(found.name)
     return _of_hugging_face(found.name, model) if found.library == "hf" else None
 
 
-def _of_timm(told: Mapping[str, Any]) -> Preprocessing:
-    channels, _, size = told["input_size"]
-    resize: Literal["squash", "crop"] = "squash" if told.get("crop_mode") == "squash" else "crop"
-    return Preprocessing(size=size, channels=channels, mean=tuple(told["mean"]), std=tuple(told["std"]), resize=resize)
+def _of_timm(config: Mapping[str, Any]) -> Preprocessing:
+    channels, _, size = config["input_size"]
+    resize: Literal["squash", "crop"] = "squash" if config.get("crop_mode") == "squash" else "crop"
+    return Preprocessing(
+        size=size, channels=channels, mean=tuple(config["mean"]), std=tuple(config["std"]), resize=resize
+    )
 
 
 def _of_torchvision(name: str) -> Preprocessing:
-    told = importlib.import_module("torchvision").models.get_model_weights(name).DEFAULT.transforms()
-    return Preprocessing(size=told.crop_size[0], channels=3, mean=tuple(told.mean), std=tuple(told.std), resize="crop")
+    config = importlib.import_module("torchvision").models.get_model_weights(name).DEFAULT.transforms()
+    return Preprocessing(
+        size=config.crop_size[0], channels=3, mean=tuple(config.mean), std=tuple(config.std), resize="crop"
+    )
 
 
 def _of_hugging_face(name: str, model: nn.Module) -> Preprocessing | None:
@@ -61,16 +69,16 @@ def _of_hugging_face(name: str, model: nn.Module) -> Preprocessing | None:
     if path is None or not path.is_file():
         return None
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        is_crop = bool(told.get("do_center_crop")) or "shortest_edge" in _sides(told.get("size"))
-        sides = _sides(told["crop_size"] if told.get("do_center_crop") else told["size"])
+        config = json.loads(path.read_text(encoding="utf-8"))
+        is_crop = bool(config.get("do_center_crop")) or "shortest_edge" in _sides(config.get("size"))
+        sides = _sides(config["crop_size"] if config.get("do_center_crop") else config["size"])
         size = int(sides["shortest_edge"] if "shortest_edge" in sides else sides["height"])
-        if not told.get("do_center_crop") and told.get("crop_pct") is not None and size >= _UNCROPPED:
+        if not config.get("do_center_crop") and config.get("crop_pct") is not None and size >= _UNCROPPED:
             is_crop = False
         channels = int(getattr(getattr(model, "config", None), "num_channels", 3))
-        is_normal = bool(told.get("do_normalize", True))
-        mean = tuple(map(float, told["image_mean"])) if is_normal else (0.0,) * channels
-        std = tuple(map(float, told["image_std"])) if is_normal else (1.0,) * channels
+        is_normal = bool(config.get("do_normalize", True))
+        mean = tuple(map(float, config["image_mean"])) if is_normal else (0.0,) * channels
+        std = tuple(map(float, config["image_std"])) if is_normal else (1.0,) * channels
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OptionError(
             f"{str(path)!r} does not say how images are prepared ({type(error).__name__}: {error})."
@@ -111,7 +119,7 @@ class AdaptedForward:
         self.place = place
         self.output = output
         self.label = label
-        # The class is kept, as tracing gives the instance another one; and a forward that the user set goes on.
+        # The class is kept, as tracing gives the instance another one; a forward that the user set is called as before.
         self.kind = type(model)
         self.own = model.__dict__.get("forward")
 
@@ -161,14 +169,14 @@ def find_logits(model: nn.Module, example: Tensor) -> Tensor:
 
 
 def returns_logits(model: nn.Module, example: Tensor) -> bool:
-    """Tell whether the model returns a tensor itself, with nothing around it."""
+    """Return whether the model returns a tensor itself, with nothing around it."""
     return _run(model, example)[0] == "itself"
 
 
 def plain(model: nn.Module) -> nn.Module:
-    """Return the user's own module: without the adapter, and without a projection that a correction put into it."""
+    """Return the user's own module: without the adapter, and without a projection that a correction inserted."""
     if hasattr(model, PROJECTION):
-        model, _ = take_out(model)
+        model, _ = remove_inserted(model)
     forward = model.__dict__.get("forward")
     if not isinstance(forward, AdaptedForward):
         return model
@@ -186,11 +194,11 @@ def plain_state(model: nn.Module) -> dict[str, Tensor]:
 
 def _shallow_copy(model: nn.Module) -> nn.Module:
     """Return a module of its own that holds the same layers and tensors."""
-    twin = copy.copy(model)
-    for name, value in vars(twin).items():
-        if isinstance(value, dict):  # of layers, parameters, hooks: adding one to the twin must not add it to the model
-            twin.__dict__[name] = value.copy()
-    return twin
+    copied = copy.copy(model)
+    for name, value in vars(copied).items():
+        if isinstance(value, dict):  # of layers, parameters, hooks: adding one to the copy must not add it to the model
+            copied.__dict__[name] = value.copy()
+    return copied
 
 
 def _run(model: nn.Module, example: Tensor) -> tuple[Place, Tensor]:
@@ -199,7 +207,7 @@ def _run(model: nn.Module, example: Tensor) -> tuple[Place, Tensor]:
     try:
         with torch.no_grad():
             result = eval_copy(model, share=True)(example.clone().to(device))
-    except Exception as error:  # the model is anybody's code
+    except Exception as error:  # the model is user code
         raise OptionError(
             f"{kind} cannot take images of {shape} numbers (channels x height x width): {sentence_of(error)}"
         ) from error
@@ -253,3 +261,21 @@ def _check_logits(kind: str, logits: Tensor, output: Output, label: int | None) 
     sums = logits.float().sum(-1) if output == "classes" else logits.new_zeros(1)
     if output == "classes" and bool((logits >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
         log.warning("%s seems to return probabilities, not logits: leave out its final softmax.", kind)
+
+
+def predict_logits(
+    model: nn.Module, images: Dataset[Example] | Tensor, *, batch_size: int = 64, progress: Progress = silent
+) -> np.ndarray:
+    """Return the logits of a model in eval mode for all images, in order; the model itself is not changed."""
+    own = eval_copy(model, share=True)
+    device = next((tensor.device for tensor in own.parameters()), torch.device("cpu"))
+    if isinstance(images, Tensor):
+        loader: Any = torch.split(images, batch_size)
+    else:
+        loader = DataLoader(images, batch_size=batch_size)
+    logits = []
+    for batch in progress(loader, total=len(loader), label="model predictions"):
+        inputs = batch if isinstance(batch, Tensor) else batch.image
+        with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes
+            logits.append(own(inputs.clone().to(device)).cpu())
+    return torch.cat(logits).numpy()

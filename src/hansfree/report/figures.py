@@ -13,13 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from hansfree.cavs import CAV
-from hansfree.cavs.diagnostics import LIMIT, Diagnosis
-from hansfree.cavs.diagnostics.resampling import TARGET
+from hansfree.cavs.diagnostics import LIMIT, TARGET, Diagnosis
 from hansfree.corrections import Correction, split_name
-from hansfree.report.reading import Results, Variant, spread_of
-from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row
+from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Results, Row, SideEffects, Variant, spread_of
+from hansfree.report.numbers import percent, write_value
 
-# Okabe and Ito's palette: told apart with every common colour vision; markers or hatches say the same without colour.
+# Okabe and Ito's palette: words apart with every common colour vision; markers or hatches say the same without colour.
 ORANGE, PURPLE, GREEN, SKY = "#E69F00", "#CC79A7", "#009E73", "#56B4E9"
 
 VERMILION, BLUE, YELLOW = "#D55E00", "#0072B2", "#F0E442"
@@ -109,7 +108,7 @@ def show_percent(*sides: Axis) -> None:
         side.set_major_formatter(lambda share, _: f"{100 * share:.6g} %")
 
 
-# label, colour, hatch (the bars are told apart in grey too), place beside the CAV's name
+# label, colour, hatch (the bars are words apart in grey too), place beside the CAV's name
 _ALIGNMENTS = {
     "alignment_sample": ("s, per image", BLUE, "", -0.19),
     "alignment_mean": ("s\N{COMBINING MACRON}, of the mean", ORANGE, "///", 0.19),
@@ -140,11 +139,11 @@ def draw_alignment(results: Results) -> Drawing | None:
     axes.set_xlabel("cosine with the true change of the activations (1 is perfect)")
     axes.grid(axis="y", visible=False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
-    told = "; ".join(f"{name}, {_ALIGNMENTS[metric][0]}: {row.value:.2f}" for (name, metric), row in rows.items())
+    words = "; ".join(f"{name}, {_ALIGNMENTS[metric][0]}: {row.value:.2f}" for (name, metric), row in rows.items())
     return Drawing(
         "alignment",
         figure,
-        f"Bars of the alignment of each CAV. {told}.",
+        f"Bars of the alignment of each CAV. {words}.",
         "How well each direction matches what inserting the artifact really does to the activations: 1 is the same "
         "direction, 0 is at right angles. s is the cosine with the change of each single image, averaged over the "
         "images; s\N{COMBINING MACRON} is the cosine with the mean of these changes, from which what differs between "
@@ -193,13 +192,13 @@ def draw_strengths(results: Results) -> Drawing | None:
     for axes in panels[::columns]:
         axes.set_ylabel(name)
     show_percent(panels[0].yaxis)
-    told = "; ".join(
+    words = "; ".join(
         f"{v.title(paths)}: {pairs[0][0].strength:.3g} to {pairs[-1][0].strength:.3g}" for v, pairs in paths.items()
     )
     return Drawing(
         "strengths",
         figure,
-        f"Curves of {name.lower()} over the strength, test images. Strengths of {told}.",
+        f"Curves of {name.lower()} over the strength, test images. Strengths of {words}.",
         "Solid: with the artifact; dashed: without (test images). The dotted line and the large mark "
         "show the chosen strength; a red cross is a strength that diverged.",
     )
@@ -238,9 +237,9 @@ def draw_diagnosis(diagnosis: Diagnosis) -> Drawing:
     _draw_agreement(agreement, diagnosis)
     _draw_scores(scores, diagnosis)
     points = "; ".join(f"{point.n} images: {point.angle:.0f} degrees" for point in diagnosis.curve)
-    n_wrong = len(diagnosis.wrong_marks)
+    n_wrong = len(diagnosis.suspect_labels)
     return Drawing(
-        "doctor",
+        "diagnostics",
         figure,
         f"Expected error of the {diagnosis.cav} direction by number of artifact images ({points}); cosines between the "
         f"solvers' directions; histograms of held-out scores with {n_wrong} marks that look wrong. "
@@ -308,7 +307,7 @@ def _draw_scores(axes: Axes, diagnosis: Diagnosis) -> None:
         )
     top = axes.get_ylim()[1]
     for listed, colour, marker in ((False, _CLEAN, "v"), (True, _ARTIFACT, "^")):
-        places = [mark.score for mark in diagnosis.wrong_marks if mark.has_artifact == listed]
+        places = [mark.score for mark in diagnosis.suspect_labels if mark.has_artifact == listed]
         if places:
             label = f"listed {'with' if listed else 'without'} it, looks wrong"
             axes.scatter(places, [1.05 * top] * len(places), s=30, c=colour, marker=marker, ec="black", label=label)
@@ -321,3 +320,29 @@ def _draw_scores(axes: Axes, diagnosis: Diagnosis) -> None:
     axes.set_ylabel("share of images", color=INK)
     found = diagnosis.finding("held_out_auc").value
     axes.set_title(f"Unseen images: AUC {found:.2f}", fontsize=10, color=INK)
+
+
+def draw_side_effects(effects: SideEffects) -> Drawing:
+    """Draw the flip rates as a heatmap, models down and artifacts across."""
+    rates = np.array(
+        [[effects.flips[model, artifact].value for artifact in effects.artifacts] for model in effects.models]
+    )
+    figure = new_figure(width=2.5 + 1.3 * len(effects.artifacts), height=1.2 + 0.45 * len(effects.models))
+    axes = figure.subplots()
+    axes.imshow(rates, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (down, across), rate in np.ndenumerate(rates):
+        colour = "white" if rate > 0.6 else INK  # legible on the blue below it
+        axes.text(across, down, write_value("flip_rate", rate), ha="center", va="center", color=colour, fontsize=9)
+    axes.set_xticks(range(len(effects.artifacts)), effects.artifacts)
+    axes.set_yticks(range(len(effects.models)), effects.models)
+    axes.tick_params(colors=INK, labelsize=9, length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("artifact that is inserted", color=INK)
+    words = [f"{model}, {artifact}: {percent(score.value)}" for (model, artifact), score in effects.flips.items()]
+    return Drawing(
+        "side-effects",
+        figure,
+        f"Flip rate of each model under each artifact. {'; '.join(words)}.",
+        "Share of the test images, in percent, whose answer changes when an artifact is inserted (dark: many). A "
+        "correction has a side effect where another artifact's rate differs from the original model's.",
+    )

@@ -15,12 +15,11 @@ from PIL import Image
 
 from hansfree._internal.files import read_arrays
 from hansfree.cavs.diagnostics import Diagnosis
-from hansfree.datasets.images import in_colour
-from hansfree.experiments.cases import EXTREMES, NOTABLE
+from hansfree.data import to_rgb
+from hansfree.evaluation import ORIGINAL, HeatmapSet, Results, method_title
+from hansfree.pipeline import EXTREMES, NOTABLE
 from hansfree.report.figures import GREEN
 from hansfree.report.numbers import percent
-from hansfree.report.reading import HeatmapSet, Results, method_title
-from hansfree.results import ORIGINAL
 
 _MOST_SIDE = 128  # pixels: the page shows them at about this size, and holds many
 
@@ -37,7 +36,7 @@ _PALETTE = [*np.round(255 * _COLOURS).astype(int).ravel().tolist(), *_OUTLINE]
 
 def picture_of(image: np.ndarray) -> str:
     """Return an image, uint8 (height, width, 1 or 3), as a data address."""
-    picture = Image.fromarray(in_colour(image))
+    picture = Image.fromarray(to_rgb(image))
     return _address(_shrunk(picture, Image.Resampling.BOX), "JPEG", quality=_QUALITY)
 
 
@@ -79,7 +78,7 @@ def _address(picture: Image.Image, kind: str, **options: object) -> str:
     return data_address(buffer.getvalue(), kind)
 
 
-_MOST_IMAGES = 6  # more do not tell more
+_MOST_IMAGES = 6
 
 _SCALE_PERCENTILE = 99.0  # of |relevance|: one hot pixel must not bleach all others
 
@@ -178,8 +177,8 @@ def common_limit(relevances: Iterable[np.ndarray]) -> float:
 
 def _kind(results: Results) -> str:
     """Return what the heatmaps are called; LRP has no rules for some models."""
-    told = str(results.meta.get("explanation") or "lrp")
-    return "LRP (epsilon, z+, flat)" if told.lower() == "lrp" else told.capitalize()
+    name = str(results.meta.get("explanation") or "lrp")
+    return "LRP (epsilon, z+, flat)" if name.lower() == "lrp" else name.capitalize()
 
 
 def _outlined(maps: HeatmapSet) -> str:
@@ -196,7 +195,7 @@ class Cases:
     labels: np.ndarray
     is_sampled: np.ndarray  # of the fixed sample; the others are somebody's extremes
     pictures: dict[str, np.ndarray]  # "clean" (where the artifact is inserted), "biased"
-    told: dict[str, dict[str, np.ndarray]]  # method -> e.g. "true_class_biased" -> per image
+    by_method: dict[str, dict[str, np.ndarray]]  # method -> e.g. "true_class_biased" -> per image
     counts: dict[str, tuple[int, int, int]]  # method -> test images with the artifact, better ones, worse ones
 
     @property
@@ -212,20 +211,20 @@ class Cases:
     def methods(self, results: Results) -> list[str]:
         """Return who can be shown, in the order of the table; unpaired, the original is what they are compared with."""
         known = [variant.method for variant in results.methods()]
-        found = [method for method in dict.fromkeys([*known, *self.told]) if method in self.told]
+        found = [method for method in dict.fromkeys([*known, *self.by_method]) if method in self.by_method]
         return [method for method in found if self.is_paired or method != ORIGINAL]
 
     def places(self, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the probabilities of the biased class that a point shows: without and with, or before and after."""
         if self.is_paired:
-            return self.told[method]["biased_class_clean"], self.told[method]["biased_class_biased"]
-        return self.told[ORIGINAL]["biased_class_biased"], self.told[method]["biased_class_biased"]
+            return self.by_method[method]["biased_class_clean"], self.by_method[method]["biased_class_biased"]
+        return self.by_method[ORIGINAL]["biased_class_biased"], self.by_method[method]["biased_class_biased"]
 
     def answers(self, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the answers that belong to `places`."""
         if self.is_paired:
-            return self.told[method]["predicted_clean"], self.told[method]["predicted_biased"]
-        return self.told[ORIGINAL]["predicted_biased"], self.told[method]["predicted_biased"]
+            return self.by_method[method]["predicted_clean"], self.by_method[method]["predicted_biased"]
+        return self.by_method[ORIGINAL]["predicted_biased"], self.by_method[method]["predicted_biased"]
 
 
 def load_cases(path: Path) -> Cases | None:
@@ -233,20 +232,20 @@ def load_cases(path: Path) -> Cases | None:
     if not path.is_file():
         return None
     arrays = read_arrays(path)
-    told: dict[str, dict[str, np.ndarray]] = {}
+    by_method: dict[str, dict[str, np.ndarray]] = {}
     for key, values in arrays.items():
         kind, _, method = key.partition("/")
         if method and kind != "counts":
-            told.setdefault(method, {})[kind] = values
+            by_method.setdefault(method, {})[kind] = values
     prefix = "pictures_"
     return Cases(
         labels=arrays["labels"],
         is_sampled=arrays["is_sampled"],
         pictures={key[len(prefix) :]: arrays[key] for key in arrays if key.startswith(prefix)},
-        told=told,
+        by_method=by_method,
         counts={
             method: (int(n), int(better), int(worse))
-            for method in told
+            for method in by_method
             if f"counts/{method}" in arrays
             for n, better, worse in [arrays[f"counts/{method}"]]
         },
@@ -278,7 +277,7 @@ def find_extremes(results: Results, cases: Cases, shown: str) -> Extremes | None
     """Return the largest changes of the true class's probability on images with the artifact, both ways."""
     if shown not in cases.counts:
         return None
-    before, after = (cases.told[method]["true_class_biased"] for method in (ORIGINAL, shown))
+    before, after = (cases.by_method[method]["true_class_biased"] for method in (ORIGINAL, shown))
     change = after - before
     order = np.argsort(change, kind="stable")
     worst = [int(row) for row in order[:EXTREMES] if change[row] <= -NOTABLE]
@@ -295,12 +294,12 @@ def find_extremes(results: Results, cases: Cases, shown: str) -> Extremes | None
 
 
 def _case(results: Results, cases: Cases, shown: str, row: int) -> Case:
-    def told(key: str) -> list[Any]:
-        return [cases.told[method][key][row] for method in (ORIGINAL, shown)]
+    def values(key: str) -> list[Any]:
+        return [cases.by_method[method][key][row] for method in (ORIGINAL, shown)]
 
     truth = results.class_title(int(cases.labels[row]))
-    before, after = map(percent, told("true_class_biased"))
-    old, new = (name_answer(results, int(answer)) for answer in told("predicted_biased"))
+    before, after = map(percent, values("true_class_biased"))
+    old, new = (name_answer(results, int(answer)) for answer in values("predicted_biased"))
     return Case(
         picture_of(cases.pictures["biased"][row]),
         f"Test image of class {truth} with the artifact",
@@ -329,14 +328,14 @@ class ShownMark:
     listed: str  # in words
 
 
-def show_wrong_marks(diagnosis: Diagnosis | None, path: Path) -> list[ShownMark]:
+def show_suspect_labels(diagnosis: Diagnosis | None, path: Path) -> list[ShownMark]:
     """Return the most suspicious images, of which the run kept pictures in ``path``; nothing where it kept none."""
     if diagnosis is None or not path.is_file():
         return []
-    pictures = read_arrays(path, stage=path.parent / "stages" / "doctor.json")["pictures"]
+    pictures = read_arrays(path, stage=path.parent / "stages" / "diagnostics.json")["pictures"]
     return [
         ShownMark(
             picture_of(picture), str(mark.id), f"listed {'with' if mark.has_artifact else 'without'} the artifact"
         )
-        for mark, picture in zip(diagnosis.wrong_marks, pictures)
+        for mark, picture in zip(diagnosis.suspect_labels, pictures)
     ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from hansfree.metrics import LEVEL, Interval
-from hansfree.metrics.intervals import share_interval
-from hansfree.results import Row
+from hansfree._internal.statistics import LEVEL, Interval, share_interval
+from hansfree.evaluation import Row
 
 CONFIDENCE = f"{100 * LEVEL:g} %"  # of every interval on the page
 MISSING = "\N{EN DASH}"
@@ -16,7 +15,7 @@ _THOUSAND = 1000  # the paper's tables print sensitivity in thousandths
 
 
 def is_share(metric: str) -> bool:
-    """Tell whether a metric is a fraction, written in percent."""
+    """Return whether a metric is a fraction, written in percent."""
     return metric not in _MAGNITUDES
 
 
@@ -37,6 +36,11 @@ def write_value(metric: str, value: float) -> str:
 def write_points(change: float) -> str:
     """Write a change of a share in points, with its sign."""
     return _signed(f"{100 * change:+.1f}") if math.isfinite(change) else MISSING
+
+
+def write_drop(drop: float, stderr: float) -> str:
+    """Write a loss in points with its standard error."""
+    return f"{100 * drop:.1f} ± {100 * stderr:.1f} points"
 
 
 def write_stderr(metric: str, stderr: float | None) -> str:
@@ -75,3 +79,8 @@ def _signed(text: str) -> str:
     if float(text) == 0:  # neither "-0.0" nor "+0.0" says anything
         return text.lstrip("+-")
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def write_p(p: float) -> str:
+    """Write a p-value with two or three digits; tiny ones as a bound."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from hansfree._internal.files import open_templates, write_text, written_atomically
+from hansfree._internal.statistics import RESAMPLES
 from hansfree.corrections import split_name
+from hansfree.evaluation import FIRST, Results, Row, Variant, load_results, method_title, shown_variant, status_of
 from hansfree.metrics import MIN_GROUP, BalancedAccuracyBiased, BalancedAccuracyClean, FlipRate, Metric
-from hansfree.metrics.intervals import RESAMPLES
 from hansfree.report.figures import Drawing, draw_alignment, draw_diagnosis, draw_strengths
 from hansfree.report.images import (
     Cases,
@@ -19,22 +20,20 @@ from hansfree.report.images import (
     load_cases,
     show_direction,
     show_heatmaps,
-    show_wrong_marks,
+    show_suspect_labels,
 )
 from hansfree.report.numbers import CONFIDENCE, MISSING, unit_of
 from hansfree.report.plots import draw_effect, draw_tradeoff, explain_missing, to_file
-from hansfree.report.reading import FIRST, Results, Variant, kind_of, load_results, method_title
 from hansfree.report.tables import Column, Line, Table, cell_of, class_tables, inner_table, insertion_table, pair_table
 from hansfree.report.text import (
+    describe_notes,
     describe_relevance,
     describe_setting,
     mark_artifact,
-    reach_verdict,
     shown_command,
     shown_settings,
-    shown_variant,
+    write_verdict,
 )
-from hansfree.results import Row, further_artifact
 
 Scores = Mapping[Variant, Mapping[str, Row]]  # by model and metric
 
@@ -44,10 +43,10 @@ _BIASED: dict[type[Metric], str] = {FlipRate: "flip rate", BalancedAccuracyBiase
 
 
 def side_effect_table(results: Results) -> Table | None:
-    """Return the matrix, the run's own artifact first where it was put in too; None where no other one was."""
+    """Return the matrix, the run's own artifact first where it was inserted too; None where no other one was."""
     further: dict[str, dict[Variant, dict[str, Row]]] = {}
     for row in results.further:
-        further.setdefault(further_artifact(row), {}).setdefault(Variant.of(row), {})[row.metric] = row
+        further.setdefault(str(row.artifact), {}).setdefault(Variant.of(row), {})[row.metric] = row
     variants = [variant for variant in results.methods() if any(variant in scores for scores in further.values())]
     if not variants:
         return None
@@ -61,7 +60,7 @@ def side_effect_table(results: Results) -> Table | None:
         Line(
             variant.title(results.methods()),
             "",
-            kind_of(results, variant),
+            status_of(results, variant),
             tuple(cell_of(scores.get(variant, {}).get(column.metric)) for column, scores in columns),
         )
         for variant in variants
@@ -97,8 +96,8 @@ def write_report(run: Path) -> Path:
     """Write ``report.html`` and ``figures/`` into the run folder, from what that folder holds; return the page."""
     results = load_results(run)
     drawings = [draw_alignment(results), draw_strengths(results)]
-    if results.doctor is not None:
-        drawings.append(draw_diagnosis(results.doctor))
+    if results.diagnosis is not None:
+        drawings.append(draw_diagnosis(results.diagnosis))
     pictures = {drawing.name: _picture(drawing, run / "figures") for drawing in drawings if drawing is not None}
     tradeoff = draw_tradeoff(results)
     if tradeoff is not None:
@@ -111,7 +110,7 @@ def write_report(run: Path) -> Path:
         why_no_tradeoff=explain_missing(results),
         command=shown_command(results.meta.get("command") or ""),
         config=shown_settings(run, results.meta.get("unused") or ()),
-        wrong_marks=show_wrong_marks(results.doctor, run / "wrong_marks.npz"),
+        suspect_labels=show_suspect_labels(results.diagnosis, run / "suspect_labels.npz"),
         **_images(results, load_cases(run / "cases.npz")),
     )
     write_text(path, text)
@@ -146,7 +145,7 @@ def _render(results: Results, **drawn: Any) -> str:
     return environment.get_template("report.html.jinja").render(
         title=meta.get("title") or "Unlearning a shortcut",
         setting=describe_setting(results),
-        verdict=reach_verdict(results),
+        verdict=write_verdict(results),
         insertion=insertion_table(results),
         pairs=pair_table(results, shown_variant(results)),
         inner=inner_table(results),
@@ -155,9 +154,9 @@ def _render(results: Results, **drawn: Any) -> str:
         side_effects=side_effect_table(results),
         cannot=[claim for claim in claims if not claim["can_be_made"]],
         can=[claim for claim in claims if claim["can_be_made"]],
-        notes=results.notes(),
+        notes=describe_notes(results),
         with_class_names=results.with_class_names,
-        doctor=results.doctor,
+        diagnosis=results.diagnosis,
         # the CAV that all are judged along, where some were corrected along others
         judged_along=meta.get("cav") if any(split_name(method)[1] for method in results.selection) else None,
         is_inserted=results.is_inserted,
@@ -178,6 +177,6 @@ def _diverged(results: Results) -> list[str]:
     for method, strength in results.diverged():
         found.setdefault(method, []).extend([] if strength is None else [f"{strength:g}"])
     return [
-        f"{method_title(method)} diverged" + (f" at strength {', '.join(told)}" if told else "")
-        for method, told in found.items()
+        f"{method_title(method)} diverged" + (f" at strength {', '.join(words)}" if words else "")
+        for method, words in found.items()
     ]

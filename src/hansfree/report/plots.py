@@ -11,12 +11,10 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import numpy as np
 from markupsafe import Markup
 
+from hansfree.evaluation import BIASED, ORIGINAL, Results, Variant, method_title
 from hansfree.report.figures import BLUE, FAINT, INK, VERMILION, Pair, paths_of, style_of
 from hansfree.report.images import Cases, name_answer, picture_of, titles_of
 from hansfree.report.numbers import percent
-from hansfree.report.reading import Results, Variant, method_title
-from hansfree.report.text import DECISIVE
-from hansfree.results import ORIGINAL
 
 _STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)  # between ticks, of shares
 
@@ -88,7 +86,7 @@ class Frame:
         )
 
     def holds(self, x: float, y: float) -> bool:
-        """Tell whether a pair of shares lies between the axes."""
+        """Return whether a pair of shares lies between the axes."""
         return self.x[0] <= x <= self.x[1] and self.y[0] <= y <= self.y[1]
 
     @property
@@ -237,7 +235,7 @@ def draw_tradeoff(results: Results) -> Plot | None:
 
 def explain_missing(results: Results) -> str:
     """Say why accuracy with the artifact is not drawn against that without; empty where it could be."""
-    unknown = results.why_unknown(DECISIVE)
+    unknown = results.why_unknown(BIASED)
     if unknown is None:
         return ""
     return f"Accuracy with the artifact is not drawn against accuracy without it: {unknown.reason}."
@@ -400,7 +398,7 @@ def _told(results: Results, cases: Cases, method: str, rows: np.ndarray) -> dict
 
 
 def _image_caption(cases: Cases, name: str, n: int) -> str:
-    kind = "" if cases.is_paired else " that have the artifact by nature"
+    kind = "" if cases.is_paired else " with a natural artifact"
     images = f"All {n} test images{kind}" if n == cases.total else f"{n} test images{kind}, drawn at random"
     if cases.is_paired:
         return (

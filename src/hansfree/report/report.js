@@ -87,9 +87,9 @@ function onChoice(name, apply) {
 const tradeoff = document.getElementById("tradeoff");
 if (tradeoff) makeAskable(tradeoff, (point, _place, box) => element("p", point.getAttribute("aria-label"), box));
 
-const told = document.getElementById("effect-data");
-if (told) {
-  const data = JSON.parse(told.textContent);
+const effectData = document.getElementById("effect-data");
+if (effectData) {
+  const data = JSON.parse(effectData.textContent);
   let method = null;
   const sentence = (place) => {
     const [before, after, answer] = method.words[place];

@@ -7,33 +7,44 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hansfree.metrics import Condition, Difference, Interval, Metric, Unknown, holm
-from hansfree.metrics.comparison import write_p
+from hansfree._internal.statistics import Interval
+from hansfree.evaluation import (
+    ORIGINAL,
+    WORST_GROUP,
+    ModelStatus,
+    Results,
+    Row,
+    SideEffects,
+    Variant,
+    breaks_rule,
+    exceeds_budget,
+    lost_classes,
+    method_title,
+    spread_of,
+    status_of,
+)
+from hansfree.metrics import (
+    Condition,
+    Difference,
+    Metric,
+    NotAvailable,
+    Score,
+    holm,
+)
 from hansfree.report.numbers import (
     CONFIDENCE,
     MISSING,
     interval_at_end,
     is_share,
     unit_of,
+    write_drop,
+    write_p,
     write_point_range,
     write_points,
     write_range,
     write_stderr,
     write_value,
 )
-from hansfree.report.reading import (
-    Kind,
-    Results,
-    Variant,
-    breaks_rule,
-    kind_of,
-    lost_classes,
-    method_title,
-    overspent,
-    spread_of,
-)
-from hansfree.results import ORIGINAL, Row
-from hansfree.selection.claims import WORST_GROUP
 
 ONE_SIDED = "accuracy_biased"  # there a model that uses the artifact may be right
 
@@ -42,25 +53,25 @@ GROUPS = "accuracy_worst_group"
 
 @dataclass(frozen=True)
 class Footnote:
-    """Why nobody is marked best by a score."""
+    """Why no method is marked best by a score."""
 
     mark: str
     sentence: str
 
 
 def footnote_of(results: Results, metric: str) -> Footnote | None:
-    """Return why a score tells nobody best; None where it does."""
+    """Return why a score cannot rank the methods; None where it can."""
     if metric == ONE_SIDED and results.is_one_sided:
         return Footnote(
             "\N{DAGGER}",
             "Too few images with the artifact are of classes where the shortcut is wrong. Plain accuracy on them "
-            "rewards the shortcut, so it tells no better model from a worse one, and nobody is marked best by it.",
+            "rewards the shortcut and cannot rank the models, so none is marked best by it.",
         )
     if metric == GROUPS and not _is_claimed(results, WORST_GROUP):
         return Footnote(
             "\N{DOUBLE DAGGER}",
-            "Some groups have too few images to be known (see “What cannot be known”). The worst of the others is "
-            "shown; the worst of all may be another, so nobody is marked best by it.",
+            "Some groups have too few images (see “What these data cannot show”). The worst of the others is "
+            "shown; the worst of all may be another, so no method is marked best by it.",
         )
     return None
 
@@ -90,7 +101,7 @@ class Column:
     ideal: str
     description: str
     n: str
-    footnote: Footnote | None = None  # why it tells nobody best
+    footnote: Footnote | None = None  # why it cannot rank the methods
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,7 @@ class Line:
 
     title: str
     detail: str
-    kind: Kind
+    kind: ModelStatus
     cells: tuple[Cell, ...]
 
 
@@ -136,7 +147,7 @@ class Table:
 
     @property
     def footnotes(self) -> list[Footnote]:
-        """Return why some columns tell nobody best."""
+        """Return why some columns cannot rank the methods."""
         return [column.footnote for column in self.columns if column.footnote]
 
     @property
@@ -154,6 +165,13 @@ class Table:
             else:
                 heads.append((column.head, 1))
         return heads
+
+
+def group_title(results: Results, group: int | None, artifact: str | None = None) -> str:
+    """Return what to call the images of a class, such as "melanoma with artifact"; empty for all images."""
+    if group is None:
+        return ""
+    return results.class_title(group) + (f" {artifact} artifact" if artifact else "")
 
 
 def insertion_table(results: Results) -> Table:
@@ -177,13 +195,13 @@ def marks_of(results: Results, metric: str, among: Sequence[Variant] | None = No
     scores = {
         variant: results.chosen(variant)[metric]
         for variant in (results.methods() if among is None else among)
-        if kind_of(results, variant) == "method" and metric in results.chosen(variant)
+        if status_of(results, variant) == "method" and metric in results.chosen(variant)
     }
     if len(scores) < 2 or footnote_of(results, metric):
-        return {}  # nobody to compare with, or a score that tells nobody best
+        return {}  # nothing to compare with, or a score that cannot rank
     distances = {variant: abs(row.value - ideal) for variant, row in scores.items()}
     if len(set(distances.values())) == 1:
-        return {}  # a column in which all are equal tells them not apart
+        return {}  # all are equal
     best = min(distances, key=lambda variant: distances[variant])
     marks: dict[Variant, Mark] = {}
     for variant, distance in distances.items():
@@ -204,7 +222,7 @@ def _table(results: Results, metrics: list[str]) -> Table:
     marks = {name: marks_of(results, name) for name in metrics}
     lines = []
     for variant in variants:
-        kind = kind_of(results, variant)
+        kind = status_of(results, variant)
         scores = results.chosen(variant)
         cells = tuple(
             _cell(results, scores[name], marks[name].get(variant, ""), interval_of(results, variant, scores[name]))
@@ -226,19 +244,19 @@ def _table(results: Results, metrics: list[str]) -> Table:
     return Table(tuple(columns), tuple(lines))
 
 
-def _detail(results: Results, variant: Variant, kind: Kind) -> str:
+def _detail(results: Results, variant: Variant, kind: ModelStatus) -> str:
     scores = results.chosen(variant)
     if kind == "failed":
         return "failed: diverged" if scores else "failed: no usable result"
     if kind == "chance":
-        return "answers no better than chance"
+        return "at chance level"
     if kind == "collapsed":
-        return f"never answers {', '.join(map(results.class_title, lost_classes(results, variant)))}"
-    # A method without a strength cannot be chosen otherwise: it competes all the same, and the reader is told.
+        return f"never predicts {', '.join(map(results.class_title, lost_classes(results, variant)))}"
+    # A method without a strength cannot be chosen otherwise: it still competes, with a note.
     if kind == "method" and breaks_rule(results, variant):
         return "breaks the selection rule"
-    if kind == "method" and (loss := overspent(results, variant)):
-        return f"{loss} on clean images"
+    if kind == "method" and (over := exceeds_budget(results, variant)):
+        return f"loses {write_drop(over.values['drop'], over.values['stderr'])} on clean images"
     strengths = {row.strength for row in scores.values() if row.strength is not None}
     return f"strength {strengths.pop():.3g}" if len(strengths) == 1 else ""
 
@@ -260,7 +278,7 @@ def cell_of(row: Row | None) -> Cell:
     )
 
 
-def _missing(unknown: Unknown | None) -> Cell:
+def _missing(unknown: NotAvailable | None) -> Cell:
     return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
 
 
@@ -272,7 +290,7 @@ def _cell(results: Results, row: Row, mark: Mark, interval: Interval | None) -> 
         write_stderr(row.metric, row.stderr),
         write_range(*interval) if interval else "",
         mark,
-        group=results.with_class_names(row.group or ""),
+        group=group_title(results, row.group, row.artifact),
     )
 
 
@@ -281,7 +299,7 @@ def _majority(results: Results, metrics: list[str]) -> list[Line]:
     rate, chance = results.meta.get("majority_rate"), results.meta.get("chance_level")
     if rate is None:
         return []
-    # images that have the artifact by nature are others, of which another class may be the largest
+    # images with a natural artifact are others, of which another class may be the largest
     conditions = ("clean", "biased") if results.is_inserted else ("clean",)
     known = {f"accuracy_{condition}": float(rate) for condition in conditions}
     if chance is not None:
@@ -335,7 +353,7 @@ def pair_table(results: Results, shown: Variant | None) -> Table | None:
         if rival != shown
     }
     found = {rival: each for rival, each in found.items() if any(each.values())}
-    present = [told for told in _COLUMNS if any(each[told[0]] for each in found.values())]
+    present = [words for words in _COLUMNS if any(each[words[0]] for each in found.values())]
     if not present:
         return None
     title = shown.title(results.methods())
@@ -351,7 +369,7 @@ def pair_table(results: Results, shown: Variant | None) -> Table | None:
         Line(
             rival.title(results.methods()),
             "",
-            kind_of(results, rival),
+            status_of(results, rival),
             _cells(each, present, {metric: of.get(rival) for metric, of in p_values.items()}),
         )
         for rival, each in found.items()
@@ -480,3 +498,28 @@ def _change(results: Results, metric: str, label: int, before: dict[int, Row], a
     if old is None and new is None and unknown is not None:
         return Change(Cell(), Cell(), unknown=str(unknown), reason=unknown.reason)
     return Change(cell_of(old), cell_of(new), write_points(new.value - old.value) if old and new else MISSING)
+
+
+_SIDE_EFFECTS_NOTE = (
+    "In percent, ± standard error over the same {n} test images. Flip rate: share of the images whose answer "
+    "inserting the artifact changes. Accuracies are balanced over classes."
+)
+
+
+def write_side_effects(effects: SideEffects) -> str:
+    """Return a Markdown table with a line for each model."""
+    heads = ["model", "clean"]
+    for artifact in effects.artifacts:
+        heads += [f"{artifact}: flip rate", f"{artifact}: accuracy"]
+    lines = []
+    for model in effects.models:
+        cells = [effects.clean[model]]
+        for artifact in effects.artifacts:
+            cells += [effects.flips[model, artifact], effects.biased[model, artifact]]
+        lines.append([model, *map(_written, cells)])
+    n = next(iter(effects.clean.values())).n
+    return f"{markdown_table(heads, lines)}\n\n{_SIDE_EFFECTS_NOTE.format(n=f'{n:,}')}\n"
+
+
+def _written(score: Score) -> str:
+    return f"{write_value(score.metric, score.value)} ± {write_stderr(score.metric, score.stderr)}"

@@ -5,39 +5,51 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
+from hansfree._internal.statistics import LEVEL
 from hansfree.corrections import Vanilla
-from hansfree.metrics import LEVEL, ArtifactRelevance, Interval, Metric, holm
-from hansfree.report.numbers import CONFIDENCE, percent, unit_of, write_point_range, write_points, write_value
-from hansfree.report.reading import (
+from hansfree.evaluation import (
+    BIASED,
     CLEAN,
+    CLEAN_TRAINED,
+    EFFECT,
     FIRST,
-    REFERENCES,
-    Gain,
-    Judgement,
+    FLIPS,
+    MARGIN,
+    ORIGINAL,
     Results,
-    Ruling,
-    Seen,
+    Row,
     Variant,
+    better_rivals,
     breaks_rule,
     budget_of,
     class_budgets_of,
-    describe_rule,
-    explain,
-    kind_of,
+    competing_variants,
+    find_rejection,
     method_title,
-    objection_to,
-    rule_on,
+    pair_of,
+    shown_variant,
+    status_of,
     why_no_model,
 )
+from hansfree.metrics import ArtifactRelevance, Metric, holm
+from hansfree.reasons import Reason, ReasonCode, VerdictInputs, VerdictLevel
+from hansfree.report.numbers import (
+    CONFIDENCE,
+    percent,
+    unit_of,
+    write_drop,
+    write_point_range,
+    write_points,
+    write_value,
+)
 from hansfree.report.tables import ONE_SIDED, marks_of
-from hansfree.results import CLEAN_TRAINED, ORIGINAL, Row, further_artifact
 
 # What may stand before a path, as hf:FOLDER or --out=FOLDER; a single letter is a drive, and what follows // a host.
 _BEFORE_PATH = re.compile(r"[\w-]{2,}[:=](?!//)")
@@ -87,30 +99,171 @@ def _shortened(value: Any) -> Any:
     return without_folders(value, mark="…/") if isinstance(value, str) else value
 
 
-DECISIVE, FLIPS = "balanced_accuracy_biased", "flip_rate"
+_MOST_SKIPPED = 10  # files named one by one
 
-PULL, SPECIFICITY = "probability_change", "specificity_biased"  # the latter of the biased class, where it is compared
 
-_NAMES = {
-    FLIPS: "flips",
-    DECISIVE: "balanced accuracy with the artifact",
-    CLEAN: "balanced accuracy without the artifact",
-    PULL: "pull of the artifact (probability change)",
+def describe_notes(results: Results) -> list[str]:
+    """Return what was noticed about the data: remarks, and files that were left out, of many the first."""
+    skipped = list(results.meta.get("skipped") or ())
+    notes = [*(results.meta.get("remarks") or ()), *(f"Left out: {name}" for name in skipped[:_MOST_SKIPPED])]
+    if more := len(skipped[_MOST_SKIPPED:]):
+        notes.append(f"Left out: {more:,} more, which results.json names.")
+    return notes
+
+
+LEVEL_TITLES = {
+    VerdictLevel.AS_REFERENCE: "like the reference model",
+    VerdictLevel.CORRECTED: "corrected",
+    VerdictLevel.PARTLY_CORRECTED: "partly corrected",
+    VerdictLevel.NOT_CORRECTED: "not corrected",
+    VerdictLevel.UNKNOWN: "no verdict (too few test images with the artifact)",
+    VerdictLevel.UNUSABLE: "do not use",
+}
+
+_Values = Mapping[str, Any]
+
+
+def describe_reason(results: Results, reason: Reason) -> str:
+    """Put a reason in words, without a full stop; one template per code."""
+    return _TEMPLATES[reason.code](results, reason.values)
+
+
+def _lost_class(results: Results, values: _Values) -> str:
+    names = " and ".join(f"“{results.class_title(label)}”" for label in values["classes"])
+    return f"it never predicts {names}, which the original model does"
+
+
+def _clean_budget(results: Results, values: _Values) -> str:
+    return (
+        f"it loses {_drop(values)} of balanced accuracy on test images without the artifact, and "
+        f"{100 * values['budget']:g} are allowed"
+    )
+
+
+def _class_budget(results: Results, values: _Values) -> str:
+    return (
+        f"it loses {_drop(values)} of its sensitivity to “{results.class_title(values['label'])}” on test "
+        f"images without the artifact, and {100 * values['budget']:g} are allowed"
+    )
+
+
+def _drop(values: _Values) -> str:
+    return write_drop(values["drop"], values["stderr"])
+
+
+def _stronger_effect(results: Results, values: _Values) -> str:
+    way = "towards" if values["after"] > 0 else "away from"
+    before, after = write_points(values["before"]), write_points(values["after"])
+    return (
+        f"The artifact moves predictions further {way} its class than before: that class's probability changes by "
+        f"{after} points instead of {before}"
+    )
+
+
+def _more_false_alarms(results: Results, values: _Values) -> str:
+    text = "The artifact causes more false alarms of its class than before"
+    if values["before"] is None:
+        return text
+    before, after = percent(values["before"]), percent(values["after"])
+    return f"{text}: with it, {after} of the images of other classes are predicted as that class instead of {before}"
+
+
+_TEMPLATES: dict[ReasonCode, Callable[[Results, _Values], str]] = {
+    ReasonCode.NOT_FINITE: lambda results, values: "its numbers are not finite",
+    ReasonCode.NO_MODEL: lambda results, values: results.with_class_names(values["reason"]).rstrip("."),
+    ReasonCode.NO_RESULT: lambda results, values: "it has no usable result",
+    ReasonCode.CHANCE_LEVEL: lambda results, values: (
+        f"its balanced accuracy on images without the artifact is at chance level ({percent(values['accuracy'])})"
+    ),
+    ReasonCode.LOST_CLASS: _lost_class,
+    ReasonCode.REJECTED_ON_VALIDATION: lambda results, values: (
+        f"on validation images it {results.with_class_names(values['reason'])}"
+    ),
+    ReasonCode.RULE_BROKEN: lambda results, values: "it breaks the selection rule",
+    ReasonCode.CLEAN_BUDGET: _clean_budget,
+    ReasonCode.CLASS_BUDGET: _class_budget,
+    ReasonCode.STRONGER_EFFECT: _stronger_effect,
+    ReasonCode.MORE_FALSE_ALARMS: _more_false_alarms,
+    ReasonCode.FINE_TUNING_SUFFICES: lambda results, values: (
+        "Plain fine-tuning (Vanilla) alone achieves all or part of the improvement"
+    ),
 }
 
 
-def judge_methods(results: Results) -> dict[str, Judgement]:
-    """Rule on the model of every method, by its own faults and merits alone; of repeats the first counts."""
-    variants = {variant.method: variant for variant in reversed(results.methods()) if variant.method not in REFERENCES}
-    return {method: _judge(results, variants.get(method)) for method in dict.fromkeys([*results.selection, *variants])}
+def describe_rejection(results: Results, variant: Variant) -> str:
+    """Say why a corrected model must not be used; empty where it may."""
+    reason = find_rejection(results, variant)
+    return "" if reason is None else describe_reason(results, reason)
 
 
-def pair_of(before: Mapping[str, Row], after: Mapping[str, Row], metric: str) -> tuple[Row, Row] | None:
-    """Return a score before and after, where both are numbers."""
-    rows = before.get(metric), after.get(metric)
-    if rows[0] is None or rows[1] is None or not (math.isfinite(rows[0].value) and math.isfinite(rows[1].value)):
-        return None
-    return rows[0], rows[1]
+class VerdictWords(NamedTuple):
+    """A verdict in words."""
+
+    level: str
+    reasons: str = ""  # what prevented a better level
+    rule: str = ""  # by which it is called so
+
+
+def describe_verdict(results: Results, method: str) -> VerdictWords:
+    """Put the verdict on a method in words."""
+    verdict = results.verdicts.get(method)
+    if verdict is None:
+        return VerdictWords(LEVEL_TITLES[VerdictLevel.UNKNOWN])
+    classes = {results.class_title(label): most for label, most in class_budgets_of(results).items()}
+    rule = describe_rule(verdict.inputs, budget=budget_of(results), class_budgets=classes)
+    reasons = " ".join(f"{describe_reason(results, reason)}." for reason in verdict.reasons)
+    return VerdictWords(LEVEL_TITLES[verdict.level], reasons, rule)
+
+
+def describe_rule(inputs: VerdictInputs, *, budget: float, class_budgets: Mapping[str, float] | None = None) -> str:
+    """Put the rule in words, as far as it can be applied.
+
+    Args:
+        budget: What balanced accuracy without the artifact may lose.
+        class_budgets: What the sensitivity to a class may lose there, by its name.
+    """
+    gain = inputs.over_original
+    if gain.accuracy is None and gain.flips is None:
+        return "without enough images with the artifact, no model is called corrected."
+    than = "the original model" + ("" if inputs.over_vanilla is None else " and than plain fine-tuning (Vanilla)")
+    classes = "".join(
+        f", the sensitivity to “{name}” at most {100 * most:g}" for name, most in (class_budgets or {}).items()
+    )
+    clean = f"balanced accuracy without it loses at most {100 * budget:g} points{classes} (beyond one standard error)"
+    if gain.flips is None:
+        harder = (
+            " A model is “not corrected” if more images of other classes with the artifact are predicted as the "
+            "artifact's class."
+            if inputs.specificity_change is not None
+            else ""
+        )
+        return (
+            f"“partly corrected” is a model that has a higher balanced accuracy with the artifact than {than}, with "
+            f"{CONFIDENCE} intervals above zero, while {clean}; more cannot be said where the artifact was not "
+            f"inserted.{harder}"
+        )
+    as_clean = (
+        " “Like the reference model” is one that, in addition, has at most "
+        f"{100 * MARGIN:g} points more flips than a model trained on clean data, at the upper end of the interval."
+        if inputs.flips_beyond_reference is not None
+        else ""
+    )
+    return (
+        "“corrected” is a model for which inserting the artifact changes at most half as many decisions as before, and "
+        f"which has fewer such flips and a higher balanced accuracy with the artifact than {than}: with {CONFIDENCE} "
+        f"intervals that leave out zero (for the flips, the exact McNemar test must agree: p below {1 - LEVEL:.2g}), "
+        f"while {clean}.{as_clean} Less, but one of the two clearly better and none clearly worse, is “partly "
+        "corrected”. If the artifact clearly moves the probability of its class by more than before, or has more "
+        "images of other classes predicted as it, a model is “not corrected”."
+    )
+
+
+_NAMES = {
+    FLIPS: "flips",
+    BIASED: "balanced accuracy with the artifact",
+    CLEAN: "balanced accuracy without the artifact",
+    EFFECT: "pull of the artifact (probability change)",
+}
 
 
 def describe_move(results: Results, shown: Variant, pair: tuple[Row, Row], *, on: str = "") -> str:
@@ -132,77 +285,19 @@ def describe_differences(results: Results, original: Variant, shown: Variant) ->
         for metric, name in _NAMES.items()
         if (one := results.difference(shown, original, metric))
     ]
-    told = f"Differences on the same images, in points with {CONFIDENCE} intervals: {', '.join(found)}."
-    return told if found else ""
+    text = f"Differences on the same images, in points with {CONFIDENCE} intervals: {', '.join(found)}."
+    return text if found else ""
 
 
-def is_clearly_better(results: Results, variant: Variant, rival: Variant) -> bool:
-    """Tell whether a model beats another as the rule has it: one of the two scores clearly better, none worse."""
-    return rule_on(Seen(over_original=_gain(results, variant, rival))) == "partly corrected"
-
-
-def _judge(results: Results, variant: Variant | None) -> Judgement:
-    seen = Seen(is_usable=False) if variant is None else _gather(results, variant)
-    classes = {results.class_title(label): most for label, most in class_budgets_of(results).items()}
-    rule = describe_rule(seen, budget=budget_of(results), class_budgets=classes)
-    return Judgement(rule_on(seen), rule, explain(seen))
-
-
-def _gather(results: Results, variant: Variant) -> Seen:
-    """Return what the rule looks at."""
-    is_usable = not objection_to(results, variant)
-    original, vanilla, clean_trained = map(results.variant, (ORIGINAL, Vanilla.name, CLEAN_TRAINED))
-    if original is None:
-        return Seen(is_usable=is_usable)
-    rates, pulls = (pair_of(results.chosen(original), results.chosen(variant), metric) for metric in (FLIPS, PULL))
-    # a head that always gives the same answer flips nothing: nobody is asked to beat that
-    is_rival = vanilla is not None and vanilla != variant and kind_of(results, vanilla) == "method"
-    return Seen(
-        is_usable=is_usable,
-        flips=(rates[0].value, rates[1].value) if rates else None,
-        over_original=_gain(results, variant, original),
-        over_vanilla=_gain(results, variant, vanilla) if vanilla and is_rival else None,
-        pull=(pulls[0].value, pulls[1].value) if pulls else None,
-        pull_change=_interval(results, variant, original, PULL),
-        false_alarms=_false_alarms(results, original, variant),
-        specificity_change=_interval(results, variant, original, SPECIFICITY),
-        flips_beyond_clean=_interval(results, variant, clean_trained, FLIPS) if clean_trained else None,
-    )
-
-
-def _false_alarms(results: Results, original: Variant, variant: Variant) -> tuple[float, float] | None:
-    """Return the share of other classes' images that the biased class is said of, with the artifact."""
-    label = results.meta.get("biased_class")
-    if not isinstance(label, int):
-        return None
-    rows = [results.of_classes(each, SPECIFICITY).get(label) for each in (original, variant)]
-    known = [1 - row.value for row in rows if row is not None]
-    return (known[0], known[1]) if len(known) == 2 else None
-
-
-def _gain(results: Results, variant: Variant, rival: Variant) -> Gain:
-    flips = results.difference(variant, rival, FLIPS)
-    return Gain(
-        flips=_interval(results, variant, rival, FLIPS),
-        flips_p=flips.p if flips else None,
-        accuracy=_interval(results, variant, rival, DECISIVE),
-    )
-
-
-def _interval(results: Results, variant: Variant, rival: Variant, metric: str) -> Interval | None:
-    found = results.difference(variant, rival, metric)
-    return (found.low, found.high) if found else None
-
-
-_SUBJECT_NAMES = {FLIPS: "flips", DECISIVE: "balanced accuracy with the artifact"}
+_SUBJECT_NAMES = {FLIPS: "flips", BIASED: "balanced accuracy with the artifact"}
 
 
 def describe_subject(results: Results, shown: Variant, competing: Sequence[Variant]) -> str:
     """Say on whom the verdict is and why, then who does clearly better: a reader must not take the subject for best."""
     title = shown.title(results.methods())
     if shown.method == results.meta.get("recommended"):
-        judgement = results.rulings.get(shown.method)
-        is_guess = judgement is not None and judgement.ruling == "cannot be known"
+        verdict = results.verdicts.get(shown.method)
+        is_guess = verdict is not None and verdict.level == VerdictLevel.UNKNOWN
         why = "the run's best guess" if is_guess else "which the run recommends"
     elif shown.method == FIRST:
         why = "the method that hansfree is built around"
@@ -212,29 +307,14 @@ def describe_subject(results: Results, shown: Variant, competing: Sequence[Varia
     return " ".join([f"The verdict is on {title}, {why}.", *rivals])
 
 
-def better_rivals(results: Results, shown: Variant, competing: Sequence[Variant]) -> list[Variant]:
-    """Return the methods that may be used and beat the shown one by the verdict's own rule, the best first."""
-    found = [
-        rival
-        for rival in competing
-        if rival != shown and is_clearly_better(results, rival, shown) and not objection_to(results, rival)
-    ]
-    return sorted(found, key=lambda rival: -_score(results, rival))
-
-
-def _score(results: Results, variant: Variant) -> float:
-    row = results.chosen(variant).get(DECISIVE)
-    return row.value if row else 0.0
-
-
 def _describe_better(results: Results, rival: Variant, shown: Variant) -> str:
     pairs = {
         name: pair_of(results.chosen(shown), results.chosen(rival), metric) for metric, name in _SUBJECT_NAMES.items()
     }
-    told = [
+    text = [
         f"{name} {percent(pair[1].value)} instead of {percent(pair[0].value)}" for name, pair in pairs.items() if pair
     ]
-    return f"{rival.title(results.methods())} is clearly better here: {', '.join(told)}."
+    return f"{rival.title(results.methods())} is clearly better here: {', '.join(text)}."
 
 
 def describe_rivals(results: Results, shown: Variant, competing: list[Variant]) -> str:
@@ -244,7 +324,7 @@ def describe_rivals(results: Results, shown: Variant, competing: list[Variant]) 
 
 
 def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
-    marks = marks_of(results, DECISIVE, competing)
+    marks = marks_of(results, BIASED, competing)
     if len(competing) < 2 or not marks:
         return ""
     if marks.get(shown) == "best":
@@ -255,7 +335,7 @@ def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
     best = next(variant for variant, mark in marks.items() if mark == "best")
     if best in better_rivals(results, shown, competing):
         return ""  # said in larger letters
-    leader = f"{best.title(results.methods())} ({percent(results.chosen(best)[DECISIVE].value)})"
+    leader = f"{best.title(results.methods())} ({percent(results.chosen(best)[BIASED].value)})"
     leader += ", which breaks the selection rule" if breaks_rule(results, best) else ""
     if shown in marks:
         return (
@@ -268,12 +348,12 @@ def _rank(results: Results, shown: Variant, competing: list[Variant]) -> str:
 def _plain(results: Results, shown: Variant) -> str:
     """Say what fine-tuning wins without any correction: what a method adds is the rest."""
     plain = results.variant(Vanilla.name)
-    if plain is None or plain == shown or kind_of(results, plain) != "method":
+    if plain is None or plain == shown or status_of(results, plain) != "method":
         return ""
     scores = results.chosen(plain)
     parts = [
         f"{percent(scores[metric].value)} {name}"
-        for metric, name in ((FLIPS, "flips"), (DECISIVE, "balanced accuracy with the artifact"))
+        for metric, name in ((FLIPS, "flips"), (BIASED, "balanced accuracy with the artifact"))
         if metric in scores
     ]
     return f"Plain fine-tuning (Vanilla) alone: {', '.join(parts)}." if parts else ""
@@ -292,7 +372,7 @@ def listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-_PULL, _TCAV = "probability_change", "tcav"
+_TCAV = "tcav"
 
 _NEUTRAL = 0.5  # TCAV of a direction that speaks neither for the class nor against it
 
@@ -302,36 +382,36 @@ def describe_class(results: Results) -> str:
     name = _name_of_class(results)
     if not name:
         return ""
-    pull = _group_score(results, _PULL)
+    pull = _group_score(results, EFFECT)
     if pull is not None and pull.value > 0:
         return f", taken as a sign of “{name}”"
     return f", {'most frequent' if _is_most_frequent(results) else 'looked for'} in “{name}”"
 
 
 def describe_other_lean(results: Results) -> str:
-    """Say that the model as it came leans away from that class; empty where it does not, or nobody measured it."""
+    """Say that the original model leans away from that class; empty where it does not, or that was not measured."""
     name = _name_of_class(results)
     if not name:
         return ""
-    pull, tcav = _group_score(results, _PULL), _group_score(results, _TCAV)
+    pull, tcav = _group_score(results, EFFECT), _group_score(results, _TCAV)
     if pull is not None:  # of the two it is the better evidence
         if pull.value >= 0:
             return ""
         return (
-            f"The model as it came leans the other way: the artifact makes “{name}” less probable, by "
+            f"In the original model the artifact has the opposite effect: it makes “{name}” less probable, by "
             f"{100 * -pull.value:.1f} points."
         )
     if tcav is None or tcav.value >= _NEUTRAL:
         return ""
     images = f"the {tcav.n:,} test images" if tcav.n else "the test images"
     return (
-        f"The model as it came seems to lean the other way: TCAV is {percent(tcav.value)}, so in most of {images} the "
-        f"direction speaks against “{name}”."
+        f"In the original model the artifact seems to have the opposite effect: TCAV is {percent(tcav.value)}, so in "
+        f"most of {images} the direction counts against “{name}”."
     )
 
 
 def _group_score(results: Results, metric: str) -> Row | None:
-    """Return a score of the model as it came, where that is a number."""
+    """Return a finite score of the original model."""
     original = results.variant(ORIGINAL)
     row = results.chosen(original).get(metric) if original else None
     return row if row is not None and math.isfinite(row.value) else None
@@ -345,7 +425,7 @@ def _name_of_class(results: Results) -> str:
 
 
 def _is_most_frequent(results: Results) -> bool:
-    """Tell whether no class has a larger share of training images with the artifact; where nobody counted, it is so."""
+    """Return whether no class has a larger share of training images with the artifact; True without counts."""
     shares = {
         each["class"]: each.get("with_artifact", 0) / each["images"]
         for each in results.meta.get("counts") or ()
@@ -356,7 +436,7 @@ def _is_most_frequent(results: Results) -> bool:
 
 _SENSITIVITY = "sensitivity_clean"  # with the artifact the biased class must lose what the shortcut gave it
 
-_MOST_NAMED = 3  # classes of which it cannot be known
+_MOST_NAMED = 3  # classes with too few images
 
 
 def describe_loss(results: Results, shown: Variant) -> str:
@@ -369,21 +449,24 @@ def describe_loss(results: Results, shown: Variant) -> str:
         return ""
     largest = min(changes, key=lambda label: changes[label])
     if changes[largest] >= 0:
-        told = "Without the artifact, no class has a lower sensitivity than before."
-        return f"{told}{_unknown(results)}"
+        text = "Without the artifact, no class has a lower sensitivity than before."
+        return f"{text}{_unknown(results)}"
     p_values = _p_values(results, shown, changes)
     clear = [label for label, p in p_values.items() if p < 1 - LEVEL and changes[label] < 0]
     label = min(clear, key=lambda label: changes[label], default=largest)
     name, chance = f"“{results.class_title(label)}”", ""
     if clear:
-        who, goes = f"{name} loses most of all classes" if label == largest else f"{name} clearly loses", "falls"
+        who = "Largest per-class drop" if label == largest else "Largest significant per-class drop"
+        chance = "significant"
     else:
-        who, goes = f"The largest fall of a class is that of {name}", "goes"
-        chance = ", which may be chance" if p_values else ""
+        who = "Largest per-class drop"
+        chance = "not significant" if p_values else ""
     old, new = (percent(rows[label].value) for rows in (before, after))
     n = after[label].n
-    images = f" ({n:,} test images)" if n else ""
-    return f"{who}: its sensitivity without the artifact {goes} from {old} to {new}{images}{chance}.{_unknown(results)}"
+    images = f"n = {n:,}" if n else ""
+    details = ", ".join(filter(None, (images, chance)))
+    change = f"{name}, sensitivity without the artifact {old} → {new}" + (f" ({details})" if details else "")
+    return f"{who}: {change}.{_unknown(results)}"
 
 
 def _p_values(results: Results, shown: Variant, labels: Iterable[int]) -> dict[int, float]:
@@ -394,13 +477,13 @@ def _p_values(results: Results, shown: Variant, labels: Iterable[int]) -> dict[i
 
 
 def _unknown(results: Results) -> str:
-    """Say of which classes nobody can know, with a space before it."""
+    """Say which classes have too few images, with a space before it."""
     labels = sorted(results.unknown_classes(_SENSITIVITY))
     if not labels:
         return ""
     names = [f"“{results.class_title(label)}”" for label in labels]
     of = listed(names) if len(names) <= _MOST_NAMED else f"{len(names):,} classes"
-    return f" Of {of}, with too few test images, it cannot be known."
+    return f" {of}: n/a (too few test images)."
 
 
 def describe_one_sided(results: Results, shown: Variant) -> str:
@@ -411,10 +494,10 @@ def describe_one_sided(results: Results, shown: Variant) -> str:
         return ""
     n = f"{after.n:,} " if after.n else ""
     change = describe_move(results, shown, (before, after))
-    told = f"On the {n}test images with the artifact accuracy {change}; {_whose(results)}"
+    text = f"On the {n}test images with the artifact accuracy {change}; {_whose(results)}"
     if after.value < before.value and not change.startswith("stays"):
-        return f"{told}, so part of that may be a shortcut going away: it cannot be told."
-    return f"{told}, where a shortcut would be right too: whether one is gone cannot be told."
+        return f"{text}, so part of the drop may be the shortcut that was removed; these images cannot show which."
+    return f"{text}, where the shortcut gives the right answer too, so they cannot show whether it is gone."
 
 
 def _whose(results: Results) -> str:
@@ -435,20 +518,19 @@ def describe_relevance(results: Results) -> str:
     if not scored:
         return ""
     n = max(row.n or 0 for row in scored)
-    told = "Artifact relevance is the share of absolute relevance that lies where the artifact is"
-    told += f", on the first {n} test images with the artifact: heatmaps take long." if n else "."
+    text = "Artifact relevance is the share of absolute relevance that lies where the artifact is"
+    text += f", on the first {n} test images with the artifact: heatmaps take long." if n else "."
     missing = [
         method_title(variant.method)
         for variant, row in found.items()
-        if row is None and variant.method != ORIGINAL and kind_of(results, variant) == "method"
+        if row is None and variant.method != ORIGINAL and status_of(results, variant) == "method"
     ]
     if missing:
-        told += (
-            f" {', '.join(missing)} cannot be scored: nobody marked where the artifact is in these images, so the "
-            "direction was asked, and methods that were trained with the direction, or with masks from it, must not be "
-            "judged by it."
+        text += (
+            f" {', '.join(missing)}: n/a. These images have no masks of the artifact; masks along the "
+            "direction are used instead, which must not judge methods trained with the direction or with masks from it."
         )
-    return told
+    return text
 
 
 def describe_removal(results: Results) -> str:
@@ -457,13 +539,13 @@ def describe_removal(results: Results) -> str:
     if not angles:
         return ""
     together, kept = " together" if len(angles) > 1 else "", _kept(results)
-    told = f"Corrections along a direction remove {listed(list(angles))}{together}"
-    told += f" and keep {listed(kept)}" if kept else ""
-    told += f"; all others know {_own(results)} only."
+    text = f"Corrections along a direction remove {listed(list(angles))}{together}"
+    text += f" and keep {listed(kept)}" if kept else ""
+    text += f"; all others know {_own(results)} only."
     if kept:
         degrees = listed([f"{name} at {angle:.0f}" for name, angle in angles.items()])
-        told += f" Degrees to what is kept, 90 where they share nothing: {degrees}."
-    return told
+        text += f" Degrees to what is kept, 90 where they share nothing: {degrees}."
+    return text
 
 
 def describe_others(results: Results, shown: Variant) -> str:
@@ -472,7 +554,7 @@ def describe_others(results: Results, shown: Variant) -> str:
 
 
 def mark_artifact(results: Results, artifact: str) -> str:
-    """Return the name of an artifact that was put in, with what the corrections do about it."""
+    """Return the name of an inserted artifact, with what the corrections do about it."""
     if artifact in (results.meta.get("removed") or ()):
         return f"{artifact} (removed too)"
     return f"{artifact} (kept)" if artifact in _kept(results) else artifact
@@ -484,7 +566,7 @@ def _told_of_others(results: Results, shown: Variant) -> Iterator[str]:
     if not others:
         return
     if shown.cav is None:
-        yield f"{shown.title(results.methods())} goes along no direction: it was made against {_own(results)} only."
+        yield f"{shown.title(results.methods())} uses no direction: it was corrected for {_own(results)} only."
     unknown = []
     for name in others:
         before, after = (_flips(results, method, name) for method in (ORIGINAL, shown.method))
@@ -493,16 +575,16 @@ def _told_of_others(results: Results, shown: Variant) -> Iterator[str]:
             continue
         what = "removed too" if name in removed else "kept"
         yield (
-            f"Put into the same images by hansfree, {name} ({what}) changes {percent(after.value)} of the decisions "
+            f"Inserted into the same images, {name} ({what}) changes {percent(after.value)} of the decisions "
             f"instead of {percent(before.value)}."
         )
     if unknown:
-        yield f"Not measured, as hansfree cannot put it into test images: {listed(unknown)}."
+        yield f"Not measured, as it cannot be inserted into test images: {listed(unknown)}."
 
 
 def _flips(results: Results, method: str, artifact: str) -> Row | None:
     rows = (row for row in results.further if (row.method, row.metric) == (method, FLIPS))
-    return next((row for row in rows if further_artifact(row) == artifact), None)
+    return next((row for row in rows if row.artifact == artifact), None)
 
 
 def _own(results: Results) -> str:
@@ -513,11 +595,11 @@ def _kept(results: Results) -> list[str]:
     return results.meta.get("protected") or []
 
 
-SEEN = "tcav_sensitivity"  # what is left to judge by where that cannot be known
+SEEN = "tcav_sensitivity"  # shown where flips and accuracy are not available
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictText:
     """What is wrong (empty if nothing), what happened, what that is called and why, and what the run advises."""
 
     failure: str
@@ -528,7 +610,7 @@ class Verdict:
     warning: str = ""  # of RR-ClArC's model, where another is shown because that must not be used
     beside: str = ""  # how the other methods did
     differences: str = ""  # what the sentences rest on: intervals, or what is left to judge by
-    ruling: Ruling = "do not use"
+    level: VerdictLevel = VerdictLevel.UNUSABLE
     rule: str = ""  # by which it is called so
     why: str = ""  # what stood in the way of a better word
     loss: str = ""  # which class pays for it
@@ -537,17 +619,18 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """The ruling as the first words of the verdict; nothing where a failure says it all."""
+        """The level as the first words of the verdict; empty where a failure says it all."""
         if self.failure:
             return ""
-        # beside a warning of another model it has to be said whose ruling it is
-        return f"{self.title}: {self.ruling}." if self.warning else f"{self.ruling[:1].upper()}{self.ruling[1:]}."
+        level = LEVEL_TITLES[self.level]
+        # beside a warning about another model it has to name its own
+        return f"{self.title}: {level}." if self.warning else f"{level[:1].upper()}{level[1:]}."
 
     @property
     def lines(self) -> tuple[str, ...]:
         """What the page says first, for a terminal."""
-        told = " ".join(filter(None, (self.headline, *self.sentences)))
-        parts = (self.failure, self.warning, told, self.why, self.loss, self.others, self.subject)
+        text = " ".join(filter(None, (self.headline, *self.sentences)))
+        parts = (self.failure, self.warning, text, self.why, self.loss, self.others, self.subject)
         return tuple(line for line in parts if line)
 
 
@@ -569,31 +652,18 @@ def describe_setting(results: Results) -> str:
     return " ".join(filter(None, (setting, describe_removal(results), describe_other_lean(results))))
 
 
-def shown_variant(results: Results) -> Variant | None:
-    """Return what the report is about: what the run recommends, else RR-ClArC, or the best where that is unusable.
-
-    Of several (methods, or targets and norms of one) the best on validation images speaks: on test images the best
-    would look better than it is.
-    """
-    competing = _competing(results)
-    lead = _recommended(results) or FIRST
-    wanted = [variant for variant in competing if variant.method == lead] or competing
-    scores = {variant: score for variant in wanted if (score := results.validation_score(variant)) is not None}
-    return max(scores, key=lambda variant: scores[variant]) if scores else next(iter(wanted), None)
-
-
-def reach_verdict(results: Results) -> Verdict:
-    """Compare the shown method with the model as it came, and say which model must not be used."""
+def write_verdict(results: Results) -> VerdictText:
+    """Compare the shown method with the original model, and say which model must not be used."""
     shown = shown_variant(results)
     meta = results.meta
     advice = tuple(meta.get("advice") or ())
     is_against = "recommended" in meta and meta["recommended"] is None
     if shown is None:
         nothing = ("No method has a usable result on the test images.",)
-        return Verdict(_failure(results, None), nothing, advice=advice, is_advised_against=is_against)
-    competing = _competing(results)
-    judgement = results.rulings.get(shown.method, Judgement("cannot be known", ""))
-    return Verdict(
+        return VerdictText(_failure(results, None), nothing, advice=advice, is_advised_against=is_against)
+    competing = competing_variants(results)
+    verdict, words = results.verdicts.get(shown.method), describe_verdict(results, shown.method)
+    return VerdictText(
         failure=_failure(results, shown),
         sentences=_sentences(results, shown),
         title=shown.title(results.methods()),
@@ -601,44 +671,33 @@ def reach_verdict(results: Results) -> Verdict:
         others=describe_others(results, shown),
         warning=_warning(results, shown),
         beside=describe_rivals(results, shown, competing),
-        ruling=judgement.ruling,
-        rule=judgement.rule,
+        level=VerdictLevel.UNKNOWN if verdict is None else verdict.level,
+        rule=words.rule,
         differences=_differences(results, shown),
-        why=" ".join(filter(None, (judgement.why, describe_one_sided(results, shown)))),
+        why=" ".join(filter(None, (words.reasons, describe_one_sided(results, shown)))),
         loss=describe_loss(results, shown),
         advice=advice,
         is_advised_against=is_against,
     )
 
 
-def _competing(results: Results) -> list[Variant]:
-    """Return the models that a reader can choose among: of the run's own seed, as repeats are no other methods."""
-    found = [variant for variant in results.methods() if kind_of(results, variant) == "method"]
-    return [variant for variant in found if results.is_first(variant)]
-
-
-def _recommended(results: Results) -> str | None:
-    """Return the method that the run recommends; None where it recommends none, or says nothing."""
-    return results.meta.get("recommended")
-
-
 def _failure(results: Results, shown: Variant | None) -> str:
     """Warn of the shown model, by its own faults alone; of all where none can be shown."""
     if shown is not None:
         return _warn(results, [shown])
-    told = " ".join(filter(None, (_warn_of_none(results), _warn(results, results.methods()))))
-    return told or f"{method_title(FIRST)} is missing from this run."
+    text = " ".join(filter(None, (_warn_of_none(results), _warn(results, results.methods()))))
+    return text or f"{method_title(FIRST)} is missing from this run."
 
 
 def _warning(results: Results, shown: Variant) -> str:
-    """Warn of RR-ClArC's model where another is shown in its place; of one that is recommended, nobody else counts."""
-    if shown.method in (FIRST, _recommended(results)):
+    """Warn of RR-ClArC's model where another is shown in its place; not where it is the recommended one."""
+    if shown.method in (FIRST, results.meta.get("recommended")):
         return ""
     return _warn_of_none(results) or _warn(results, [each for each in results.methods() if each.method == FIRST])
 
 
 def _warn(results: Results, variants: Sequence[Variant]) -> str:
-    objections = {variant.title(results.methods()): objection_to(results, variant) for variant in variants}
+    objections = {variant.title(results.methods()): describe_rejection(results, variant) for variant in variants}
     return " ".join(f"Do not use this model ({title}): {why}." for title, why in objections.items() if why)
 
 
@@ -646,20 +705,20 @@ def _warn_of_none(results: Results) -> str:
     """Say why RR-ClArC was run and has no model."""
     if results.variant(FIRST) is not None or FIRST not in results.selection:
         return ""
-    return f"Do not use this model ({method_title(FIRST)}): {why_no_model(results, FIRST)}."
+    return f"Do not use this model ({method_title(FIRST)}): {describe_reason(results, why_no_model(results, FIRST))}."
 
 
 def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
     """Say what the artifact still does, then what the model is worth with and without it."""
     before, after = _scores(results, shown)
-    flips, biased, clean = (pair_of(before, after, metric) for metric in (FLIPS, DECISIVE, CLEAN))
+    flips, biased, clean = (pair_of(before, after, metric) for metric in (FLIPS, BIASED, CLEAN))
     title = shown.title(results.methods())
     sentences = []
     if flips:
         n = f"{flips[1].n:,} " if flips[1].n else ""
         sentences.append(f"On {n}test images {_artifact(results)} changes {_shares(results, shown, flips)}.")
     elif not biased and before and after:
-        unknown = results.why_unknown(DECISIVE)
+        unknown = results.why_unknown(BIASED)
         why = unknown.reason if unknown else "this run has no score of it"
         sentences.append(
             f"How often the model is right on images with the artifact would show whether the bias is gone, but {why}."
@@ -687,21 +746,19 @@ def _differences(results: Results, shown: Variant) -> str:
     """Give the differences with their intervals; where the bias cannot be seen, also what is left to judge by."""
     before, after = _scores(results, shown)
     original = results.variant(ORIGINAL)
-    told = [describe_differences(results, original, shown)] if original else []
-    if not any(pair_of(before, after, metric) for metric in (FLIPS, DECISIVE)) and (
-        seen := pair_of(before, after, SEEN)
-    ):
+    text = [describe_differences(results, original, shown)] if original else []
+    if not any(pair_of(before, after, metric) for metric in (FLIPS, BIASED)) and (seen := pair_of(before, after, SEEN)):
         # the derivative along the direction that the method was trained on
         name, (old, new) = Metric.named(SEEN).label, (write_value(SEEN, row.value) for row in seen)
-        told.append(
+        text.append(
             f"On test images, the {name} (mean size of the derivative of the logit along the direction, in "
             f"{unit_of(SEEN)}) goes from {old} to {new}."
         )
-    return " ".join(filter(None, told))
+    return " ".join(filter(None, text))
 
 
 def _scores(results: Results, shown: Variant) -> tuple[dict[str, Row], dict[str, Row]]:
-    """Return the scores of the model as it came, and of the corrected one."""
+    """Return the scores of the original and of the corrected model."""
     original = results.variant(ORIGINAL)
     return results.chosen(original) if original else {}, results.chosen(shown)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hansfree.cavs.diagnostics import Agreement, WrongMark
+from hansfree.cavs.diagnostics import Agreement, SuspectLabel
 from hansfree.cavs.diagnostics.findings import Measured, describe, judge
 from hansfree.cavs.diagnostics.resampling import HeldOut, Null
 
@@ -52,12 +52,12 @@ def test_one_degree_is_singular() -> None:
 
 
 def test_one_image_that_looks_wrongly_marked_is_named_and_not_called_good() -> None:
-    wrong_marks = (WrongMark("img_18.png", True, -2.0, 99.0),)
-    found = describe(replace(of_error(5.0, n_artifact=105, n_clean=45), wrong_marks=wrong_marks))
-    (finding,) = (each for each in found if each.name == "wrong_marks")
+    suspect_labels = (SuspectLabel("img_18.png", True, -2.0, 99.0),)
+    found = describe(replace(of_error(5.0, n_artifact=105, n_clean=45), suspect_labels=suspect_labels))
+    (finding,) = (each for each in found if each.name == "suspect_labels")
     assert finding.level == "fair"
     assert finding.sentence == (
-        "1 image looks wrongly marked (1 listed with the artifact, 0 without): img_18.png. Look at it."
+        "1 image looks wrongly labelled (1 listed with the artifact, 0 without): img_18.png. Look at it."
     )
 
 
@@ -75,5 +75,5 @@ def of_error(error: float, *, n_artifact: int, n_clean: int) -> Measured:
         null=Null(np.full(99, 0.5), np.zeros(99)),
         agreement=Agreement(("signal",), ((1.0,),)),
         overlap=np.zeros(8),
-        wrong_marks=(),
+        suspect_labels=(),
     )

@@ -13,8 +13,7 @@ from torch.nn import functional
 
 from hansfree._internal.hashing import fingerprint, seeded
 from hansfree.corrections.deep import NetworkTuning
-from hansfree.datasets import Normalize
-from hansfree.datasets.base import ExampleSet
+from hansfree.data.examples import ImageDataset, Normalize
 
 Kind = Literal["patch", "brightness", "low bits"]
 KINDS: tuple[Kind, ...] = ("patch", "brightness", "low bits")
@@ -42,7 +41,7 @@ def insert(kind: Kind, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (image & 248) | stripes[..., None], mask
 
 
-class Drawn(ExampleSet):
+class Drawn(ImageDataset):
     """Faint stripes on noise: horizontal in class 0, vertical in class 1. The artifact is in half of class 1.
 
     Args:
@@ -105,7 +104,7 @@ class SmallNet(nn.Module):
         return self.fc(self.dropout(self.blocks(images).mean((2, 3))))
 
 
-def all_images(data: ExampleSet) -> tuple[Tensor, Tensor]:
+def all_images(data: ImageDataset) -> tuple[Tensor, Tensor]:
     batch = data.batch(range(len(data)))
     return batch.image, batch.label
 

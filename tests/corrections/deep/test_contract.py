@@ -64,7 +64,6 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     biased = world("patch")
     method = METHODS[name](tuning=SHORT)
     whole = method.correct(biased.model, biased.train)
-    checkpoint = tmp_path / "state"
     write = Checkpoint.write
 
     def write_and_die(self: Checkpoint, epoch: int, *state: object) -> None:
@@ -74,20 +73,20 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoint, "write", write_and_die)
         with pytest.raises(KilledError):
-            method.correct(biased.model, biased.train, checkpoint=checkpoint)
-    assert snapshot(method.correct(biased.model, biased.train, checkpoint=checkpoint)) == snapshot(whole)
+            method.correct(biased.model, biased.train, folder=tmp_path)
+    assert snapshot(method.correct(biased.model, biased.train, folder=tmp_path)) == snapshot(whole)
     with pytest.raises(CacheError, match="other options"):
-        method.with_strength(0.5).correct(biased.model, biased.train, checkpoint=checkpoint)
+        METHODS[name](tuning=replace(SHORT, seed=1)).correct(biased.model, biased.train, folder=tmp_path)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_path_is_the_correction_at_each_strength(name: str, tmp_path: Path) -> None:
     biased = world("patch")
     method = METHODS[name](tuning=SHORT)
-    candidates = list(method.path(biased.model, biased.train, strengths=(0.0, 1.0), folder=tmp_path))
+    candidates = list(method.candidates(biased.model, biased.train, (0.0, 1.0), folder=tmp_path))
     assert [candidate.strength for candidate in candidates] == [0.0, 1.0]
     for candidate in candidates:
-        single = method.with_strength(candidate.strength).correct(biased.model, biased.train)
+        single = METHODS[name](strength=candidate.strength, tuning=SHORT).correct(biased.model, biased.train)
         assert candidate.model is not None
         assert snapshot(candidate.model) == snapshot(single)
 
@@ -97,7 +96,7 @@ def test_a_diverged_strength_is_an_error_and_no_candidate() -> None:
     method = Match(strength=1.0, tuning=NetworkTuning(learning_rate=1e30, epochs=1))
     with pytest.raises(DivergedError, match="smaller strength or rate"):
         method.correct(biased.model, biased.train)
-    (candidate,) = method.path(biased.model, biased.train, strengths=(1.0,))
+    (candidate,) = method.candidates(biased.model, biased.train, (1.0,))
     assert candidate.model is None
     assert isinstance(candidate.error, DivergedError)
 
@@ -120,20 +119,17 @@ def test_half_precision_is_refused(dtype: torch.dtype) -> None:
 
 
 def test_a_checkpoint_belongs_to_its_images_and_its_function(tmp_path: Path) -> None:
-    biased, checkpoint = world("patch"), tmp_path / "state"
+    biased = world("patch")
     batch = biased.train.batch(range(len(biased.train)))
     plain = TensorDataset(batch.image, batch.label, batch.has_artifact)
-    Match(tuning=SHORT).correct(biased.model, plain, checkpoint=checkpoint)
+    Match(tuning=SHORT).correct(biased.model, plain, folder=tmp_path)
     with pytest.raises(CacheError, match="other images"):
-        Match(tuning=SHORT).correct(
-            biased.model, TensorDataset(batch.image + 1, *plain.tensors[1:]), checkpoint=checkpoint
-        )
-    Match(tuning=replace(SHORT, workers=1)).correct(biased.model, plain, checkpoint=checkpoint)
+        Match(tuning=SHORT).correct(biased.model, TensorDataset(batch.image + 1, *plain.tensors[1:]), folder=tmp_path)
+    Match(tuning=replace(SHORT, workers=1)).correct(biased.model, plain, folder=tmp_path)
     functions = [lambda image, rng: 255 - image, lambda image, rng: image // 2]
-    checkpoint.unlink()
-    Transplant(insert=functions[0], tuning=SHORT).correct(biased.model, biased.train, checkpoint=checkpoint)
+    Transplant(insert=functions[0], tuning=SHORT).correct(biased.model, biased.train, folder=tmp_path)
     with pytest.raises(CacheError, match="other options"):
-        Transplant(insert=functions[1], tuning=SHORT).correct(biased.model, biased.train, checkpoint=checkpoint)
+        Transplant(insert=functions[1], tuning=SHORT).correct(biased.model, biased.train, folder=tmp_path)
 
 
 def test_flips_and_shifts_stay_within_an_eighth() -> None:

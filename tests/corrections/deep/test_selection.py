@@ -159,7 +159,8 @@ def test_validation_images_that_show_nothing_are_refused() -> None:
     ("original", "candidates", "chosen"),
     [
         (TRANSPLANTED, [{"biased": 0.5, "effect": 0.1}, {"biased": 0.6, "effect": 0.1}], 1),
-        (TRANSPLANTED, [{"biased": 0.6, "effect": 0.3}, {"biased": 0.55, "effect": 0.05}], 1),
+        (TRANSPLANTED, [{"biased": 0.58, "effect": 0.3}, {"biased": 0.57, "effect": 0.05}], 1),
+        (TRANSPLANTED, [{"biased": 0.6, "effect": 0.3}, {"biased": 0.5, "effect": 0.05}], 0),
         (TRANSPLANTED, [{"clean": 0.6 - 2 * BUDGET, "biased": 0.6, "effect": 0.0}], None),
         (TRANSPLANTED, [{"biased": 0.6, "effect": 0.0, "lost_classes": (2,)}], None),
         (TRANSPLANTED, [{"effect": 0.9}], None),

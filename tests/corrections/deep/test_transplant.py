@@ -135,7 +135,7 @@ def test_what_is_not_the_artifact_is_not_usable(coverage: float, area: float, is
     assert Measured(LowBits(HALF), coverage, 1.0).is_usable == (0.5 <= coverage <= 1.5)
 
 
-def test_the_penalty_is_the_squared_difference_of_a_pairs_logits() -> None:
+def test_the_penalty_is_the_squared_difference_of_a_pairs_logits_and_the_loss_of_the_pasted_image() -> None:
     data = Drawn("patch", 48)
     images = TrainingImages(data)
     with seeded(0):
@@ -150,7 +150,7 @@ def test_the_penalty_is_the_squared_difference_of_a_pairs_logits() -> None:
     for row in task[:6]:
         pair = torch.stack([data.transform(image) for image in (data.plain[row], insert("patch", data.plain[row])[0])])
         plain, changed = model(pair).detach().double()
-        total += float((plain - changed).square().sum())
+        total += float((plain - changed).square().sum() - changed.log_softmax(0)[data.labels[row]])
     assert penalty.item() == pytest.approx(total / 6, rel=1e-4)
     torch.testing.assert_close(logits, model(images.batch(task)))
 
@@ -168,7 +168,7 @@ def test_the_artifact_is_used_before_and_not_after(kind: Kind, is_given: bool) -
     assert flips_paired < 0.12
     assert accuracy_paired > accuracy - 0.02
     if not is_given:
-        control = method.with_strength(0.0).correct(biased.model, biased.train)
+        control = Transplant(strength=0.0, tuning=method.tuning).correct(biased.model, biased.train)
         assert scores(control, kind)[0] > 0.2, "fine-tuning alone does not do it"
 
 

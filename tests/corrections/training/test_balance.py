@@ -10,27 +10,27 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hansfree.activations import Activations, compute_features, cut_again, pick
+from hansfree.activations import Activations, compute_features, cut_at
 from hansfree.corrections import RRClArC, Vanilla
-from hansfree.corrections.training import FineTuning, even_weights
-from hansfree.models.surgery import Split
+from hansfree.corrections.training import FineTuning, balanced_weights
+from hansfree.models.surgery import Cut
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 
 DATA = TinyImages(40)
 
 
-def scene() -> tuple[Split, Activations]:
+def scene() -> tuple[Cut, Activations]:
     case = CASES["convolution"]
     model = case.model()
     activations = collect(case, model, DATA)
     labels = np.where(np.arange(40) < 30, 0, 1 + np.arange(40) % 2)  # 30, 5 and 5
     activations = replace(activations, labels=labels)
-    return cut_again(model, activations), activations
+    return cut_at(model, activations), activations
 
 
 def test_every_group_has_the_same_sum_and_images_count_one_on_average() -> None:
     groups = np.array([3, 3, 3, 3, 7, 7, 0])
-    weights = even_weights(groups)
+    weights = balanced_weights(groups)
     assert [round(weights[groups == group].sum(), 12) for group in (0, 3, 7)] == [round(7 / 3, 12)] * 3
     assert weights.mean() == pytest.approx(1)
 
@@ -42,7 +42,7 @@ def test_a_step_is_that_of_the_weighted_loss(strength: float) -> None:
     tuning = FineTuning(learning_rate=rate, epochs=1, batch_size=40, balanced=True)
     method = RRClArC(fit_cav(activations), tuning=tuning)
     (head,) = method.train(cut, activations, [strength])
-    features = compute_features(cut, activations, directions=method.directions(activations))
+    features = compute_features(cut, activations, method.features(activations))
     values, tangents = (torch.from_numpy(np.array(part[0])) for part in (features.values, features.tangents))
     labels = torch.from_numpy(np.asarray(activations.labels))
     parameters = {
@@ -69,7 +69,7 @@ def test_it_is_as_if_rare_images_were_repeated(options: dict[str, Any]) -> None:
     cut, activations = scene()
     tuning = FineTuning(epochs=3, batch_size=1000, **options)  # the whole set is one batch
     repeated = np.concatenate([np.arange(30), *[np.arange(30, 40)] * 6])
-    more = pick(activations, repeated)
+    more = activations.select(repeated)
     (balanced,) = Vanilla(tuning=replace(tuning, balanced=True)).train(cut, activations, [0.0])
     (plain,) = Vanilla(tuning=tuning).train(cut, activations, [0.0])
     (expected,) = Vanilla(tuning=tuning).train(cut, more, [0.0])

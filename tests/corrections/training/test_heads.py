@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hansfree.activations import Activations, compute_features, cut_again
-from hansfree.corrections import RRR, AClArC, Correction, RRClArC, Vanilla
+from hansfree.activations import Activations, compute_features, cut_at
+from hansfree.corrections import RRR, AClArC, LatentCorrection, RRClArC, Vanilla
 from hansfree.corrections.training import (
     FineTuning,
+    FunctionalHead,
     HeadBatch,
     Heads,
     TrainedHead,
-    WeightedHead,
     group_strengths,
     head_loop,
 )
@@ -38,9 +38,9 @@ class Scene:
         self.model: nn.Module = case.model()
         self.activations: Activations = collect(case, self.model, DATA)
         self.cav = fit_cav(self.activations)
-        self.cut = cut_again(self.model, self.activations)
+        self.cut = cut_at(self.model, self.activations)
 
-    def train(self, method: Correction, strengths: list[float], **options: Any) -> list[TrainedHead]:
+    def train(self, method: LatentCorrection, strengths: list[float], **options: Any) -> list[TrainedHead]:
         return list(method.train(self.cut, self.activations, strengths, **options))
 
     def rr(self, tuning: FineTuning, **options: Any) -> RRClArC:
@@ -169,10 +169,10 @@ def test_every_image_is_seen_once_per_epoch_in_an_order_of_its_own() -> None:
     seen: list[np.ndarray] = []
 
     class Watching(Vanilla):
-        def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+        def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
             seen.append(batch.rows)
             np.testing.assert_array_equal(batch.labels.numpy(), DATA.labels[batch.rows])
-            return super().forward(head, batch)
+            return super().loss_terms(head, batch)
 
     scene.train(Watching(tuning=FineTuning(epochs=2, batch_size=8)), [0.0])
     assert [len(rows) for rows in seen] == [8, 8, 4] * 2
@@ -189,10 +189,10 @@ def test_every_step_has_randomness_of_its_own_which_the_seed_repeats() -> None:
         found: list[tuple[float, float]] = []
 
         class Drawing(Vanilla):
-            def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+            def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
                 # What dropout draws from, and what a method draws from.
                 found.append((torch.rand(()).item(), torch.rand((), generator=batch.noise).item()))
-                return super().forward(head, batch)
+                return super().loss_terms(head, batch)
 
         scene.train(Drawing(tuning=FineTuning(epochs=2, batch_size=8, seed=seed)), [0.0])
         return found
@@ -330,7 +330,7 @@ def test_half_precision_comes_close(name: str) -> None:
 
 
 @pytest.mark.parametrize("method", [RRR, AClArC, Vanilla])
-def test_half_precision_runs_for_every_kind_of_objective(method: type[Correction]) -> None:
+def test_half_precision_runs_for_every_kind_of_objective(method: type[LatentCorrection]) -> None:
     scene, tuning = Scene(CASES["convolution"]), FineTuning(epochs=1, precision="bfloat16", learning_rate=0.05)
     (head,) = scene.train(method.for_run(cav=scene.cav, images=DATA, tuning=tuning), [1.0])
     assert head.is_finite

@@ -11,9 +11,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hansfree.artifacts import Brightness
 from hansfree.corrections.training import Pretraining, pretrain
-from hansfree.datasets import InMemory, Stamped, SyntheticLesions
+from hansfree.data.artifacts import Brightness
+from hansfree.data.datasets import InMemory
+from hansfree.data.insertion import WithArtifact
+from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import CacheError, DivergedError, OptionError
 from hansfree.models import build_model
 from hansfree.models.surgery import forward_mode
@@ -23,12 +25,12 @@ BATCHES = 5  # of 8 images in an epoch
 
 
 @pytest.fixture(scope="module")
-def stamped() -> Stamped:
-    return Stamped(SyntheticLesions(40, size=32), Brightness(), share=1.0, only_class=0)
+def stamped() -> WithArtifact:
+    return WithArtifact(SyntheticLesions(40, size=32), Brightness(), share=1.0, only_class=0)
 
 
 @pytest.fixture(scope="module")
-def data(stamped: Stamped) -> InMemory:
+def data(stamped: WithArtifact) -> InMemory:
     return InMemory(stamped)
 
 
@@ -195,7 +197,7 @@ def test_momentum_changes_the_result(data: InMemory) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_images_from_a_loader_give_the_same_weights_as_those_in_memory(
-    data: InMemory, stamped: Stamped, workers: int
+    data: InMemory, stamped: WithArtifact, workers: int
 ) -> None:
     found = []
     for images, processes in ((data, 0), (stamped, workers)):
@@ -259,7 +261,7 @@ def interrupted(data: InMemory, tmp_path: Path) -> Path:
 
 
 def test_a_checkpoint_of_another_training_is_refused_and_kept(data: InMemory, interrupted: Path) -> None:
-    other_data = InMemory(Stamped(SyntheticLesions(40, size=32, seed=1), Brightness(), share=1.0, only_class=0))
+    other_data = InMemory(WithArtifact(SyntheticLesions(40, size=32, seed=1), Brightness(), share=1.0, only_class=0))
     other_model = small_model()
     with torch.no_grad():
         next(other_model.parameters()).add_(1)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, jvp, vmap
 
-from hansfree.models.surgery import exact_forward_mode
+from hansfree.errors import OptionError
+from hansfree.models.surgery import check_device, exact_forward_mode, forward_mode, on_device
 
 
 class SelfAttention(nn.Module):
@@ -103,3 +104,38 @@ def test_everything_is_as_before_after_an_error() -> None:
         fail()
     assert torch.backends.mha.get_fastpath_enabled() == before
     assert torch.overrides._get_current_function_mode() is None
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [
+        ("gpu", "There is no device 'gpu'. Did you mean 'cpu'? Known: cpu, cuda, mps."),
+        ("cpu:first", "There is no device 'cpu:first'."),
+        (0, "There is no device 0. Known: cpu, cuda, mps."),
+        ("cuda:1", "This machine, or this PyTorch, has no 'cuda' device. Take the device 'cpu'."),
+    ],
+)
+def test_a_device_that_there_is_not_is_refused(device: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(forward_mode._KINDS, "cuda", lambda: False)
+    with pytest.raises(OptionError) as told:
+        check_device(device)
+    assert str(told.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("device", ["cuda:2", "cuda:9"])
+def test_a_card_beyond_the_last_is_refused_with_those_there_are(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(forward_mode._KINDS, "cuda", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for there in ("cuda", "cuda:0", "cuda:1"):
+        check_device(there)
+    with pytest.raises(OptionError) as told:
+        check_device(device)
+    assert str(told.value) == f"There is no device {device!r}. This machine has cpu, cuda:0, cuda:1."
+
+
+def test_a_part_is_copied_to_another_device_and_stays_where_it_was() -> None:
+    part = nn.Linear(2, 3)
+    assert on_device(part, "cpu") is part
+    moved = on_device(part, "meta")
+    assert moved.weight.device.type == "meta"
+    assert part.weight.device.type == "cpu"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
-from hansfree.models.surgery import Split, exact_forward_mode, split
+from hansfree.models.surgery import Cut, exact_forward_mode, split
 from hansfree.models.surgery.hooked import output_edited
 
 
@@ -70,7 +70,7 @@ def twin(model: Untraceable) -> Untraceable:
     return same
 
 
-def together(parts: Split, x: Tensor) -> Tensor:
+def together(parts: Cut, x: Tensor) -> Tensor:
     return parts.head(*parts.phi(*parts.trunk(x)))
 
 
@@ -100,7 +100,7 @@ def test_derivatives_and_replaced_parameters(model: Untraceable, images: Tensor)
     for cut in (parts, traced):
         first, *others = cut.trunk(images)
 
-        def run(first: Tensor, cut: Split = cut, others: list[Tensor] = others) -> Tensor:
+        def run(first: Tensor, cut: Cut = cut, others: list[Tensor] = others) -> Tensor:
             return functional_call(cut.head, state, cut.phi(first, *others))
 
         with exact_forward_mode():

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.ops.misc import Permute
 
-from hansfree.activations import collect_activations, cut_again
-from hansfree.models.surgery import Order, insert_after, layer_order, split, take_out
+from hansfree.activations import collect_activations, cut_at
+from hansfree.models.surgery import AxisOrder, insert_after, layer_order, remove_inserted, split
 from tests.activations.samples import Pictures
 
 
@@ -109,6 +109,7 @@ def built(name: str) -> nn.Module:
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
+
 LAST = [
     ("swin", "features.0"),
     ("swin", "features.1"),
@@ -132,13 +133,17 @@ LAST = [
     ("untraceable last", "inner.1"),
     ("untraceable last", "inner.2"),
 ]
-ELSEWHERE: list[tuple[str, str, Order]] = [
+
+
+ELSEWHERE: list[tuple[str, str, AxisOrder]] = [
     ("turned", "transpose", (0, 2, 1, 3)),
     ("columns", "flat", (0, 2, 1)),
     ("columns", "flatten", (0, 2, 1)),
     ("columns", "narrow", (0, 2, 1)),
     ("columns", "cat", (0, 2, 1)),
 ]
+
+
 RIGHT = [
     ("swin", "features.0.0"),
     ("swin", "permute"),
@@ -166,6 +171,8 @@ RIGHT = [
     ("untraceable first", "inner"),
     ("untraceable first", "inner.0"),
 ]
+
+
 TURNED = [*((name, layer, (0, 3, 1, 2)) for name, layer in LAST), *ELSEWHERE]
 
 
@@ -180,7 +187,7 @@ def raw_output(model: nn.Module, layer: str) -> Tensor:
 
 
 @pytest.mark.parametrize(("name", "layer", "order"), TURNED)
-def test_the_parts_turn_there_and_back(name: str, layer: str, order: Order) -> None:
+def test_the_parts_turn_there_and_back(name: str, layer: str, order: AxisOrder) -> None:
     model = built(name)
     cut = split(model, layer, example=IMAGES)
     assert cut.order == order == layer_order(model, layer, IMAGES)
@@ -201,7 +208,7 @@ def test_channels_first_and_tokens_stay(name: str, layer: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "layer", "order"), TURNED)
-def test_an_inserted_module_sees_its_own_layout(name: str, layer: str, order: Order) -> None:
+def test_an_inserted_module_sees_its_own_layout(name: str, layer: str, order: AxisOrder) -> None:
     """Scale one channel: through the turn and back it must be that channel, and nothing else, that changes."""
     model = built(name)
     edited = insert_after(model, layer, _Scaled(), order=order)
@@ -213,7 +220,7 @@ def test_an_inserted_module_sees_its_own_layout(name: str, layer: str, order: Or
         torch.testing.assert_close(edited(IMAGES), expected)
         again = split(edited, layer, example=IMAGES)  # the name stands for the edited output from now on
         torch.testing.assert_close(again.head(*again.phi(*again.trunk(IMAGES))), expected)
-        plain, module = take_out(edited)
+        plain, module = remove_inserted(edited)
         torch.testing.assert_close(plain(IMAGES), model(IMAGES))
     assert isinstance(module, _Scaled)
 
@@ -248,17 +255,8 @@ def test_the_cache_holds_channels_first_and_is_cut_again_so(name: str, layer: st
     assert activations.shape == tuple(expected.shape[1:])
     torch.testing.assert_close(torch.cat([live[0] for live in activations.stream()]), expected)
     assert activations.pooled.shape == (4, expected.shape[1 if expected.ndim == 4 else 2])
-    again = cut_again(model, activations)
+    again = cut_at(model, activations)
     assert again.order == activations.order
     with torch.no_grad():
         live = next(activations.stream())
         torch.testing.assert_close(again.head(*again.phi(*live)), model(images))
-
-
-def test_timms_swin_has_its_channels_last() -> None:
-    timm = pytest.importorskip("timm")
-    model = timm.create_model(
-        "swin_tiny_patch4_window7_224", img_size=32, window_size=2, depths=(1, 1), embed_dim=8, num_heads=(2, 2)
-    ).eval()
-    for layer in ("layers.0", "layers.1", "layers.1.blocks.0", "layers.1.downsample"):
-        assert layer_order(model, layer, IMAGES) == (0, 3, 1, 2), layer

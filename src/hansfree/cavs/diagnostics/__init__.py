@@ -1,11 +1,20 @@
-"""The CAV doctor: can this direction be trusted without ground truth?
+"""CAV diagnostics: can this direction be trusted without ground truth?
 
-diagnosis = examine_cav(activations, has_artifact)       # artifact and clean images of the biased class
+diagnosis = diagnose_cav(activations, has_artifact)       # artifact and clean images of the biased class
 diagnosis.verdict                                        # one or two plain sentences
 diagnosis.findings                                       # what they rest on, one number each
 """
 
-from hansfree.cavs.diagnostics.checks import Basis, Glance, choose_basis, examine_cav, expected_cosine, glance_at
+from hansfree.cavs.diagnostics.checks import (
+    LEAST,
+    Basis,
+    QuickCheck,
+    choose_basis,
+    diagnose_cav,
+    expected_cosine,
+    overlap_with_class,
+    quick_check,
+)
 from hansfree.cavs.diagnostics.diagnosis import (
     LIMIT,
     THRESHOLDS,
@@ -14,22 +23,31 @@ from hansfree.cavs.diagnostics.diagnosis import (
     Diagnosis,
     Finding,
     Level,
-    WrongMark,
+    SuspectLabel,
+    level_of,
 )
+from hansfree.cavs.diagnostics.resampling import TARGET, Repeats, angle_to_truth, of_both_halves
 
 __all__ = [
+    "LEAST",
     "LIMIT",
+    "TARGET",
     "THRESHOLDS",
     "Agreement",
     "Basis",
     "CurvePoint",
     "Diagnosis",
     "Finding",
-    "Glance",
     "Level",
-    "WrongMark",
+    "QuickCheck",
+    "Repeats",
+    "SuspectLabel",
+    "angle_to_truth",
     "choose_basis",
-    "examine_cav",
+    "diagnose_cav",
     "expected_cosine",
-    "glance_at",
+    "level_of",
+    "of_both_halves",
+    "overlap_with_class",
+    "quick_check",
 ]

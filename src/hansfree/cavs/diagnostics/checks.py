@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from hansfree._internal.progress import OneBar, Progress, silent
 from hansfree.cavs import CAV
 from hansfree.cavs.base import FloatArray
-from hansfree.cavs.diagnostics.diagnosis import Agreement, CurvePoint, Diagnosis, Level, WrongMark, level_of
+from hansfree.cavs.diagnostics.diagnosis import Agreement, CurvePoint, Diagnosis, Level, SuspectLabel, level_of
 from hansfree.cavs.diagnostics.findings import Measured, describe, judge
 from hansfree.cavs.diagnostics.resampling import (
     ODDS,
@@ -41,7 +41,7 @@ def compare_solvers(X: FloatArray, has_artifact: Bits, fitted: CAV, *, seed: int
     """Return the cosines between all registered solvers; one that these samples defeat is left out."""
     directions = {}
     members = dict.fromkeys([*CAV.from_marks(), fitted.name])
-    for name in progress(members, total=len(members), label="CAV doctor: other solvers"):
+    for name in progress(members, total=len(members), label="CAV diagnostics: other solvers"):
         try:
             cav = fitted if name == fitted.name else new_cav(name, has_artifact, seed=seed).fit(X, has_artifact)
         except DataError:
@@ -81,7 +81,7 @@ def overlap_with_class(
 LEAST = 4  # images with and without the artifact: two for each half
 
 
-def examine_cav(
+def diagnose_cav(
     X: ArrayLike,
     has_artifact: ArrayLike,
     *,
@@ -94,7 +94,7 @@ def examine_cav(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Diagnosis:
-    """Tell whether the direction of these samples can be trusted, without any ground truth.
+    """Check whether the direction of these samples can be trusted, without any ground truth.
 
     Only noise can be seen from within: `LIMIT` says what cannot. Samples are taken as independent;
     where several images show one patient, give one of each or expect angles that are too small.
@@ -117,7 +117,7 @@ def examine_cav(
     >>> import numpy as np
     >>> has_artifact = np.arange(120) % 2 == 0
     >>> activations = np.random.default_rng(0).normal(size=(120, 5)) + np.outer(has_artifact, [0, 8, 0, 0, 0])
-    >>> diagnosis = examine_cav(activations, has_artifact)
+    >>> diagnosis = diagnose_cav(activations, has_artifact)
     >>> diagnosis.level
     'good'
     """
@@ -136,7 +136,7 @@ def examine_cav(
     fitted = new_cav(cav, bits, seed=int(seed)).fit(features, bits)
 
     steps = count_batches(effort_for(fitted), int(bits.sum())) + len(CAV.from_marks())
-    bar = OneBar(progress, total=steps, label="CAV doctor")
+    bar = OneBar(progress, total=steps, label="CAV diagnostics")
     repeats = Repeats(fitted, features, bits, paired=paired, seed=int(seed), progress=bar)
     halves, directions = repeats.halves()
     held_out = repeats.held_out()
@@ -150,7 +150,7 @@ def examine_cav(
         null=repeats.null(),
         agreement=compare_solvers(features[inside], bits[inside], fitted, seed=int(seed), progress=bar),
         overlap=None if foreign is None else overlap_with_class(features, ~bits & inside, foreign, halves, directions),
-        wrong_marks=() if paired else _wrong_marks(names, bits, held_out),
+        suspect_labels=() if paired else _suspect_labels(names, bits, held_out),
         is_paired=paired,
     )
     findings = describe(measured)
@@ -170,29 +170,31 @@ def examine_cav(
         verdict=verdict,
         findings=findings,
         curve=curve,
-        wrong_marks=measured.wrong_marks,
+        suspect_labels=measured.suspect_labels,
         agreement=measured.agreement,
         scores=tuple(held_out.scores.tolist()),
         has_artifact=tuple(bits.tolist()),
     )
 
 
-def _wrong_marks(names: Sequence[int | str], bits: Bits, held_out: HeldOut) -> tuple[WrongMark, ...]:
+def _suspect_labels(names: Sequence[int | str], bits: Bits, held_out: HeldOut) -> tuple[SuspectLabel, ...]:
     """Return the samples on the wrong side, the most suspicious first; none where the classes overlap too much."""
-    if not held_out.tells_wrong_marks:
+    if not held_out.separates_labels:
         return ()
     odds = held_out.odds(bits)
     rows = sorted(np.flatnonzero(odds >= ODDS).tolist(), key=lambda row: -float(odds[row]))
-    return tuple(WrongMark(names[row], bool(bits[row]), float(held_out.scores[row]), float(odds[row])) for row in rows)
+    return tuple(
+        SuspectLabel(names[row], bool(bits[row]), float(held_out.scores[row]), float(odds[row])) for row in rows
+    )
 
 
 def _checked(X: ArrayLike, has_artifact: ArrayLike) -> tuple[FloatArray, Bits]:
-    features = _numbers(X, "The doctor")
+    features = _numbers(X, "A diagnosis")
     bits = _checked_bits(has_artifact, len(features), what="artifact")
     for what, n in (("with", int(bits.sum())), ("without", int((~bits).sum()))):
         if n < LEAST:
             raise DataError(
-                f"The doctor needs at least {LEAST} images {what} the artifact, two for each half, but there are {n}."
+                f"A diagnosis needs at least {LEAST} images {what} the artifact, two for each half, but there are {n}."
             )
     if np.all(features == features[0]):
         raise DataError(
@@ -206,11 +208,11 @@ def _checked_bits(given: ArrayLike, n: int, *, what: str) -> Bits:
     values = np.asarray(given)
     if values.shape != (n,):
         raise DataError(
-            f"The doctor needs one {what} bit per sample, but there are {n} samples and bits of shape {values.shape}."
+            f"A diagnosis needs one {what} label per sample; there are {n} samples and labels of shape {values.shape}."
         )
     bits = values.astype(bool)
     if values.dtype.kind not in "biuf" or not np.array_equal(bits, values):
-        raise DataError(f"{what.capitalize()} bits are 0 or 1, but among these are {np.unique(values)[:5].tolist()}.")
+        raise DataError(f"{what.capitalize()} labels are 0 or 1, but among these are {np.unique(values)[:5].tolist()}.")
     return bits
 
 
@@ -248,13 +250,13 @@ def _numbers(X: ArrayLike, who: str) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Which samples are examined, and what has to be said about their bits."""
+    """The samples that are examined, and a caveat about their artifact labels."""
 
     rows: np.ndarray  # numbers of samples
     sentence: str
     is_circular: bool
 
-    def tell(self, found: Diagnosis) -> Diagnosis:
+    def annotate(self, found: Diagnosis) -> Diagnosis:
         """Return the diagnosis with a verdict that says what it rests on; nothing circular is called good."""
         if not self.sentence:
             return found
@@ -265,10 +267,10 @@ class Basis:
 
 
 def choose_basis(has_artifact: Bits, is_marked: Bits | None) -> Basis:
-    """Choose the samples whose bits a person gave; all, where they are too few, which then has to be said.
+    """Choose the samples whose labels a person gave; all, where they are too few, which the verdict then states.
 
     Args:
-        is_marked: Which bits a person gave, the others were proposed; None where nobody tells them apart.
+        is_marked: Which labels a person gave, the others were proposed; None where all were given by a person.
     """
     everything = np.arange(len(has_artifact))
     if is_marked is None or is_marked.all():
@@ -279,21 +281,21 @@ def choose_basis(has_artifact: Bits, is_marked: Bits | None) -> Basis:
         return Basis(
             np.flatnonzero(is_marked),
             f"Only the {n_with + n_without} marked images were examined; the other {n_proposed} that the direction is "
-            "learned from have proposed bits.",
+            "learned from have proposed labels.",
             is_circular=False,
         )
     return Basis(
         everything,
         f"This measures agreement with the labelling page's own proposal, not the truth: {n_proposed} of these "
-        f"{len(everything)} bits were proposed, and a test needs {LEAST} marked images with the artifact and {LEAST} "
+        f"{len(everything)} labels were proposed, and a test needs {LEAST} marked images with the artifact and {LEAST} "
         f"without (there are {n_with} and {n_without}).",
         is_circular=True,
     )
 
 
 @dataclass(frozen=True)
-class Glance:
-    """How well held-out samples are told apart, and whether that is better than with shuffled bits."""
+class QuickCheck:
+    """How well held-out samples are separated, and whether that is better than with shuffled labels."""
 
     auc: float
     is_visible: bool
@@ -311,10 +313,10 @@ def expected_cosine(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> float:
     return float(np.sqrt(of_both_halves(between)))
 
 
-def glance_at(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> Glance:
-    """Return whether a CAV of this kind learns anything from the bits; `examine_cav` says how far to trust it."""
+def quick_check(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> QuickCheck:
+    """Return whether a CAV of this kind learns anything from the labels; `diagnose_cav` says how far to trust it."""
     features = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
     fitted = new_cav(cav, bits, seed=seed).fit(features, bits)
     repeats = Repeats(fitted, features, bits, seed=seed, effort=SPARING, progress=silent)
     auc = repeats.held_out().auc
-    return Glance(auc, level_of("permutation_p", repeats.null().p_value(auc)) != "poor")
+    return QuickCheck(auc, level_of("permutation_p", repeats.null().p_value(auc)) != "poor")

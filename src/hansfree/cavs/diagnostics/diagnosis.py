@@ -37,7 +37,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class WrongMark:
+class SuspectLabel:
     """A sample whose held-out score fits the other class ``odds`` times better than its own."""
 
     id: int | str
@@ -71,9 +71,9 @@ class Diagnosis:
     verdict: str
     findings: tuple[Finding, ...]
     curve: tuple[CurvePoint, ...]
-    wrong_marks: tuple[WrongMark, ...]  # the most suspicious first
+    suspect_labels: tuple[SuspectLabel, ...]  # the most suspicious first
     agreement: Agreement
-    scores: tuple[float, ...]  # held out, of every sample in the order given; as in `WrongMark`
+    scores: tuple[float, ...]  # held out, of every sample in the order given; as in `SuspectLabel`
     has_artifact: tuple[bool, ...]
 
     def finding(self, name: str) -> Finding:
@@ -98,9 +98,7 @@ class Diagnosis:
                 raise KeyError("format")
             content["findings"] = tuple(Finding(**_tuples(found)) for found in content["findings"])
             content["curve"] = tuple(CurvePoint(**_tuples(point)) for point in content["curve"])
-            if "suspects" in content:  # their name in older runs
-                content["wrong_marks"] = content.pop("suspects")
-            content["wrong_marks"] = tuple(WrongMark(**mark) for mark in content["wrong_marks"])
+            content["suspect_labels"] = tuple(SuspectLabel(**mark) for mark in content["suspect_labels"])
             agreement = content["agreement"]
             content["agreement"] = Agreement(tuple(agreement["names"]), tuple(map(tuple, agreement["cosines"])))
             return cls(**_tuples(content))
@@ -147,8 +145,8 @@ THRESHOLDS = {
     "held_out_auc": Threshold(
         0.9,
         0.75,
-        "Normal scores with their means 1.8 and 0.95 standard deviations apart. Below that the bit is hardly visible "
-        "in this layer, and a correction along the direction has little to hold on to.",
+        "Normal scores with their means 1.8 and 0.95 standard deviations apart. Below that the artifact is hardly "
+        "visible in this layer, and a correction along the direction has little to hold on to.",
         more_is_better=True,
     ),
     "expected_error": Threshold(
@@ -174,15 +172,15 @@ THRESHOLDS = {
         "Absolute cosine. Removing the direction takes its square of the squared distance between the classes: a "
         "tenth at 0.3, a third at 0.6.",
     ),
-    "wrong_marks": Threshold(
+    "suspect_labels": Threshold(
         0.0,
         0.1,
-        "Share of samples: even one is worth a look. Wrong bits shrink the difference of the means by about their "
+        "Share of samples: even one is worth a look. Wrong labels shrink the difference of the means by about their "
         "share; at random they do not turn it.",
     ),
 }
 
-"""Calibrated on Gaussian samples with a known direction: docs/decisions/0018-the-cav-doctor.md."""
+"""Calibrated on Gaussian samples with a known direction: docs/decisions/0013-diagnose-by-expected-angle.md."""
 
 
 def level_of(name: str, value: float) -> Level:

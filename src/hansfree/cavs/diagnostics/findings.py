@@ -9,7 +9,7 @@ import numpy as np
 
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.cavs.base import FloatArray
-from hansfree.cavs.diagnostics.diagnosis import Agreement, Finding, Level, WrongMark, level_of
+from hansfree.cavs.diagnostics.diagnosis import Agreement, Finding, Level, SuspectLabel, level_of
 from hansfree.cavs.diagnostics.resampling import (
     TARGET,
     HeldOut,
@@ -34,12 +34,12 @@ class Measured:
     null: Null
     agreement: Agreement
     overlap: FloatArray | None  # per halving; None without images of other classes
-    wrong_marks: tuple[WrongMark, ...]
+    suspect_labels: tuple[SuspectLabel, ...]
     is_paired: bool = False  # the same images without and with the artifact
 
     @property
     def p_value(self) -> float:
-        """How often shuffled bits reach this AUC; the true bits count as one shuffle, so that it is never zero."""
+        """How often shuffled labels reach this AUC; the true labels count as one shuffle, so that it is never zero."""
         return self.null.p_value(self.held_out.auc)
 
     @property
@@ -98,7 +98,7 @@ def middle(values: FloatArray) -> tuple[float, float]:
 
 _ALIKE = 0.7  # cosine from which on solvers are said to agree
 
-_MOST_NAMED = 5  # wrong marks in a sentence
+_MOST_NAMED = 5  # suspect labels in a sentence
 
 
 def describe(measured: Measured) -> tuple[Finding, ...]:
@@ -111,7 +111,7 @@ def describe(measured: Measured) -> tuple[Finding, ...]:
         _permutation(measured),
         _needed(measured),
         _overlap(measured),
-        _wrong_marks(measured),
+        _suspect_labels(measured),
         _agreement(measured),
     )
 
@@ -140,8 +140,8 @@ def _split_half(measured: Measured) -> Finding:
         interval=middle(to_degrees(measured.half_cosines)),
         level=level_of("split_half_angle", value),
         sentence=f"Directions of two random halves differ by {in_degrees(value)} (cosine "
-        f"{measured.half_cosines.mean():.2f}); with shuffled bits by {np.median(null):.0f}, and in 95 % of shuffles by "
-        f"more than {np.percentile(null, 5):.0f}.",
+        f"{measured.half_cosines.mean():.2f}); with shuffled labels by {np.median(null):.0f}, and in 95 % of shuffles "
+        f"by more than {np.percentile(null, 5):.0f}.",
     )
 
 
@@ -176,7 +176,7 @@ def _permutation(measured: Measured) -> Finding:
         name="permutation_p",
         value=value,
         level=level_of("permutation_p", value),
-        sentence=f"{reached or 'None'} of {n} shuffles of the bits reached this AUC (p = {value:.3f}); "
+        sentence=f"{reached or 'None'} of {n} shuffles of the labels reached this AUC (p = {value:.3f}); "
         f"95 % of them stayed below {top:.2f}.",
     )
 
@@ -236,37 +236,40 @@ def _overlap(measured: Measured) -> Finding:
     )
 
 
-def _wrong_marks(measured: Measured) -> Finding:
+def _suspect_labels(measured: Measured) -> Finding:
     if measured.is_paired:
         return Finding(
-            name="wrong_marks", value=0.0, level="good", sentence="The artifact was put in, so that every bit is right."
+            name="suspect_labels",
+            value=0.0,
+            level="good",
+            sentence="The artifact was inserted, so every artifact label is right.",
         )
-    if not measured.held_out.tells_wrong_marks:
+    if not measured.held_out.separates_labels:
         return Finding(
-            name="wrong_marks",
+            name="suspect_labels",
             value=None,
             level="unknown",
-            sentence="Wrongly marked images cannot be told: the scores of both kinds overlap too much.",
+            sentence="Wrong artifact labels cannot be detected: the scores of both kinds overlap too much.",
         )
-    n = len(measured.wrong_marks)
-    kinds = Counter(mark.has_artifact for mark in measured.wrong_marks)
-    named = ", ".join(str(mark.id) for mark in measured.wrong_marks[:_MOST_NAMED])
+    n = len(measured.suspect_labels)
+    kinds = Counter(mark.has_artifact for mark in measured.suspect_labels)
+    named = ", ".join(str(mark.id) for mark in measured.suspect_labels[:_MOST_NAMED])
     found = (
-        f"{n} {'image looks' if n == 1 else 'images look'} wrongly marked ({kinds[True]} listed with the artifact, "
+        f"{n} {'image looks' if n == 1 else 'images look'} wrongly labelled ({kinds[True]} listed with the artifact, "
         f"{kinds[False]} without): {named}{', ...' if n > _MOST_NAMED else ''}. Look at {'it' if n == 1 else 'them'}."
     )
     return Finding(
-        name="wrong_marks",
+        name="suspect_labels",
         value=float(n),
-        level=level_of("wrong_marks", n / (measured.n_artifact + measured.n_clean)),
-        sentence=found if n else "No image looks wrongly marked.",
+        level=level_of("suspect_labels", n / (measured.n_artifact + measured.n_clean)),
+        sentence=found if n else "No artifact label looks wrong.",
     )
 
 
 def _agreement(measured: Measured) -> Finding:
     rivals = [name for name in measured.agreement.names if name != measured.cav]
     cosines = [measured.agreement.between(measured.cav, name) for name in rivals]
-    told = ", ".join(f"{name} {cosine:.2f}" for name, cosine in zip(rivals, cosines))
+    listed = ", ".join(f"{name} {cosine:.2f}" for name, cosine in zip(rivals, cosines))
     agree = bool(cosines) and min(cosines) >= _ALIKE
     words = (
         "all point the same way."
@@ -279,7 +282,7 @@ def _agreement(measured: Measured) -> Finding:
         name="solver_agreement",
         value=float(np.median(cosines)) if cosines else None,
         level="good" if agree else "unknown",
-        sentence=f"Cosines of {measured.cav} with the other solvers: {told}; {words}",
+        sentence=f"Cosines of {measured.cav} with the other solvers: {listed}; {words}",
     )
 
 
@@ -310,8 +313,8 @@ def judge(measured: Measured, findings: tuple[Finding, ...], *, unmarked: int | 
     if not measured.is_visible:
         return level, (
             f"Do not use this direction: held-out images with and without the artifact are told apart no better (AUC "
-            f"{measured.held_out.auc:.2f}) than with shuffled bits. The artifact does not show in this layer, or the "
-            "bits are wrong."
+            f"{measured.held_out.auc:.2f}) than with shuffled labels. The artifact does not show in this layer, or the "
+            "artifact labels are wrong."
         )
     sentences = [_stability(measured, by_name, unmarked)]
     if by_name["class_overlap"].level in ("poor", "fair"):
@@ -320,8 +323,8 @@ def judge(measured: Measured, findings: tuple[Finding, ...], *, unmarked: int | 
         sentences.append(
             f"But the artifact hardly shows in this layer (held-out AUC {measured.held_out.auc:.2f}): try another one."
         )
-    elif measured.wrong_marks:
-        sentences.append(by_name["wrong_marks"].sentence)
+    elif measured.suspect_labels:
+        sentences.append(by_name["suspect_labels"].sentence)
     return level, " ".join(sentences)
 
 

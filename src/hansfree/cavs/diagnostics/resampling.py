@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from hansfree._internal.progress import Progress
+from hansfree._internal.statistics import auc
 from hansfree.cavs import CAV
 from hansfree.cavs.base import FloatArray
 from hansfree.cavs.diagnostics.diagnosis import CurvePoint
 from hansfree.cavs.regularised import PENALTIES, PenalisedCAV
-from hansfree.placements import share_below
 
 Bits = NDArray[np.bool_]
 
@@ -115,7 +115,7 @@ def assign_folds(
 
 
 def shuffle_bits(has_artifact: Bits, rng: np.random.Generator, *, paired: bool = False) -> Bits:
-    """Return bits that mean nothing, as many of each; of pairs it is drawn which half has the artifact."""
+    """Return permuted labels; of pairs, which half has the artifact is permuted."""
     if not paired:
         return rng.permutation(has_artifact)
     is_swapped = rng.random(len(has_artifact) // 2) < 0.5
@@ -177,9 +177,7 @@ def images_for(target: float, *, fewer: int, more: int, angle: float) -> float |
 
 ODDS = 100.0  # how much likelier a mark's score must be in the other class
 
-LEAST_SEPARATION = (
-    1.5  # standard deviations between the medians; below, scores cannot tell a wrong bit from a right one
-)
+LEAST_SEPARATION = 1.5  # standard deviations between the medians; below, scores cannot show a wrong artifact label
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,7 @@ class HeldOut:
     separation: float
 
     @property
-    def tells_wrong_marks(self) -> bool:
+    def separates_labels(self) -> bool:
         """Whether the classes lie so far apart that a sample on the wrong side means something."""
         return self.separation >= LEAST_SEPARATION
 
@@ -226,26 +224,6 @@ def held_out_scores(refit: Refit, X: FloatArray, bits: Bits, fold_of: NDArray[np
     return scores
 
 
-def fold_auc(scores: FloatArray, has_artifact: Bits, fold_of: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the AUC within folds and DeLong's standard error.
-
-    Only scores along the same direction are compared: pooled over folds, an artifact without effect scores below one
-    half.
-    """
-    placements = np.empty(len(scores))
-    for fold in np.unique(fold_of):
-        rows = np.flatnonzero(fold_of == fold)
-        placements[rows] = _placements(scores[rows], has_artifact[rows])
-    above_clean, below_artifact = placements[has_artifact], placements[~has_artifact]
-    variance = above_clean.var(ddof=1) / len(above_clean) + below_artifact.var(ddof=1) / len(below_artifact)
-    return float(above_clean.mean()), float(np.sqrt(variance))
-
-
-def auc(scores: FloatArray, has_artifact: Bits) -> float:
-    """Return the share of pairs in which the artifact image scores higher, ties by half."""
-    return float(_placements(scores, has_artifact)[has_artifact].mean())
-
-
 def in_deviations(scores: FloatArray, has_artifact: Bits) -> tuple[FloatArray, float]:
     """Return the scores in standard deviations from the border between the medians, and the medians' distance."""
     clean, artifact = scores[~has_artifact], scores[has_artifact]
@@ -255,14 +233,6 @@ def in_deviations(scores: FloatArray, has_artifact: Bits) -> tuple[FloatArray, f
     if width == 0:  # more than half of each class has one and the same score
         width = float(np.sqrt((clean.var() + artifact.var()) / 2)) or float(np.ptp(scores)) or 1.0
     return (scores - (low + high) / 2) / width, float((high - low) / width)
-
-
-def _placements(scores: FloatArray, has_artifact: Bits) -> FloatArray:
-    """Return for each artifact image the share of clean ones below it, for each clean one that of artifacts above."""
-    placements = np.empty(len(scores))
-    placements[has_artifact] = share_below(scores[has_artifact], scores[~has_artifact])
-    placements[~has_artifact] = 1 - share_below(scores[~has_artifact], scores[has_artifact])
-    return placements
 
 
 _BATCH = 10  # repeats in one matrix product: enough to be quick, few enough for the memory of large sets
@@ -288,13 +258,13 @@ SPARING = Effort(bootstraps=40, halvings=20, permutations=39, curve=8)  # a fit 
 
 @dataclass(frozen=True)
 class Null:
-    """What shuffled bits give: AUC and cosine between halves, one of each per shuffle."""
+    """What shuffled labels give: AUC and cosine between halves, one of each per shuffle."""
 
     auc: FloatArray
     cosine: FloatArray
 
     def p_value(self, auc: float) -> float:
-        """Return how often shuffled bits reach an AUC; the true bits count as one shuffle, so that it is never zero."""
+        """Return how often shuffled labels reach an AUC; the true ones count as one shuffle, so it is never zero."""
         return float((1 + np.sum(self.auc >= auc)) / (1 + len(self.auc)))
 
 
@@ -304,7 +274,7 @@ def effort_for(cav: CAV) -> Effort:
 
 
 def count_batches(effort: Effort, n_artifact: int) -> int:
-    """Return how many steps all tests together tell their progress."""
+    """Return the number of progress steps of all tests together."""
     tests = [effort.bootstraps, effort.halvings, effort.permutations, *(effort.curve for _ in _curve_sizes(n_artifact))]
     return sum(math.ceil(repeats / _BATCH) for repeats in tests)
 
@@ -358,18 +328,18 @@ class Repeats:
         """Return every sample's score along the direction of the folds that it is not in."""
         fold_of = assign_folds(self.has_artifact, self.folds, self._rng(3), paired=self.paired)
         (scores,) = held_out_scores(self.refit, self.X, self._bits(1), fold_of[None])
-        value, stderr = fold_auc(scores, self.has_artifact, fold_of)
+        found = auc(scores, self.has_artifact, groups=fold_of)  # only scores along the same direction are compared
         standard, separation = in_deviations(scores, self.has_artifact)
-        return HeldOut(standard, value, stderr, separation)
+        return HeldOut(standard, found.value, found.stderr, separation)
 
     def null(self) -> Null:
-        """Return what the same tests say of bits that mean nothing."""
+        """Return the null distribution: the same tests with permuted labels."""
         aucs, cosines = [], []
-        for size, rng in self._batches(self.effort.permutations, 4, "shuffled bits"):
+        for size, rng in self._batches(self.effort.permutations, 4, "shuffled labels"):
             bits = np.stack([shuffle_bits(self.has_artifact, rng, paired=self.paired) for _ in range(size)])
             fold_of = np.stack([assign_folds(some, self.folds, rng, paired=self.paired) for some in bits])
             scores = held_out_scores(self.refit, self.X, bits, fold_of)
-            aucs += [fold_auc(*one)[0] for one in zip(scores, bits, fold_of)]
+            aucs += [auc(some, own, groups=folds).value for some, own, folds in zip(scores, bits, fold_of)]
             half = self.n_artifact // 2
             draws = np.concatenate([disjoint_draws(some, half, rng, paired=self.paired) for some in bits])
             first, second = self.refit(np.repeat(bits, 2, axis=0), draws).reshape(size, 2, -1).transpose(1, 0, 2)
@@ -389,7 +359,7 @@ class Repeats:
         low, high = np.percentile(angle_to_truth(cosines), [2.5, 97.5])
         scores = directions.reshape(-1, self.X.shape[1]) @ self.X.T
         is_new = draws.reshape(-1, len(self.X)) == 0
-        seen = [auc(some[new], self.has_artifact[new]) for some, new in zip(scores, is_new)]
+        seen = [auc(some[new], self.has_artifact[new]).value for some, new in zip(scores, is_new)]
         mean = float(cosines.mean())
         return CurvePoint(
             n, float(angle_to_truth(mean)), (float(low), float(high)), float(to_degrees(mean)), float(np.mean(seen))
@@ -415,5 +385,5 @@ class Repeats:
     def _batches(self, repeats: int, stage: int, label: str) -> Iterator[tuple[int, np.random.Generator]]:
         rng = self._rng(stage)
         sizes = [min(_BATCH, repeats - done) for done in range(0, repeats, _BATCH)]
-        for size in self.progress(sizes, total=len(sizes), label=f"CAV doctor: {label}"):
+        for size in self.progress(sizes, total=len(sizes), label=f"CAV diagnostics: {label}"):
             yield size, rng

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
 from hansfree._internal.progress import Progress, silent
-from hansfree._internal.registry import Registered
+from hansfree.corrections.base import Candidate, Correction
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import NoTransplantError
 from hansfree.corrections.deep.loop import NetworkTuning, Objective, train_network
-from hansfree.errors import DataError, DivergedError, HansfreeError, OptionError
+from hansfree.errors import DataError, DivergedError, OptionError
 
 
-class DeepCorrection(Registered, ABC):
-    """A way to unlearn an artifact that the whole network has learned. A subclass writes :meth:`objective`.
+class DeepCorrection(Correction):
+    """Fine-tunes a copy of the whole network; every strength starts from the original weights.
+
+    A method overrides `objective`, and where needed `check` and `key`.
 
     Args:
         strength: multiplies the penalty.
         tuning: the recipe of the fine-tuning.
     """
 
-    kind = "correction of the whole network"
-    title: ClassVar[str]
-    grid: ClassVar[tuple[float, ...]] = (1.0,)
-
     def __init__(self, *, strength: float = 1.0, tuning: NetworkTuning | None = None) -> None:
-        if not (np.isfinite(strength) and strength >= 0):
-            raise OptionError(f"strength is {strength}; it must be a number of at least 0.")
-        self.strength = strength
+        super().__init__(strength=strength)
         self.tuning = tuning or NetworkTuning()
+
+    def describe(self) -> dict[str, str]:
+        """Return what the table of results says about the options of this method."""
+        return {"method": self.name}
 
     @abstractmethod
     def objective(self, network: nn.Module, images: TrainingImages) -> Objective:
@@ -51,39 +50,51 @@ class DeepCorrection(Registered, ABC):
             raise DataError("Each artifact needs images with and without it.")
         images.task_weights()
 
-    def correct(
+    def candidates(
         self,
         model: nn.Module,
-        images: Dataset[Any] | TrainingImages,
+        data: Dataset[Any] | TrainingImages,
+        strengths: Sequence[float] | None = None,
         *,
-        checkpoint: Path | None = None,
+        folder: Path | None = None,
         progress: Progress = silent,
-    ) -> nn.Module:
-        """Return a corrected model of the same class; ``model`` is not changed.
+    ) -> Iterator[Candidate]:
+        """Yield one corrected model per strength, each trained from the original weights.
 
         All parameters are trained, those that ``model`` has frozen too.
 
         Args:
-            images: (image, label, has_artifact) with normalised images, as the model takes them, without random
+            data: (image, label, has_artifact) with normalised images, as the model takes them, without random
                 transforms.
-            checkpoint: file with the state after every epoch, to resume from; the caller deletes it.
+            folder: holds a checkpoint per strength, to resume from; the caller deletes them.
         """
-        known = TrainingImages.of(images, workers=self.tuning.workers)
-        self.check(known)
+        images = TrainingImages.of(data, workers=self.tuning.workers)
+        self.check(images)
         if any(each.dtype in (torch.float16, torch.bfloat16) for each in model.parameters()):
             raise OptionError("The model is in half precision. Give it in float32: `model.float()`.")
+        for strength in self.info.strengths if strengths is None else strengths:
+            checkpoint = None if folder is None else folder / f"{self.name}-{strength:g}.checkpoint"
+            try:
+                network = self._train(model, images, strength, checkpoint, progress)
+            except (DivergedError, NoTransplantError) as error:
+                yield Candidate(self.name, strength, None, error)
+                continue
+            yield Candidate(self.name, strength, partial(_same, network))
+
+    def _train(
+        self, model: nn.Module, images: TrainingImages, strength: float, checkpoint: Path | None, progress: Progress
+    ) -> nn.Module:
         network = copy.deepcopy(model).eval().to(self.tuning.device)
-        objective = self.objective(network, known)
         train_network(
             network,
-            objective,
-            known,
+            self.objective(network, images),
+            images,
             self.tuning,
-            self.strength,
+            strength,
             checkpoint=checkpoint,
-            key=self.key(known),
+            key=self.key(images),
             progress=progress,
-            label=f"{self.name}, strength {self.strength:g}",
+            label=f"{self.name}, strength {strength:g}",
         )
         return _restore_flags(network, model)
 
@@ -92,47 +103,9 @@ class DeepCorrection(Registered, ABC):
         own = {name: value for name, value in vars(self).items() if name not in ("strength", "tuning")}
         return f"{self.name} {sorted(own.items())}"
 
-    def with_strength(self, strength: float) -> DeepCorrection:
-        """Return the same method with another strength."""
-        other = copy.copy(self)
-        DeepCorrection.__init__(other, strength=strength, tuning=self.tuning)
-        return other
 
-    def path(
-        self,
-        model: nn.Module,
-        images: Dataset[Any],
-        *,
-        strengths: Sequence[float] | None = None,
-        folder: Path | None = None,
-        progress: Progress = silent,
-    ) -> Iterator[Candidate]:
-        """Yield one corrected model per strength, each trained from the original weights.
-
-        Args:
-            strengths: the method's own grid by default.
-            folder: keeps a checkpoint per strength, so that a stopped path resumes.
-        """
-        known = TrainingImages.of(images, workers=self.tuning.workers)
-        for strength in self.grid if strengths is None else strengths:
-            method = self.with_strength(strength)
-            checkpoint = None if folder is None else folder / f"{self.name}-{strength:g}.checkpoint"
-            try:
-                corrected = method.correct(model, known, checkpoint=checkpoint, progress=progress)
-            except (DivergedError, NoTransplantError) as error:
-                yield Candidate(self.name, strength, None, error)
-                continue
-            yield Candidate(self.name, strength, corrected)
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A model of one method and strength, or the error for which there is none."""
-
-    method: str
-    strength: float
-    model: nn.Module | None
-    error: HansfreeError | None = None
+def _same(network: nn.Module) -> nn.Module:
+    return network
 
 
 def _restore_flags(network: nn.Module, model: nn.Module) -> nn.Module:

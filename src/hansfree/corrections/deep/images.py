@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from hansfree._internal.hashing import fingerprint
-from hansfree.activations.loading import read_batches
-from hansfree.datasets.base import ExampleSet
+from hansfree.activations import read_batches
+from hansfree.data import ImageDataset
 from hansfree.errors import DataError
 
 MIN_GROUP = 8  # fewer images say too little about the mean features of a group
@@ -46,7 +46,7 @@ class TrainingImages:
         if len(images) == 0:
             raise DataError("There are no images in the dataset.")
         self.dataset, self.workers = images, workers
-        if isinstance(images, ExampleSet):
+        if isinstance(images, ImageDataset):
             labels, has_artifact, key = images.labels, images.has_artifact, images.fingerprint
         else:
             labels, has_artifact = self._read_labels()
@@ -71,7 +71,7 @@ class TrainingImages:
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> Tensor:
         """Return some images as one tensor."""
-        if isinstance(self.dataset, ExampleSet):
+        if isinstance(self.dataset, ImageDataset):
             return self.dataset.batch(rows).image
         return torch.stack([torch.as_tensor(self.dataset[int(row)][0]) for row in rows])
 

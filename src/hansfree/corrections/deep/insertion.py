@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from hansfree.corrections.deep.images import Group, TrainingImages
 from hansfree.corrections.deep.stages import Stage, collect_pooled, recorded, recorded_maps
-from hansfree.datasets.base import Normalize
+from hansfree.data import Normalize
 from hansfree.errors import DataError
 
 MIN_COVERAGE, MAX_COVERAGE = 0.5, 1.5  # of the distance between the groups: a transplant outside is not the artifact

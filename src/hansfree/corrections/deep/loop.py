@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hansfree._internal.hashing import fingerprint_model
 from hansfree._internal.progress import Progress, silent
 from hansfree.corrections.deep.images import TrainingImages
-from hansfree.corrections.training.model_loop import Checkpoint
+from hansfree.corrections.training import Checkpoint
 from hansfree.errors import DivergedError, OptionError
 from hansfree.models.surgery import check_device
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.deep.base import DeepCorrection
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import pooled_rows
@@ -28,8 +29,7 @@ class Match(DeepCorrection, name="match"):
         stages: how many depths are matched.
     """
 
-    title = "Match"
-    grid = (0.3, 1.0, 3.0)
+    info = MethodInfo(title="Match", strengths=(1.0, 3.0, 10.0), needs=frozenset({Need.ARTIFACT_LABELS}))
 
     def __init__(
         self,

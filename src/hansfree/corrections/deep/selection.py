@@ -27,6 +27,8 @@ from hansfree.errors import DataError, UndefinedMetricError
 
 Evidence = Literal["transplants", "association"]
 BUDGET = 0.02  # of balanced accuracy on non-artifact images that a correction may cost
+# What an effect of 1 costs in accuracy. Accuracy under transplants already counts the flips that do harm.
+EFFECT_COST: dict[Evidence, float] = {"transplants": 0.1, "association": 1.0}
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,8 @@ def choose_candidate(
     """Return the index of the best candidate, or None where none is better than the original.
 
     A candidate that loses a class is never chosen, nor, by transplants, one that costs more than ``budget`` of clean
-    accuracy. Among the others, accuracy (clean, or the mean of clean and biased) less the size of the effect decides:
-    accuracies over few images of rare classes are noisy, effects are less so.
+    accuracy. Among the others, accuracy (clean, or the mean of clean and biased) decides, less what the effect costs
+    (``EFFECT_COST``).
     """
     if not np.isfinite([merit(score) for score in (*scores, original)]).all():
         raise UndefinedMetricError("A validation score is not finite, so the candidates cannot be compared.")
@@ -226,6 +228,6 @@ def balanced_accuracy(predicted: np.ndarray, labels: np.ndarray, weights: np.nda
 
 
 def merit(score: ValidationScore) -> float:
-    """Return what candidates are ranked by: accuracy less the size of the artifact's effect."""
+    """Return what candidates are ranked by: accuracy less the cost of the artifact's effect."""
     accuracy = score.clean if score.biased is None else (score.clean + score.biased) / 2
-    return accuracy - abs(score.effect)
+    return accuracy - EFFECT_COST[score.evidence] * abs(score.effect)

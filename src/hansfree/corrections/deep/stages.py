@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree.activations.cache import channel_axis, pool
+from hansfree.activations import channel_axis, pool
 from hansfree.errors import SplitError
-from hansfree.models.surgery import layer_orders
-from hansfree.models.surgery.tracing import Order
+from hansfree.models.surgery import AxisOrder, layer_orders
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Stage:
     """A module whose output is matched; ``order`` puts its axes into hansfree's layout where they stand otherwise."""
 
     name: str
-    order: Order | None
+    order: AxisOrder | None
 
     def arranged(self, output: Tensor) -> Tensor:
         """Return the output as maps (n, channels, height, width) or tokens (n, tokens, channels)."""

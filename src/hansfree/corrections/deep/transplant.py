@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hansfree._internal.hashing import fingerprint
+from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.deep.base import DeepCorrection
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import (
@@ -21,9 +22,9 @@ from hansfree.corrections.deep.insertion import (
     from_bytes,
     to_bytes,
 )
-from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step
+from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step, task_loss
 from hansfree.corrections.deep.stages import find_stages
-from hansfree.datasets.base import Normalize
+from hansfree.data import Normalize
 from hansfree.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,8 @@ log = logging.getLogger(__name__)
 class Transplant(DeepCorrection, name="transplant"):
     """Pair each image with itself plus an artifact that was transplanted from an artifact image.
 
-    The penalty is the squared difference of the logits of a pair, with the task loss on the image itself.
+    The penalty is the squared difference of the logits of a pair, and the task loss of the image with the artifact,
+    which keeps its label.
 
     Args:
         strength: multiplies the penalty.
@@ -40,8 +42,7 @@ class Transplant(DeepCorrection, name="transplant"):
             transplants in the labelled images.
     """
 
-    title = "Transplant"
-    grid = (0.3, 1.0, 3.0)
+    info = MethodInfo(title="Transplant", strengths=(1.0,), needs=frozenset({Need.ARTIFACT_LABELS}))
 
     def __init__(
         self, *, strength: float = 1.0, insert: InsertFunction | None = None, tuning: NetworkTuning | None = None
@@ -85,7 +86,7 @@ class Transplant(DeepCorrection, name="transplant"):
 class _Pairing(Objective):
     def __init__(self, network: nn.Module, images: TrainingImages, insertions: dict[int, Insertion]) -> None:
         super().__init__()
-        self.insertions = list(insertions.values())
+        self.insertions, self.labels = list(insertions.values()), images.labels
         self.donors = [np.flatnonzero(images.artifacts[:, artifact]) for artifact in insertions]
         self.masks = [
             torch.cat([to_bytes(insertion.masks(network, batch)) for batch in images.all_batches(donors)])
@@ -103,7 +104,7 @@ class _Pairing(Objective):
         return rng.choice(self.donors[which], _paired(len(task_rows))), choice
 
     def terms(self, network: nn.Module, step: Step, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of the task images, and the squared difference to the logits of their pairs."""
+        """Return the logits of the task images, and the penalty of their pairs."""
         count, paired = len(step.task_rows), _paired(len(step.task_rows))
         which = step.choice % len(self.insertions)
         masks = self.masks[which]
@@ -117,7 +118,9 @@ class _Pairing(Objective):
                 images[:paired], images[count:], from_bytes(masks[places]).to(images.device), seed=step.choice
             )
         logits = network(torch.cat([images[:count], inserted]))
-        return logits[:count], (logits[count:] - logits[:paired]).square().sum() / paired
+        labels = torch.as_tensor(self.labels[step.task_rows[:paired]]).to(logits.device)
+        difference = (logits[count:] - logits[:paired]).square().sum() / paired
+        return logits[:count], difference + task_loss(logits[count:], labels)
 
 
 def _paired(count: int) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -19,18 +20,17 @@ from torch.overrides import TorchFunctionMode
 from hansfree._internal.hashing import seeded
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Features, Live
-from hansfree.corrections.training.config import FineTuning, even_weights, mean_loss
-from hansfree.corrections.training.recycling import Recycling
-from hansfree.corrections.training.span import Span
-from hansfree.models.surgery import HeadParts, Split, Stage, exact_forward_mode, folded, on_device
+from hansfree.corrections.base import MethodInfo, Need
+from hansfree.corrections.training.config import FineTuning, balanced_weights, mean_loss
+from hansfree.corrections.training.large_head import Span
+from hansfree.models.surgery import Cut, HeadParts, Stage, exact_forward_mode, fuse_for_inference, on_device
 
 
-class WeightedHead:
+class FunctionalHead:
     """A head with weights of its own: the head's inputs -> logits."""
 
-    def __init__(self, parts: HeadParts, tensors: dict[str, Tensor], *, memory: Recycling | None = None) -> None:
+    def __init__(self, parts: HeadParts, tensors: dict[str, Tensor]) -> None:
         self._parts, self._tensors = parts, tensors
-        self._product = functional.linear if memory is None else memory.product
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return the logits."""
@@ -44,7 +44,7 @@ class WeightedHead:
         """
         return self._push(self._parts.stages, values, tangents)
 
-    def take_steps(self, values: Live, steps: Live) -> tuple[Tensor, Tensor]:
+    def finite_step(self, values: Live, steps: Live) -> tuple[Tensor, Tensor]:
         """Return the logits, and those ``(k, n, classes)`` after whole steps ``(k, n, ...)``, with one dropout mask."""
         moved = []
         for step in zip(*steps):
@@ -64,7 +64,7 @@ class WeightedHead:
         return values[0], tangents[0]
 
     def _both(self, value: Tensor, tangent: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        rows = self._product(torch.cat([value, tangent.flatten(0, 1)]), weight)
+        rows = functional.linear(torch.cat([value, tangent.flatten(0, 1)]), weight)
         return rows[: len(value)], rows[len(value) :].unflatten(0, tangent.shape[:2])  # type: ignore[no-untyped-call]
 
     def _linear(self, stage: Stage) -> tuple[Tensor, Tensor | float]:
@@ -73,13 +73,13 @@ class WeightedHead:
     def _run(self, stage: Stage, *inputs: Tensor) -> Tensor:
         if stage.path is not None:
             weight, bias = self._linear(stage)
-            return self._product(inputs[0], weight) + bias
+            return functional.linear(inputs[0], weight) + bias
         own = [name for name, _ in (*stage.module.named_parameters(), *stage.module.named_buffers())]
         tensors = {name: self._tensors[name] for name in own}
         return functional_call(stage.module, tensors, inputs)  # type: ignore[no-any-return]
 
 
-class SpannedHead(WeightedHead):
+class SpannedHead(FunctionalHead):
     """A head whose inputs are given by a `Span`: coordinates, and what the untrained first layer makes of the rest."""
 
     def __call__(self, *inputs: Tensor) -> Tensor:
@@ -117,15 +117,14 @@ class Heads:
     """Copies of one head with weights of their own, stacked along a first axis.
 
     Args:
-        span: Where the first layer's weight is kept in the coordinates of what the training images span.
+        span: Stores the first layer's weight in the coordinates of what the training images span.
     """
 
     def __init__(
-        self, cut: Split, count: int, device: str, *, dtype: torch.dtype | None = None, span: Span | None = None
+        self, cut: Cut, count: int, device: str, *, dtype: torch.dtype | None = None, span: Span | None = None
     ) -> None:
-        self.cut, self.parts, self.span = cut, cut.head_parts(), span
-        self.count, self.memory = count, Recycling()
-        self._kind = WeightedHead if span is None else SpannedHead
+        self.cut, self.parts, self.span, self.count = cut, cut.head_parts(), span, count
+        self._kind = FunctionalHead if span is None else SpannedHead
         trained = dict(cut.head_parameters())
         self.parameters = {
             name: parameter.detach().to(device, dtype).expand(count, *parameter.shape).clone().requires_grad_()
@@ -144,8 +143,7 @@ class Heads:
         """Return ``function(head, *per_head)`` for every head, stacked along a first axis."""
 
         def call(parameters: dict[str, Tensor], *arguments: Tensor) -> Any:
-            tensors, memory = {**self.fixed, **parameters}, self.memory if self.count == 1 else None
-            return function(self._kind(self.parts, tensors, memory=memory), *arguments)
+            return function(self._kind(self.parts, {**self.fixed, **parameters}), *arguments)
 
         if self.count > 1:
             return vmap(call, randomness="same")(self.parameters, *per_head)
@@ -196,37 +194,40 @@ class HeadBatch:
     """Some images at the head's input."""
 
     values: Live
-    tangents: Live  # (k, rows, ...): derivatives along k directions, whole steps along them, or ways to a twin
+    tangents: Live  # (k, rows, ...): derivatives or steps along k directions, or the change to the counterfactual
     labels: Tensor
     rows: np.ndarray  # which images of the set
     noise: torch.Generator  # for what a method samples; the same for all strengths
     trunk: nn.Module
     phi: nn.Module  # from the layer to the head's input
-    kept: dict[str, Any] = field(default_factory=dict)  # what a method keeps for the length of one training
+
+
+class SolverSupport(Enum):
+    """Whether a head can be trained to convergence with a penalty."""
+
+    NONE = "none"  # the penalty is sampled, or needs more than the head's inputs
+    SMOOTH = "smooth"
+    QUADRATIC = "quadratic"  # it is the squared change of `Objective.outputs` along the tangents
 
 
 class Objective(Protocol):
-    """What a correction asks of a head beyond the right class."""
+    """What a correction asks of a head beyond the right class; see `LatentCorrection`."""
 
     @property
-    def has_strength(self) -> bool:
-        """Whether the strength says anything."""
+    def info(self) -> MethodInfo:
+        """Facts about the method."""
 
     @property
-    def reads_features(self) -> bool:
-        """Whether all that it asks for follows from what the head makes of the features and of sums of them."""
+    def solver(self) -> SolverSupport:
+        """Whether the head can be trained to convergence."""
 
-    @property
-    def unsolvable(self) -> str:
-        """Why the penalty is no fixed function of the head's weights, with a minimum to go to; empty where it is."""
+    def outputs(self, logits: Tensor) -> Tensor:
+        """Return outputs, linear in the logits, whose squared changes are all of a quadratic penalty.
 
-    def squared_outputs(self, logits: Tensor) -> Tensor | None:
-        """Return outputs, linear in the logits, whose squared changes by tangents are all of the penalty; else None.
-
-        Asked for heads that are one linear layer, of which a derivative and a whole step are the same.
+        Used for heads that are one linear layer, of which a derivative and a finite step are the same.
         """
 
-    def forward(self, head: WeightedHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+    def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
 
 
@@ -246,7 +247,7 @@ class TrainedHead:
 
 
 def train_heads(
-    cut: Split,
+    cut: Cut,
     features: Features,
     objective: Objective,
     strengths: Sequence[float],
@@ -256,9 +257,9 @@ def train_heads(
     progress: Progress = silent,
     label: str = "training",
 ) -> Iterator[TrainedHead]:
-    """Fine-tune one head per strength from the model's own head; a strength that diverges is a result like any other.
+    """Fine-tune one head per strength from the model's own head; a strength that diverges is a result too.
 
-    Yields in the order of the strengths, as soon as a group is done, so that large heads need not be kept.
+    Yields in the order of the strengths, as soon as a group is done, so that large heads need not stay in memory.
     """
     if tuning.optimizer == "converged":
         from hansfree.corrections.training.solver import solve_heads
@@ -266,8 +267,10 @@ def train_heads(
         yield from solve_heads(cut, features, objective, strengths, tuning, watch=watch, progress=progress, label=label)
         return
     span = None
-    if objective.reads_features and tuning.optimizer == "sgd":  # Adam steps along axes, which a rotation changes
-        span = Span.where_smaller(cut, features, tuning)
+    if (
+        _reads_features(objective, features) and tuning.optimizer == "sgd"
+    ):  # Adam steps along axes, which a rotation changes
+        span = Span.where_smaller(cut, features, tuning.device)
     if span is not None:
         span.written(features)  # once, and before the progress starts
     groups, failed = group_strengths(cut, strengths, tuning), dict[float, str]()
@@ -278,13 +281,18 @@ def train_heads(
         history = _train_group(cut, heads, features, objective, group, tuning, watch, ticks)
         finite = heads.are_finite()
         failed |= {strength: "" for strength, is_finite in zip(group, finite) if not is_finite}
-        if group is groups[-1]:  # before its heads are handed out, as nobody need come back after them
+        if group is groups[-1]:  # before the last yield: the caller may stop there
             warn_of_strengths(f"{label} diverged", objective, failed)
         for i, strength in enumerate(group):
             yield TrainedHead(strength, partial(heads.state, i), finite[i], tuple(epoch[i] for epoch in history))
 
 
-def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) -> list[list[float]]:
+def _reads_features(objective: Objective, features: Features) -> bool:
+    """Return whether the loss follows from the head's outputs for the features and for sums of them."""
+    return not features.at_layer and Need.MASKS not in objective.info.needs
+
+
+def group_strengths(cut: Cut, strengths: Sequence[float], tuning: FineTuning) -> list[list[float]]:
     """Return which strengths are trained together; no group needs another, so each gives the same by itself."""
     if tuning.optimizer == "converged":
         return [list(strengths)]  # each starts from the solution of the one before
@@ -294,20 +302,20 @@ def group_strengths(cut: Split, strengths: Sequence[float], tuning: FineTuning) 
 
 
 def warn_of_strengths(what: str, objective: Objective, found: Mapping[float, str]) -> None:
-    """Warn in one line of all strengths that something happened at, each with a remark; of none, say nothing."""
+    """Warn once of all strengths at which something happened, each with a remark; nothing is logged for none."""
     if found:
-        told = [f"{strength:g}{remark}" for strength, remark in found.items()]
-        where = f" at strength {', '.join(told)}" if objective.has_strength else "".join(found.values())
+        places = [f"{strength:g}{remark}" for strength, remark in found.items()]
+        where = f" at strength {', '.join(places)}" if objective.info.has_strength else "".join(found.values())
         log.warning("%s%s.", what, where)
 
 
 def image_weights(features: Features, tuning: FineTuning) -> Tensor | None:
     """Return what each image counts in the loss; None where all count the same."""
-    return torch.from_numpy(even_weights(features.labels)).float().to(tuning.device) if tuning.balanced else None
+    return torch.from_numpy(balanced_weights(features.labels)).float().to(tuning.device) if tuning.balanced else None
 
 
 def _train_group(
-    cut: Split,
+    cut: Cut,
     heads: Heads,
     features: Features,
     objective: Objective,
@@ -321,11 +329,10 @@ def _train_group(
         heads.parameters.values(), lr=tuning.learning_rate
     )
     trunk, phi = (on_device(part, tuning.device) for part in (cut.trunk, cut.phi))
-    if not objective.reads_features:
-        trunk = folded(trunk)
+    if not _reads_features(objective, features):
+        trunk = fuse_for_inference(trunk)
     counts = image_weights(features, tuning)
     history: list[Sequence[Any]] = []
-    kept: dict[str, Any] = {}
     step = 0
     for epoch in range(tuning.epochs):
         cut.train_mode()
@@ -333,24 +340,24 @@ def _train_group(
             with seeded(tuning.seed, step) as noise, exact_forward_mode(), _precision(tuning):
                 values, tangents = heads.rows(features, rows)
                 labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
-                batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi, kept)
+                batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi)
 
-                def loss(head: WeightedHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
-                    logits, penalty = objective.forward(head, batch)
+                def loss(head: FunctionalHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
+                    logits, penalty = objective.loss_terms(head, batch)
                     each = None if counts is None else counts[batch.rows]
                     wrong = mean_loss(logits.float(), batch.labels, each)
                     return wrong if penalty is None else wrong + strength * penalty.float().mean()
 
                 losses = heads.each(loss, by_head)
+            optimizer.zero_grad()
             losses.sum().backward()  # the heads share no weight, so each gets the gradient of its own loss
             optimizer.step()
-            heads.memory.take_back(heads.parameters.values())
             step += 1
             next(ticks, None)
         cut.eval_mode()
         if watch is not None:
             history.append(watch(heads))
-    heads.memory = Recycling()  # whoever keeps these heads need not keep their last gradients
+    optimizer.zero_grad()
     return history
 
 

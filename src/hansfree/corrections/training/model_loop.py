@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader
 from hansfree._internal.files import written_atomically
 from hansfree._internal.hashing import fingerprint, fingerprint_model, seeded
 from hansfree._internal.progress import Progress, silent
-from hansfree.datasets.base import Example, ExampleSet
-from hansfree.datasets.datasets import InMemory
+from hansfree.data import Example, ImageDataset, InMemory
 from hansfree.errors import CacheError, DivergedError, OptionError, check_choice
 from hansfree.models.surgery import check_device
 
@@ -29,13 +28,13 @@ class Checkpoint:
     belongs_to: dict[str, str]
 
     @classmethod
-    def of(cls, path: Path, model: nn.Module, data: ExampleSet, options: object) -> Checkpoint:
+    def of(cls, path: Path, model: nn.Module, data: ImageDataset, options: object) -> Checkpoint:
         """Return the checkpoint of training ``model``, as it is now, on the data; ``options`` count by their repr."""
         return cls(
             path,
             {
                 "first weights": fingerprint_model(model),
-                "data": fingerprint(data.pictures),
+                "data": fingerprint(data.pixel_fingerprint),
                 "options": repr(options),
             },
         )
@@ -110,7 +109,7 @@ class Pretraining:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot train."""
+        """Raise for values that cannot train."""
         check_choice("optimizer", self.optimizer, Optimizer)
         check_device(self.device)
         if not self.learning_rate > 0 or self.epochs < 1 or self.batch_size < 2 or self.seed < 0:
@@ -126,7 +125,7 @@ class Pretraining:
 
 def pretrain(
     model: nn.Module,
-    data: ExampleSet,
+    data: ImageDataset,
     options: Pretraining,
     *,
     workers: int = 0,
@@ -138,8 +137,8 @@ def pretrain(
 
     Args:
         workers: processes that read the images; the result is the same. A set in memory needs none.
-        checkpoint: file that holds the whole state after every epoch: the same call after a kill goes on from it, and
-            ends in the same weights. It stays: delete it when the model is safe in a file of its own.
+        checkpoint: file that holds the whole state after every epoch: the same call resumes from it after a stop, and
+            ends in the same weights. It is not deleted.
     """
     batches = len(data) // options.batch_size  # the last, short batch is left out: batch norm needs company
     if batches == 0:
@@ -180,7 +179,7 @@ def _optimizer(model: nn.Module, options: Pretraining) -> torch.optim.Optimizer:
 def _schedule(
     optimizer: torch.optim.Optimizer, options: Pretraining, batches: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
-    """Return the schedule, which goes on after every batch."""
+    """Return the schedule, which steps after every batch."""
     after = options.milestones
     if after is None:
         return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, batches * options.epochs)
@@ -197,7 +196,7 @@ def _order(images: int, options: Pretraining, done: int) -> Iterator[list[int]]:
             yield order[start : start + options.batch_size].tolist()
 
 
-def _read(data: ExampleSet, order: Iterator[list[int]], workers: int) -> Iterator[Example]:
+def _read(data: ImageDataset, order: Iterator[list[int]], workers: int) -> Iterator[Example]:
     if workers == 0 or isinstance(data, InMemory):
         return map(data.batch, order)
     generator = torch.Generator().manual_seed(0)  # else it would draw from the global one

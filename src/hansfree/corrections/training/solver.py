@@ -14,41 +14,40 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Features, Live
 from hansfree.corrections.training.config import FineTuning, mean_loss
 from hansfree.corrections.training.head_loop import (
+    FunctionalHead,
     HeadBatch,
     Heads,
     Objective,
+    SolverSupport,
     TrainedHead,
     Watch,
-    WeightedHead,
     image_weights,
     warn_of_strengths,
 )
 from hansfree.errors import OptionError
-from hansfree.models.surgery import Split, exact_forward_mode, on_device
+from hansfree.models.surgery import Cut, exact_forward_mode, on_device
 
-_STEPS = 500  # of a solver that needs some dozens
+MAX_ITERATIONS = 500  # the solver usually needs some dozens
 
 
-def check_double(device: str) -> None:
-    """Refuse a device without float64, in which minima are looked for."""
+def check_float64(device: str) -> None:
+    """Raise for a device without float64, which the solver needs."""
     if torch.device(device).type == "mps":
-        raise OptionError(
-            "Heads at their minimum are solved in float64, which mps does not have: use the device 'cpu'."
-        )
+        raise OptionError("Training to convergence needs float64, which mps does not have. Use the device 'cpu'.")
 
 
-def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, flat: float) -> float:
-    """Move the tensors, leaves that ask for gradients, to where ``value`` is least; return the slope that is left.
+def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, tolerance: float) -> float:
+    """Move the leaf tensors to the minimum of ``value``; return the largest component of the gradient there.
 
     Args:
-        flat: The largest slope that counts as none.
+        tolerance: Stop where no component of the gradient is larger.
     """
     solver = torch.optim.LBFGS(
         tensors,
-        max_iter=_STEPS,
+        max_iter=MAX_ITERATIONS,
         history_size=20,
-        tolerance_grad=flat,
-        tolerance_change=flat / 3e4,
+        tolerance_grad=tolerance,
+        tolerance_change=tolerance / 3e4,
         line_search_fn="strong_wolfe",
     )
 
@@ -134,15 +133,15 @@ class Axes:
         return (1 + strength * self.sizes).rsqrt()
 
 
-_LARGEST = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
+MAX_WEIGHTS = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
 
-_FLAT = 3e-5  # the largest slope that counts as none, along axes of about the same curvature
+GRADIENT_TOLERANCE = 3e-5  # of the largest component, along axes of about the same curvature
 
-_STEEP = 1e-3  # the largest slope that is left without a word
+MAX_GRADIENT = 1e-3  # warn above: the solver stopped before the minimum
 
 
 def solve_heads(
-    cut: Split,
+    cut: Cut,
     features: Features,
     objective: Objective,
     strengths: Sequence[float],
@@ -152,17 +151,20 @@ def solve_heads(
     progress: Progress = silent,
     label: str = "solving",
 ) -> Iterator[TrainedHead]:
-    """Solve for one head per strength, in their order; the watch sees each head once."""
-    if why := objective.unsolvable:
-        raise OptionError(f"optimizer='converged' has no minimum to go to: {why}. Use optimizer='sgd' or 'adam'.")
-    check_double(tuning.device)
-    check_solvable(cut)
+    """Train one head per strength to convergence, in order; the watch sees each head once."""
+    if objective.solver is SolverSupport.NONE or features.at_layer:
+        raise OptionError(
+            f"optimizer='converged' does not support {label}: its penalty is sampled, or needs more than the inputs of "
+            "the head. Use optimizer='sgd' or 'adam'."
+        )
+    check_float64(tuning.device)
+    check_head_size(cut)
     cut.eval_mode()
     problem = _Problem(cut, features, objective, tuning)
     failed: dict[float, str] = {}
     steep: dict[float, str] = {}
     for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
-        found, slope = problem.solve(strength)
+        found, gradient = problem.solve(strength)
         heads = Heads(cut, 1, tuning.device)
         with torch.no_grad():
             for name, tensor in heads.parameters.items():
@@ -171,33 +173,33 @@ def solve_heads(
         is_finite = heads.are_finite()[0]
         if not is_finite:
             failed[strength] = ""
-        elif not slope <= _STEEP:
-            steep[strength] = f" (slope {slope:.1e})"
-        if number == len(strengths):  # before the last head is handed out, as nobody need come back after it
+        elif not gradient <= MAX_GRADIENT:
+            steep[strength] = f" (gradient {gradient:.1e})"
+        if number == len(strengths):  # before the last yield: the caller may stop there
             warn_of_strengths(f"{label} has no solution in finite numbers", objective, failed)
             warn_of_strengths(f"{label}: the solver stopped before the minimum", objective, steep)
         yield TrainedHead(strength, partial(heads.state, 0), is_finite, history)
 
 
-def check_solvable(
-    cut: Split, *, advice: str = "Train the last linear layer only (train='last'), or use optimizer='sgd'."
+def check_head_size(
+    cut: Cut, *, advice: str = "Train the last linear layer only (train='last'), or use optimizer='sgd'."
 ) -> None:
-    """Refuse a head that is too large to be solved for.
+    """Raise for a head that is too large for the solver.
 
     Args:
-        advice: what helps, in the words of who asks.
+        advice: what to do, in the caller's terms.
     """
     size = sum(parameter.numel() for parameter in cut.head_parameters().values())
-    if size > _LARGEST:
+    if size > MAX_WEIGHTS:
         raise OptionError(
-            f"optimizer='converged' is for heads of up to {_LARGEST:,} weights, and this one has {size:,}. {advice}"
+            f"optimizer='converged' is for heads of up to {MAX_WEIGHTS:,} weights, and this one has {size:,}. {advice}"
         )
 
 
 class _Problem:
     """Loss, penalty and L2 of one head on one set of images."""
 
-    def __init__(self, cut: Split, features: Features, objective: Objective, tuning: FineTuning) -> None:
+    def __init__(self, cut: Cut, features: Features, objective: Objective, tuning: FineTuning) -> None:
         self.objective, self.anchor = objective, tuning.anchor
         exact = Heads(cut, 1, tuning.device, dtype=torch.float64)
         self.parts, self.fixed = exact.parts, exact.fixed
@@ -206,12 +208,12 @@ class _Problem:
         self.batch = _whole_set(cut, features, tuning)
         self.counts = image_weights(features, tuning)
         self.axes, self.outputs = self._axes(), None
-        if self.axes is not None and self.batch.tangents:
+        if self.axes is not None and self.batch.tangents and objective.solver is SolverSupport.QUADRATIC:
             each = torch.eye(len(self.start[self.axes.weight])).to(self.axes.sizes)
-            self.outputs = objective.squared_outputs(each)
+            self.outputs = objective.outputs(each)
 
     def solve(self, strength: float) -> tuple[Tensors, float]:
-        """Return the weights at the minimum and the slope there, starting from those of the strength before."""
+        """Return the weights at the minimum and the gradient left there, starting from those of the strength before."""
         begin, change = self.found, dict if self.axes is None else self.axes.scaled(strength)
         moved = {name: torch.zeros_like(tensor).requires_grad_() for name, tensor in begin.items()}
 
@@ -226,20 +228,20 @@ class _Problem:
         def value() -> Tensor:
             return self.value(weights(), strength) if penalty is None else self.value(weights()) + penalty(moved)
 
-        slope = minimise(value, moved.values(), flat=_FLAT)
+        gradient = minimise(value, moved.values(), tolerance=GRADIENT_TOLERANCE)
         found = {name: tensor.detach() for name, tensor in weights().items()}
-        # one that ran away must not be where the next one starts
+        # the next strength must not start from weights that diverged
         self.found = found if all(bool(tensor.isfinite().all()) for tensor in found.values()) else self.start
-        return found, slope
+        return found, gradient
 
     def value(self, weights: Tensors, strength: float | None = None) -> Tensor:
-        """Return what is made small; without a strength all but the penalty."""
-        head = WeightedHead(self.parts, {**self.fixed, **weights})
+        """Return the objective; without a strength all but the penalty."""
+        head = FunctionalHead(self.parts, {**self.fixed, **weights})
         if strength is None:
             logits, penalty = head(*self.batch.values), None
         else:
             with exact_forward_mode():
-                logits, penalty = self.objective.forward(head, self.batch)
+                logits, penalty = self.objective.loss_terms(head, self.batch)
         far = torch.stack([(weights[name] - tensor).square().sum() for name, tensor in self.start.items()]).sum()
         value = mean_loss(logits, self.batch.labels, self.counts) + self.anchor * far
         return value if strength is None or penalty is None else value + strength * penalty.mean()
@@ -259,7 +261,7 @@ class _Problem:
         )
 
 
-def _whole_set(cut: Split, features: Features, tuning: FineTuning) -> HeadBatch:
+def _whole_set(cut: Cut, features: Features, tuning: FineTuning) -> HeadBatch:
     values, tangents = (tuple(tensor.double() for tensor in live) for live in features.rows(slice(None), tuning.device))
     return HeadBatch(
         values=values,

@@ -1,36 +1,44 @@
 """Cut a model at a layer by data flow: trunk, phi and head; list layers, and put a module behind one."""
 
-from hansfree.models.surgery.cut import HeadParts, Split, Stage, split
-from hansfree.models.surgery.fast_trunk import folded, overwriting
+from hansfree.models.surgery.cut import Cut, HeadParts, Stage, split
+from hansfree.models.surgery.fast_trunk import fuse_for_inference, make_inplace
 from hansfree.models.surgery.forward_mode import check_device, exact_forward_mode, on_device
+from hansfree.models.surgery.graph import Traced, eval_copy, operation_name, returns_several, scalar_nodes, trace
+from hansfree.models.surgery.hooked import Unchanged
 from hansfree.models.surgery.layers import Layer, insert_after, list_layers
-from hansfree.models.surgery.layout import layer_order, layer_orders
-from hansfree.models.surgery.linearised import Linearised
-from hansfree.models.surgery.partition import Train
-from hansfree.models.surgery.patterns import Patterned, Patterns
-from hansfree.models.surgery.reach import box_around
-from hansfree.models.surgery.tracing import Order, take_out
+from hansfree.models.surgery.layout import CHANNEL_AXIS, layer_order, layer_orders
+from hansfree.models.surgery.partition import Train, output_node
+from hansfree.models.surgery.tracing import PROJECTION, AppliedAfter, AxisOrder, EditedForward, inverse, remove_inserted
 
 __all__ = [
+    "CHANNEL_AXIS",
+    "PROJECTION",
+    "AppliedAfter",
+    "AxisOrder",
+    "Cut",
+    "EditedForward",
     "HeadParts",
     "Layer",
-    "Linearised",
-    "Order",
-    "Patterned",
-    "Patterns",
-    "Split",
     "Stage",
+    "Traced",
     "Train",
-    "box_around",
+    "Unchanged",
     "check_device",
+    "eval_copy",
     "exact_forward_mode",
-    "folded",
+    "fuse_for_inference",
     "insert_after",
+    "inverse",
     "layer_order",
     "layer_orders",
     "list_layers",
+    "make_inplace",
     "on_device",
-    "overwriting",
+    "operation_name",
+    "output_node",
+    "remove_inserted",
+    "returns_several",
+    "scalar_nodes",
     "split",
-    "take_out",
+    "trace",
 ]

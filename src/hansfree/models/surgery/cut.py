@@ -19,10 +19,10 @@ from hansfree.models.surgery.graph import (
     is_dropout_like,
     trace,
 )
-from hansfree.models.surgery.hooked import HookedParts, hooked_parts, turn_hooked
+from hansfree.models.surgery.hooked import HookedParts, hooked_parts, permute_hooked
 from hansfree.models.surgery.layout import trunk_order
-from hansfree.models.surgery.partition import Partition, Train, partition, turn
-from hansfree.models.surgery.tracing import Order
+from hansfree.models.surgery.partition import Partition, Train, partition, permute_layer
+from hansfree.models.surgery.tracing import AxisOrder
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class HeadParts:
 
 
 def head_in_stages(head: nn.Module) -> HeadParts:
-    """Part a head at every linear layer past which nothing else is handed on; one stage where that cannot be told."""
+    """Part a head at every linear layer past which nothing else is handed on; one stage where that is not visible."""
     if not isinstance(head, fx.GraphModule) or _is_tied(head):
         return HeadParts(head, (Stage(head),))
     first, *nodes = [node for node in head.graph.nodes if node.op != "output"]
@@ -62,7 +62,7 @@ def head_in_stages(head: nn.Module) -> HeadParts:
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Tell whether a module does what its class says: hooks (weight norm is one) may change that."""
+    """Return whether a module does what its class says: hooks (weight norm is one) may change that."""
     has_hooks = bool(module._forward_hooks or module._forward_pre_hooks)
     return not has_hooks and "forward" not in vars(module)
 
@@ -82,7 +82,7 @@ def _stages(head: fx.GraphModule, given: fx.Node, nodes: Sequence[fx.Node]) -> I
 
 
 def _is_lone_linear(head: fx.GraphModule, node: fx.Node) -> bool:
-    """Tell whether the node is the only call of a layer of which weight and bias say everything."""
+    """Return whether the node is the only call of a layer of which weight and bias say everything."""
     if node.op != "call_module":
         return False
     module = head.get_submodule(str(node.target))
@@ -91,7 +91,7 @@ def _is_lone_linear(head: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _is_passage(node: fx.Node, before: Sequence[fx.Node]) -> bool:
-    """Tell whether all that follows the node depends on what came before through the node alone."""
+    """Return whether all that follows the node depends on what came before through the node alone."""
     seen = {*before, node}
     return all(user in seen for other in before for user in other.users)
 
@@ -106,7 +106,7 @@ def _part(head: fx.GraphModule, given: fx.Node, nodes: Sequence[fx.Node]) -> fx.
 
 
 def _is_tied(module: nn.Module) -> bool:
-    """Tell whether a parameter has several names: a stage would know it by one that nobody else uses."""
+    """Return whether a parameter has several names: a stage would use a name that the state dict does not have."""
     return len(list(module.parameters())) < len(list(module.named_parameters(remove_duplicate=False)))
 
 
@@ -114,7 +114,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Split:
+class Cut:
     """A model in three parts, each taking the tuple that the one before returns.
 
     The first tensor that the trunk returns is the layer's output, with its channels where
@@ -130,7 +130,7 @@ class Split:
     parameters_after: int  # how many numbers the parameters after the layer hold, trained or not
     traced: bool
     random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
-    order: Order | None = None  # of the model's axes in the trunk's output; None: as the model has them
+    order: AxisOrder | None = None  # of the model's axes in the trunk's output; None: as the model has them
     may_change: tuple[str, ...] = ()  # cut by hooks, the trunk holds the whole model: what some training may change
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
@@ -170,10 +170,10 @@ def split(
     layer: str,
     *,
     example: Tensor | None = None,
-    order: Order | None = None,
+    order: AxisOrder | None = None,
     train: Train = "all",
     train_norm: bool = False,
-) -> Split:
+) -> Cut:
     """Split a copy of ``model`` after ``layer``; the parts are on the CPU, and the model itself is not touched.
 
     Args:
@@ -181,7 +181,7 @@ def split(
         layer: A name that ``list_layers`` shows.
         example: A batch of images, to check the parts against the model, and to see where the layer has its channels; a
             model that cannot be traced needs it.
-        order: Of the axes of the layer's output, where an earlier cut with an example saw it (``Split.order``).
+        order: Of the axes of the layer's output, where an earlier cut with an example saw it (``Cut.order``).
         train: ``"all"`` that follows the layer, or only the ``"last"`` module that has parameters.
         train_norm: Train the affine parameters of batch norms after the layer too; their statistics never change.
     """
@@ -197,7 +197,7 @@ def split(
         if example is None or _is_exact(result, model, example):
             order = order if example is None else trunk_order(parts.trunk, layer, example)
             if order is not None:
-                turn(parts, order)
+                permute_layer(parts, order)
             return replace(result, order=order)
         reason = f"The traced graph of {type(model).__name__} does not give the model's numbers."
     if example is None:
@@ -206,12 +206,12 @@ def split(
     hooked = hooked_parts(model, layer, example, train=train, train_norm=train_norm)
     _freeze(hooked.model, hooked.trainable)
     order = trunk_order(hooked.trunk, layer, example)
-    hooked = hooked if order is None else turn_hooked(hooked, order)
+    hooked = hooked if order is None else permute_hooked(hooked, order)
     result = _joined(layer, hooked, random=hooked.random, traced=False)
     return replace(result, order=order, may_change=hooked.may_change)
 
 
-def _split_traced(traced: Traced, layer: str, parts: Partition) -> Split:
+def _split_traced(traced: Traced, layer: str, parts: Partition) -> Cut:
     _freeze(traced.root, parts.trainable)
     random = []
     for name, module in list(parts.head.named_modules()):
@@ -225,8 +225,8 @@ def _split_traced(traced: Traced, layer: str, parts: Partition) -> Split:
     return _joined(layer, parts, random=tuple(random), traced=True)
 
 
-def _joined(layer: str, parts: Partition | HookedParts, *, random: tuple[nn.Module, ...], traced: bool) -> Split:
-    return Split(
+def _joined(layer: str, parts: Partition | HookedParts, *, random: tuple[nn.Module, ...], traced: bool) -> Cut:
+    return Cut(
         layer=layer,
         trunk=parts.trunk,
         phi=parts.phi,
@@ -244,7 +244,7 @@ def _freeze(root: nn.Module, trainable: tuple[str, ...]) -> None:
         root.get_parameter(name).requires_grad_(True)
 
 
-def _is_exact(result: Split, model: nn.Module, example: Tensor) -> bool:
+def _is_exact(result: Cut, model: nn.Module, example: Tensor) -> bool:
     """Compare the parts with the model on ``example``, and see that they leave the cached tensors as they were."""
     with torch.no_grad(), NoBatchStatistics():
         expected = eval_copy(model, share=True)(example.clone().to(_device_of(model))).cpu()

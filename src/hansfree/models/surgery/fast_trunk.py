@@ -20,7 +20,7 @@ _CONVOLUTIONS: set[type[nn.Module]] = {nn.Conv1d, nn.Conv2d, nn.Conv3d}  # by ex
 _NORMS: set[type[nn.Module]] = {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d}
 
 
-def folded(trunk: nn.Module) -> nn.Module:
+def fuse_for_inference(trunk: nn.Module) -> nn.Module:
     """Return a faster trunk with convolutions of its own; the given one stays as it is.
 
     A trunk that is no graph is returned itself, and so is whatever does more than its class says.
@@ -54,7 +54,7 @@ def _fold(result: fx.GraphModule, node: fx.Node) -> None:
 
 
 def _takes_any_layout(result: fx.GraphModule) -> bool:
-    """Tell whether nothing in the graph may insist on how its input lies in memory: torch's own modules do not."""
+    """Return whether nothing in the graph may insist on how its input lies in memory: torch's own modules do not."""
     called = [result.get_submodule(str(node.target)) for node in result.graph.nodes if node.op == "call_module"]
     on_cpu = all(parameter.device.type == "cpu" for parameter in result.parameters())  # measured there alone
     return on_cpu and all(type(module).__module__.startswith(("torch.", "torchvision.")) for module in called)
@@ -90,7 +90,7 @@ _FRESH = (_ConvNd, _BatchNorm, nn.Linear)
 _SUMS = (operator.add, torch.add)
 
 
-def overwriting(trunk: nn.Module) -> nn.Module:
+def make_inplace(trunk: nn.Module) -> nn.Module:
     """Return the same trunk with activations and sums that overwrite what only they read; for passes without gradients.
 
     It shares all weights with ``trunk``, which stays as it is. A trunk that is no graph is returned itself.
@@ -137,7 +137,7 @@ def _is_sum(node: fx.Node) -> bool:
 
 
 def _is_its_own(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Tell whether the node's output is memory of its own, and read only once."""
+    """Return whether the node's output is memory of its own, and read only once."""
     if len(node.users) != 1:
         return False
     if node.op == "call_module":

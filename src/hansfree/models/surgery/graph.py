@@ -40,7 +40,7 @@ _FUNCTIONAL_DROPOUT: dict[Any, Callable[[float], nn.Module]] = {
 
 
 def is_dropout_like(module: nn.Module) -> bool:
-    """Tell whether the module is random in training: dropout, stochastic depth, attention with dropout."""
+    """Return whether the module is random in training: dropout, stochastic depth, attention with dropout."""
     names = ("p", "drop_prob", "dropout")
     rate = next((getattr(module, name) for name in names if isinstance(getattr(module, name, None), float | int)), None)
     if _is_dropout(module):
@@ -49,7 +49,7 @@ def is_dropout_like(module: nn.Module) -> bool:
 
 
 def _is_dropout(module: nn.Module) -> bool:
-    """Tell by class or by name: stochastic depth is called DropPath in half of the libraries."""
+    """Match by class or by name: stochastic depth is called DropPath in half of the libraries."""
     named_so = any(word in type(module).__name__ for word in ("Drop", "StochasticDepth"))
     return isinstance(module, _DropoutNd) or (named_so and next(module.parameters(), None) is None)
 
@@ -67,7 +67,7 @@ def remove_in_place(root: nn.Module, graph: fx.Graph, in_place: set[str]) -> Non
     order = {node: position for position, node in enumerate(graph.nodes)}
 
     def is_read_later(source: fx.Node, write: fx.Node) -> bool:
-        """Tell whether anything after ``write`` reads ``source``, or a view of it that was taken before."""
+        """Return whether anything after ``write`` reads ``source``, or a view of it that was taken before."""
         return any(
             order[user] > order[write] or (_shares_memory(root, user) and is_read_later(user, write))
             for user in source.users
@@ -96,7 +96,7 @@ def _memory(root: nn.Module, node: fx.Node) -> Iterator[tuple[fx.Node, bool]]:
 
 
 def _writes(node: fx.Node, in_place: set[str]) -> bool:
-    """Turn an in-place node into its plain form; tell whether it was one."""
+    """Turn an in-place node into its plain form; return whether it was one."""
     if node.op == "call_module":
         return node.target in in_place
     if node.op == "call_function" and node.target is operator.setitem:
@@ -117,7 +117,7 @@ def _writes(node: fx.Node, in_place: set[str]) -> bool:
 
 
 def _shares_memory(root: nn.Module, node: fx.Node) -> Literal["all", "view"] | None:
-    """Tell whether the node's output is its input itself, or a view of it."""
+    """Return whether the node's output is its input itself, or a view of it."""
     if node.op == "call_module":
         module = root.get_submodule(str(node.target))
         if isinstance(module, nn.Identity) or _is_dropout(module):
@@ -227,7 +227,7 @@ def trace(model: nn.Module, *, share: bool = False) -> Traced:
 
 
 def returns_several(traced: Traced, node: fx.Node) -> bool:
-    """Tell whether the node is known to return several tensors, not one."""
+    """Return whether the node is known to return several tensors, not one."""
     if isinstance(traced.module_of(node), nn.MultiheadAttention | nn.RNNBase):
         return True
     return node.op in ("call_function", "call_method") and operation_name(node) in _SEVERAL

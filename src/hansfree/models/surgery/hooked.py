@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
 from hansfree.models.surgery.graph import NoBatchStatistics, eval_copy, is_dropout_like, missing_sentence
 from hansfree.models.surgery.partition import Train, is_norm_parameter
-from hansfree.models.surgery.tracing import Order, inverse
+from hansfree.models.surgery.tracing import AxisOrder, inverse
 
 
 class AutogradFlow:
@@ -57,7 +57,7 @@ class AutogradFlow:
     def parameters_after(self, layer: str) -> dict[str, int]:
         """Return the parameters whose first use together with activations depends on the layer, and when that is.
 
-        A gradient alone would not tell: beside a skip connection, parameters before the layer have one too.
+        A gradient alone does not show it: beside a skip connection, parameters before the layer have one too.
 
         Args:
             layer: A module that is called once.
@@ -139,10 +139,10 @@ class HookedParts:
     random: tuple[nn.Module, ...]
 
 
-def turn_hooked(parts: HookedParts, order: Order) -> HookedParts:
+def permute_hooked(parts: HookedParts, order: AxisOrder) -> HookedParts:
     """Turn the axes of the layer's output behind the trunk, and back in phi."""
     parts.trunk.order = order  # type: ignore[assignment]  # a plain tuple, not a module
-    return replace(parts, phi=TurnedBack(order))
+    return replace(parts, phi=PermutedBack(order))
 
 
 def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train, train_norm: bool) -> HookedParts:
@@ -200,8 +200,8 @@ def output_edited(model: nn.Module, layer: str, edit: Callable[[Tensor], Tensor]
 class _HookedTrunk(nn.Module):
     """Run the model and return the layer's output, and the images."""
 
-    # Of the class, so that the fingerprint of a trunk that turns nothing does not speak of it.
-    order: Order | None = None
+    # A class attribute, so that it is not part of the fingerprint of a trunk that permutes nothing.
+    order: AxisOrder | None = None
 
     def __init__(self, model: nn.Module, layer: str) -> None:
         super().__init__()
@@ -228,10 +228,10 @@ class Unchanged(nn.Module):
         return tensors
 
 
-class TurnedBack(nn.Module):
+class PermutedBack(nn.Module):
     """Put the axes of the layer's output back as the model has them."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: AxisOrder) -> None:
         super().__init__()
         self.order = inverse(order)
 

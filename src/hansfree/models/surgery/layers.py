@@ -12,8 +12,8 @@ from torch import Tensor, fx, nn
 from hansfree.errors import SplitError
 from hansfree.models.surgery.graph import Traced, ambiguous_sentence, operation_name, trace
 from hansfree.models.surgery.hooked import check_module, module_facts
-from hansfree.models.surgery.partition import Cut, Flow
-from hansfree.models.surgery.tracing import PROJECTION, AppliedAfter, EditedForward, Order, inverse
+from hansfree.models.surgery.partition import Flow, GraphCut
+from hansfree.models.surgery.tracing import PROJECTION, AppliedAfter, AxisOrder, EditedForward, inverse
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def list_layers(model: nn.Module, example: Tensor | None = None) -> list[Layer]:
     return layers
 
 
-def insert_after(model: nn.Module, layer: str, module: nn.Module, *, order: Order | None = None) -> nn.Module:
+def insert_after(model: nn.Module, layer: str, module: nn.Module, *, order: AxisOrder | None = None) -> nn.Module:
     """Return a copy of ``model`` in which ``module`` edits the layer's output.
 
     The copy has the same class and the same ``state_dict`` keys plus those of ``module`` under ``hansfree_projection``.
     From then on the layer's name stands for the edited output.
 
     Args:
-        order: Of the axes that ``module`` expects (``Split.order``, ``layer_order``); they are turned for it, and back.
+        order: Of the axes that ``module`` expects (``Cut.order``, ``layer_order``); they are turned for it, and back.
     """
     kind = type(model).__name__
     if hasattr(model, PROJECTION):
@@ -87,7 +87,7 @@ def insert_after(model: nn.Module, layer: str, module: nn.Module, *, order: Orde
     return edited
 
 
-def _edit_forward(model: nn.Module, traced: Traced, layer: str, order: Order | None) -> None:
+def _edit_forward(model: nn.Module, traced: Traced, layer: str, order: AxisOrder | None) -> None:
     """Let this instance run its own graph with a call of the inserted module behind the layer."""
     node, graph = traced.find(layer), traced.graph
     with graph.inserting_before(node.next):
@@ -138,7 +138,7 @@ def _describe(flow: Flow, name: str, shapes: dict[fx.Node, tuple[int, ...]] | No
     shape = None if shapes is None else shapes.get(node)
     reason = ""
     try:
-        count = Cut(flow, name).parameters_after()
+        count = GraphCut(flow, name).parameters_after()
     except SplitError as error:
         count, reason = 0, str(error)
     is_tensor = shapes is None or shape is not None

@@ -20,7 +20,7 @@ from torch.nn.modules.conv import _ConvNd
 from hansfree.errors import SplitError
 from hansfree.models.surgery.graph import eval_copy, operation_name, trace
 from hansfree.models.surgery.hooked import run_recorded
-from hansfree.models.surgery.tracing import Order
+from hansfree.models.surgery.tracing import AxisOrder
 
 CHANNEL_AXIS = {2: 1, 3: 2, 4: 1}  # by the number of axes: flat, tokens, maps
 
@@ -31,7 +31,7 @@ _RESHAPING = frozenset(["view", "reshape", "flatten", "unflatten"])
 _UNKNOWN = frozenset(["movedim", "moveaxis", "einsum"])
 
 
-def layer_order(model: nn.Module, layer: str, example: Tensor) -> Order | None:
+def layer_order(model: nn.Module, layer: str, example: Tensor) -> AxisOrder | None:
     """Return the order into which a layer's axes must be put for hansfree; None where they stand right.
 
     Where nothing says where the channels are, they are taken to stand right.
@@ -39,7 +39,7 @@ def layer_order(model: nn.Module, layer: str, example: Tensor) -> Order | None:
     return layer_orders(model, [layer], example)[layer]
 
 
-def layer_orders(model: nn.Module, layers: Sequence[str], example: Tensor) -> dict[str, Order | None]:
+def layer_orders(model: nn.Module, layers: Sequence[str], example: Tensor) -> dict[str, AxisOrder | None]:
     """Return the same for many layers; of a model that can be traced, by one run."""
     try:
         traced = trace(model, share=True)
@@ -53,7 +53,7 @@ def layer_orders(model: nn.Module, layers: Sequence[str], example: Tensor) -> di
     return {layer: _order(*recorder.seen(node)) for layer, node in nodes.items()}
 
 
-def trunk_order(trunk: nn.Module, layer: str, example: Tensor) -> Order | None:
+def trunk_order(trunk: nn.Module, layer: str, example: Tensor) -> AxisOrder | None:
     """Return the same for a trunk, whose first output is the layer's."""
     if not isinstance(trunk, fx.GraphModule):
         return _order(*_axis_of_last_inside(trunk.get_submodule("model"), layer, example))
@@ -61,7 +61,7 @@ def trunk_order(trunk: nn.Module, layer: str, example: Tensor) -> Order | None:
     return _order(*_AxisRecorder(trunk, trunk.graph).of(outputs[0], example))
 
 
-def _order(axis: int | None, ndim: int) -> Order | None:
+def _order(axis: int | None, ndim: int) -> AxisOrder | None:
     if axis is None or axis == CHANNEL_AXIS.get(ndim, axis):
         return None
     others = [other for other in range(ndim) if other != axis]

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hansfree.errors import SplitError
 from hansfree.models.surgery.graph import Traced, is_dropout_like, returns_several, scalar_nodes
-from hansfree.models.surgery.tracing import Order, inverse
+from hansfree.models.surgery.tracing import AxisOrder, inverse
 
 Train = Literal["all", "last"]
 
@@ -33,10 +33,10 @@ def partition(traced: Traced, layer: str, *, train: Train, train_norm: bool) -> 
 
     Sizes and functions of parameters alone are no activations: every part that needs them computes them itself.
     """
-    return Cut(Flow(traced), layer).parts(train=train, train_norm=train_norm)
+    return GraphCut(Flow(traced), layer).parts(train=train, train_norm=train_norm)
 
 
-def turn(parts: Partition, order: Order) -> None:
+def permute_layer(parts: Partition, order: AxisOrder) -> None:
     """Turn the axes of the layer's output at the end of the trunk, and back at the start of phi."""
     graph = parts.trunk.graph
     result = next(node for node in graph.nodes if node.op == "output")
@@ -63,7 +63,7 @@ def output_node(traced: Traced) -> fx.Node:
 
 
 def is_norm_parameter(root: nn.Module, name: str) -> bool:
-    """Tell whether the parameter is the affine part of a batch norm, which is trained on request only."""
+    """Return whether the parameter is the affine part of a batch norm, which is trained on request only."""
     return isinstance(root.get_submodule(name.rpartition(".")[0]), _BatchNorm)
 
 
@@ -97,7 +97,7 @@ class Flow:
         return [name for name in names if self.parameters[name].is_floating_point()]
 
 
-class Cut:
+class GraphCut:
     """The graph seen from one layer."""
 
     def __init__(self, flow: Flow, layer: str) -> None:
@@ -251,7 +251,7 @@ def _inputs(nodes: Iterable[fx.Node]) -> set[fx.Node]:
 
 
 def _is_batch_size(node: fx.Node) -> bool:
-    """Tell whether the node is ``x.size(0)`` or ``x.shape[0]`` of the model's input."""
+    """Return whether the node is ``x.size(0)`` or ``x.shape[0]`` of the model's input."""
     if len(node.args) != 2 or node.args[1] != 0 or not isinstance(source := node.args[0], fx.Node):
         return False
     if node.op == "call_method" and node.target == "size":

@@ -18,10 +18,10 @@ from torch.nn.modules.conv import _ConvNd
 
 from hansfree.errors import SplitError
 
-Order = tuple[int, ...]
+AxisOrder = tuple[int, ...]
 
 
-def inverse(order: Order) -> Order:
+def inverse(order: AxisOrder) -> AxisOrder:
     """Return the order that undoes an order."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
@@ -38,7 +38,7 @@ class AppliedAfter:
         order: of the axes that the inserted module expects; None: as the model has them.
     """
 
-    def __init__(self, module: nn.Module, order: Order | None = None) -> None:
+    def __init__(self, module: nn.Module, order: AxisOrder | None = None) -> None:
         self.module, self.order = module, order
 
     def __call__(self, _module: nn.Module, _args: Any, output: Tensor) -> Any:
@@ -79,7 +79,7 @@ class EditedForward:
         return result if self.returned is None else self.returned(**result)
 
 
-def take_out(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:
+def remove_inserted(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:
     """Return a copy of the model as it was before the insertion, and the inserted module (None where there is none)."""
     plain = copy.deepcopy(model)
     module = getattr(plain, PROJECTION, None)
@@ -130,7 +130,7 @@ def _sides(value: object) -> list[tuple[int, int]]:
     return [(int(pair[0]), int(pair[1]))] if is_pair else []  # type: ignore[index]  # seen to be a pair
 
 
-class ShapeAnswers:
+class ShapeGuards:
     """What a batch of the first shape answers; and which of the other shapes would have answered otherwise."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
@@ -231,7 +231,7 @@ class _Attribute(fx.proxy.Attribute):
 class _Tracer(fx.Tracer):
     """Record every node's enclosing module; modules without children stay whole and keep their training flag."""
 
-    def __init__(self, edits: dict[str, AppliedAfter], answers: ShapeAnswers) -> None:
+    def __init__(self, edits: dict[str, AppliedAfter], answers: ShapeGuards) -> None:
         super().__init__()
         self.edits = edits  # modules inserted behind others by a hook; in the graph they become nodes
         self.answers = answers  # to what the model asks about shapes
@@ -302,7 +302,7 @@ def record(root: nn.Module, kind: str) -> Recorded:
     found: Recorded | None = None
     reason: Exception | None = None
     while shapes:
-        tracer = _Tracer(edits, ShapeAnswers(shapes))
+        tracer = _Tracer(edits, ShapeGuards(shapes))
         try:
             graph = tracer.trace(root, concrete_args=_defaults(root))
         except Exception as error:  # the model's own code runs on proxies: anything may come out of it

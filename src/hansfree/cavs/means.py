@@ -1,0 +1,217 @@
+"""CAVs that are differences of means: between samples (`SignalCAV`) and over pairs (`PairCAV`)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+from typing_extensions import Self
+
+from hansfree.cavs.base import CAV, ClassMeans, FloatArray, samples_of_pairs
+from hansfree.errors import DataError, OptionError
+
+MAX_DIRECTIONS = 10  # tried where held-out pairs decide how many
+_RANK = 1e-12  # of the largest squared size: below, a direction is rounding noise
+
+
+class SignalCAV(CAV, name="signal"):
+    """The direction in which the activations move with the artifact label: the paper's choice.
+
+    Unlike a classifier's weights it does not bend towards distractors, which help to separate the classes but are not
+    the artifact. It streams: ``partial_fit`` takes batches, ``merge`` joins the work of several machines, and both
+    remember one mean per class and nothing else.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> has_artifact = np.arange(100) % 2 == 0
+    >>> activations = rng.normal(size=(100, 3)) + np.outer(has_artifact, [0.0, 8.0, 0.0])
+    >>> cav = SignalCAV().fit(activations, has_artifact)
+    >>> abs(cav.directions_).round(1).tolist()
+    [[0.0, 1.0, 0.0]]
+    >>> batches = SignalCAV().partial_fit(activations[:30], has_artifact[:30])
+    >>> batches = batches.merge(SignalCAV().partial_fit(activations[30:], has_artifact[30:]))
+    >>> bool(np.allclose(batches.directions_, cav.directions_))
+    True
+    """
+
+    is_mean_difference: ClassVar[bool] = True
+
+    def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        bit = has_artifact.astype(np.float64)
+        direction: FloatArray = (bit - bit.mean()) @ X
+        return direction
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Add a batch; a batch may hold one class only, the direction exists once both were seen.
+
+        Args:
+            X: Activations of the batch.
+            y: Labels of the batch.
+            classes: Both labels, as other scikit-learn estimators want them in the first call; not needed here.
+        """
+        is_first = not hasattr(self, "class_mean_")
+        features, labels = self._validated(X, y, reset=is_first)
+        batch = ClassMeans.of(features, labels, classes)
+        self._adopt(batch if is_first else self._means() + batch)
+        return self
+
+    def merge(self, other: SignalCAV) -> SignalCAV:
+        """Return the CAV of this one's and the other's samples together; both stay as they are."""
+        for cav in (self, other):
+            check_is_fitted(cav, "class_mean_", msg="This %(name)s has seen no samples yet, so it cannot be merged.")
+        if self.n_features_in_ != other.n_features_in_:
+            raise DataError(
+                f"Only CAVs of the same layer can be merged, but one has {self.n_features_in_} features and the other "
+                f"{other.n_features_in_}."
+            )
+        merged: SignalCAV = clone(self)
+        merged.n_features_in_ = self.n_features_in_
+        if hasattr(self, "feature_names_in_"):
+            merged.feature_names_in_ = self.feature_names_in_
+        merged._adopt(self._means() + other._means())
+        return merged
+
+    def _means(self) -> ClassMeans:
+        return ClassMeans(self.classes_, self.class_count_, self.class_mean_)
+
+    def _adopt(self, means: ClassMeans) -> None:
+        """Take the direction from the means where they define one; else remember them and wait for more samples."""
+        if means.both_seen and np.any(means.difference):
+            self._settle(means.difference, means)
+        else:
+            self._remember(means)
+            self.__dict__.pop("directions_", None)
+
+
+class PairCAV(CAV, name="pair"):
+    """The mean change over pairs of the same image without and with the artifact, and the main ways it varies.
+
+    Everything else that distinguishes images with the artifact is the same in both halves of a pair, so it cannot enter
+    the direction. The first direction is the mean change. Further ones are the leading directions of the remaining
+    changes; they are taken as long as each explains at least ``least_gain`` of the squared change of held-out pairs.
+
+    ``fit`` takes samples that are not paired: the mean change does not depend on who is paired with whom, but all
+    further directions do, so it finds the first only.
+
+    Args:
+        count: Number of directions; None chooses it by held-out pairs, up to ten.
+        least_gain: Share of the squared change that a further direction has to explain.
+        folds: Parts of the cross-validation that chooses the number.
+        seed: Of the shuffle before the pairs are divided.
+
+    Attributes:
+        change_size_: (k,), root mean square of the changes along each direction; after ``fit_pairs`` only.
+        explained_: (tried,), share of the squared change of held-out pairs that 1, 2, ... directions explain; where the
+            number was chosen.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> clean = rng.normal(size=(60, 4))
+    >>> change = np.outer(rng.normal(size=60), [0.0, 0.0, 1.0, 0.0]) + [0.0, 3.0, 0.0, 0.0]
+    >>> cav = PairCAV().fit_pairs(clean, clean + change)
+    >>> abs(cav.directions_).round(0).tolist()
+    [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
+    """
+
+    rank = 1  # after the CAVs that need no pairs
+    needs_pairs: ClassVar[bool] = True
+    is_mean_difference: ClassVar[bool] = True
+
+    change_size_: FloatArray
+    explained_: FloatArray
+
+    def __init__(self, *, count: int | None = None, least_gain: float = 0.01, folds: int = 5, seed: int = 0) -> None:
+        self.count = count
+        self.least_gain = least_gain
+        self.folds = folds
+        self.seed = seed
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Find the mean change from samples that are not paired; for several directions use ``fit_pairs``."""
+        if self.count not in (None, 1):
+            raise DataError(f"{self.count} directions need pairs, not single samples: use fit_pairs.")
+        return super().fit(X, y)
+
+    def fit_pairs(self, clean: ArrayLike, biased: ArrayLike) -> Self:
+        """Find the directions of the changes: clean and biased are (pairs, channels), in the same order."""
+        super().fit(*samples_of_pairs(clean, biased))  # checks all, and finds the mean change
+        changes = np.asarray(biased, dtype=np.float64) - np.asarray(clean, dtype=np.float64)
+        if not np.any(changes):
+            raise DataError(f"The artifact changes the activations of none of these {len(changes)} images.")
+        count = self.count if self.count is not None else self._choose_count(changes)
+        directions = leading_directions(changes, count)
+        if len(directions) < count:
+            raise DataError(
+                f"The changes of {len(changes)} pairs have {len(directions)} directions, not {count}: ask for fewer."
+            )
+        self._settle(directions, ClassMeans(self.classes_, self.class_count_, self.class_mean_))
+        self.change_size_ = np.sqrt(np.square(changes @ self.directions_.T).mean(axis=0))
+        return self
+
+    @property
+    def size_(self) -> FloatArray:
+        """The root mean square of the changes along each direction; without pairs, the way between the means."""
+        self._check_fitted()
+        size: FloatArray = self.change_size_ if hasattr(self, "change_size_") else self.scale_
+        return size
+
+    def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+        self._check_options()
+        for name in ("change_size_", "explained_"):  # of pairs that it was fitted on before
+            self.__dict__.pop(name, None)
+        bit = has_artifact.astype(np.float64)
+        direction: FloatArray = (bit - bit.mean()) @ X
+        return direction
+
+    def _choose_count(self, changes: FloatArray) -> int:
+        """Return the last number of directions whose last one still explains enough of held-out changes."""
+        if len(changes) < self.folds:
+            raise DataError(
+                f"The number of directions is chosen by {self.folds} folds, but there are n_samples={len(changes)} "
+                "pairs. Give more pairs, fewer folds, or the number itself."
+            )
+        fold_of = np.random.default_rng(self.seed).permutation(len(changes)) % self.folds
+        explained = np.zeros(min(MAX_DIRECTIONS, changes.shape[1]))
+        for fold in range(self.folds):
+            learned, held_out = changes[fold_of != fold], changes[fold_of == fold]
+            directions = leading_directions(learned, len(explained))
+            along = np.zeros(len(explained))  # a direction that the other folds do not have explains nothing
+            along[: len(directions)] = np.square(held_out @ directions.T).sum(axis=0)
+            explained += along.cumsum()
+        self.explained_ = explained / np.square(changes).sum()
+        is_enough = np.diff(self.explained_) >= self.least_gain
+        return 1 + int(np.argmin([*is_enough, False]))
+
+    def _check_options(self) -> None:
+        for name, least in (("count", 1), ("folds", 2), ("seed", 0)):
+            value = getattr(self, name)
+            if (name, value) != ("count", None) and (not isinstance(value, (int, np.integer)) or value < least):
+                raise OptionError(f"{name} must be a whole number of at least {least}, but it is {value!r}.")
+        if not 0 < self.least_gain < 1:
+            raise OptionError(f"least_gain is a share, above 0 and below 1, not {self.least_gain!r}.")
+
+
+def leading_directions(changes: FloatArray, count: int) -> FloatArray:
+    """Return the direction of the mean change and then those of the rest, largest first: up to ``count`` rows.
+
+    Fewer, where the changes do not have as many. Not centred: how large a change is counts, not how far it varies.
+    """
+    mean = changes.mean(axis=0)
+    length = float(np.linalg.norm(mean))
+    if length == 0:
+        raise DataError(f"The changes of {len(changes)} pairs cancel each other: their mean has no direction.")
+    first: FloatArray = mean / length
+    if count == 1:
+        return first[None]
+    rest = changes - np.outer(changes @ first, first)
+    products, channels = rest.T @ rest, changes.shape[1]
+    sizes, vectors = eigh(products, subset_by_index=(max(0, channels - count + 1), channels - 1))
+    is_real = sizes > _RANK * np.square(changes).sum()
+    further = vectors[:, is_real][:, ::-1].T
+    # An eigenvector has no sign of its own, and these are orthogonal to the mean: the largest entry decides.
+    largest = np.take_along_axis(further, np.abs(further).argmax(axis=1)[:, None], axis=1)
+    return np.concatenate([first[None], further * np.sign(largest)])

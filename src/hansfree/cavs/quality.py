@@ -1,0 +1,111 @@
+"""How far a CAV can be trusted: does it point where the artifact really moves the activations?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hansfree._internal.statistics import auc
+from hansfree.cavs.base import CAV, FloatArray
+from hansfree.errors import DataError, UndefinedMetricError
+
+
+@dataclass(frozen=True, eq=False)
+class CAVQuality:
+    """A score of a CAV with its standard error, which is None where too few samples were given to know it."""
+
+    value: float
+    standard_error: float | None
+    n: int  # samples that count
+    excluded: int = 0  # samples on which the artifact changed nothing
+
+
+def alignment_sample(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
+    """Return the mean cosine between the direction and each sample's change: the paper's s (Eq. alignment_single).
+
+    Args:
+        direction: (channels,), of any length.
+        deltas: (samples, channels), how the pooled activations changed when the artifact was inserted. Samples that
+            did not change at all have no direction to agree with: they are left out and counted.
+
+    >>> alignment_sample([1.0, 0.0], [[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]]).value
+    0.5
+    """
+    unit, changed, excluded = _checked(direction, deltas)
+    cosines = changed @ unit / np.linalg.norm(changed, axis=1)
+    error = float(cosines.std(ddof=1) / np.sqrt(len(cosines))) if len(cosines) > 1 else None
+    return CAVQuality(float(cosines.mean()), error, len(cosines), excluded)
+
+
+def alignment_mean(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
+    """Return the cosine between the direction and the mean change: the paper's s-bar (Eq. alignment_overall).
+
+    The standard error is the jackknife's, because the mean over the samples is inside the ratio.
+
+    Args:
+        direction: (channels,), of any length.
+        deltas: (samples, channels), as for ``alignment_sample``.
+
+    >>> round(alignment_mean([1.0, 0.0], [[2.0, 1.0], [2.0, -1.0]]).value, 3)
+    1.0
+    """
+    unit, changed, excluded = _checked(direction, deltas)
+    n = len(changed)
+    total = changed.sum(axis=0)
+    if not np.any(total):
+        raise UndefinedMetricError(f"The mean change over {n} samples is zero, so it has no direction to agree with.")
+    value = float(unit @ total / np.linalg.norm(total))
+    without_one = total - changed
+    lengths = np.linalg.norm(without_one, axis=1)
+    if n < 2 or not np.all(lengths > 0):
+        return CAVQuality(value, None, n, excluded)
+    replicates = without_one @ unit / lengths
+    error = float(np.sqrt((n - 1) / n * np.sum((replicates - replicates.mean()) ** 2)))
+    return CAVQuality(value, error, n, excluded)
+
+
+def cav_auc(cav: CAV, X: ArrayLike, y: ArrayLike) -> CAVQuality:
+    """Return how well the CAV's score separates held-out samples with and without the artifact.
+
+    The standard error is DeLong's, from each sample's placement among the other class. It is zero where the classes
+    separate perfectly, which says that these samples cannot show it, not that there is none.
+    """
+    scores = cav.decision_function(X)
+    labels = np.asarray(y)
+    if labels.shape != scores.shape:
+        raise DataError(
+            f"Each sample needs one label, but there are {len(scores)} samples and labels of {labels.shape}."
+        )
+    foreign = np.setdiff1d(labels, cav.classes_)
+    if foreign.size:
+        raise DataError(f"The label {foreign.tolist()[0]!r} is not one of the CAV's classes {cav.classes_.tolist()}.")
+    has_artifact = labels == cav.classes_[1]
+    fewest = min(int(has_artifact.sum()), int((~has_artifact).sum()))
+    if fewest == 0:
+        raise UndefinedMetricError(
+            f"AUC needs samples of both classes, but all {len(labels)} have the label {labels.tolist()[0]!r}."
+        )
+    found = auc(scores, has_artifact)
+    return CAVQuality(found.value, found.stderr if fewest > 1 else None, len(labels))
+
+
+def _checked(direction: ArrayLike, deltas: ArrayLike) -> tuple[FloatArray, FloatArray, int]:
+    """Return the unit direction, the samples that changed, and how many did not."""
+    vector, changes = np.asarray(direction, dtype=np.float64), np.asarray(deltas, dtype=np.float64)
+    if vector.ndim != 1 or changes.ndim != 2 or changes.shape[1] != len(vector):
+        raise DataError(
+            f"Alignment takes a direction (channels,) and changes (samples, channels), but their shapes are "
+            f"{vector.shape} and {changes.shape}."
+        )
+    if not np.all(np.isfinite(vector)) or not np.all(np.isfinite(changes)):
+        raise DataError("Alignment needs finite numbers, but the direction or the changes contain NaN or infinity.")
+    if not np.any(vector):
+        raise DataError("The direction has no length, so nothing can be aligned with it.")
+    has_changed = np.any(changes != 0, axis=1)
+    if not np.any(has_changed):
+        raise UndefinedMetricError(
+            f"Alignment is not defined: inserting the artifact changed none of the {len(changes)} samples."
+        )
+    return vector / np.linalg.norm(vector), changes[has_changed], int(np.sum(~has_changed))

@@ -1,0 +1,144 @@
+"""``hansfree suspects``, ``label``, ``monitor`` and ``export``."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, cast
+
+import typer
+
+from hansfree.cli.terminal import app, console, errors, progress_bars
+
+_SHOWN = 3
+
+
+@app.command()
+def suspects(
+    file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; it needs no artifact column.")],
+    by: Annotated[
+        str, typer.Option(help="What images are clustered by: activations, or relevance (where the model looks).")
+    ] = "activations",
+) -> None:
+    """Search for artifacts: unusual clusters within classes, and image properties that correlate with a class."""
+    from hansfree.discovery import (
+        By,
+        open_unlabelled_images,
+        search_suspects,
+    )
+    from hansfree.errors import check_choice
+    from hansfree.pipeline.config import read_run_file
+
+    check_choice("--by", by, By)
+    with progress_bars() as progress:
+        prepared = open_unlabelled_images(read_run_file(file), progress=progress)
+        looked = search_suspects(prepared, by=cast(By, by), progress=progress)
+    found = looked.suspects
+    console.print(found.verdict, soft_wrap=True, markup=False, highlight=False)
+    clusters = enumerate(found.clusters[:_SHOWN], start=1)
+    odd = [(f"cluster {rank}", each.sentence) for rank, each in clusters if each.level != "none"]
+    odd += [(each.name, each.sentence) for each in found.properties[:_SHOWN] if each.level != "none"]
+    for name, sentence in odd:
+        console.print(f"{name}: {sentence}", soft_wrap=True, markup=False, highlight=False)
+    console.print(f"page: {looked.page}", soft_wrap=True, highlight=False)
+    if looked.lists:
+        console.print(f"To label from these clusters: hansfree label {file}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def label(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.yaml", help="The run file; its table needs no artifact column yet.")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the page's address.")] = False,
+) -> None:
+    """Label images with the artifact in your browser; after five labels all images are ranked. Resumes."""
+    import webbrowser
+
+    from hansfree.discovery.label.server import (
+        check_installed,
+        serve,
+        write_redirect,
+    )
+    from hansfree.discovery.label.session import Session, open_labelling
+    from hansfree.pipeline.config import read_run_file
+
+    check_installed()
+    run = read_run_file(file)
+
+    def ready(address: str) -> None:
+        console.print(f"The page: {address}", soft_wrap=True, markup=False, highlight=False)
+        console.print("Ctrl-C stops the server; every label is saved at once.")
+        if not no_browser:
+            folder = until_the_end.enter_context(TemporaryDirectory(prefix="hansfree-label-"))  # for this user only
+            webbrowser.open(write_redirect(Path(folder), address).as_uri())
+
+    with ExitStack() as until_the_end:
+        with progress_bars() as progress:
+            workspace = until_the_end.enter_context(open_labelling(run, file=file, progress=progress))
+        for name, sentence in (*workspace.facts, ("marks", str(workspace.table))):
+            console.print(f"{name}: {sentence}", soft_wrap=True, markup=False, highlight=False)
+        session = until_the_end.enter_context(closing(Session(workspace)))
+        serve(session, port=port, ready=ready)
+
+
+@app.command()
+def monitor(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished `hansfree run`.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Images, or folders of images.")],
+    out: Annotated[Path | None, typer.Option(help="CSV file to write. [default: stdout]")] = None,
+    false_fire_rate: Annotated[
+        float, typer.Option(help="Share of images without the artifact that may be flagged.")
+    ] = 0.01,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip images that cannot be read.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Flag images with the artifact, as a CSV table, and report the error rates of the flags."""
+    from hansfree._internal.files import display_path, refuse_existing, write_text
+    from hansfree.export.monitor import monitor_run, to_csv
+
+    if out is not None:
+        refuse_existing(out, force=force)
+    with progress_bars() as progress:
+        fitted = monitor_run(run, false_fire_rate=false_fire_rate, progress=progress)
+        looked, skipped = fitted.score_images(images, skip_bad=skip_bad, progress=progress)
+    count = sum(one.is_flagged for one in looked)
+    # Only the table goes to stdout, which another program may read.
+    lines = [*skipped, f"{count} of {len(looked)} images are flagged.", fitted.monitor.describe()]
+    lines.append(f"The monitor is stored in {display_path(fitted.file)}.")
+    for sentence in lines:
+        errors.print(sentence, soft_wrap=True, highlight=False)
+    if out is None:
+        console.print(to_csv(looked), end="", soft_wrap=True, highlight=False)
+    else:
+        write_text(out, to_csv(looked))
+        console.print(f"table: {display_path(out)}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Directory of a finished run.")],
+    method: Annotated[str | None, typer.Argument(help="Correction to export. [default: the recommended one]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the files. [default: RUN/exported/METHOD]")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too; needs the extra onnx.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier export.")] = False,
+) -> None:
+    """Export a corrected model as safetensors with the original keys, verified, with a model card."""
+    from hansfree.export.run import export_run
+
+    done = export_run(run, method, out=out, onnx=onnx, force=force)
+    weights = done.weights
+    console.print(weights.folding.sentence, soft_wrap=True, highlight=False)
+    same = "exactly" if weights.difference == 0 else f"up to differences of {weights.difference:.2g}"
+    console.print(
+        f"Checked on {weights.images} images: loaded into a copy of the original, it gives the logits of the run's "
+        f"corrected model, {same}.",
+        soft_wrap=True,
+        highlight=False,
+    )
+    for word, path in (("weights", weights.weights), ("loader", weights.loader), ("onnx", done.onnx)):
+        if path is not None:
+            console.print(f"{word}: {path}", soft_wrap=True)
+    console.print(f"card: {done.card}", soft_wrap=True)

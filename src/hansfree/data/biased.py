@@ -1,0 +1,261 @@
+"""Biased data: training images, and held-out images without and with the artifact; the biased class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from hansfree.data.artifacts import Artifact
+from hansfree.data.datasets import LabelledImages, Subset
+from hansfree.data.examples import (
+    IMAGENET,
+    ImageDataset,
+    ImageSource,
+    Normalize,
+)
+from hansfree.data.insertion import WithArtifact
+from hansfree.data.splits import SourceSubset
+from hansfree.errors import DataError, OptionError
+
+
+class Held(Protocol):
+    """Images or their activations, with ids, labels and possibly artifact labels."""
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Which images of the source they are."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The class of each."""
+
+    @property
+    def has_artifact(self) -> np.ndarray | None:
+        """The artifact label of each; None where not known."""
+
+
+def check_artifact_labels(clean: Held, biased: Held | None) -> None:
+    """Reject sets whose artifact labels contradict their role."""
+    if clean.has_artifact is not None and np.any(clean.has_artifact):
+        n = len(clean.has_artifact)
+        raise DataError(f"{np.sum(clean.has_artifact)} of the {n} clean images have the artifact.")
+    if biased is not None and biased.has_artifact is not None and not np.all(biased.has_artifact):
+        n = len(biased.has_artifact)
+        raise DataError(f"{np.sum(~biased.has_artifact)} of the {n} biased images do not have the artifact.")
+
+
+def check_same_images(clean: Held, biased: Held) -> None:
+    """Reject sets that are not the same images in the same order, as with an inserted artifact."""
+    if not (np.array_equal(clean.ids, biased.ids) and np.array_equal(clean.labels, biased.labels)):
+        raise DataError("The clean and the biased set must be the same images, without and with the artifact.")
+
+
+def count_images(data: BiasedData) -> list[dict[str, Any]]:
+    """Count the images of every set by class, in total and with the artifact, for ``results.json``."""
+    found = []
+    for name in SETS:
+        images = getattr(data, name)
+        for label, class_name in enumerate(images.class_names):
+            of_class = np.asarray(images.labels) == label
+            with_artifact = int(np.sum(of_class & images.has_artifact))
+            about = {"set": name.replace("_", " "), "class": class_name}
+            found.append({**about, "images": int(np.sum(of_class)), "with_artifact": with_artifact})
+    return found
+
+
+MIN_IMAGES = 5
+
+"""Training images of the biased class with, and without, the artifact: CAVs are cross-validated with five folds, and
+diagnostics compare halves."""
+
+_CLEARLY = 2  # times the share of the given class: less may be chance
+
+
+def infer_biased_class(carry: np.ndarray, all_of: np.ndarray) -> int:
+    """Return the class with the largest share of training images with the artifact; of equals, the one with more.
+
+    Args:
+        carry: Number of training images with it, by class.
+        all_of: Number of training images, by class.
+    """
+    share = carry / np.maximum(all_of, 1)
+    share[carry < MIN_IMAGES] = -1  # a class of one image has a share of 0 or 1
+    return int(np.lexsort((carry, share))[-1])
+
+
+def check_biased_class_counts(given: int, carry: np.ndarray, all_of: np.ndarray, names: Sequence[str]) -> str | None:
+    """Return a warning if the artifact is mostly in another class than the given one.
+
+    That is: more than half of the images with it are of one class, and not because that class is large.
+    """
+    most, share = int(carry.argmax()), carry / np.maximum(all_of, 1)
+    if 2 * carry[most] <= carry.sum() or share[most] < _CLEARLY * share[given]:
+        return None
+    return (
+        f"biased_class is {names[given]!r}, but {carry[most]} of the {carry.sum()} training images with the artifact "
+        f"({100 * carry[most] / carry.sum():.0f} %) are of {names[most]!r}, and {carry[given]} of {names[given]!r}. Is "
+        "it the class that the artifact is correlated with?"
+    )
+
+
+def check_enough(name: str, some: int, every: int, *, doubt: str | None = None) -> None:
+    """Reject a biased class with too few training images with or without the artifact.
+
+    Args:
+        some: Number of training images with the artifact.
+        every: Number of training images.
+        doubt: Warning that it may be the wrong class.
+    """
+    if some < MIN_IMAGES or every - some < MIN_IMAGES:
+        message = (
+            f"{some} of the {every} training images of the biased class {name!r} have the artifact. The direction "
+            f"is learned within that class, from at least {MIN_IMAGES} with and {MIN_IMAGES} without."
+        )
+        raise DataError(" ".join(filter(None, (message, doubt))))
+
+
+def natural_bias(
+    parts: Sequence[SourceSubset],
+    has_artifact: np.ndarray,
+    *,
+    name: str,
+    biased_class: int,
+    insert: Artifact | None = None,
+    seed: int = 0,
+    transform: Normalize = IMAGENET,
+) -> BiasedData:
+    """Return biased data with a natural artifact.
+
+    Args:
+        parts: Training, validation and test images.
+        has_artifact: Artifact labels by row.
+        name: Of the artifact.
+        insert: Inserted into held-out images without the artifact, so that they are compared with themselves; None:
+            those with it are other images.
+    """
+    train, val, test = parts
+
+    def held_out(part: SourceSubset, *, is_biased: bool) -> LabelledImages | WithArtifact:
+        bits = has_artifact[part.ids]
+        if insert is None:
+            return LabelledImages(part, bits, rows=np.flatnonzero(bits == is_biased), transform=transform)
+        without = SourceSubset(part, np.flatnonzero(~bits))
+        return WithArtifact(without, insert, share=float(is_biased), seed=seed, transform=transform)
+
+    return BiasedData(
+        train=LabelledImages(train, has_artifact[train.ids], transform=transform),
+        val_clean=held_out(val, is_biased=False),
+        val_biased=held_out(val, is_biased=True),
+        test_clean=held_out(test, is_biased=False),
+        test_biased=held_out(test, is_biased=True),
+        train_biased=None if insert is None else held_out(train, is_biased=True),
+        biased_class=biased_class,
+        artifact=name,
+        is_localized=insert is None or insert.localized,
+        is_inserted=insert is not None,
+        has_masks=False,  # its location in training images is not known
+    )
+
+
+def insertable_artifacts(first: str | None = None) -> tuple[str, ...]:
+    """Return the artifacts that can be inserted into a finished image and need no file; ``first`` is put first."""
+    names = [name for name, kind in Artifact.for_images().items() if not kind.needs_file]
+    return tuple(names) if first is None else (first, *(name for name in names if name != first))
+
+
+def check_share(share: float) -> None:
+    """Reject a share of none or all of the biased class."""
+    if not 0 < share < 1:
+        raise OptionError(f"The share is a part of the biased class, above 0 and below 1, not {share!r}.")
+
+
+def insert_bias(
+    parts: Sequence[ImageSource],
+    artifact: Artifact,
+    *,
+    biased_class: int,
+    share: float,
+    flip_share: float = 0.0,
+    seed: int = 0,
+    transform: Normalize = IMAGENET,
+) -> BiasedData:
+    """Return biased data with an inserted artifact: in ``share`` of the biased class's training images.
+
+    Args:
+        parts: Training, validation and test images.
+        flip_share: Share of the other classes' training images that get it and the label of the biased class.
+    """
+    train, val, test = parts
+    poisoned = WithArtifact(
+        train, artifact, share=share, only_class=biased_class, flip_share=flip_share, seed=seed, transform=transform
+    )
+    bits = poisoned.has_artifact[train.labels == biased_class]
+    if not 0 < bits.sum() < len(bits):
+        raise DataError(
+            f"{100 * share:g} % of the {len(bits)} training images of class {train.class_names[biased_class]!r} is "
+            f"{np.sum(bits)} images: a bias needs some with and some without the artifact."
+        )
+
+    def all_or_none(part: ImageSource, share: float) -> WithArtifact:
+        return WithArtifact(part, artifact, share=share, seed=seed, transform=transform)
+
+    return BiasedData(
+        train=poisoned,
+        val_clean=all_or_none(val, 0),
+        val_biased=all_or_none(val, 1),
+        test_clean=all_or_none(test, 0),
+        test_biased=all_or_none(test, 1),
+        clean_train=all_or_none(train, 0),
+        train_biased=Subset(all_or_none(train, 1), np.flatnonzero(~poisoned.has_artifact)),
+        biased_class=biased_class,
+        artifact=artifact.name,
+        is_localized=artifact.localized,
+    )
+
+
+SETS = ("train", "val_clean", "val_biased", "test_clean", "test_biased")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BiasedData:
+    """What a run learns from and is evaluated on."""
+
+    train: ImageDataset
+    val_clean: ImageDataset
+    val_biased: ImageDataset
+    test_clean: ImageDataset
+    test_biased: ImageDataset
+    base_train: ImageDataset | None = None  # of the biased model, where corrections get only a part
+    clean_train: ImageDataset | None = None  # the same without the artifact, where available
+    train_biased: ImageDataset | None = None  # clean training images with it inserted, where possible
+    biased_class: int
+    artifact: str  # its name, for titles and tables
+    is_localized: bool
+    is_inserted: bool = True  # the biased sets are the clean ones with the artifact inserted; False: natural
+    has_masks: bool = True  # the masks show where the artifact is
+
+    @property
+    def learned(self) -> ImageDataset:
+        """The training images of the biased model."""
+        return self.train if self.base_train is None else self.base_train
+
+    @property
+    def pairs(self) -> tuple[ImageDataset, ImageDataset] | None:
+        """Counterfactual pairs of training images: without and with the inserted artifact; None where not possible."""
+        if self.train_biased is None:
+            return None
+        return Subset(self.train, np.flatnonzero(np.isin(self.train.ids, self.train_biased.ids))), self.train_biased
+
+    def __post_init__(self) -> None:
+        """Reject sets that could not prove anything."""
+        for part in ("val", "test"):
+            clean, biased = getattr(self, f"{part}_clean"), getattr(self, f"{part}_biased")
+            check_artifact_labels(clean, biased)
+            if self.is_inserted:
+                check_same_images(clean, biased)
+        if self.pairs is not None:
+            check_artifact_labels(*self.pairs)
+            check_same_images(*self.pairs)

@@ -1,0 +1,277 @@
+"""A user's own images: a listing, its artifact labels or an artifact to insert, the split, and the biased class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hansfree._internal.progress import Progress, silent
+from hansfree.data.artifacts import Artifact
+from hansfree.data.biased import (
+    MIN_IMAGES,
+    BiasedData,
+    check_biased_class_counts,
+    check_enough,
+    check_share,
+    infer_biased_class,
+    insert_bias,
+    natural_bias,
+)
+from hansfree.data.examples import IMAGENET, Normalize
+from hansfree.data.images import Channels, Resize
+from hansfree.data.listing import PART_NAMES, Listing, find_class, listed
+from hansfree.data.splits import split_rows
+from hansfree.errors import DataError, OptionError, check_choice, nearest
+
+_COLUMN = "artifact"
+_ALTERNATIVES = (
+    "Without artifact labels, label the images on a page (`hansfree label FILE.yaml`), or insert an artifact "
+    "(`insert:` under `artifact:`)."
+)
+SHARES = (0.8, 0.1, 0.1)
+"""Of training, validation and test images, as in the paper."""
+
+
+class UserImages:
+    """A user's images with a natural bias, an inserted one, or a natural one tested by insertion.
+
+    A column of the table or a list says which images have the artifact; ``insert`` is an artifact that can be inserted
+    into any image. With artifact labels alone, the biased images are those that have it. With ``insert`` alone, it is
+    inserted into a ``share`` of one class. With both, the direction is learned from the natural artifact, and held-out
+    images without it are compared with themselves after insertion.
+
+    Args:
+        root: Folder that the table's paths start from, or that holds ``<class>/`` or ``train|val|test/<class>/``.
+        table: CSV file with the columns image and label, and optionally split (train, val, test), group (a patient,
+            never in two parts) and the artifact column; None: class folders.
+        artifacts: For class folders, a text or CSV file that lists the images with the artifact.
+        classes: Names in the order of the model's outputs; None: those found, sorted. Labels that are whole numbers
+            are numbers of outputs.
+        label: Of a multi-label table, whose cells hold several names separated by ``;`` or ``|``: the one of
+            interest. The classes are then without and with it.
+        artifact_column: Column of artifact labels.
+        biased_class: The class that the artifact is correlated with; None: the one with the largest share of it.
+        shares: Of training, validation and test images, where the split is not given.
+        insert: Artifact to insert.
+        share: Share of the biased class's training images that get it, where there are no artifact labels.
+        channels: Of the model's input; ``transform`` has a mean and a std for each.
+        skip_bad: Leave out unreadable images, and record them in ``skipped``; otherwise the first is an error.
+    """
+
+    skip_option = "data.skip_bad: true"
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        table: Path | None = None,
+        artifacts: Path | None = None,
+        classes: Sequence[str] | None = None,
+        label: str | None = None,
+        artifact_column: str = _COLUMN,
+        biased_class: str | None = None,
+        shares: Sequence[float] = SHARES,
+        insert: Artifact | None = None,
+        share: float = 0.5,
+        size: int = 224,
+        resize: Resize = "squash",
+        channels: Channels = 3,
+        transform: Normalize = IMAGENET,
+        seed: int = 0,
+        skip_bad: bool = False,
+        progress: Progress = silent,
+    ) -> None:
+        check_share(share)
+        if len(shares) != len(PART_NAMES):
+            raise OptionError(f"shares are three numbers, of {listed(PART_NAMES)} images, not {list(shares)}.")
+        check_choice("resize", resize, Resize)
+        check_choice("channels", channels, Channels)
+        if size < 1:
+            raise OptionError(f"The side of an image is 1 pixel or more, not {size}.")
+        if seed < 0:
+            raise OptionError(f"A seed is 0 or more, not {seed}.")
+        if len(transform.mean) != channels or len(transform.std) != channels:
+            raise OptionError(
+                f"channels is {channels}, but the transform has {len(transform.mean)} means and {len(transform.std)} "
+                "stds: give one of each per channel."
+            )
+        if table is not None and artifacts is not None:
+            raise OptionError("Give either a table with an artifact column or a list of artifacts, not both.")
+        if table is None and label is not None:
+            raise OptionError("label selects one of several labels of an image, which only a table can have.")
+        if insert is not None and not insert.fits_images():
+            raise OptionError(f"The artifact {insert.name!r} cannot be inserted into a finished image.")
+        self.root, self.size, self.resize, self.channels, self.transform = root, size, resize, channels, transform
+        self.seed, self.skip_bad, self.shares = seed, skip_bad, tuple(shares)
+        self._insert, self._share = insert, share
+        self.remarks: list[str] = []  # sentences for the report: what the files leave open
+        self.skipped: list[str] = []  # a sentence per image that was left out
+
+        self.listing = Listing.read(root, table=table, classes=classes, label=label)
+        self.artifact_labels: np.ndarray | None = None  # by row of the listing; None where there are none
+        self.is_annotated: np.ndarray | None = None  # by row: whether a person gave the label; None where not known
+        if table is not None:
+            self._read_column(artifact_column)
+        elif artifacts is not None:
+            found = self.listing.read_artifact_list(artifacts, column=artifact_column)
+            self.artifact_labels, self.is_annotated = found
+        self.artifact = self._to_insert().name if self.artifact_labels is None else artifact_column
+        self._given_class: int | None = None
+        if biased_class is not None:
+            self._given_class = find_class(biased_class, self.listing.class_names, option="biased_class")
+        self.is_drawn = self.listing.parts is None  # the split
+        self._remark_on_listing(are_classes_given=classes is not None or label is not None)
+        self.open_files(progress)
+
+    def _read_column(self, column: str) -> None:
+        columns = self.listing.columns
+        if column in columns:
+            self.artifact_labels = self.listing.artifact_labels(column)
+            self.is_annotated = self.listing.is_annotated(column)
+        elif self._insert is None or column != _COLUMN:
+            raise DataError(
+                f"{self.listing.place} has no column {column!r} with artifact labels.{nearest(column, columns)} "
+                f"It has: {', '.join(columns)}. {_ALTERNATIVES}"
+            )
+
+    def _remark_on_listing(self, *, are_classes_given: bool) -> None:
+        if self.listing.group_note is not None:
+            self.remarks.append(self.listing.group_note)
+        if self.is_drawn:
+            self.remarks.append(
+                "The split is random: if the model was trained on some of these images, its test scores are too good. "
+                "Give the split of its training, where you know it."
+            )
+        elif self.shares != SHARES:
+            self.remarks.append(f"The split is given: the shares {list(self.shares)} are not used.")
+        if self.artifact_labels is not None and self.is_annotated is not None:
+            self.remarks.append(describe_annotations(self.is_annotated, self.artifact_labels))
+        if not are_classes_given:
+            self.remarks.append(
+                f"No classes were given: the outputs are taken to be {listed(self.listing.class_names)}, in that order."
+            )
+
+    def open_files(self, progress: Progress) -> None:
+        """Check every image, split them, and find the biased class.
+
+        The split is drawn before the images are checked: an image keeps its part when another one is unreadable.
+        """
+        listing = self.listing
+        parts = listing.parts
+        if parts is None:  # by class and artifact, so that every part has its share of both
+            kinds = 2 * listing.labels + (0 if self.artifact_labels is None else self.artifact_labels)
+            parts = split_rows(kinds, shares=self.shares, groups=listing.groups, seed=self.seed)
+        opened = listing.open(
+            size=self.size,
+            resize=self.resize,
+            channels=self.channels,
+            skip_bad=self.skip_bad,
+            option=self.skip_option,
+            progress=progress,
+        )
+        self.source = opened.source
+        self.skipped += opened.skipped
+        self.parts = opened.split(parts)
+        if lost := opened.untrained_classes(self.parts[0]):
+            self.remarks.append(f"No training image is of {listed(lost)}: a correction may harm what it never sees.")
+        if len(np.unique(self.source.labels)) < 2:
+            only = listing.class_names[self.source.labels[0]]
+            raise DataError(f"All images of {listing.place} are of class {only!r}: there is nothing to tell apart.")
+        if self.artifact_labels is not None:
+            self._check_artifact_labels(self.artifact_labels)
+            return
+        self.inferred_class = int(self.parts[0].labels.min())  # taken where none is given
+        self.biased_class = self.inferred_class if self._given_class is None else self._given_class
+        if self._given_class is None:
+            name = listing.class_names[self.biased_class]
+            self.remarks.append(f"No biased class was given: the artifact is inserted into {name!r}, the first.")
+
+    def _check_artifact_labels(self, by_row: np.ndarray) -> None:
+        place, n = self.listing.place, len(self.source)
+        bits = [by_row[part.ids] for part in self.parts]
+        total = sum(int(part.sum()) for part in bits)
+        if total in (0, n):
+            which = "None" if total == 0 else "Each"
+            raise DataError(
+                f"{which} of the {n} images of {place} has the artifact: images with and without it are needed."
+            )
+        if bits[0].sum() < MIN_IMAGES:
+            raise DataError(
+                f"{bits[0].sum()} of the {len(bits[0])} training images of {place} have the artifact: a direction "
+                f"needs at least {MIN_IMAGES}."
+            )
+        for name, part in zip(PART_NAMES[1:], bits[1:]):
+            if part.all():
+                raise DataError(f"Each {name} image of {place} has the artifact: some without it are needed.")
+            if not part.any() and self._insert is None:
+                self.remarks.append(f"No {name} image has the artifact: its effect on them is not available.")
+        self._choose_class(self.parts[0].labels, bits[0])
+
+    def _choose_class(self, labels: np.ndarray, bits: np.ndarray) -> None:
+        """Find the biased class, and reject one whose training images show no difference to learn from."""
+        names = self.listing.class_names
+        carry, all_of = (np.bincount(each, minlength=len(names)) for each in (labels[bits], labels))
+        self.inferred_class = infer_biased_class(carry, all_of)
+        self.biased_class, doubt = self.inferred_class, None
+        if self._given_class is not None:
+            self.biased_class = self._given_class
+            doubt = check_biased_class_counts(self.biased_class, carry, all_of, names)
+        name, some, every = names[self.biased_class], carry[self.biased_class], all_of[self.biased_class]
+        if self._given_class is None:
+            self.remarks.append(
+                f"No biased class was given: {name!r} is taken, {some} of whose {every} training images have the "
+                "artifact, the largest share."
+            )
+        check_enough(name, some, every, doubt=doubt)
+        self.remarks += filter(None, [doubt])
+
+    def data(self) -> BiasedData:
+        """Return training images, and held-out images without and with the artifact."""
+        if self.artifact_labels is not None:
+            return natural_bias(
+                self.parts,
+                self.artifact_labels,
+                name=self.artifact,
+                biased_class=self.biased_class,
+                insert=self._insert,
+                seed=self.seed,
+                transform=self.transform,
+            )
+        data = insert_bias(
+            self.parts,
+            self._to_insert(),
+            biased_class=self.biased_class,
+            share=self._share,
+            seed=self.seed,
+            transform=self.transform,
+        )
+        bits = data.train.has_artifact[data.train.labels == self.biased_class]
+        check_enough(data.train.class_names[self.biased_class], int(bits.sum()), len(bits))
+        return data
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether training images have the artifact by nature; otherwise it is inserted into them."""
+        return self.artifact_labels is not None
+
+    def _to_insert(self) -> Artifact:
+        if self._insert is None:
+            raise DataError(
+                f"{self.listing.place} has no artifact labels: give a list (data.artifacts). {_ALTERNATIVES}"
+            )
+        return self._insert
+
+
+def describe_annotations(is_annotated: np.ndarray, has_artifact: np.ndarray) -> str:
+    """Return how many artifact labels are a person's, how many were proposed, and what that means for a run."""
+    n, annotated = len(is_annotated), int(is_annotated.sum())
+    if annotated == n:
+        return f"A person gave all {n:,} artifact labels."
+    positive = int((has_artifact & ~is_annotated).sum())
+    return (
+        f"A person gave {annotated:,} of the {n:,} artifact labels, and the labelling page proposed {n - annotated:,} "
+        f"({positive:,} of these with the artifact). All are taken as correct: a wrong proposal makes the direction "
+        "and the scores wrong, too."
+    )

@@ -1,0 +1,396 @@
+"""The one table of results: tidy, one score per row, the same bytes for the same run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+from hansfree._internal.files import read_arrays, suggest_path, write_text
+from hansfree._internal.statistics import Interval
+from hansfree.cavs import CAVQuality
+from hansfree.cavs.diagnostics import Diagnosis
+from hansfree.corrections import Correction, RRClArC, split_name
+from hansfree.errors import RunError
+from hansfree.metrics import BalancedAccuracyBiased, Difference, Metric, NotAvailable, Score
+from hansfree.reasons import Verdict
+
+ORIGINAL = "original"
+"""Name of the original model in results."""
+CLEAN_TRAINED = "clean-trained"
+"""What results call the reference that never saw the artifact, where there is one."""
+_CLASS = re.compile(r"\bclass (\d+)\b")  # in reasons of the selection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One score of one method; None where a column does not apply."""
+
+    experiment: str
+    method: str
+    cav: str | None = None
+    target: str | None = None
+    norm: str | None = None
+    strength: float | None = None
+    chosen: int | None = None
+    seed: int | None = None
+    epoch: int | None = None
+    split: str | None = None
+    artifact: str | None = None  # "without" or "with" the run's own; the name of another that was inserted
+    group: int | None = None  # class index
+    metric: str
+    value: float
+    stderr: float | None = None
+    n: int | None = None
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
+_TYPES = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(Row).items()}
+_MAY_BE_EMPTY = {field.name for field in fields(Row) if field.default is None}
+
+
+def rows_of(scores: Iterable[Score], **about: Any) -> list[Row]:
+    """Turn scores into rows of one method; ``about`` fills the other columns."""
+    return [Row(**asdict(score) | about) for score in scores]
+
+
+def row_of_quality(metric: str, quality: CAVQuality, **about: Any) -> Row:
+    """Turn a CAV's quality into a row."""
+    return Row(metric=metric, value=quality.value, stderr=quality.standard_error, n=quality.n, **about)
+
+
+def is_of_other_artifact(row: Row) -> bool:
+    """Return whether a score is of test images with another artifact than the run's own inserted."""
+    return row.artifact is not None and row.artifact not in ("without", "with")
+
+
+def write_table(path: Path, rows: Iterable[Row], *, unknown: Iterable[NotAvailable] = ()) -> None:
+    """Write ``results.csv``; numbers keep six significant digits, so that the last bits of a sum do not show.
+
+    What too few test images leave unknown stands at the end: a line without a value that holds for every method, so
+    without a method too; ``n`` says how many images there are.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow([_cell(value) for value in asdict(row).values()])
+    for each in unknown:
+        known = {"split": "test", "group": each.group, "metric": each.metric, "n": each.n}
+        writer.writerow([_cell(known.get(name)) for name in COLUMNS])
+    write_text(path, text.getvalue())
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read the scores of ``results.csv`` as `write_table` writes it; an empty cell is None."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file, restval="")
+        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+        if missing:
+            raise RunError(f"{path} lacks the column(s) {', '.join(missing)}; needed are {', '.join(COLUMNS)}.")
+        return [
+            Row(**{name: _parsed(f"{path}, line {reader.line_num}", name, line[name]) for name in COLUMNS})
+            for line in reader
+            if line["method"] or line["value"]  # else what is unknown, which is no score
+        ]
+
+
+def _parsed(place: str, name: str, text: str) -> Any:
+    if not text and name in _MAY_BE_EMPTY:
+        return None
+    try:
+        return _TYPES[name](text)
+    except ValueError:
+        raise RunError(f"{place}: {name} is {text!r}, not of type {_TYPES[name].__name__}.") from None
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+_PREFIX = "relevance/"
+
+
+@dataclass(frozen=True)
+class HeatmapSet:
+    """The same images under several methods."""
+
+    images: np.ndarray  # uint8 (m, height, width, 3), with the artifact
+    masks: np.ndarray  # bool (m, height, width)
+    relevance: dict[str, np.ndarray]  # method -> (m, height, width)
+    direction: np.ndarray | None = None  # (m, height, width): for the score along the CAV, in the original model
+    labels: np.ndarray | None = None  # the true class of each
+    ids: np.ndarray | None = None  # which image of the source each is
+
+
+def read_heatmaps(path: Path) -> HeatmapSet:
+    """Read ``heatmaps.npz``; an older one does not say which images it holds."""
+    stored = read_arrays(path)
+    return HeatmapSet(
+        stored["images"],
+        stored["masks"].astype(bool),
+        {key[len(_PREFIX) :]: values for key, values in stored.items() if key.startswith(_PREFIX)},
+        stored["direction"],
+        stored.get("labels"),
+        stored.get("ids"),
+    )
+
+
+FIRST = RRClArC.name  # the method that the report is about
+
+REFERENCES = (ORIGINAL, CLEAN_TRAINED)  # stand in the table, and do not compete
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to make a model: a method with all that may differ between two results of the same method."""
+
+    method: str
+    experiment: str = ""
+    cav: str | None = None
+    target: str | None = None
+    norm: str | None = None
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> Variant:
+        """Return what a score belongs to."""
+        return cls(row.method, row.experiment, row.cav, row.target, row.norm, row.seed)
+
+    def title(self, among: Iterable[Variant]) -> str:
+        """Return the method's name as users know it, with the options in which ``among`` differ, and no others."""
+        rivals = {variant for variant in among if variant.method == self.method} | {self}
+        options = [
+            f"seed {getattr(self, name)}" if name == "seed" else getattr(self, name)
+            for name in ("experiment", "cav", "target", "norm", "seed")
+            if len({getattr(rival, name) for rival in rivals}) > 1 and getattr(self, name) is not None
+        ]
+        return " · ".join([method_title(self.method), *options])
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that the report is made of."""
+
+    rows: tuple[Row, ...]  # of final models on the test images
+    meta: dict[str, Any]
+    selection: dict[str, dict[str, Any]]
+    heatmaps: HeatmapSet | None
+    paired: tuple[Difference, ...] = ()  # between methods on the same images, each pair of methods once
+    paired_classes: tuple[Difference, ...] = ()  # each method minus the original model, class by class
+    intervals: dict[str, dict[str, Interval]] = field(default_factory=dict)  # method -> metric -> 95 %
+    validated: tuple[Row, ...] = ()  # what was seen of the chosen models on validation images, after every epoch
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # by method
+    unknown: tuple[NotAvailable, ...] = ()  # scores that too few test images leave unknown, whatever the method
+    diagnosis: Diagnosis | None = None  # whether the direction can be trusted
+    further: tuple[Row, ...] = ()  # scores of the chosen models on test images with another artifact inserted
+
+    @cached_property
+    def _by_variant(self) -> dict[Variant, list[Row]]:
+        """All rows by what they belong to: a page asks hundreds of times."""
+        found: dict[Variant, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(Variant.of(row), []).append(row)
+        return found
+
+    def methods(self) -> list[Variant]:
+        """Return every variant that is a model (not a CAV), in the paper's order, new ones before the reference."""
+        found = [variant for variant in self._by_variant if not variant.method.startswith("cav:")]
+        order = [ORIGINAL, *Correction.members()]
+        last = len(order) + 1
+        places = {name: place for place, name in enumerate(order)} | {CLEAN_TRAINED: last}
+
+        def place(variant: Variant) -> tuple[int, bool]:
+            method, further = split_name(variant.method)
+            return places.get(method, last - 1), further is not None
+
+        return sorted(found, key=place)
+
+    @property
+    def is_inserted(self) -> bool:
+        """Whether the images with the artifact are the clean ones, so that answers can flip; else they are others."""
+        return not self.rows or any(row.metric == "flip_rate" for row in self.rows)
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether images with the artifact are known of one class at most: right answers may be the shortcut's."""
+        return self.why_unknown("balanced_accuracy_biased") is not None
+
+    def class_title(self, label: int) -> str:
+        """Return a class's name, or its number where that is all we know."""
+        names = self.meta.get("class_names") or ()
+        return str(names[label]) if label < len(names) else f"class {label}"
+
+    def with_class_names(self, text: str) -> str:
+        """Return words of a result with a class's name where they have its number."""
+        return _CLASS.sub(lambda found: self.class_title(int(found[1])), text)
+
+    def why_unknown(self, metric: str, label: int | None = None) -> NotAvailable | None:
+        """Return why a score over all images, or of a class, is not given, if there are too few images for it."""
+        return next((each for each in self.unknown if (each.metric, each.group) == (metric, label)), None)
+
+    def unknown_classes(self, metric: str) -> set[int]:
+        """Return the classes that have too few images for a score of their own."""
+        return {each.group for each in self.unknown if each.metric == metric and each.group is not None}
+
+    def of_classes(self, variant: Variant, metric: str) -> dict[int, Row]:
+        """Return the scores of each class at the chosen strength."""
+        return {
+            row.group: row
+            for row in self._by_variant.get(variant, ())
+            if row.metric == metric and row.chosen and row.group is not None
+        }
+
+    def of_metric(self, metric: str) -> list[Row]:
+        """Return the rows of one metric over all images."""
+        return [row for row in self.rows if row.metric == metric and row.group is None]
+
+    def chosen(self, variant: Variant) -> dict[str, Row]:
+        """Return the scores of the chosen strength by metric; a score of all images goes before one of a group."""
+        found = [row for row in self._by_variant.get(variant, ()) if row.chosen and not _is_of_class(row)]
+        return {row.metric: row for row in sorted(found, key=lambda row: row.group is None)}
+
+    def diverged(self) -> list[tuple[str, float | None]]:
+        """Return the methods and strengths (None: it has none) that ended in numbers that are not finite, in order."""
+        return [(method, s) for method, choice in self.selection.items() for s in choice.get("diverged") or ()]
+
+    def has_diverged(self, row: Row) -> bool:
+        """Say whether a score is of a model that diverged; its answers are counted as wrong, not as missing."""
+        # results.csv keeps six digits of a strength, results.json all of them
+        listed = [None if s is None else float(f"{s:.6g}") for method, s in self.diverged() if method == row.method]
+        return row.strength in listed or not math.isfinite(row.value)
+
+    def difference(self, ours: Variant, theirs: Variant, metric: str) -> Difference | None:
+        """Return by how much two models differ in a score on the same images; None if that is unknown."""
+        if not (self.is_first(ours) and self.is_first(theirs)):
+            return None
+        wanted = ours.method, theirs.method, metric
+        both = (side for each in self.paired for side in (each, each.reversed))
+        return next((side for side in both if (side.method, side.rival, side.metric) == wanted), None)
+
+    def class_difference(self, variant: Variant, label: int) -> Difference | None:
+        """Return how a model's sensitivity to a class differs from the original's; None if that is unknown."""
+        wanted = (variant.method, label) if self.is_first(variant) else None
+        return next((each for each in self.paired_classes if (each.method, each.group) == wanted), None)
+
+    def interval(self, variant: Variant, metric: str) -> Interval | None:
+        """Return the 95 % interval of a score; None if that is unknown."""
+        return self.intervals.get(variant.method, {}).get(metric) if self.is_first(variant) else None
+
+    def validation_score(self, variant: Variant) -> float | None:
+        """Return what the selection rule saw of a model in the end, the more the better; None if that is unknown."""
+        derivative = self.selection.get(variant.method, {}).get("derivative")
+        if derivative is None:
+            return self.validated_value(variant, BalancedAccuracyBiased.name)
+        return (
+            None
+            if derivative["chosen"] is None or takes_out_direction(variant.method)
+            else -float(derivative["chosen"])
+        )
+
+    def validated_value(self, variant: Variant, metric: str) -> float | None:
+        """Return a score on validation images after the last epoch; None if that is unknown."""
+        seen = [row for row in self.validated if row.metric == metric and Variant.of(row) == variant]
+        return max(seen, key=lambda row: row.epoch or 0).value if seen else None
+
+    def is_first(self, variant: Variant) -> bool:
+        """Return whether a variant is of the run's own seed: of repeats, answers per image are not kept."""
+        return variant.seed is None or variant.seed == self.meta.get("seed", variant.seed)
+
+    def variant(self, method: str) -> Variant | None:
+        """Return the first variant of a method."""
+        return next((variant for variant in self.methods() if variant.method == method), None)
+
+
+def takes_out_direction(method: str) -> bool:
+    """Return whether a corrected model takes the direction out of its activations for good, as P-ClArC does.
+
+    What its head would do along the direction then says nothing about the model: derivatives cannot compare it.
+    """
+    member = _member(method)
+    return member is not None and member.info.removes_direction
+
+
+def method_title(method: str) -> str:
+    """Return a method's name as the paper spells it, with the further CAV that it goes along."""
+    if method in REFERENCES:
+        return method.capitalize()
+    member, (name, cav) = _member(method), split_name(method)
+    return (member.info.title if member else name) + (f" along {cav}" if cav else "")
+
+
+def _member(method: str) -> type[Correction] | None:
+    return Correction.members().get(split_name(method)[0])
+
+
+def spread_of(row: Row) -> float:
+    """Return a score's standard error, 0 where it has none."""
+    return row.stderr if row.stderr is not None and math.isfinite(row.stderr) else 0.0
+
+
+def _is_of_class(row: Row) -> bool:
+    metric = Metric.members().get(row.metric)
+    return metric is not None and metric.is_per_class
+
+
+def tested_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the scores of final models on the test images."""
+    return tuple(row for row in rows if row.split == "test" and row.epoch is None and not is_of_other_artifact(row))
+
+
+def validated_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the scores of the chosen models on the validation images."""
+    return tuple(row for row in rows if row.split == "val" and row.chosen)
+
+
+def load_results(run: Path) -> Results:
+    """Read results.csv, results.json and, where they are there, heatmaps.npz and diagnostics.json of a run folder."""
+    if run.is_file():
+        raise RunError(f"{run} is a file, and a run's folder is wanted: for a run file, what it gives as 'out'.")
+    if not run.is_dir():
+        raise RunError(f"There is no run folder {run}.{suggest_path(run)}")
+    table, summary = run / "results.csv", run / "results.json"
+    for path in (table, summary):
+        if not path.is_file():
+            raise RunError(
+                f"{run} is not a finished run: it has no {path.name}. Let the run end first: it writes it last."
+            )
+    rows = read_rows(table)
+    try:
+        content = json.loads(summary.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise RunError(f"{summary} is not valid JSON: {error}.") from error
+    heatmaps, diagnosis = run / "heatmaps.npz", run / "diagnostics.json"
+    try:
+        return Results(
+            rows=tested_rows(rows),
+            meta=content.get("meta", {}),
+            selection=content.get("selection", {}),
+            heatmaps=read_heatmaps(heatmaps) if heatmaps.is_file() else None,
+            paired=tuple(Difference(**each) for each in content.get("paired", ())),
+            paired_classes=tuple(Difference(**each) for each in content.get("paired_classes", ())),
+            intervals={
+                method: {metric: (low, high) for metric, (low, high) in found.items()}
+                for method, found in content.get("intervals", {}).items()
+            },
+            validated=validated_rows(rows),
+            verdicts={method: Verdict.from_json(each) for method, each in content.get("verdicts", {}).items()},
+            unknown=tuple(NotAvailable(**each) for each in content.get("unknown", ())),
+            diagnosis=Diagnosis.from_json(diagnosis.read_text(encoding="utf-8")) if diagnosis.is_file() else None,
+            further=tuple(row for row in rows if is_of_other_artifact(row)),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{run} was written by another version of hansfree, or is damaged ({error}). Run it again."
+        ) from error

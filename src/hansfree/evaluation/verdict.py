@@ -1,0 +1,305 @@
+"""Which models may be used, what each is called, and which one a report is about; all as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from hansfree._internal.statistics import LEVEL, Interval
+from hansfree.corrections import BalancedRule, Vanilla
+from hansfree.evaluation.results import CLEAN_TRAINED, FIRST, ORIGINAL, REFERENCES, Results, Row, Variant, spread_of
+from hansfree.metrics import Difference
+from hansfree.reasons import Improvement, Reason, ReasonCode, Verdict, VerdictInputs, VerdictLevel
+
+ModelStatus = Literal["method", "reference", "failed", "chance", "collapsed"]
+
+CLEAN, BIASED, FLIPS = "balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate"
+EFFECT, SPECIFICITY = "probability_change", "specificity_biased"  # the latter of the biased class, where it is compared
+
+MARGIN = 0.05  # flips beyond those of the reference model that still count as its equal
+
+
+def judge_methods(results: Results) -> dict[str, Verdict]:
+    """Return the verdict on the model of every method; of repeats, the first counts."""
+    variants = {variant.method: variant for variant in reversed(results.methods()) if variant.method not in REFERENCES}
+    return {method: _judge(results, variants.get(method)) for method in dict.fromkeys([*results.selection, *variants])}
+
+
+def _judge(results: Results, variant: Variant | None) -> Verdict:
+    inputs = VerdictInputs(is_usable=False) if variant is None else gather_inputs(results, variant)
+    return Verdict(decide(inputs), find_reasons(inputs), inputs)
+
+
+def decide(inputs: VerdictInputs) -> VerdictLevel:
+    """Apply the rule, which `hansfree.report.text.describe_rule` puts in words."""
+    if not inputs.is_usable:
+        return VerdictLevel.UNUSABLE
+    accuracy, flips = _clear_accuracy(inputs), _clear_flips(inputs)
+    if accuracy is None and flips is None:
+        return VerdictLevel.UNKNOWN
+    if _has_stronger_effect(inputs) or _has_more_false_alarms(inputs):
+        return VerdictLevel.NOT_CORRECTED
+    if -1 in (accuracy, flips) or 1 not in (accuracy, flips):
+        return VerdictLevel.NOT_CORRECTED
+    if accuracy == flips == 1 and inputs.flips is not None and inputs.flips[1] <= inputs.flips[0] / 2:
+        # the upper end: only enough images can show that nothing is left
+        beyond = inputs.flips_beyond_reference
+        is_as_reference = beyond is not None and beyond[1] <= MARGIN
+        return VerdictLevel.AS_REFERENCE if is_as_reference else VerdictLevel.CORRECTED
+    return VerdictLevel.PARTLY_CORRECTED
+
+
+def find_reasons(inputs: VerdictInputs) -> tuple[Reason, ...]:
+    """Return what counts against a model and does not show in its differences to the original model."""
+    if not inputs.is_usable:
+        return ()
+    if inputs.effect is not None and _has_stronger_effect(inputs):
+        before, after = inputs.effect
+        return (Reason(ReasonCode.STRONGER_EFFECT, {"before": before, "after": after}),)
+    if _has_more_false_alarms(inputs):
+        shares = inputs.false_alarms or (None, None)
+        return (Reason(ReasonCode.MORE_FALSE_ALARMS, {"before": shares[0], "after": shares[1]}),)
+    alone = VerdictInputs(
+        flips=inputs.flips, over_original=inputs.over_original, flips_beyond_reference=inputs.flips_beyond_reference
+    )
+    return () if decide(alone) == decide(inputs) else (Reason(ReasonCode.FINE_TUNING_SUFFICES),)
+
+
+def _clear_accuracy(inputs: VerdictInputs) -> int | None:
+    """Return 1 for more right answers than every rival's, -1 for fewer than one's, 0 where that is not clear."""
+    return _least(_sign(each.accuracy) for each in _improvements(inputs))
+
+
+def _clear_flips(inputs: VerdictInputs) -> int | None:
+    """Return 1 for fewer flips than every rival's, -1 for more than one's, 0 where that is not clear."""
+    return _least(_fewer_flips(each) for each in _improvements(inputs))
+
+
+def _has_more_false_alarms(inputs: VerdictInputs) -> bool:
+    return _sign(inputs.specificity_change) == -1
+
+
+def _has_stronger_effect(inputs: VerdictInputs) -> bool:
+    is_more = inputs.effect is not None and abs(inputs.effect[1]) > abs(inputs.effect[0])
+    return is_more and _sign(inputs.effect_change) in (-1, 1)
+
+
+def _improvements(inputs: VerdictInputs) -> list[Improvement]:
+    return [inputs.over_original, *([] if inputs.over_vanilla is None else [inputs.over_vanilla])]
+
+
+def _least(signs: Iterable[int | None]) -> int | None:
+    return min((sign for sign in signs if sign is not None), default=None)
+
+
+def _sign(change: Interval | None) -> int | None:
+    """Return 1 for a clear rise, -1 for a clear fall, 0 where the interval holds zero."""
+    if change is None:
+        return None
+    return 1 if change[0] > 0 else -1 if change[1] < 0 else 0
+
+
+def _fewer_flips(improvement: Improvement) -> int | None:
+    """Return 1 for clearly fewer flips, -1 for more; both the interval and the exact test must agree."""
+    sign = _sign(improvement.flips)
+    if sign is None:
+        return None
+    return -sign if improvement.flips_p is not None and improvement.flips_p < 1 - LEVEL else 0
+
+
+def gather_inputs(results: Results, variant: Variant) -> VerdictInputs:
+    """Return the numbers that the verdict on a model rests on."""
+    is_usable = find_rejection(results, variant) is None
+    original, vanilla, reference = map(results.variant, (ORIGINAL, Vanilla.name, CLEAN_TRAINED))
+    if original is None:
+        return VerdictInputs(is_usable=is_usable)
+    flips, effects = (pair_of(results.chosen(original), results.chosen(variant), metric) for metric in (FLIPS, EFFECT))
+    # a head with a constant answer flips nothing: no model has to beat that
+    is_rival = vanilla is not None and vanilla != variant and status_of(results, vanilla) == "method"
+    return VerdictInputs(
+        is_usable=is_usable,
+        flips=(flips[0].value, flips[1].value) if flips else None,
+        over_original=_improvement(results, variant, original),
+        over_vanilla=_improvement(results, variant, vanilla) if vanilla and is_rival else None,
+        effect=(effects[0].value, effects[1].value) if effects else None,
+        effect_change=_interval(results, variant, original, EFFECT),
+        false_alarms=_false_alarms(results, original, variant),
+        specificity_change=_interval(results, variant, original, SPECIFICITY),
+        flips_beyond_reference=_interval(results, variant, reference, FLIPS) if reference else None,
+    )
+
+
+def pair_of(before: Mapping[str, Row], after: Mapping[str, Row], metric: str) -> tuple[Row, Row] | None:
+    """Return a score before and after, where both are finite."""
+    rows = before.get(metric), after.get(metric)
+    if rows[0] is None or rows[1] is None or not (math.isfinite(rows[0].value) and math.isfinite(rows[1].value)):
+        return None
+    return rows[0], rows[1]
+
+
+def _false_alarms(results: Results, original: Variant, variant: Variant) -> tuple[float, float] | None:
+    """Return the share of other classes' images that are predicted as the biased class, with the artifact."""
+    label = results.meta.get("biased_class")
+    if not isinstance(label, int):
+        return None
+    rows = [results.of_classes(each, SPECIFICITY).get(label) for each in (original, variant)]
+    known = [1 - row.value for row in rows if row is not None]
+    return (known[0], known[1]) if len(known) == 2 else None
+
+
+def _improvement(results: Results, variant: Variant, rival: Variant) -> Improvement:
+    flips = results.difference(variant, rival, FLIPS)
+    return Improvement(
+        flips=_interval(results, variant, rival, FLIPS),
+        flips_p=flips.p if flips else None,
+        accuracy=_interval(results, variant, rival, BIASED),
+    )
+
+
+def _interval(results: Results, variant: Variant, rival: Variant, metric: str) -> Interval | None:
+    found = results.difference(variant, rival, metric)
+    return (found.low, found.high) if found else None
+
+
+def status_of(results: Results, variant: Variant) -> ModelStatus:
+    """Return whether a variant competes; one that diverged, answers at chance level or lost a class never does.
+
+    A head with a constant answer flips nothing and has no relevance on the artifact: it would win half of the columns.
+    """
+    if variant.method in REFERENCES:
+        return "reference"
+    scores = results.chosen(variant)
+    if not scores or any(map(results.has_diverged, scores.values())):
+        return "failed"
+    balanced, chance = scores.get(CLEAN), results.meta.get("chance_level")
+    if balanced and chance is not None and balanced.value <= chance + spread_of(balanced):
+        return "chance"
+    return "collapsed" if lost_classes(results, variant) else "method"
+
+
+def lost_classes(results: Results, variant: Variant) -> list[int]:
+    """Return the classes that the original model predicts and this one never does, on clean test images.
+
+    Such a class has sensitivity 0 and specificity 1; where it has too few images to be scored, the validation images
+    decide alone.
+    """
+    original = results.variant(ORIGINAL)
+    before = _never_predicted(results, original) if original else set()
+    return sorted(_never_predicted(results, variant) - before)
+
+
+def _never_predicted(results: Results, variant: Variant) -> set[int]:
+    sensitivity = results.of_classes(variant, "sensitivity_clean")
+    specificity = results.of_classes(variant, "specificity_clean")
+    both = sensitivity.keys() & specificity.keys()
+    return {label for label in both if sensitivity[label].value == 0 and specificity[label].value == 1}
+
+
+def breaks_rule(results: Results, variant: Variant) -> bool:
+    """Return whether the selection rule would reject a method that has no strength to choose instead."""
+    return not results.selection.get(variant.method, {}).get("admissible", True)
+
+
+def find_rejection(results: Results, variant: Variant) -> Reason | None:
+    """Return why a corrected model must not be used; None where it may."""
+    status = status_of(results, variant)
+    if status == "failed":
+        return Reason(ReasonCode.NOT_FINITE) if results.chosen(variant) else why_no_model(results, variant.method)
+    if status == "chance":
+        return Reason(ReasonCode.CHANCE_LEVEL, {"accuracy": results.chosen(variant)[CLEAN].value})
+    if status == "collapsed":
+        return Reason(ReasonCode.LOST_CLASS, {"classes": lost_classes(results, variant)})
+    if status != "method":
+        return None
+    if breaks_rule(results, variant):
+        reason = results.selection[variant.method].get("objection")
+        if not reason:
+            return Reason(ReasonCode.RULE_BROKEN)
+        return Reason(ReasonCode.REJECTED_ON_VALIDATION, {"reason": reason})
+    return exceeds_budget(results, variant) or exceeds_class_budget(results, variant)
+
+
+def why_no_model(results: Results, method: str) -> Reason:
+    """Return why a method has no model at all."""
+    reason = str(results.selection.get(method, {}).get("reason", "")).strip()
+    return Reason(ReasonCode.NO_MODEL, {"reason": reason}) if reason else Reason(ReasonCode.NO_RESULT)
+
+
+def exceeds_budget(results: Results, variant: Variant) -> Reason | None:
+    """Return what a model loses on clean test images if that is over the budget by more than one standard error."""
+    original = results.variant(ORIGINAL)
+    before, after = (results.chosen(each).get(CLEAN) if each else None for each in (original, variant))
+    if original is None or before is None or after is None or not math.isfinite(before.value + after.value):
+        return None
+    change, error = _change(before, after, results.difference(variant, original, CLEAN))
+    budget = budget_of(results)
+    if -change - error <= budget:
+        return None
+    return Reason(ReasonCode.CLEAN_BUDGET, {"drop": -change, "stderr": error, "budget": budget})
+
+
+def exceeds_class_budget(results: Results, variant: Variant) -> Reason | None:
+    """Return which class loses more on clean test images than its budget, by more than one standard error."""
+    original = results.variant(ORIGINAL)
+    before, after = (results.of_classes(each, "sensitivity_clean") if each else {} for each in (original, variant))
+    for label, budget in class_budgets_of(results).items():
+        if label in before.keys() & after.keys():
+            change, error = _change(before[label], after[label], results.class_difference(variant, label))
+            if -change - error > budget:
+                values = {"label": label, "drop": -change, "stderr": error, "budget": budget}
+                return Reason(ReasonCode.CLASS_BUDGET, values)
+    return None
+
+
+def _change(before: Row, after: Row, pair: Difference | None) -> tuple[float, float]:
+    """Return a change and its error: paired where that is available, else as if the images were different ones."""
+    if pair is not None:
+        return pair.value, pair.stderr
+    return after.value - before.value, math.hypot(spread_of(before), spread_of(after))  # the larger error
+
+
+def budget_of(results: Results) -> float:
+    """Return what a correction may lose in balanced accuracy on clean images."""
+    return float(results.meta.get("budget", BalancedRule.budget))
+
+
+def class_budgets_of(results: Results) -> dict[int, float]:
+    """Return what single classes may lose; JSON has only strings as keys."""
+    return {int(label): float(most) for label, most in results.meta.get("class_budgets", {}).items()}
+
+
+def is_clearly_better(results: Results, variant: Variant, rival: Variant) -> bool:
+    """Return whether a model beats another by the rule: one of the two scores clearly better, none worse."""
+    inputs = VerdictInputs(over_original=_improvement(results, variant, rival))
+    return decide(inputs) == VerdictLevel.PARTLY_CORRECTED
+
+
+def better_rivals(results: Results, shown: Variant, competing: Sequence[Variant]) -> list[Variant]:
+    """Return the usable methods that beat the shown one by the verdict's own rule, the best first."""
+    found = [
+        rival
+        for rival in competing
+        if rival != shown and is_clearly_better(results, rival, shown) and find_rejection(results, rival) is None
+    ]
+    scores = {rival: results.chosen(rival).get(BIASED) for rival in found}
+    return sorted(found, key=lambda rival: -(row.value if (row := scores[rival]) else 0.0))
+
+
+def competing_variants(results: Results) -> list[Variant]:
+    """Return the models that a reader can choose among: of the run's own seed, as repeats are not other methods."""
+    found = [variant for variant in results.methods() if status_of(results, variant) == "method"]
+    return [variant for variant in found if results.is_first(variant)]
+
+
+def shown_variant(results: Results) -> Variant | None:
+    """Return what the report is about: the recommended method, else RR-ClArC, or the best where that is unusable.
+
+    Of several (methods, or targets and norms of one) the best on validation images is taken: the best on test images
+    would look better than it is.
+    """
+    competing = competing_variants(results)
+    lead = results.meta.get("recommended") or FIRST
+    wanted = [variant for variant in competing if variant.method == lead] or competing
+    scores = {variant: score for variant in wanted if (score := results.validation_score(variant)) is not None}
+    return max(scores, key=lambda variant: scores[variant]) if scores else next(iter(wanted), None)

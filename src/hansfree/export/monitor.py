@@ -1,0 +1,361 @@
+"""A CAV as a detector: flags images with the artifact at run time, at a rate of false alarms that was asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save
+from torch import Tensor, nn
+
+from hansfree._internal.files import suggest_path, written_atomically
+from hansfree._internal.progress import Progress, silent
+from hansfree._internal.statistics import binomial_interval
+from hansfree._internal.store import RunStore
+from hansfree.activations import Activations, Pooling, cut_at, fingerprint_trunk, pool
+from hansfree.cavs import CAV, read_tensors
+from hansfree.data import ImageFiles, check_artifact_labels, check_images, list_images
+from hansfree.errors import CacheError, DataError, OptionError, RunError
+from hansfree.models.surgery import AxisOrder, Cut, remove_inserted, split
+from hansfree.pipeline import PreparedRun, Workspace, check_unchanged, prepare_run, read_run_file, weights_file
+
+FORMAT = "hansfree.export.monitor.1"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of held-out images that were flagged."""
+
+    flagged: int
+    n: int
+
+    @property
+    def value(self) -> float:
+        """The share."""
+        return self.flagged / self.n
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The exact 95 % interval of the share (Clopper and Pearson)."""
+        return binomial_interval(self.flagged, self.n, method="exact")
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.value:.1%} of {self.n} images (95 % interval {low:.1%} to {high:.1%})"
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a monitor is beside its CAV and its model; all of it is in its file."""
+
+    layer: str
+    pooling: Pooling
+    trunk: str  # fingerprint of the weights that images pass through
+    order: AxisOrder | None
+    threshold: float
+    asked: float  # the rate of false alarms that the threshold was set for
+    calibrated_on: int
+    false_fires: Rate
+    hits: Rate | None
+
+
+class Monitor:
+    """Flags images whose score along a CAV is above a threshold.
+
+    The threshold is set on clean held-out images so that a new clean image is flagged with a probability of at most
+    ``false_fire_rate``; that holds for any scores, as long as the new image is of the same kind as those. How often it
+    really fires is then counted on other held-out images, and kept with the monitor. A correction leaves the trunk as
+    it is, so the monitor of a model is that of its corrected versions too.
+
+    Attributes:
+        threshold: of the CAV's ``decision_function``.
+        false_fires: share of clean test images that were flagged.
+        hits: share of test images with the artifact that were flagged; None where there were none.
+
+    Example:
+        >>> import torch, hansfree as hf
+        >>> with torch.random.fork_rng():
+        ...     _ = torch.manual_seed(0)
+        ...     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 8), torch.nn.Linear(8, 4))
+        >>> def seen(share, start):
+        ...     images = hf.WithArtifact(hf.SyntheticLesions(40, size=16, start=start), hf.Timestamp(), share=share)
+        ...     return hf.collect_activations(model, "1", images)
+        >>> train = seen(0.5, 0)
+        >>> cav = hf.SignalCAV().fit(train.pooled, train.has_artifact)
+        >>> monitor = hf.Monitor.fit(
+        ...     model, cav, clean=seen(0, 40), test_clean=seen(0, 80), test_biased=seen(1, 80), false_fire_rate=0.1
+        ... )
+        >>> monitor.flags(torch.zeros(2, 3, 16, 16)).shape
+        (2,)
+    """
+
+    def __init__(self, cut: Cut, cav: CAV, facts: _Facts) -> None:
+        self._cut, self.cav, self._facts = cut, cav, facts
+        self.layer, self.threshold = facts.layer, facts.threshold
+        self.false_fires, self.hits = facts.false_fires, facts.hits
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module,
+        cav: CAV,
+        *,
+        clean: Activations,
+        test_clean: Activations,
+        test_biased: Activations | None = None,
+        false_fire_rate: float = 0.01,
+    ) -> Monitor:
+        """Set the threshold on clean held-out images, and count on others how often it fires.
+
+        Args:
+            cav: fitted on training images, at the layer of the activations and with their pooling.
+            clean: held-out images without the artifact, such as the validation images; at least
+                ``1 / false_fire_rate - 1`` of them.
+            test_clean: other held-out images without it.
+            test_biased: held-out images with it; None where there are none, and how many are found cannot be known.
+            false_fire_rate: how often a clean image may be flagged, above 0 and below 1.
+        """
+        if not 0 < false_fire_rate < 1:
+            raise OptionError(f"false_fire_rate is a share, above 0 and below 1, not {false_fire_rate!r}.")
+        _check_sets(clean, test_clean, test_biased)
+        cav.check_layer(clean.layer, clean.pooled.shape[1])
+        cut = cut_at(remove_inserted(model)[0], clean)
+        threshold = _threshold(cav.decision_function(clean.pooled), false_fire_rate)
+
+        def fired(images: Activations) -> Rate:
+            return Rate(int(np.sum(cav.decision_function(images.pooled) > threshold)), len(images))
+
+        facts = _Facts(
+            layer=clean.layer,
+            pooling=clean.pooling,
+            trunk=clean.trunk,
+            order=clean.order,
+            threshold=threshold,
+            asked=false_fire_rate,
+            calibrated_on=len(clean),
+            false_fires=fired(test_clean),
+            hits=None if test_biased is None else fired(test_biased),
+        )
+        return cls(cut, cav, facts)
+
+    def scores(self, images: Tensor, *, batch_size: int = 64) -> np.ndarray:
+        """Return the CAV's decision for images (n, channels, height, width), normalised as the model takes them."""
+        found = []
+        for start in range(0, len(images), batch_size):
+            some = images[start : start + batch_size]
+            with torch.inference_mode():
+                found.append(pool(self._cut.trunk(some.float().cpu())[0], self._facts.pooling).numpy())
+        if not found:
+            return np.zeros(0)
+        return self.cav.decision_function(np.concatenate(found))
+
+    def flags(self, images: Tensor, *, batch_size: int = 64) -> np.ndarray:
+        """Return which of the images show the artifact, bool (n,)."""
+        is_flagged: np.ndarray = self.scores(images, batch_size=batch_size) > self.threshold
+        return is_flagged
+
+    def describe(self) -> str:
+        """Return the calibration and the error rates in a few sentences."""
+        facts = self._facts
+        hits = "unknown: no test image had it" if self.hits is None else str(self.hits)
+        summary = (
+            f"Set on {facts.calibrated_on} clean images to flag at most {facts.asked:.1%} of such. On other images: "
+            f"false alarms {self.false_fires}; artifact found {hits}."
+        )
+        if self.hits is not None and self.hits.interval[0] <= self.false_fires.interval[1]:
+            summary += " Do not use this monitor: by these intervals it may find no more than it falsely flags."
+        return summary
+
+    def save(self, path: str | Path) -> None:
+        """Write the monitor as one safetensors file, without the model; no pickle is involved."""
+        metadata = {"format": FORMAT, "cav": self.cav.to_header(), "monitor": json.dumps(asdict(self._facts))}
+        with written_atomically(Path(path)) as unfinished:
+            unfinished.write_bytes(save(self.cav.to_tensors(), metadata=metadata))
+
+    @classmethod
+    def load(cls, path: str | Path, model: nn.Module, *, example: Tensor | None = None) -> Monitor:
+        """Read a monitor for the model that it was made for, or for a corrected version of it.
+
+        Args:
+            example: a batch of images; a model that cannot be traced needs it.
+        """
+        path = Path(path)
+        tensors, metadata = read_tensors(path, FORMAT, what="monitor")
+        try:
+            cav, facts = CAV.from_tensors(tensors, metadata["cav"]), _facts(json.loads(metadata["monitor"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{str(path)!r} is damaged, or of another version of hansfree ({error!r}).") from error
+        cut = split(remove_inserted(model)[0], facts.layer, example=example, order=facts.order)
+        if fingerprint_trunk(cut) != facts.trunk:
+            raise CacheError(
+                f"The monitor {str(path)!r} was made for another model: the weights up to {facts.layer!r} differ."
+            )
+        return cls(cut, cav, facts)
+
+
+def _threshold(scores: np.ndarray, rate: float) -> float:
+    """Return the smallest score that a new one of the same kind exceeds with a probability of at most ``rate``.
+
+    A new score has any rank among the n + 1 with the same probability, so the border has to leave rate * (n + 1) ranks.
+    """
+    place = ceil((len(scores) + 1) * (1 - rate) - 1e-9)
+    if place > len(scores):
+        raise DataError(
+            f"{len(scores)} clean images cannot set a threshold for a false-fire rate of {rate:g}: at least "
+            f"{ceil(1 / rate - 1e-9) - 1} are needed."
+        )
+    return float(np.sort(scores)[place - 1])
+
+
+def _check_sets(clean: Activations, test_clean: Activations, test_biased: Activations | None) -> None:
+    """Refuse sets that are not of one layer, whose bits are wrong, or that overlap."""
+    others = [test_clean] if test_biased is None else [test_clean, test_biased]
+    for images in (clean, *others):
+        if not len(images):
+            raise DataError("A monitor needs images in every set; leave test_biased out where there are none.")
+        if (images.layer, images.trunk, images.pooling) != (clean.layer, clean.trunk, clean.pooling):
+            raise DataError("The activations come from different layers, models or poolings.")
+    for images in (clean, test_clean):
+        check_artifact_labels(images, test_biased)
+    for images in others:
+        if shared := _count_shared(clean, images):
+            raise DataError(
+                f"{shared} images set the threshold and test it: the rates would look better than they are. "
+                "Take other images."
+            )
+
+
+def _count_shared(first: Activations, second: Activations) -> int:
+    """Return how many images are in both: same id, same activation.
+
+    Datasets without ids of their own are numbered from 0, so that an id alone does not tell.
+    """
+    _, rows, others = np.intersect1d(first.ids, second.ids, return_indices=True)
+    # Another batch may round otherwise.
+    return int(np.isclose(first.pooled[rows], second.pooled[others], rtol=1e-4, atol=1e-6).all(axis=1).sum())
+
+
+def _facts(known: dict[str, Any]) -> _Facts:
+    if set(known) != {field.name for field in fields(_Facts)}:
+        raise KeyError(", ".join(sorted(known)))
+    rates = {name: known[name] and Rate(**known[name]) for name in ("false_fires", "hits")}
+    order = None if known["order"] is None else tuple(known["order"])
+    return _Facts(**{**known, **rates, "order": order})
+
+
+_BATCH = 64
+
+
+_FILE = "monitor.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class RunMonitor:
+    """A run's monitor, kept in its folder for `Monitor.load` too."""
+
+    monitor: Monitor
+    prepared: PreparedRun
+    file: Path
+
+    def score_images(
+        self, images: Sequence[Path], *, skip_bad: bool = False, progress: Progress = silent
+    ) -> tuple[list[ScoredImage], list[str]]:
+        """Return what the monitor says of pictures, and a sentence for each that cannot be read.
+
+        Args:
+            images: Files, and folders that are searched for some.
+            skip_bad: Go on without pictures that cannot be read; otherwise the first is an error.
+        """
+        paths = _list_images(images)
+        good, skipped = check_images(paths, skip_bad=skip_bad, progress=progress)
+        known = self.prepared.images
+        files = ImageFiles(
+            [paths[row] for row in good],
+            np.zeros(len(good), dtype=np.int64),
+            class_names=("unknown",),
+            size=known.size,
+            resize=known.resize,
+            channels=known.channels,
+        )
+        looked: list[ScoredImage] = []
+        starts = range(0, len(files), _BATCH)
+        for start in progress(starts, total=len(starts), label="looking at the images"):
+            rows = range(start, min(start + _BATCH, len(files)))
+            scores = self.monitor.scores(torch.stack([known.transform(files.image(row)) for row in rows]))
+            looked += [
+                ScoredImage(files.paths[row], float(score), bool(score > self.monitor.threshold))
+                for row, score in zip(rows, scores)
+            ]
+        return looked, skipped
+
+
+@dataclass(frozen=True)
+class ScoredImage:
+    """One picture, its score along the direction, and whether that is above the threshold."""
+
+    image: str
+    score: float
+    is_flagged: bool
+
+
+def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progress = silent) -> RunMonitor:
+    """Fit a monitor from the cache of a finished run, and keep it as ``monitor.safetensors`` in its folder.
+
+    The threshold is set on the clean validation images, what it is worth is counted on the test images. The model is
+    the one whose weights the run kept.
+    """
+    file = folder / "run.yaml"
+    if not file.is_file() or not (folder / "results.csv").is_file():
+        raise RunError(
+            f"{folder} is not the folder of a finished `hansfree run`: it has no run.yaml or no results.csv."
+        )
+    run = read_run_file(file)
+    weights = str(weights_file(RunStore(folder)).absolute())
+    section = run.model.model_copy(update={"weights": weights})
+    prepared = prepare_run(run.model_copy(update={"out": folder, "model": section}), progress=progress)
+    check_unchanged(prepared)  # other images than the run's could be those that it learned from
+    workspace = Workspace(prepared.setting, folder, folder / "activations", progress=progress)
+    held_out = workspace.activations
+    monitor = Monitor.fit(
+        prepared.setting.model,
+        workspace.cav,
+        clean=held_out["val_clean"],
+        test_clean=held_out["test_clean"],
+        test_biased=held_out.get("test_biased"),
+        false_fire_rate=false_fire_rate,
+    )
+    monitor.save(folder / _FILE)
+    return RunMonitor(monitor, prepared, folder / _FILE)
+
+
+def to_csv(looked: Sequence[ScoredImage]) -> str:
+    """Return a CSV table: image, score, flagged."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("image", "score", "flagged"))
+    writer.writerows((one.image, f"{one.score:.6g}", int(one.is_flagged)) for one in looked)
+    return text.getvalue()
+
+
+def _list_images(given: Sequence[Path]) -> list[str]:
+    """Return files as they are, and the pictures of folders in the order of their paths."""
+    found: list[str] = []
+    for path in given:
+        if path.is_dir():
+            inside = list_images(path)
+            if not inside:
+                raise DataError(f"{path} holds no pictures.")
+            found += inside
+        elif path.is_file():
+            found.append(str(path))
+        else:
+            raise DataError(f"There is no file or folder {path}.{suggest_path(path)}")
+    return found

@@ -1,0 +1,226 @@
+"""Recommend the layer to correct a model at, by the rule behind the layers of the paper.
+
+Back from the logits over all that is no feature yet (the classifier, pooling, the final norm, the activation) to the
+last place that has positions and whose output still carries a sign: a sum, a convolution, a batch norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from hansfree.errors import SplitError
+from hansfree.models.surgery import Layer, list_layers
+from hansfree.models.surgery.graph import Traced, eval_copy, trace
+from hansfree.models.surgery.hooked import hooked_parts
+from hansfree.models.surgery.partition import output_node
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A layer, and in one sentence why."""
+
+    layer: str
+    reason: str
+
+
+def recommend_layer(model: nn.Module, example: Tensor) -> Recommendation:
+    """Return the layer before the activation and pooling that lead to the classifier; for the paper's models, its own.
+
+    Args:
+        example: A batch of images of the size that the model is used with.
+    """
+    try:
+        traced = trace(model, share=True)
+    except SplitError:
+        return _among_modules(model, example)
+    layers = {layer.name: layer for layer in list_layers(model, example) if layer.usable}
+    if not layers:
+        raise SplitError(f"No trainable parameter of {type(model).__name__} follows any layer: it cannot be corrected.")
+    return _in_graph(traced, layers) or _last_feature(traced, layers)
+
+
+def feature_layers(model: nn.Module, example: Tensor) -> list[Layer]:
+    """Return the usable layers that hold features of their own: each output once, by its most specific name.
+
+    Activations, pooling, dropout and norms of single positions are left out: they show what the layer before them does,
+    behind a non-linearity that hides the sign. So is what only a batch norm reads: behind it, it is the same in scale.
+    """
+    layers = {layer.name: layer for layer in list_layers(model, example) if layer.usable}
+    outputs: dict[Any, list[str]] = {}  # the names of each output
+    kept: set[Any]
+    try:
+        traced = trace(model, share=True)
+    except SplitError:
+        calls = _Calls(model, example)
+        modules = calls.modules
+        for name in layers:
+            outputs.setdefault(calls.makers_of(calls.outputs[name])[0], []).append(name)
+        kept = {inner for inner in outputs if not _is_simple(modules[inner])}
+    else:
+        modules = dict(traced.root.named_modules())
+        for name in layers:
+            outputs.setdefault(traced.layers[name], []).append(name)
+        kept = {node for node in outputs if not _is_passed(traced, node) and not _is_normed(traced, node)}
+    return [layers[_most_telling(names, modules)] for output, names in outputs.items() if output in kept]
+
+
+def _in_graph(traced: Traced, layers: dict[str, Layer]) -> Recommendation | None:
+    names: dict[fx.Node, list[str]] = {}
+    for name in layers:
+        names.setdefault(traced.layers[name], []).append(name)
+    modules = dict(traced.root.named_modules())
+    _, *features = _features(traced)  # the first is the classifier
+    found = [layers[_most_telling(names[node], modules)] for node in features if node in names]
+    # Linear layers of a classifier that has several are passed over for the maps; a model of flat features has no maps.
+    with_positions = [layer for layer in found if _has_positions(layer)]
+    is_flat = not any(map(_has_positions, layers.values()))
+    chosen = next(iter(with_positions or (found if is_flat else [])), None)
+    return None if chosen is None else Recommendation(chosen.name, _reason(chosen))
+
+
+def _features(traced: Traced) -> Iterator[fx.Node]:
+    """Yield, back from the logits, what learns something or joins several inputs; at a join the way back ends."""
+    node = output_node(traced)
+    while True:
+        inputs = [one for one in node.all_input_nodes if one.op != "get_attr"]
+        if not _is_passed(traced, node):
+            yield node
+        if len(inputs) != 1:
+            return
+        node = inputs[0]
+
+
+def _is_passed(traced: Traced, node: fx.Node) -> bool:
+    """Return whether a node is no feature of its own: one input, nothing learned but the final norm's scale."""
+    module = traced.module_of(node)
+    return len(node.all_input_nodes) == 1 and (module is None or _is_simple(module))
+
+
+def _is_normed(traced: Traced, node: fx.Node) -> bool:
+    """Return whether only a batch norm reads a node."""
+    return all(isinstance(traced.module_of(user), _BatchNorm) for user in node.users)
+
+
+def _is_simple(module: nn.Module) -> bool:
+    """Return whether a module is an activation, pooling, dropout and the like, or a norm of single positions."""
+    kind = type(module).__name__
+    return next(module.children(), None) is None and (
+        next(module.parameters(), None) is None or "LayerNorm" in kind or "RMSNorm" in kind
+    )
+
+
+def _most_telling(names: list[str], modules: dict[str, nn.Module]) -> str:
+    """Of the names of one output take the innermost module; else the operation."""
+    return max([name for name in names if name in modules] or names, key=lambda name: name.count("."))
+
+
+def _has_positions(layer: Layer) -> bool:
+    return layer.shape is not None and len(layer.shape) > 1
+
+
+def _among_modules(model: nn.Module, example: Tensor) -> Recommendation:
+    """Walk back from the last module with positions, over modules that take what another one returned, unchanged.
+
+    Only what comes into question is cut, for a cut by hooks runs the whole model.
+    """
+    calls = _Calls(model, example)
+    candidates = (
+        _hooked_layer(model, calls, path, example) for path in reversed(calls.order) if calls.may_be_cut(path)
+    )
+    layer = next((one for one in candidates if one is not None), None)
+    if layer is None:
+        raise SplitError(
+            f"{type(model).__name__} cannot be traced, and no module of it gives maps or tokens to cut at."
+        )
+    while True:
+        inner = calls.makers_of(calls.outputs[layer.name])[0]  # the same output has the names of all containers around
+        if not _is_simple(calls.modules[inner]):
+            return Recommendation(layer.name, _reason(layer))
+        before = calls.makers_of(calls.inputs[inner], before=inner)
+        found = (_hooked_layer(model, calls, path, example) for path in before if calls.may_be_cut(path))
+        earlier = next((one for one in found if one is not None), None)
+        if earlier is None:
+            is_identity = inner in calls.makers_of(calls.inputs[inner])
+            return Recommendation(layer.name, _reason(layer, is_activation=not is_identity))
+        layer = earlier
+
+
+def _hooked_layer(model: nn.Module, calls: _Calls, path: str, example: Tensor) -> Layer | None:
+    try:
+        parts = hooked_parts(model, path, example, train="all", train_norm=False)
+    except SplitError:
+        return None
+    kind, shape = type(calls.modules[path]).__name__, calls.shape_of(path)
+    return Layer(path, kind, calls=1, usable=True, parameters_after=parts.parameters_after, shape=shape)
+
+
+class _Calls:
+    """One run of a model: its modules in the order in which they returned, what each took and what it gave."""
+
+    def __init__(self, model: nn.Module, example: Tensor) -> None:
+        own = eval_copy(model, share=True)
+        self.modules = dict(own.named_modules())
+        self.order: list[str] = []
+        self.inputs: dict[str, tuple[Tensor, int] | None] = {}
+        self.outputs: dict[str, tuple[Tensor, int] | None] = {}
+        for path, module in self.modules.items():  # of a copy: the hooks need not be removed
+            module.register_forward_pre_hook(lambda _m, args, p=path: self._take(p, args))
+            module.register_forward_hook(lambda _m, _a, out, p=path: self._give(p, out))
+        device = next((tensor.device for tensor in own.parameters()), example.device)
+        with torch.no_grad():
+            own(example.clone().to(device))
+
+    def _take(self, path: str, args: tuple[Any, ...]) -> None:
+        self.inputs[path] = _state(args[0]) if args else None
+
+    def _give(self, path: str, output: Any) -> None:
+        self.order.append(path)
+        self.outputs[path] = _state(output)
+
+    def shape_of(self, path: str) -> tuple[int, ...]:
+        """Return the shape of a module's output for one image; empty where it is no tensor."""
+        state = self.outputs[path]
+        return () if state is None else tuple(state[0].shape[1:])
+
+    def may_be_cut(self, path: str) -> bool:
+        """Return whether a module is called once and gives maps or tokens."""
+        return bool(path) and self.order.count(path) == 1 and len(self.shape_of(path)) > 1
+
+    def makers_of(self, state: tuple[Tensor, int] | None, *, before: str | None = None) -> list[str]:
+        """Return the modules that gave this very tensor, innermost first; changed in place since, it is another."""
+        order = self.order if before is None else self.order[: self.order.index(before)]
+        made = [(path, self.outputs[path]) for path in order]
+        return [path for path, own in made if state and own and own[0] is state[0] and own[1] == state[1]]
+
+
+def _state(value: Any) -> tuple[Tensor, int] | None:
+    return (value, value._version) if isinstance(value, Tensor) else None
+
+
+def _last_feature(traced: Traced, layers: dict[str, Layer]) -> Recommendation:
+    features = [layer for layer in layers.values() if not _is_passed(traced, traced.layers[layer.name])]
+    layer = ([one for one in features if _has_positions(one)] or features or list(layers.values()))[-1]
+    what = f"It is the last of {len(layers)} layers that can be used; several ways lead from it to the logits"
+    return Recommendation(layer.name, f"{what}: {_cost(layer)}.")
+
+
+def _reason(layer: Layer, *, is_activation: bool = False) -> str:
+    shape = layer.shape or ()
+    what = {3: "maps", 2: "tokens"}.get(len(shape), "features")
+    sizes = " x ".join(map(str, shape))
+    if is_activation:  # which only a model that is cut by hooks leaves no choice about
+        return (
+            f"It gives the last {what} ({sizes}) before pooling and classifier. They lie behind an activation, for no "
+            f"module stands before it, and the model cannot be traced: {_cost(layer)}."
+        )
+    return f"It gives the last {what} ({sizes}) before activation, pooling and classifier: {_cost(layer)}."
+
+
+def _cost(layer: Layer) -> str:
+    return f"{layer.parameters_after:,} parameters follow"

@@ -1,0 +1,249 @@
+"""ISIC 2019: skin lesions, with a text hidden in the lowest bits of some melanomas (paper, App. A)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hansfree.data import LSB, Artifact, Brightness, Listing, insertable_artifacts, read_table
+from hansfree.errors import DataError
+from hansfree.paper.dataset import InsertedBenchmark, Published, Recipe, find_folder, unlisted_files
+
+ISIC_IMAGES, ISIC_TRUTH, ISIC_METADATA = (
+    "ISIC_2019_Training_Input",
+    "ISIC_2019_Training_GroundTruth.csv",
+    "ISIC_2019_Training_Metadata.csv",
+)
+CLASSES = {
+    "MEL": "Melanoma",
+    "NV": "Melanocytic nevus",
+    "BCC": "Basal cell carcinoma",
+    "AK": "Actinic keratosis",
+    "BKL": "Benign keratosis",
+    "DF": "Dermatofibroma",
+    "VASC": "Vascular lesion",
+    "SCC": "Squamous cell carcinoma",
+}  # the table's ninth column, UNK, is for the test set: no training image is of an unknown kind
+# App. A: the models differ in how readily they take up the artifact.
+SHARES = {"resnet18": 0.125}
+SHARE = 0.08
+BITS = {"efficientnet_b0": 2}
+BITS_OF_OTHERS = 3
+
+ISIC_PUBLISHED = Published.read(
+    """
+    vgg16           vanilla   76.2   0.8  34.9   0.9  83.9   0.1  3.68  0.01     -     -
+    vgg16           rrr       76.7   0.8  42.8   1.0  71.7   0.1  2.65  0.01     -     -
+    vgg16           p-clarc   75.1   0.9  49.0   1.0  76.7   0.1  2.86  0.01     -     -
+    vgg16           a-clarc   75.2   0.9  49.5   1.0  64.8   0.1  2.14  0.01     -     -
+    vgg16           rr-clarc  74.3   0.9  57.0   1.0  48.8   0.1  0.12  0.01     -     -
+    resnet18        vanilla   81.8   0.8  56.8   1.0 100.0   0.1  8.19  0.01     -     -
+    resnet18        rrr       78.7   0.8  61.1   1.0 100.0   0.1  6.59  0.01     -     -
+    resnet18        p-clarc   60.8   1.0  59.9   1.0 100.0   0.1  8.75  0.01     -     -
+    resnet18        a-clarc   77.1   0.8  65.0   0.9  98.2   0.1  1.83  0.01     -     -
+    resnet18        rr-clarc  78.5   0.8  71.2   0.9  75.7   0.1  0.11  0.01     -     -
+    efficientnet_b0 vanilla   84.2   0.7  62.9   1.0  99.6   0.1  5.39  0.01     -     -
+    efficientnet_b0 rrr       83.1   0.7  68.7   0.9  85.4   0.1  2.34  0.01     -     -
+    efficientnet_b0 p-clarc   19.7   0.8  29.6   0.9 100.0   0.1 13.79  0.02     -     -
+    efficientnet_b0 a-clarc   77.7   0.8  72.8   0.9  68.5   0.1  1.09  0.01     -     -
+    efficientnet_b0 rr-clarc  78.7   0.8  75.6   0.9  54.4   0.1  0.10  0.01     -     -
+    """,
+    strengths="""
+    vgg16           rrr      5e1
+    vgg16           rr-clarc 5e8
+    resnet18        rrr      5e2
+    resnet18        rr-clarc 1e11
+    efficientnet_b0 rrr      5e2
+    efficientnet_b0 rr-clarc 5e9
+    """,
+    seconds="""
+    vgg16           vanilla   110.0 0.2
+    vgg16           rrr       218.7 0.2
+    vgg16           rr-clarc  113.4 0.2
+    vgg16           p-clarc   109.7 0.3
+    vgg16           a-clarc   110.0 0.1
+    resnet18        vanilla   105.6 0.1
+    resnet18        rrr       114.9 0.3
+    resnet18        rr-clarc  106.6 0.2
+    resnet18        p-clarc   105.7 0.1
+    resnet18        a-clarc   105.6 0.2
+    efficientnet_b0 vanilla   105.1 0.2
+    efficientnet_b0 rrr      1382.7 1.3
+    efficientnet_b0 rr-clarc  107.7 0.3
+    efficientnet_b0 p-clarc   105.3 0.2
+    efficientnet_b0 a-clarc   105.7 0.2
+    """,
+)
+
+
+class ISIC2019(InsertedBenchmark, name="isic2019"):
+    """25,331 dermoscopic images of 8 kinds of lesions, as the challenge's archives unpack.
+
+    The folder holds ``ISIC_2019_Training_GroundTruth.csv`` and the pictures in ``ISIC_2019_Training_Input``. Where
+    ``ISIC_2019_Training_Metadata.csv`` is there too, pictures of one lesion are never in two parts.
+    """
+
+    title = "ISIC 2019"
+    artifacts = insertable_artifacts(LSB.name)
+    biased_class = list(CLASSES).index("MEL")
+    recipe = Recipe(epochs={"vgg16": 150, "resnet18": 150, "efficientnet_b0": 150}, milestones=(30, 40))
+    published = ISIC_PUBLISHED
+
+    def listing(self, root: Path) -> Listing:
+        """Read the one-hot table of classes and, where it is there, the lesion of each image."""
+        folder = find_folder(root, ISIC_IMAGES)
+        rows = read_table(root / ISIC_TRUTH, ["image", *CLASSES])
+        names = [row["image"] for row in rows]
+        files = [f"{name}.jpg" for name in names]
+        lesions = _lesions(root / ISIC_METADATA, names) if (root / ISIC_METADATA).exists() else None
+        if lesions is None:
+            self.remarks.append(f"{ISIC_METADATA} is missing: images of one lesion may be in different parts.")
+        elif unknown := lesions.count(""):
+            self.remarks.append(
+                f"{ISIC_METADATA} does not know the lesion of {unknown} images: each counts as its own."
+            )
+        return Listing(
+            place=root / ISIC_TRUTH,
+            paths=[folder / name for name in files],
+            labels=np.array([_label(row, root / ISIC_TRUTH) for row in rows]),
+            class_names=tuple(CLASSES.values()),
+            groups=lesions,
+            unlisted=unlisted_files(folder, files),
+        )
+
+    def share(self, model: str) -> float:
+        """Return the paper's share of melanomas with the artifact."""
+        return SHARES.get(model, SHARE)
+
+    def inserted(self, model: str) -> Artifact:
+        """Return the artifact; the hidden text fills as many bits as in the paper."""
+        if self.artifact == LSB.name:
+            return LSB(bits=BITS.get(model, BITS_OF_OTHERS))
+        return super().inserted(model)
+
+
+def _label(row: dict[str, str], path: Path) -> int:
+    """Return the one class that is marked with 1."""
+    try:
+        marks = [float(row[column]) for column in CLASSES]
+    except ValueError as error:
+        raise DataError(f"{path} has a mark that is not 0 or 1 for image {row['image']!r} ({error}).") from error
+    if sorted(marks) != [0.0] * (len(CLASSES) - 1) + [1.0]:
+        given = ", ".join(column for column, mark in zip(CLASSES, marks) if mark) or "none"
+        raise DataError(
+            f"{path} must mark exactly one class of {', '.join(CLASSES)} with 1 for image {row['image']!r}, "
+            f"but marks {given}."
+        )
+    return marks.index(1.0)
+
+
+def _lesions(path: Path, names: list[str]) -> list[str]:
+    """Return the lesion of each image, an empty text where it is not known."""
+    lesions = {row["image"]: row["lesion_id"] for row in read_table(path, ["image", "lesion_id"])}
+    for name in names:
+        if name not in lesions:
+            raise DataError(f"{path} has no row for image {name!r}, which {ISIC_TRUTH} lists: get both of one release.")
+    return [lesions[name] for name in names]
+
+
+BONE_AGE_IMAGES, BONE_AGE_TRUTH = "boneage-training-dataset", "boneage-training-dataset.csv"
+BINS = 5
+
+BONE_AGE_PUBLISHED = Published.read(
+    """
+    vgg16           vanilla   78.8   1.2  49.8   1.4  85.8   0.1  5.58  0.01     -     -
+    vgg16           rrr       78.8   1.2  49.8   1.4  85.7   0.1  5.58  0.01     -     -
+    vgg16           p-clarc   78.9   1.1  77.4   1.2  66.0   0.1  1.67  0.01     -     -
+    vgg16           a-clarc   77.8   1.2  69.0   1.3  65.7   0.1  3.11  0.01     -     -
+    vgg16           rr-clarc  78.8   1.2  77.7   1.2  52.4   0.1  0.44  0.01     -     -
+    resnet18        vanilla   75.1   1.2  46.3   1.4 100.0   0.1  3.01  0.01     -     -
+    resnet18        rrr       74.5   1.2  47.9   1.4 100.0   0.1  2.78  0.01     -     -
+    resnet18        p-clarc   75.0   1.2  70.7   1.3  60.3   0.2  1.20  0.01     -     -
+    resnet18        a-clarc   74.8   1.2  57.4   1.4  33.9   0.2  0.37  0.01     -     -
+    resnet18        rr-clarc  71.1   1.3  74.2   1.2  39.2   0.2  0.07  0.01     -     -
+    efficientnet_b0 vanilla   78.2   1.2  44.3   1.4  89.8   0.1  1.71  0.01     -     -
+    efficientnet_b0 rrr       78.4   1.2  49.6   1.4  79.1   0.2  1.07  0.01     -     -
+    efficientnet_b0 p-clarc   65.2   1.3  35.1   1.3   2.1   0.1  2.20  0.01     -     -
+    efficientnet_b0 a-clarc   78.0   1.2  54.2   1.4  63.9   0.2  1.00  0.01     -     -
+    efficientnet_b0 rr-clarc  77.6   1.2  70.3   1.3  53.3   0.2  0.07  0.01     -     -
+    """,
+    strengths="""
+    vgg16           rrr      5e-2
+    vgg16           rr-clarc 1e8
+    resnet18        rrr      1e2
+    resnet18        rr-clarc 5e9
+    efficientnet_b0 rrr      5e1
+    efficientnet_b0 rr-clarc 5e11
+    """,
+    seconds="""
+    vgg16           vanilla    91.4 0.1
+    vgg16           rrr       147.8 0.4
+    vgg16           rr-clarc   93.7 0.3
+    vgg16           p-clarc    92.1 0.5
+    vgg16           a-clarc    92.2 0.6
+    resnet18        vanilla    88.4 0.3
+    resnet18        rrr        94.0 0.3
+    resnet18        rr-clarc   88.6 0.2
+    resnet18        p-clarc    88.0 0.2
+    resnet18        a-clarc    88.0 0.2
+    efficientnet_b0 vanilla    88.0 0.2
+    efficientnet_b0 rrr       998.3 2.5
+    efficientnet_b0 rr-clarc   89.0 0.2
+    efficientnet_b0 p-clarc    88.3 0.2
+    efficientnet_b0 a-clarc    88.5 0.1
+    """,
+)
+
+
+class BoneAge(InsertedBenchmark, name="bone_age"):
+    """12,611 radiographs of hands in five classes of age, as the challenge's archives unpack.
+
+    The folder holds ``boneage-training-dataset.csv`` (id, boneage in months, male) and the pictures in
+    ``boneage-training-dataset``. The table names no patients: each image counts as one of its own.
+    """
+
+    title = "Pediatric Bone Age"
+    artifacts = insertable_artifacts(Brightness.name)
+    biased_class = 2  # the middle bin: 92-137 months
+    recipe = Recipe(epochs={"vgg16": 100, "resnet18": 100, "efficientnet_b0": 100}, milestones=(30, 40))
+    published = BONE_AGE_PUBLISHED
+
+    def listing(self, root: Path) -> Listing:
+        """Read the ages and cut their range into bins of equal width."""
+        folder = find_folder(root, BONE_AGE_IMAGES)
+        rows = read_table(root / BONE_AGE_TRUTH, ["id", "boneage"])
+        labels, names = bin_ages([_months(row, root / BONE_AGE_TRUTH) for row in rows], root / BONE_AGE_TRUTH)
+        files = [f"{row['id']}.png" for row in rows]
+        self.remarks.append(f"{BONE_AGE_TRUTH} names no patients: two images of one patient may be in different parts.")
+        return Listing(
+            place=root / BONE_AGE_TRUTH,
+            paths=[folder / name for name in files],
+            labels=np.array(labels),
+            class_names=names,
+            unlisted=unlisted_files(folder, files),
+        )
+
+    def share(self, model: str) -> float:
+        """Return the paper's share of brightened images, the same for all models."""
+        return 0.2
+
+
+def bin_ages(ages: list[int], path: Path) -> tuple[list[int], tuple[str, ...]]:
+    """Return the bin of each age, and the bins' names by the first and last whole month in them.
+
+    In whole numbers, so that no age falls beside a rounded edge; the range 1 to 228 gives the paper's 92-137 months.
+    """
+    low, width = min(ages), max(ages) - min(ages)  # the width of all bins together
+    if width < BINS:
+        raise DataError(f"{path} has ages from {low} to {low + width} months: too few for {BINS} bins.")
+    starts = [low - (-number * width // BINS) for number in range(BINS)]  # rounded up
+    ends = [*(start - 1 for start in starts[1:]), low + width]
+    labels = [min(BINS - 1, BINS * (age - low) // width) for age in ages]
+    return labels, tuple(f"{start}-{end} months" for start, end in zip(starts, ends))
+
+
+def _months(row: dict[str, str], path: Path) -> int:
+    if not row["boneage"].isdecimal():
+        raise DataError(f"{path} gives image {row['id']!r} the boneage {row['boneage']!r}: it is in whole months.")
+    return int(row["boneage"])

@@ -1,0 +1,421 @@
+"""Run an experiment on all subjects and write its page."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from hansfree._internal.files import write_text, written_atomically
+from hansfree._internal.progress import Progress, silent
+from hansfree._internal.registry import Registered
+from hansfree.corrections import LatentCorrection, check_selectable
+from hansfree.corrections.training import FineTuning, Pretraining
+from hansfree.data import SETS, BiasedData
+from hansfree.errors import DataError, OptionError
+from hansfree.evaluation import BIASED_ACCURACY, HeatmapSet, Row, claims, write_table
+from hansfree.metrics import chance_level, majority_rate
+from hansfree.models import PRETRAINED
+from hansfree.paper.aggregate import (
+    Facts,
+    PairedDifferences,
+    SubjectKey,
+    count_epochs,
+    paper_place,
+)
+from hansfree.paper.dataset import BenchmarkDataset
+from hansfree.paper.subjects import (
+    BaseModels,
+    Subject,
+    open_subject,
+)
+from hansfree.pipeline import Experiment, Plan
+from hansfree.report.figures import Drawing
+
+_MOST_LISTED = 8  # strengths; of more, the ends
+
+_GRIDS = {"own": "in our units", "paper": "in the paper's units"}
+
+CORRECTED = {"all": "all that follows the layer", "last": "the last linear layer only"}
+
+TRAINED = {"whole": "the whole model", "head": "only what follows the layer"}
+
+
+Words = Mapping[str, str]  # what is said -> what holds of it
+
+
+def setting_of(subject: Subject, rows: Sequence[Row]) -> dict[str, str]:
+    """Return what was run on a subject; the rows tell how much of it was: pictures only, a model, corrections too."""
+    study, plan = subject.study, subject.plan
+    data = subject.data if rows else study.data(plan.model)  # which would be read into memory
+    words = {
+        "dataset": f"{study.title}, {study.size} px, seed {study.seed}",
+        "classes": str(len(data.train.class_names)),
+        "images": ", ".join(f"{len(getattr(data, name)):,} {name.replace('_', ' ')}" for name in SETS),
+        "artifact in training": _artifact(data),
+    }
+    if not rows:
+        return words
+    models = BaseModels(study=study, plan=plan, work=subject.work)
+    setting = subject.experiment.setting
+    words["training starts from"] = describe_weights(plan.weights)
+    if data.base_train is not None:
+        words["biased model trained on"] = f"{len(data.base_train):,} images, of which corrections see the train images"
+    words["trained on the biased images"] = (
+        f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)}, on {plan.device}"
+    )
+    words["layer"] = f"`{setting.layer}`"
+    methods = {row.method for row in rows} & LatentCorrection.members().keys()
+    if methods:
+        words |= _correction(subject.experiment, rows)
+    if plan.left_out:
+        words["not run"] = ", ".join(sorted(plan.left_out, key=paper_place))
+    return words
+
+
+def write_settings(settings: Mapping[SubjectKey, Words]) -> str:
+    """Return a list of what holds of all subjects, and, where they differ, of which of them it holds."""
+    models, artifacts = (dict.fromkeys(getattr(key, part) for key in settings) for part in ("model", "artifact"))
+    lines = [f"- model: {', '.join(models)}", f"- artifact: {', '.join(artifacts)}"]
+    for name in dict.fromkeys(name for words in settings.values() for name in words):
+        values = {key: words.get(name, "none") for key, words in settings.items()}
+        by_value: dict[str, list[str]] = {}
+        for whose, value in _fewest(values).items():
+            by_value.setdefault(value, []).append(whose)
+        if len(by_value) == 1:
+            lines.append(f"- {name}: {next(iter(by_value))}")
+        else:
+            lines += [f"- {name}:", *(f"  - {', '.join(whose)}: {value}" for value, whose in by_value.items())]
+    return "\n".join(lines)
+
+
+def _fewest(values: Mapping[SubjectKey, str]) -> dict[str, str]:
+    """Return the values by the one word that decides them, the model or the artifact, else by both."""
+    for part in ("model", "artifact"):
+        found: dict[str, set[str]] = {}
+        for key, value in values.items():
+            found.setdefault(getattr(key, part), set()).add(value)
+        if all(len(each) == 1 for each in found.values()):
+            return {word: next(iter(each)) for word, each in found.items()}
+    return {key.title: value for key, value in values.items()}
+
+
+def _artifact(data: BiasedData) -> str:
+    labels, has = data.train.labels, data.train.has_artifact
+    inside = labels == data.biased_class
+    n, of = int(np.sum(has & inside)), int(np.sum(inside))
+    others = int(np.sum(has & ~inside))
+    words = (
+        f"in {n:,} of {of:,} images of class {data.train.class_names[data.biased_class]!r} "
+        f"({100 * n / max(of, 1):.1f} %) and in {others:,} of {np.sum(~inside):,} others"
+    )
+    return words if data.is_inserted else f"{words}; it is in the scenes, and the biased images are not the clean ones"
+
+
+def describe_weights(weights: str | None) -> str:
+    """Return what training starts from."""
+    if weights is None:
+        return "random weights"
+    return "torchvision's pretrained weights" if weights == PRETRAINED else f"`{Path(weights).name}`"
+
+
+def describe_recipe(recipe: Pretraining | FineTuning) -> str:
+    """Return epochs, optimizer, rate, batches and seed."""
+    optimizer = {"sgd": "SGD", "adam": "Adam"}[recipe.optimizer]
+    return (
+        f"{count_epochs(recipe.epochs)} of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
+        f"seed {recipe.seed}"
+    )
+
+
+def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
+    setting, tuning = experiment.setting, experiment.setting.tuning
+    seeds = range(tuning.seed, tuning.seed + setting.repeats)
+    tried = {row.method: _tried(experiment, row.method, rows) for row in rows if row.strength is not None}
+    words = {"corrections fine-tune": CORRECTED[setting.train]}
+    if not any(row.split for row in rows):  # nothing was judged: run times
+        return words
+    words["corrections fine-tune"] += f", {describe_recipe(tuning)}"
+    for claim in claims(setting.data):
+        if claim.name == BIASED_ACCURACY and not claim.can_be_made:
+            words["cannot be known"] = claim.sentence
+    if setting.repeats > 1:
+        words["seeds of the correction"] = f"{', '.join(map(str, seeds))}; the strength is chosen with the first"
+    if tried:
+        listed = [f"{method} {_listed(tried[method])}" for method in sorted(tried, key=paper_place)]
+        words["strengths"] = f"{'; '.join(listed)}, {_GRIDS[setting.grid]}"
+        few = ", ".join(repr(setting.data.train.class_names[label]) for label in setting.uncounted)
+        words["strength chosen by"] = f"{setting.rule}" + (f"; too few images to count: {few}" if few else "")
+    return words
+
+
+def _tried(experiment: Experiment, method: str, rows: Sequence[Row]) -> set[float]:
+    """Return a method's strengths: those of the rows, unless they hold the chosen one alone."""
+    found = {row.strength: row.chosen for row in rows if row.method == method and row.strength is not None}
+    if 0 in found.values():
+        return set(found)
+    own = experiment.setting.strengths.get(method) or experiment.plain(method).strengths
+    return set(own or LatentCorrection.named(method).info.strengths)
+
+
+def _listed(strengths: set[float]) -> str:
+    ordered = [f"{strength:g}" for strength in sorted(strengths)]
+    if len(ordered) <= _MOST_LISTED:
+        return ", ".join(ordered)
+    return f"{len(ordered)} from {ordered[0]} to {ordered[-1]}"
+
+
+_PAPER_CORRECTION_EPOCHS = 10
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Finding:
+    """The result of an experiment on one subject."""
+
+    key: SubjectKey
+    facts: Facts
+    rows: Sequence[Row]
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)  # pictures and heatmaps, for figures
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what else a figure or a table needs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Presentation:
+    """The content of a page: Markdown and figures; None where there is nothing to draw."""
+
+    text: str
+    drawings: Sequence[Drawing | None] = ()
+
+
+class Reproduction(Registered, ABC):
+    """One of the paper's experiments: examine a subject, and present all findings."""
+
+    kind = "experiment"
+    title: ClassVar[str]  # what of the paper this is
+
+    def check(self, study: BenchmarkDataset, plan: Plan) -> None:
+        """Raise an error for a subject on which the experiment cannot run, before any work starts."""
+        check_selectable(study.data(plan.model))
+
+    @abstractmethod
+    def examine(self, subject: Subject) -> Finding:
+        """Run the experiment on one subject; finished stages are not repeated."""
+
+    def describe(self, subject: Subject, finding: Finding) -> Words:
+        """Return the setting of a subject for the page."""
+        return setting_of(subject, finding.rows)
+
+    @abstractmethod
+    def present(self, findings: Sequence[Finding]) -> Presentation:
+        """Return the page of all subjects."""
+
+
+def rows_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, Sequence[Row]]:
+    """Return the rows of all findings, as tables and figures take them."""
+    return {finding.key: finding.rows for finding in findings}
+
+
+def facts_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, Facts]:
+    """Return what is known about the subjects beside their scores."""
+    return {finding.key: finding.facts for finding in findings}
+
+
+def heatmaps_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, HeatmapSet]:
+    """Return the images of all findings with their heatmaps; of subjects without images to show there are none."""
+    return {
+        finding.key: HeatmapSet(finding.arrays["images"], finding.arrays["masks"], relevance_of(finding))
+        for finding in findings
+        if "images" in finding.arrays
+    }
+
+
+def relevance_of(finding: Finding) -> dict[str, np.ndarray]:
+    """Return a finding's heatmaps by name, which it keeps under ``relevance/<name>``."""
+    return {name.partition("/")[2]: found for name, found in finding.arrays.items() if name.startswith("relevance/")}
+
+
+def check_shown(study: BenchmarkDataset, plan: Plan) -> None:
+    """Refuse an artifact that no test image carries, for experiments that look at such images only."""
+    if not len(study.data(plan.model).test_biased):
+        raise DataError(
+            f"No test image of {study.title} carries the artifact {study.artifact!r}, and this experiment looks at "
+            "those that do: there must be at least 1. Experiments that correct a model can do without, such as table1."
+        )
+
+
+def key_of(subject: Subject) -> SubjectKey:
+    """Return what tables and figures call a subject."""
+    return name_subject(subject.study, subject.plan)
+
+
+def name_subject(study: BenchmarkDataset, plan: Plan) -> SubjectKey:
+    """Return the same before the subject is opened."""
+    return SubjectKey(study.name, study.artifact, plan.model)
+
+
+def facts_of(
+    subject: Subject,
+    *,
+    data: BiasedData | None = None,
+    paired: PairedDifferences | None = None,
+    reasons: Mapping[str, str] | None = None,
+) -> Facts:
+    """Return what a reader must know beside the scores; the paper's numbers only where the bias is the paper's own.
+
+    Args:
+        data: the subject's, where it need not be read into memory.
+        reasons: by method, why its strength was taken, or none (:func:`reasons_of`).
+    """
+    study, data = subject.study, data or subject.data
+    is_the_papers = study.artifact == study.artifacts[0] and study.size == study.default_size
+    return Facts(
+        chance_level=chance_level(data.test_clean.labels),
+        class_names=tuple(data.test_clean.class_names),
+        majority_rate=majority_rate(data.test_clean.labels),
+        is_localized=data.is_localized,
+        published=study.published if is_the_papers else None,
+        departures=_departures(subject),
+        grid=subject.plan.grid,
+        reasons=reasons or {},
+        paired=paired or {},
+    )
+
+
+def reasons_of(experiment: Experiment, methods: Sequence[str]) -> dict[str, str]:
+    """Return by method why its strength was taken, or why none could be; that a method has none needs no reason."""
+    chosen = {name: experiment.selection(experiment.plain(name)) for name in methods}
+    return {
+        name: str(choice["reason"])
+        for name, choice in chosen.items()
+        if LatentCorrection.named(name).info.has_strength or not choice["admissible"]
+    }
+
+
+def _departures(subject: Subject) -> tuple[str, ...]:
+    """Return in what the setting is not the paper's, beyond what decides whether its numbers are shown at all."""
+    study, plan = subject.study, subject.plan
+    theirs = study.recipe.epochs.get(plan.model)
+    found = {
+        "training started from random weights, the paper's from pretrained ones": plan.weights is None,
+        "only what follows the layer was trained, in the paper the whole model": plan.trained == "head",
+        f"{count_epochs(plan.epochs or 0)} of training, in the paper {theirs}": plan.trained == "whole"
+        and plan.epochs not in (None, theirs),
+        "only the last linear layer was corrected, in the paper all that follows the layer": plan.corrected == "last",
+        f"{count_epochs(plan.correction_epochs)} of correction, in the paper {_PAPER_CORRECTION_EPOCHS}": (
+            plan.correction_epochs != _PAPER_CORRECTION_EPOCHS
+        ),
+    }
+    return tuple(sentence for sentence, holds in found.items() if holds)
+
+
+_SKIPPED = "skipped.txt"
+
+
+T = TypeVar("T")
+
+
+def reproduce(
+    name: str,
+    subjects: Sequence[tuple[BenchmarkDataset, Plan]],
+    *,
+    out: Path,
+    work: Path,
+    command: str = "",
+    progress: Progress = silent,
+) -> Path:
+    """Run an experiment and write ``out/<data>-<name>.md``, its CSV file and figures; return the path of the page.
+
+    Args:
+        work: Folder for models, caches and runs, which all experiments share; what is there is not done again.
+        command: What the user typed, for the page.
+    """
+    experiment = Reproduction.named(name)()
+    _check_names(subjects)
+    stem = "-".join([*dict.fromkeys(study.name for study, _ in subjects), name])
+    page = out / f"{stem}.md"
+    skipped = tuple(dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped))  # each once
+    # now: the work may take days, and a reader of its log wants to know what it is done without
+    _write_or_remove(out / f"{stem}-{_SKIPPED}", "".join(f"{sentence}\n" for sentence in skipped))
+    for study, plan in subjects:
+        experiment.check(study, plan)
+    findings: list[Finding] = []
+    settings: dict[SubjectKey, Words] = {}
+    for place, (study, plan) in enumerate(subjects, start=1):
+        about = f"{place}/{len(subjects)} {plan.model} {study.artifact}: " if len(subjects) > 1 else ""
+        with open_subject(study, plan, work, progress=_labelled(progress, about)) as subject:
+            finding = experiment.examine(subject)
+            findings.append(finding)
+            settings[finding.key] = experiment.describe(subject, finding)
+    # before anything is drawn: what took days must not be lost with a figure
+    write_table(out / f"{stem}.csv", [row for finding in findings for row in finding.rows])
+    shown = experiment.present(findings)
+    _draw(page, shown)
+    remarks = tuple(dict.fromkeys(sentence for study, _ in subjects for sentence in study.remarks))
+    text = _page(stem, experiment, shown, settings, command=command, skipped=len(skipped), remarks=remarks)
+    write_text(page, text)
+    return page
+
+
+def _check_names(subjects: Sequence[tuple[BenchmarkDataset, Plan]]) -> None:
+    """Refuse two subjects of one name, such as one model in two sizes: a page could not tell them apart."""
+    names = Counter(name_subject(study, plan).title for study, plan in subjects)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise OptionError(
+            f"{twice[0]} was asked for {names[twice[0]]} times. Allowed is every model with every artifact once: other "
+            "sizes, epochs or weights of it go into a folder of their own (--out)."
+        )
+
+
+def _labelled(progress: Progress, about: str) -> Progress:
+    """Say of every step which subject it belongs to."""
+
+    def show(steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
+        return progress(steps, total=total, label=f"{about}{label}")
+
+    return show
+
+
+def _write_or_remove(path: Path, text: str) -> None:
+    """Write a file, or remove that of an earlier run where there is nothing to write."""
+    if text:
+        write_text(path, text)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _draw(page: Path, shown: Presentation) -> None:
+    """Write the figures, and remove those of an earlier page that this one does not have."""
+    before = re.findall(r"^!\[.*\]\((\S+\.png)\)$", page.read_text(encoding="utf-8"), re.M) if page.exists() else []
+    drawings = {f"{page.stem}-{drawing.name}.png": drawing for drawing in shown.drawings if drawing is not None}
+    for file, drawing in drawings.items():
+        with written_atomically(page.parent / file) as temporary:
+            drawing.figure.savefig(temporary, format="png", dpi=110)
+    for file in set(before) - drawings.keys():
+        (page.parent / file).unlink(missing_ok=True)
+
+
+def _page(
+    stem: str,
+    experiment: Reproduction,
+    shown: Presentation,
+    settings: Mapping[SubjectKey, Words],
+    *,
+    command: str,
+    skipped: int,
+    remarks: Sequence[str],
+) -> str:
+    made = f"Made by hansfree {version('hansfree')} with PyTorch {version('torch')}"
+    parts = [f"# {experiment.title}", *([f"{made}:", f"```bash\n{command}\n```"] if command else [f"{made}."])]
+    parts += ["## Setting", write_settings(settings), *remarks]
+    if skipped:
+        parts.append(f"Left out: {skipped} unreadable or unlisted files (`{stem}-{_SKIPPED}`).")
+    parts += ["## Results", shown.text.strip()]
+    parts += [f"![{each.alt}]({stem}-{each.name}.png)\n\n{each.caption}" for each in filter(None, shown.drawings)]
+    return "\n\n".join(parts) + "\n"

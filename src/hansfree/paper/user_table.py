@@ -1,0 +1,170 @@
+"""Your own pictures: a folder of images and a table that says what each shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from typing_extensions import Self
+
+from hansfree._internal.progress import Progress, silent
+from hansfree.data import (
+    BiasedData,
+    LabelledImages,
+    Listing,
+    Subset,
+    Timestamp,
+    check_share,
+    insertable_artifacts,
+    normalisation_for,
+)
+from hansfree.errors import DataError, OptionError, nearest
+from hansfree.paper.dataset import InsertedBenchmark, Recipe
+
+_GUESSED = "No biased class was given: "
+
+
+class ImageTable(InsertedBenchmark, name="table"):
+    """The images that a CSV table lists, with an artifact put into some of one class.
+
+    The table is ``labels.csv``, or the only CSV file in the folder. Its columns: ``image``, a file in the folder or
+    in its subfolder ``images``, with or without ending; ``label``, the class's name; where wanted ``split`` (train,
+    val or test; else 80 / 10 / 10 are drawn), ``group`` (a patient or lesion, which is never in two parts), and any
+    columns of 0 and 1, or false and true, which tell natural artifacts: see :meth:`flags`. Other columns are ignored.
+
+    The artifact is put in, or it is one of those columns: then nothing is put in, and held-out images with the artifact
+    are others than those without it.
+
+    The images are squashed to a square, so that nothing at the edges is cut off: artifacts are often there.
+
+    Args:
+        biased_class: the label that the artifact leaks into; None is the first in alphabetical order, or the one that
+            carries a natural artifact most often.
+        share: part of its training images that carry the artifact, between 0 and 1.
+    """
+
+    title = "Image table"
+    artifacts = insertable_artifacts(Timestamp.name)
+    further_artifacts = "a column of 0 and 1"
+    options = ("biased_class", "share")
+    recipe = Recipe(epochs={})  # none is published
+
+    def __init__(
+        self,
+        root: Path | None = None,
+        *,
+        artifact: str | None = None,
+        size: int | None = None,
+        seed: int = 0,
+        skip_bad: bool = False,
+        progress: Progress = silent,
+        biased_class: str | None = None,
+        share: float = 0.5,
+    ) -> None:
+        check_share(share)
+        self._biased, self._share = biased_class, share
+        super().__init__(root, artifact=artifact, size=size, seed=seed, skip_bad=skip_bad, progress=progress)
+
+    def listing(self, root: Path) -> Listing:
+        """Read the table: images, labels, natural flags, and split and groups where it has them."""
+        listing = Listing.read(root, table=find_table(root), numbers_are_outputs=False)
+        self._bits = listing.flags()
+        self._check_artifact(self.artifact)
+        table, class_names = listing.place, listing.class_names
+        if len(class_names) < 2:
+            raise DataError(f"{table} has a single label, {class_names[0]!r}: there is nothing to tell apart.")
+        if self._biased is not None and self._biased not in class_names:
+            raise OptionError(
+                f"{table} has no label {self._biased!r}.{nearest(self._biased, class_names)} "
+                f"Known: {', '.join(class_names)}."
+            )
+        self._class_names, self._labels = class_names, listing.labels
+        self._find_class()
+        self.remarks += filter(None, [listing.group_note])
+        return listing
+
+    def with_artifact(self, artifact: str | None) -> Self:
+        """Return the same table with another artifact, which may leak into another class."""
+        other = super().with_artifact(artifact)
+        other._find_class()
+        return other
+
+    def data(self, model: str) -> BiasedData:
+        """Return the sets for a model."""
+        parts = self.marked(model)
+        if parts is None:
+            return super().data(model)
+        train, val, test = parts
+
+        def some(images: LabelledImages, *, has_artifact: bool) -> Subset:
+            return Subset(images, np.flatnonzero(images.has_artifact == has_artifact))
+
+        return BiasedData(
+            train=train,
+            val_clean=some(val, has_artifact=False),
+            val_biased=some(val, has_artifact=True),
+            test_clean=some(test, has_artifact=False),
+            test_biased=some(test, has_artifact=True),
+            clean_train=some(train, has_artifact=False),
+            biased_class=self.biased_class,
+            artifact=self.artifact,
+            is_localized=True,
+            is_inserted=False,
+            has_masks=False,
+        )
+
+    def marked(self, model: str) -> tuple[LabelledImages, LabelledImages, LabelledImages] | None:
+        """Return the three parts with the bits of the column that the artifact is, where it is one."""
+        if self.artifact not in self._bits:
+            return None
+        bits, transform = self._bits[self.artifact], normalisation_for(model)
+        train, val, test = (LabelledImages(part, bits[part.ids], transform=transform) for part in self.parts)
+        return train, val, test
+
+    def share(self, model: str) -> float:
+        """Return the given share, the same for all models."""
+        return self._share
+
+    def flags(self) -> dict[str, np.ndarray]:
+        """Return the table's columns of 0 and 1 for the test images, in their order: natural groups to score by."""
+        return {name: bits[self.parts[2].ids] for name, bits in self._bits.items()}
+
+    def _known(self, artifact: str | None) -> str:
+        """Take any name: which columns there are is known once the table is read."""
+        name = artifact or self.artifacts[0]
+        if hasattr(self, "_bits"):
+            self._check_artifact(name)
+        return name
+
+    def _check_artifact(self, name: str) -> None:
+        known = (*self.artifacts, *self._bits)
+        if name not in known:
+            raise OptionError(
+                f"{self.title} has no artifact {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
+            )
+
+    def _find_class(self) -> None:
+        """Take the given class; else that which carries a natural artifact most often, or the first in the alphabet."""
+        names = self._class_names
+        if self._biased is not None:
+            self.biased_class = names.index(self._biased)
+            return
+        if (bits := self._bits.get(self.artifact)) is None:
+            self.biased_class, why = 0, f"the artifact is put into {names[0]!r}, the first in the alphabet"
+        else:
+            self.biased_class = int(np.argmax([bits[self._labels == label].mean() for label in range(len(names))]))
+            why = f"{self.artifact} is most frequent in {names[self.biased_class]!r}"
+        self.remarks = [f"{_GUESSED}{why}.", *(each for each in self.remarks if not each.startswith(_GUESSED))]
+
+
+def find_table(folder: Path) -> Path:
+    """Return ``labels.csv``, or the only CSV file of the folder."""
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}.")
+    tables = sorted(folder.glob("*.csv"))
+    if (named := folder / "labels.csv") in tables:
+        return named
+    if len(tables) != 1:
+        found = f"{len(tables)} others ({', '.join(table.name for table in tables)})" if tables else "no other table"
+        raise DataError(f"{folder} has no labels.csv, and {found}.")
+    return tables[0]

@@ -1,0 +1,497 @@
+"""Prepare a run: load the model, read the images, check that they fit, estimate the cost."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from hansfree._internal.files import format_bytes, suggest_path
+from hansfree._internal.progress import Progress, silent
+from hansfree._internal.store import check_run_directory
+from hansfree.corrections import BalancedRule, NetworkTuning, OneStandardErrorRule, SelectionRule, check_selectable
+from hansfree.corrections.training import FineTuning, check_float64, check_head_size
+from hansfree.data import SETS, Artifact, BiasedData, ImageDataset, Normalize, Patch, UserImages, find_class
+from hansfree.errors import DataError, OptionError, RunError, nearest
+from hansfree.metrics import MIN_GROUP
+from hansfree.models import (
+    PRETRAINED,
+    Preprocessing,
+    Recommendation,
+    adapt,
+    load_model,
+    plain_state,
+    predict_logits,
+    preprocessing_of,
+    recommend_layer,
+)
+from hansfree.models.surgery import check_device, split
+from hansfree.pipeline.concepts import describe_concept, find_concepts, read_marks
+from hansfree.pipeline.config import (
+    AUTO,
+    COLUMN,
+    CorrectionSection,
+    Rule,
+    RunConfig,
+    find_method,
+    is_deep,
+)
+from hansfree.pipeline.identity import (
+    check_tried,
+    known_config,
+)
+from hansfree.pipeline.workspace import Setting, tell_no_pairs
+
+DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
+
+_FIRST_IMAGES = 4  # that go through the model before anything else does
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadedModel:
+    """The model of a run file, adapted to give one logit per class."""
+
+    model: nn.Module  # adapted: it gives one logit per class
+    kind: str  # its class, as its owner wrote it
+    layer: str
+    reason: str  # for the layer
+    preprocessing: Preprocessing
+
+
+def load_run_model(run: RunConfig) -> LoadedModel:
+    """Load the model and find its layer; raise for an unknown device, path, label or layer.
+
+    All paths are checked first, also those of the images, as loading may take long.
+    """
+    check_device(run.device)
+    check_files(run)
+    model = load_model(run.model.source, weights=run.model.weights, classes=_count_outputs(run))
+    seen = resolve_preprocessing(run, preprocessing_of(run.model.source, model))
+    blank = torch.zeros(2, seen.channels, seen.size, seen.size)
+    adapted = adapt(model, blank, output=run.model.output, label=_label_number(run)).eval()
+    layer = _find_layer(run, adapted, blank)
+    return LoadedModel(
+        model=adapted, kind=type(model).__name__, layer=layer.layer, reason=layer.reason, preprocessing=seen
+    )
+
+
+def first_logits(model: nn.Module, images: ImageDataset) -> np.ndarray:
+    """Return the logits of a few images; raise if they are not finite or do not match the classes."""
+    logits = predict_logits(model, images.batch(range(min(_FIRST_IMAGES, len(images)))).image)
+    if not np.isfinite(logits).all():
+        raise OptionError("The model's outputs for the first images are not finite. Check its weights.")
+    if logits.shape[1] != len(images.class_names):
+        raise DataError(
+            f"The model has {logits.shape[1]} outputs, the data have {len(images.class_names)} classes: "
+            f"{', '.join(images.class_names)}. List data.classes: a name for each output, in the model's order."
+        )
+    return logits
+
+
+def model_facts(run: RunConfig, loaded: LoadedModel, logits: np.ndarray) -> tuple[tuple[str, str], ...]:
+    """Return facts about the model, a name and a sentence each."""
+    return (
+        ("model", f"{run.model.source}: {loaded.kind}, {logits.shape[1]} classes"),
+        ("layer", f"{loaded.layer}. {loaded.reason}"),
+    )
+
+
+def resolve_preprocessing(run: RunConfig, library: Preprocessing | None) -> Preprocessing:
+    """Return the preprocessing: of the run file, else of the model's library, else the default."""
+    known, given = library or DEFAULTS, run.data
+    channels = given.channels or known.channels
+    mean, std = given.mean or known.mean, given.std or known.std
+    if given.mean is None and channels != known.channels:
+        mean, std = (0.5,) * channels, (0.5,) * channels
+    if len(mean) != channels or len(std) != channels:
+        raise OptionError(
+            f"data.mean and data.std have {len(mean)} and {len(std)} numbers; {channels} channels need {channels} each."
+        )
+    return Preprocessing(
+        size=given.size or known.size, channels=channels, mean=mean, std=std, resize=given.resize or known.resize
+    )
+
+
+def check_files(run: RunConfig) -> None:
+    """Raise for paths that do not exist, with the nearest name."""
+    if not run.data.root.is_dir():
+        raise DataError(f"data.root: there is no folder {run.data.root}.{suggest_path(run.data.root)}")
+    for key, path in (("data.table", run.data.table), ("data.artifacts", run.data.artifacts)):
+        if path is not None and not path.is_file():
+            raise DataError(f"{key}: there is no file {path}.{suggest_path(path)}")
+    weights = None if run.model.weights in (None, PRETRAINED) else Path(str(run.model.weights))
+    for key, path in (("model.weights", weights), ("artifact.file", run.artifact.file)):
+        if path is not None and not path.is_file():
+            raise OptionError(f"{key}: there is no file {path}.{suggest_path(path)}")
+
+
+def _count_outputs(run: RunConfig) -> int | None:
+    """Return the number of outputs to build the model with; None for its own."""
+    if run.model.output == "binary":
+        return 1
+    return None if run.data.classes is None else len(run.data.classes)
+
+
+def _label_number(run: RunConfig) -> int | None:
+    if run.model.label is None:
+        return None
+    names = run.data.classes
+    if names is None:
+        raise OptionError("model.label needs data.classes: the names of all labels, in the order of the outputs.")
+    if run.model.label not in names:
+        raise OptionError(
+            f"model.label: {run.model.label!r} is not in data.classes.{nearest(run.model.label, names)} "
+            f"Known: {', '.join(names)}."
+        )
+    return names.index(run.model.label)
+
+
+def _find_layer(run: RunConfig, model: nn.Module, example: Tensor) -> Recommendation:
+    """Return the layer; a given one is tried, so that an unknown name raises with the nearest."""
+    if run.model.layer == AUTO:
+        return recommend_layer(model, example)
+    cut = split(model, run.model.layer, example=example)
+    return Recommendation(run.model.layer, f"It was given; {cut.parameters_after:,} parameters follow.")
+
+
+_RULES: dict[Rule, type[BalancedRule]] = {"best": BalancedRule, "knee": OneStandardErrorRule}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PreparedRun:
+    """A run file with its model and images, checked to fit together."""
+
+    run: RunConfig
+    setting: Setting
+    images: UserImages
+    facts: tuple[tuple[str, str], ...]  # what was found or chosen, as (name, sentence)
+
+
+def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
+    """Load the model, read the lists, check every image and pass a first batch; raise if they do not fit.
+
+    Cheap checks come first.
+    """
+    _check_strengths(run)
+    _check_deep(run)
+    marks = read_marks(run)
+    _check_folder(run)
+    check_tried(run)
+    loaded = load_run_model(run)
+    images = _open_images(run, loaded.preprocessing, progress, kind=UserImages)
+    data = replace(images.data(), artifact=_artifact_name(run, images))
+    check_selectable(data, advice=advise_more(images, data))
+    if run.correction.needs_pairs and data.train_biased is None:
+        raise OptionError(tell_no_pairs())
+    removed, protected = (
+        find_concepts(names, marks, images=images, data=data, cav=run.correction.cav)
+        for names in (run.artifact.remove, run.artifact.keep)
+    )
+    setting = Setting(
+        name=run.out.name,
+        data=data,
+        model=loaded.model,
+        layer=loaded.layer,
+        tuning=_tuning(run),
+        network=NetworkTuning(
+            **run.correction.network.model_dump(), seed=run.seed, device=run.device, workers=run.workers
+        ),
+        cav=run.correction.cav,
+        further_cavs=run.correction.further_cavs,
+        strengths=run.correction.strengths,
+        rule=_rule(run, data, images),
+        repeats=run.correction.repeats,
+        train="last" if run.model.output == "label" else run.correction.train,
+        workers=run.workers,
+        removed=removed,
+        protected=protected,
+    )
+    if run.correction.optimizer == "converged":
+        check_float64(run.device)
+        example = setting.data.train.batch([0]).image
+        check_head_size(split(setting.model, setting.layer, example=example, train=setting.train))
+    logits = first_logits(loaded.model, setting.data.train)
+    further = len(run.artifact.tested) * len(data.test_clean)
+    further += sum(len(each.rows) for each in (*removed, *protected) if isinstance(each.told_by, ImageDataset))
+    methods = len(run.correction.trials)
+    facts = [
+        *model_facts(run, loaded, logits),
+        ("images", describe_images(data, images)),
+        *([("balanced", describe_balance(data))] if run.correction.balanced else []),
+        *([("further CAVs", describe_further_cavs(run.correction))] if run.correction.further_cavs else []),
+        (
+            "disk",
+            estimate_disk_usage(
+                run.out, setting, methods=methods, with_pairs=run.correction.needs_pairs, further=further
+            ),
+        ),
+        *(("removed too", describe_concept(each, data)) for each in removed),
+        *(("kept", describe_concept(each, data)) for each in protected),
+        *(("note", remark) for remark in (*check_preprocessing(images, loaded.preprocessing), *images.remarks)),
+        *(("left out", sentence) for sentence in images.skipped),
+    ]
+    return PreparedRun(run=run, setting=setting, images=images, facts=tuple(facts))
+
+
+def _check_strengths(run: RunConfig) -> None:
+    for method in run.correction.strengths:
+        if not find_method(method).info.has_strength:
+            raise OptionError(f"correction.strengths: {method} has no strength to choose. Leave it out.")
+        if method not in run.correction.methods:
+            raise OptionError(f"correction.strengths: {method} is not among correction.methods. Add it there.")
+
+
+def _check_deep(run: RunConfig) -> None:
+    """Raise OptionError for what a correction of the whole network cannot do."""
+    deep = [name for name in run.correction.methods if is_deep(name)]
+    if deep and run.model.output == "label":
+        raise OptionError(
+            f"{deep[0]} trains the whole network, which would change the other labels of a multi-label model too. "
+            "Leave it out of correction.methods."
+        )
+    if deep and (run.artifact.remove or run.artifact.keep):
+        raise OptionError(
+            f"{deep[0]} corrects the run's own artifact only. Leave it out of correction.methods, or leave out "
+            "artifact.remove and artifact.keep."
+        )
+
+
+def _check_folder(run: RunConfig) -> None:
+    """Raise RunError for the directory of another run; a misspelt name is reported first, with the nearest.
+
+    The biased class waits for `check_unchanged`: images tell which one is meant where none is given.
+    """
+    known = known_config(run)
+    del known["artifact"]["biased_class"]
+    try:
+        check_run_directory(run.out, known)
+    except RunError:
+        check_files(run)
+        _guarded_classes(
+            run, _open_images(run, resolve_preprocessing(run, None), silent, kind=_Listed).listing.class_names
+        )
+        if run.model.layer != AUTO:
+            load_run_model(run)  # takes seconds, and only here
+        raise
+
+
+class _Listed(UserImages):
+    """The list of images alone: names are checked, no image is opened."""
+
+    def open_files(self, progress: Progress) -> None:
+        """Open nothing."""
+
+
+_Images = TypeVar("_Images", bound=UserImages)
+
+
+def _open_images(run: RunConfig, seen: Preprocessing, progress: Progress, *, kind: type[_Images]) -> _Images:
+    return kind(
+        root=run.data.root,
+        table=run.data.table,
+        artifacts=run.data.artifacts,
+        classes=run.data.classes,
+        label=run.model.label,
+        artifact_column=run.artifact.column,
+        biased_class=run.artifact.biased_class,
+        shares=run.data.shares,
+        insert=_inserted(run),
+        share=run.artifact.share,
+        size=seen.size,
+        resize=seen.resize,
+        channels=1 if seen.channels == 1 else 3,
+        transform=Normalize(seen.mean, seen.std),
+        seed=run.seed,
+        skip_bad=run.data.skip_bad,
+        progress=progress,
+    )
+
+
+def _rule(run: RunConfig, data: BiasedData, images: UserImages) -> SelectionRule:
+    """Return the selection rule, with classes by number; raise for a class with too few images."""
+    names = data.val_clean.class_names
+    guarded = _guarded_classes(run, names)
+    for label in guarded:
+        for kind, part in (("validation", data.val_clean), ("test", data.test_clean)):
+            if (count := int((part.labels == label).sum())) < MIN_GROUP:
+                raise OptionError(
+                    f"correction.class_budgets: {names[label]!r} has {count} clean {kind} images; {MIN_GROUP} are "
+                    "needed to measure its drop."
+                )
+        one = 1 / (data.val_clean.labels == label).sum()
+        if guarded[label] < one:
+            images.remarks.append(
+                f"correction.class_budgets: {names[label]!r} may drop by {100 * guarded[label]:g} points, one of its "
+                f"clean validation images is {100 * one:.1f} points: not a single one may change."
+            )
+    return _RULES[run.correction.rule](run.correction.budget, guarded)
+
+
+def _guarded_classes(run: RunConfig, names: Sequence[str]) -> dict[int, float]:
+    """Return the budgets of single classes by number; raise for unknown and repeated names."""
+    given: dict[int, str] = {}
+    for name in run.correction.class_budgets:
+        label = find_class(name, names, option="correction.class_budgets")
+        if label in given:
+            raise OptionError(
+                f"correction.class_budgets names {names[label]!r} twice, as {given[label]!r} and {name!r}. Leave one "
+                "out."
+            )
+        given[label] = name
+    return {label: run.correction.class_budgets[name] for label, name in given.items()}
+
+
+def _inserted(run: RunConfig) -> Artifact | None:
+    given = run.artifact
+    if given.insert is None:
+        return None
+    if given.file is None:
+        return Artifact.named(given.insert)()
+    return Patch(file=given.file, place=given.place, size=given.scale, angle=given.angle)
+
+
+def _artifact_name(run: RunConfig, images: UserImages) -> str:
+    """Return the name of the artifact in results; empty if it has none."""
+    given = run.artifact
+    inserted = given.insert if given.file is None else given.file.stem
+    by_column = images.artifact if images.artifact == given.column != COLUMN else ""
+    return given.name or by_column or inserted or ""
+
+
+def _tuning(run: RunConfig) -> FineTuning:
+    given = run.correction
+    return FineTuning(
+        optimizer=given.optimizer,
+        learning_rate=given.learning_rate,
+        epochs=given.epochs,
+        batch_size=given.batch_size,
+        balanced=given.balanced,
+        seed=run.seed,
+        device=run.device,
+    )
+
+
+def estimate_disk_usage(
+    out: Path, setting: Setting, *, methods: int, with_pairs: bool = False, further: int = 0
+) -> str:
+    """Return how much disk space activations and weights take; raise RunError if there is not enough.
+
+    Report, scores and heatmaps are small in comparison. Files of a run that is resumed are not counted again.
+
+    Args:
+        methods: How many corrected models are kept, beside the original one and one that is exported.
+        with_pairs: The run needs training images with the artifact put in, too.
+        further: How many images more, with other artifacts put in.
+    """
+    example = setting.data.train.batch([0]).image
+    live = split(setting.model, setting.layer, example=example).trunk(example)
+    each = sum(4 * math.prod(tensor.shape[1:]) for tensor in live)
+    sets = (*SETS, "train_biased") if with_pairs else SETS
+    count = sum(len(getattr(setting.data, part)) for part in sets) + further
+    models = methods + 2
+    # The layer's output, and at most as much again for what is computed from it.
+    activations = max(0, 2 * each * count - _taken(out, "activations/**/*"))
+    of_model = sum(tensor.numel() * tensor.element_size() for tensor in plain_state(setting.model).values())
+    weights = max(0, of_model * models - _taken(out, "original.safetensors", "corrected/*", "exported/**/*"))
+    needed = activations + weights
+    place = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise RunError(
+            f"The run needs up to {format_bytes(needed)} in {out}, where {format_bytes(free)} are free. Choose another "
+            f"folder, or a later layer: {setting.layer!r} has {format_bytes(each)} per image."
+        )
+    return (
+        f"up to {format_bytes(needed)}: {format_bytes(activations)} for {count} images ({format_bytes(each)} each at "
+        f"the layer), {format_bytes(weights)} for the weights of {models} models; {format_bytes(free)} are free"
+    )
+
+
+def _taken(out: Path, *patterns: str) -> int:
+    """Return how many bytes a run has in some of its files."""
+    return sum(file.stat().st_size for pattern in patterns for file in out.glob(pattern) if file.is_file())
+
+
+_MAX_UPSCALING = 2  # warn above: the input is mostly interpolated
+
+
+_STEP = 20  # a share is advised in twentieths
+
+
+_MOST = 0.4  # a part that leaves a fifth of the images for training, with another one like it
+
+
+def describe_images(data: BiasedData, images: UserImages) -> str:
+    """Return the number of images of each split, and how many have the artifact."""
+    val, test = data.val_clean, data.test_clean
+    parts = [f"training {len(data.train)} ({int(data.train.has_artifact.sum())} with the artifact)"]
+    if data.is_inserted:
+        parts[0] += f", validation {len(val)} and test {len(test)}, each without and with the inserted artifact"
+        natural = sum(map(len, images.parts[1:])) - len(val) - len(test)
+        if natural:
+            parts.append(f"{natural} held-out images with the natural artifact are not used")
+    else:
+        parts[0] += f", validation {len(val)} clean + {len(data.val_biased)} with the artifact"
+        parts[0] += f", test {len(test)} clean + {len(data.test_biased)} with the artifact"
+    return "; ".join([*parts, f"biased class {data.train.class_names[data.biased_class]!r}"])
+
+
+def describe_balance(data: BiasedData) -> str:
+    """Return how unbalanced the classes are that get the same weight."""
+    classes, counts = np.unique(data.train.labels, return_counts=True)
+    if counts.min() == counts.max():
+        return f"no effect: every class has {counts[0]} training images"
+    largest, smallest = (
+        f"{data.train.class_names[classes[place]]!r} with {counts[place]} training images"
+        for place in (counts.argmax(), counts.argmin())
+    )
+    return f"every class has the same weight: the largest is {largest}, the smallest {smallest}"
+
+
+def describe_further_cavs(correction: CorrectionSection) -> str:
+    """Return the names of the methods with further CAVs, as in results and `hansfree export`."""
+    names = (name for name in correction.trials if name not in correction.methods)
+    return f"{', '.join(names)}; all models are evaluated along {correction.cav}"
+
+
+def check_preprocessing(images: UserImages, seen: Preprocessing) -> list[str]:
+    """Return warnings for strong upscaling and for a crop, judged by the first image."""
+    with Image.open(images.source.paths[0]) as picture:
+        width, height = picture.size
+    first, short, notes = f"the first image has {width} x {height} pixels", min(width, height), []
+    if seen.size > _MAX_UPSCALING * short:
+        notes.append(
+            f"Images are enlarged to {seen.size} x {seen.size} pixels ({first}). Check that the model was trained with "
+            "this data.size."
+        )
+    if seen.resize == "crop":
+        kept = (seen.size / round(seen.size * 256 / 224)) ** 2 * short / max(width, height)
+        notes.append(
+            f"`resize: crop` discards {100 - 100 * kept:.0f} % of each image, including artifacts near the border "
+            f"({first}). Use the preprocessing the model was trained with (`resize: squash` keeps the whole image)."
+        )
+    return notes
+
+
+def advise_more(images: UserImages, data: BiasedData) -> str:
+    """Return how to get more clean validation images."""
+    if not images.is_drawn:
+        return "Move images without the artifact into the validation split."
+    share, ways = images.shares[1], "or give the split: a column `split`, or folders train, val and test."
+    current = f"Their share is {100 * share:g} %."
+    train = data.train.labels[~data.train.has_artifact] if data.clean_train is None else data.clean_train.labels
+    clean = np.bincount(np.concatenate([train, data.val_clean.labels, data.test_clean.labels]), minlength=2)
+    # The second largest class decides, for two are needed; one image more, for a share may be rounded down.
+    enough = (MIN_GROUP + 1) / max(1, np.sort(clean)[-2])
+    part = math.ceil(_STEP * max(enough, share + 0.01)) / _STEP  # more than it is: groups may have made it too small
+    if part > _MOST:
+        return f"{current} Collect more images without the artifact, {ways}"
+    return f"{current} Raise it, for example with `data.shares: [{1 - 2 * part:g}, {part:g}, {part:g}]`, {ways}"

@@ -1,0 +1,130 @@
+"""Whether the classes of a run file are in the order of the model's outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from hansfree._internal.progress import Progress, silent
+from hansfree.data import ImageDataset, Subset
+from hansfree.metrics import chance_level, predict_classes
+from hansfree.models import predict_logits
+
+_TRIED = 128  # images before a run: a few seconds, and enough to find an order
+
+
+_BATCH = 16
+
+
+_CLEARLY = 0.2  # of balanced accuracy: more than a bias between two classes makes
+
+
+_NEARLY = 0.1  # of the way from chance to all right: below that a model knows next to nothing
+
+
+@dataclass(frozen=True)
+class ClassOrderWarning:
+    """Why a model's predictions look wrong on images without the artifact."""
+
+    sentence: str
+    is_order: bool  # another class order fits far better; else the model is at chance level
+
+
+@dataclass(frozen=True)
+class ClassOrderCheck:
+    """What a model predicts for a few images before a run."""
+
+    sentence: str
+    doubt: ClassOrderWarning | None
+
+
+def check_class_order(model: nn.Module, images: ImageDataset, *, progress: Progress = silent) -> ClassOrderCheck:
+    """Ask the model about clean validation images, as many of each class, and say what :func:`doubt_order` finds."""
+    each = max(1, _TRIED // len(images.class_names))
+    tried = np.concatenate([np.flatnonzero(images.labels == label)[:each] for label in np.unique(images.labels)])
+    if len(tried) > _TRIED:  # of more classes
+        tried = tried[np.linspace(0, len(tried) - 1, _TRIED).round().astype(int)]
+    asked = Subset(images, tried)
+    answers = predict_classes(predict_logits(model, asked, batch_size=_BATCH, progress=progress).astype(np.float64))
+    where = f"{len(asked)} clean validation images"
+    numbers = np.arange(len(images.class_names))
+    right = _accuracy(_answered(answers, asked.labels, len(numbers)), numbers)
+    return ClassOrderCheck(
+        f"a balanced accuracy of {100 * right:.1f} % on {where}",
+        assess_class_order(answers, asked.labels, images.class_names, where=where),
+    )
+
+
+def assess_class_order(
+    answers: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *, where: str = "clean test images"
+) -> ClassOrderWarning | None:
+    """Return a warning if the classes are likely in the wrong order, with the order that fits; else None.
+
+    There is a warning if the model is hardly better than chance on clean images, or if another order fits far better.
+    The first may be the shortcut itself: a model that predicts a class only with the artifact never predicts it here.
+
+    Args:
+        answers: the number of the largest output, per clean image; negative where there is none.
+        labels: the number of the image's class, as the names are ordered now.
+        where: what the images are.
+    """
+    numbers = np.arange(len(class_names))
+    # Found on every other image and tested on the rest: among many orders one always fits by chance.
+    order = _best_order(_answered(answers[::2], labels[::2], len(numbers)))
+    unseen = _answered(answers[1::2], labels[1::2], len(numbers))
+    now, chance = _accuracy(_answered(answers, labels, len(numbers)), numbers), chance_level(labels)
+    best = _accuracy(unseen, order)
+    is_far = best - _accuracy(unseen, numbers) >= _CLEARLY
+    is_near = now - 2 * _standard_error(now, labels[answers >= 0]) <= chance + _NEARLY * (1 - chance)
+    if not (is_near or is_far):
+        return None
+    accuracy = (
+        f"The original model has a balanced accuracy of {100 * now:.1f} % on {where} (chance level "
+        f"{100 * chance:.1f} %)."
+    )
+    if is_far:
+        names = ", ".join(class_names[number] for number in order)
+        return ClassOrderWarning(
+            f"{accuracy} Most likely data.classes is not in the order of the model's outputs: [{names}] would give "
+            f"{100 * best:.1f} %.",
+            is_order=True,
+        )
+    return ClassOrderWarning(
+        f"{accuracy} Check that the weights are trained, that preprocessing is as in training (data.size, resize, "
+        "mean, std), and that data.classes is in the order of the outputs.",
+        is_order=False,
+    )
+
+
+def _answered(answers: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return the share of each class (row) that is predicted as each class (column)."""
+    is_answered = answers >= 0
+    places = classes * labels[is_answered] + answers[is_answered]
+    counts = np.bincount(places, minlength=classes**2).reshape(classes, classes)
+    rates: np.ndarray = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    return rates
+
+
+def _standard_error(accuracy: float, labels: np.ndarray) -> float:
+    """Return that of a balanced accuracy, as if every class were as easy: one image of a class shows no spread."""
+    counts = np.unique(labels, return_counts=True)[1]
+    return math.sqrt(accuracy * (1 - accuracy) * (1 / counts).sum()) / max(1, len(counts))
+
+
+def _best_order(rates: np.ndarray) -> np.ndarray:
+    """Return the class of each output that makes the most answers right."""
+    from scipy.optimize import linear_sum_assignment  # here, as it is asked for once in a run
+
+    outputs, order = linear_sum_assignment(rates.T, maximize=True)
+    found: np.ndarray = order[np.argsort(outputs)]
+    return found
+
+
+def _accuracy(rates: np.ndarray, order: np.ndarray) -> float:
+    """Return the balanced accuracy where output ``j`` means the class ``order[j]``."""
+    present = np.count_nonzero(rates.any(axis=1))
+    return float(rates[order, np.arange(len(order))].sum() / max(1, present))

@@ -1,0 +1,442 @@
+"""The run file: its keys, and how it is read."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from hansfree.cavs import CAV
+from hansfree.corrections import Correction, DeepCorrection, LatentCorrection, Need, along_cavs, method_named, uses_cav
+from hansfree.corrections.training import Optimizer
+from hansfree.data import SHARES, Artifact, Place, insertable_artifacts
+from hansfree.errors import OptionError, closest, nearest
+from hansfree.models import PRETRAINED
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+Natural = Annotated[int, Field(ge=0)]
+
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as far as all generators go
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+COLUMN = "artifact"
+
+"""The default column of artifact labels."""
+
+AUTO = "auto"
+
+"""The value of a key that hansfree resolves."""
+
+
+def _as_name(value: Any) -> Any:
+    """Take a whole number for its text, as class 0 is called "0"; YAML's truth values were words."""
+    if isinstance(value, bool):
+        raise ValueError("YAML reads yes, no, on and off as true or false; quote the name")
+    return str(value) if isinstance(value, int) else value
+
+
+def _no_name_twice(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"{twice[0]!r} is given twice")
+    return names
+
+
+def _sum_to_one(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if not math.isclose(sum(shares), 1):
+        raise ValueError(
+            f"training, validation and test share all images: {list(shares)} sums to {sum(shares):g}, not 1"
+        )
+    return shares
+
+
+def _or_empty(section: Any) -> Any:
+    return {} if section is None else section  # all of its keys are comments
+
+
+Name = Annotated[str, BeforeValidator(_as_name)]
+
+AnyCorrection = LatentCorrection | DeepCorrection
+
+
+def find_method(name: str) -> type[AnyCorrection]:
+    """Return a correction of either family by its name, as ``rr-clarc``, ``rr-clarc@svm`` or ``match``."""
+    return DeepCorrection.members().get(name) or method_named(name)
+
+
+def is_deep(name: str) -> bool:
+    """Return whether a method trains the whole network."""
+    return name in DeepCorrection.members()
+
+
+def _check_method(name: str) -> str:
+    Correction.named(name)
+    return name
+
+
+def _member(family: Any) -> AfterValidator:
+    """Return a validator of registered names; their error is a `ValueError`, as pydantic expects."""
+
+    def check(name: str) -> str:
+        family.named(name)
+        return name
+
+    return AfterValidator(check)
+
+
+def _insertable(*, by_name: bool = False) -> AfterValidator:
+    """Return a validator of artifacts that can be inserted; ``by_name``: without a file."""
+
+    def check(name: str) -> str:
+        known = insertable_artifacts() if by_name else list(Artifact.for_images())
+        if name not in known:
+            way = " by its name alone" if by_name else ""
+            raise ValueError(
+                f"artifact {name!r} cannot be inserted{way}.{nearest(name, known)} Known: {', '.join(known)}"
+            )
+        return name
+
+    return AfterValidator(check)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, (str, int, float)) else value
+
+
+Method = Annotated[str, AfterValidator(_check_method)]
+
+Methods = Annotated[tuple[Method, ...], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_no_name_twice)]
+
+Kind = Annotated[str, _member(CAV)]
+
+FurtherKinds = Annotated[tuple[Kind, ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)]
+
+Further = Annotated[
+    tuple[Annotated[str, _insertable(by_name=True)], ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)
+]
+
+Concepts = Annotated[tuple[Name, ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)]
+
+Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+Budget = Annotated[float, Field(ge=0, le=1)]
+
+Strengths = Annotated[tuple[Strength, ...], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+Rule = Literal["best", "knee"]
+
+
+class Section(BaseModel):
+    """A section of the run file; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class ModelSection(Section):
+    """Where the model comes from, and what its outputs mean."""
+
+    source: str
+    weights: str | None = None  # a path, or the word for the library's own
+    output: Literal["classes", "binary", "label"] = "classes"
+    label: Name | None = None  # of a multi-label model: the one to correct
+    layer: str = AUTO
+
+    @model_validator(mode="after")
+    def _label_goes_with_its_output(self) -> ModelSection:
+        if (self.output == "label") != (self.label is not None):
+            raise ValueError("'output: label' needs 'label: NAME', and the reverse: one label of a multi-label model")
+        return self
+
+
+class DataSection(Section):
+    """The images, their labels and their preprocessing."""
+
+    root: Path
+    table: Path | None = None
+    artifacts: Path | None = None
+    classes: Annotated[tuple[Name, ...], AfterValidator(_no_name_twice)] | None = None
+    shares: Annotated[tuple[Share, Share, Share], AfterValidator(_sum_to_one)] = SHARES
+    size: PositiveInt | None = None
+    resize: Literal["squash", "crop"] | None = None
+    channels: Literal[1, 3] | None = None
+    mean: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
+    std: Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=1)] | None = None
+    skip_bad: bool = False
+
+    @model_validator(mode="after")
+    def _one_list(self) -> DataSection:
+        if self.table is not None and self.artifacts is not None:
+            raise ValueError("a table has a column for the artifact: leave out 'artifacts'")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("give 'mean' and 'std' together")
+        return self
+
+
+class ArtifactSection(Section):
+    """What the model must not use: labelled by a column or list, or inserted by hansfree."""
+
+    name: Name | None = None  # what results and report call it
+    column: Name = COLUMN
+    biased_class: Name | None = None
+    insert: Annotated[str, _insertable()] | None = None
+    file: Path | None = None
+    place: Place = "random"
+    scale: Annotated[float, Field(gt=0, le=1)] = 0.25
+    angle: Annotated[float, Field(ge=0, le=180)] = 0
+    share: Share = 0.5
+    also: Further = ()  # inserted into test images, and not corrected
+    remove: Concepts = ()  # other artifacts that are corrected too: columns, or insertable ones
+    keep: Concepts = ()  # concepts to protect
+
+    @model_validator(mode="after")
+    def _patch_goes_with_its_file(self) -> ArtifactSection:
+        if (self.insert == "patch") != (self.file is not None):
+            raise ValueError("'insert: patch' needs 'file: IMAGE.png', and the reverse: the image is inserted")
+        return self
+
+    @model_validator(mode="after")
+    def _also_means_others(self) -> ArtifactSection:
+        if mine := [name for name in self.also if name in self._own]:
+            raise ValueError(f"'also' names further artifacts, and {mine[0]!r} is this run's own")
+        return self
+
+    @model_validator(mode="after")
+    def _removed_or_kept(self) -> ArtifactSection:
+        for key, names in (("remove", self.remove), ("keep", self.keep)):
+            if mine := [name for name in names if name in self._own]:
+                raise ValueError(f"'{key}' names others, and {mine[0]!r} is this run's own artifact")
+        if both := [name for name in self.remove if name in self.keep]:
+            raise ValueError(f"{both[0]!r} cannot be both in 'remove' and in 'keep'")
+        return self
+
+    @property
+    def _own(self) -> tuple[str | None, ...]:
+        """What this run's own artifact is called, in one key or another."""
+        return self.name, self.column, self.insert, self.file.stem if self.file else None
+
+    @property
+    def tested(self) -> tuple[str, ...]:
+        """The other artifacts that test images get, each alone: all that can be put in."""
+        others = (name for name in (*self.remove, *self.keep) if name in insertable_artifacts())
+        return tuple(dict.fromkeys((*self.also, *others)))
+
+
+class NetworkSection(Section):
+    """How methods train that change the whole network."""
+
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.005
+    epochs: PositiveInt = 2
+    batch_size: PositiveInt = 32
+    augment: bool = True  # flip and shift images of the task loss at random
+
+
+class CorrectionSection(Section):
+    """Methods and training; the defaults are the paper's recipe."""
+
+    methods: Methods = ("vanilla", "p-clarc", "a-clarc", "rr-clarc")
+    cav: Kind = "signal"
+    further_cavs: FurtherKinds = ()  # that methods go along too, each as a method of its own
+    train: Literal["all", "last"] = "all"
+    optimizer: Optimizer = "sgd"
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 32
+    balanced: bool = False
+    strengths: dict[Method, Strengths] = {}
+    budget: Budget = 0.02
+    class_budgets: dict[Name, Budget] = {}
+    rule: Rule = "best"
+    repeats: PositiveInt = 1
+    network: Annotated[NetworkSection, BeforeValidator(_or_empty)] = NetworkSection()
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        """All methods of the run, with those along further CAVs (rr-clarc@svm)."""
+        return tuple(
+            trial
+            for name in self.methods
+            for trial in ((name,) if is_deep(name) else along_cavs([name], self.further_cavs))
+        )
+
+    def strengths_of(self, trial: str) -> list[float]:
+        """Return the strengths of a method; empty if it has none."""
+        method = find_method(trial)
+        return method.info.strengths_to_try(self.strengths.get(method.name))  # for all directions of a method
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether counterfactual pairs of training images are needed."""
+        methods = map(find_method, self.methods)
+        kinds = map(CAV.named, (self.cav, *self.further_cavs))
+        return any(kind.needs_pairs for kind in kinds) or any(Need.PAIRS in method.info.needs for method in methods)
+
+    @model_validator(mode="after")
+    def _further_means_others(self) -> CorrectionSection:
+        if self.cav in self.further_cavs:
+            raise ValueError(f"'further_cavs' names others, and {self.cav!r} is this run's own ('cav')")
+        if self.further_cavs and not any(uses_cav(name) for name in self.methods if not is_deep(name)):
+            raise ValueError(f"'further_cavs' has no effect: none of {', '.join(self.methods)} uses a CAV")
+        return self
+
+    @model_validator(mode="after")
+    def _repeats_differ(self) -> CorrectionSection:
+        """Raise for repeats that are all the same: their spread of 0 would look like evidence."""
+        if self.repeats > 1 and self.optimizer == "converged":
+            raise ValueError("'repeats' has no effect with 'optimizer: converged': leave one of them out")
+        if self.repeats > 1 and not any(find_method(name).info.uses_seed for name in self.methods):
+            raise ValueError(f"'repeats' has no effect: none of {', '.join(self.methods)} depends on a seed")
+        return self
+
+    @model_validator(mode="after")
+    def _minimum_to_go_to(self) -> CorrectionSection:
+        masked = [name for name in self.methods if Need.MASKS in find_method(name).info.needs]
+        if self.optimizer == "converged" and masked:
+            raise ValueError(f"'optimizer: converged' is not available for {masked[0]}: leave one of them out")
+        return self
+
+
+class RunConfig(Section):
+    """A model, its data, the artifact, and how to correct it."""
+
+    model: ModelSection
+    data: DataSection
+    artifact: Annotated[ArtifactSection, BeforeValidator(_or_empty)] = ArtifactSection()
+    correction: Annotated[CorrectionSection, BeforeValidator(_or_empty)] = CorrectionSection()
+    out: Path
+    seed: Seed = 0
+    device: str = "cpu"
+    workers: Natural = 0
+
+
+_MERGE = "tag:yaml.org,2002:merge"  # of `<<`, which takes keys from elsewhere in the file
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+def read_run_file(path: Path) -> RunConfig:
+    """Read a run file; relative paths start at its folder."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = yaml.load(text, _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, FileNotFoundError):
+            make = f"To write a new one: hansfree init {shlex.quote(str(path))}"
+            raise OptionError(f"There is no file {path}.{_like_it(path)} {make}") from error
+        raise OptionError(f"Cannot read {path} ({error}).") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13 is a ValueError of its own
+        raise OptionError(f"{path} is not valid YAML: {_told(error, text)}") from error
+    if not isinstance(content, dict):
+        raise OptionError(f"{path} is not a run file: expected keys and values. `hansfree init` writes one.")
+    try:
+        found = RunConfig.model_validate(content)
+    except ValidationError as error:
+        faults = [_sentence(fault) for fault in error.errors()]
+        raise OptionError("\n  ".join([f"{path} is not valid:", *faults])) from error
+    return _anchored(found, path.parent.absolute())
+
+
+def _like_it(path: Path) -> str:
+    """Name the run file beside a missing one that is called alike; endings are alike anyway."""
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = {entry.stem: entry.name for entry in beside if entry.suffix in (".yaml", ".yml")}
+    found = closest(path.stem, names)
+    return "" if found is None else f" Did you mean {names[found]!r}?"
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only, and no key twice: YAML itself would take the last without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        written = [key for key, _ in node.value if key.tag != _MERGE]
+        keys = [self.construct_object(key, deep=True) for key in written]
+        if twice := [key for i, key in enumerate(keys) if key in keys[:i]]:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _told(error: Exception, text: str) -> str:
+    """Say what is wrong and where, with the line itself, as an editor would show it."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
+        return " ".join(str(error).split()).replace('in "<unicode string>", ', "at ") + "."
+    found = ", ".join(filter(None, (error.context, error.problem)))
+    line = (text.splitlines() or [""])[min(mark.line, len(text.splitlines()) - 1)]
+    return f"line {mark.line + 1}, column {mark.column + 1}: {found}.\n    {line}\n    {' ' * mark.column}^"
+
+
+def _sentence(fault: Mapping[str, Any]) -> str:
+    """Say what is wrong with one key."""
+    place = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    kind, given = fault["type"], fault["input"]
+    if kind == "missing":
+        return f"{place} is missing."
+    if kind == "extra_forbidden":
+        *outer, key = fault["loc"]
+        known = _keys(outer)
+        return f"{place} is not known.{nearest(str(key), known)} Known: {', '.join(known)}."
+    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    if kind == "value_error":
+        return f"{place}: {message}." if place else f"{message}."
+    if kind in ("path_type", "string_type"):
+        message = "should be a path" if kind == "path_type" else "should be a text"
+        message += "" if isinstance(given, (list, dict)) else ", which quotes make of it"
+    hint = nearest(str(given), _words(fault)) if kind == "literal_error" else ""
+    return f"{place} is {given!r:.80}: it {message}.{hint}"
+
+
+def _words(fault: Mapping[str, Any]) -> list[str]:
+    return [word.strip(" '") for word in str(fault["ctx"]["expected"]).replace(" or ", ",").split(",")]
+
+
+def _keys(place: Sequence[str | int]) -> list[str]:
+    """Return the keys that the section at a place has."""
+    section: type[BaseModel] = RunConfig
+    for part in place:
+        annotation: Any = section.model_fields[str(part)].annotation
+        section = annotation
+    return list(section.model_fields)
+
+
+def _anchored(section: SectionT, folder: Path) -> SectionT:
+    """Let relative paths start at the run file's folder, not at wherever the command was typed."""
+    changed: dict[str, Any] = {}
+    for name, value in section:
+        if isinstance(value, Path):
+            changed[name] = _in(folder, str(value))
+        elif isinstance(value, Section):
+            changed[name] = _anchored(value, folder)
+    if isinstance(section, ModelSection):
+        changed["source"] = move_source(section.source, lambda path: str(_in(folder, path)))
+        if section.weights not in (None, PRETRAINED):
+            changed["weights"] = str(_in(folder, str(section.weights)))
+    return section.model_copy(update=changed)
+
+
+def move_source(source: str, move: Callable[[str], str]) -> str:
+    """Return a model's source with its path, where it has one, changed: of a Python file, or a folder of weights."""
+    library, colon, name = source.partition(":")
+    if library.endswith(".py"):
+        return f"{move(library)}{colon}{name}"
+    # a name on the hub looks like a path, too
+    return f"{library}:{move(name)}" if library == "hf" and name and Path(move(name)).is_dir() else source
+
+
+def _in(folder: Path, path: str) -> Path:
+    return folder / os.path.expanduser(path)

@@ -1,0 +1,268 @@
+"""Intervals: as published, as wide as they claim, as scipy has them, and never a certainty."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from hansfree._internal.statistics import (
+    auc,
+    balanced_difference_interval,
+    balanced_interval,
+    difference_interval,
+    share_below,
+    share_interval,
+)
+from hansfree.errors import DataError
+from hansfree.metrics import holm, mcnemar, paired_balanced_difference, paired_difference
+
+
+def pair_up(only_a: int, only_b: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the outcomes of two models that differ on so many of ``n`` images."""
+    rows = np.arange(n)
+    return rows < only_a, (rows >= only_a) & (rows < only_a + only_b)
+
+
+@pytest.mark.parametrize(
+    ("only_a", "only_b", "n", "published"),
+    [
+        (1, 7, 21, (-0.517, -0.026)),  # airway reactivity, in Fagerland, Lydersen and Laake (2014)
+        (16, 8, 86, (-0.020, 0.207)),  # crossover trial, in Agresti and Min (2005)
+    ],
+)
+def test_tangos_interval_is_as_published(only_a: int, only_b: int, n: int, published: tuple[float, float]) -> None:
+    assert difference_interval(*pair_up(only_a, only_b, n)) == pytest.approx(published, abs=0.0005)
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 60))
+@settings(max_examples=100, deadline=None)
+def test_a_difference_leaves_out_zero_where_the_score_test_says_so(only_a: int, only_b: int, rest: int) -> None:
+    """At zero, Tango's test is McNemar's; and the interval turns with the sign."""
+    n = only_a + only_b + rest
+    if n == 0:
+        return
+    low, high = difference_interval(*pair_up(only_a, only_b, n))
+    z = (only_a - only_b) / np.sqrt(max(only_a + only_b, 1))
+    assert (low > 0 or high < 0) == (abs(z) > stats.norm.ppf(0.975))
+    assert -1 <= low <= (only_a - only_b) / n <= high <= 1
+    assert difference_interval(*pair_up(only_b, only_a, n)) == pytest.approx((-high, -low))
+
+
+@pytest.mark.parametrize("n", [100, 1000])
+def test_one_hit_more_never_makes_it_more_certain(n: int) -> None:
+    ends = [share_interval(np.arange(n) < k) for k in range(5)]
+    assert all(low[0] < high[0] and low[1] < high[1] for low, high in pairwise(ends))
+    for k, end in enumerate(ends):
+        wilson = stats.binomtest(k, n).proportion_ci(method="wilson")
+        assert end == pytest.approx((wilson.low, wilson.high))
+
+
+@pytest.mark.parametrize(
+    ("rates", "sizes"),
+    [((0.6,), (200,)), ((0.7, 0.5, 0.9), (60, 40, 80)), ((0.98, 0.7, 0.5), (30, 50, 40)), ((0.99,), (40,))],
+)
+def test_an_interval_of_shares_covers_the_truth(rates: tuple[float, ...], sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    labels, chances = np.repeat(np.arange(len(sizes)), sizes), np.repeat(rates, sizes)
+    intervals = [balanced_interval(rng.random(len(labels)) < chances, labels, seed=0) for _ in range(300)]
+    covered = np.mean([low <= np.mean(rates) <= high for low, high in intervals])
+    assert covered >= 0.92
+    plain = 2 * 1.96 * np.sqrt(sum(p * (1 - p) / n for p, n in zip(rates, sizes))) / len(rates)
+    assert np.mean(np.ptp(intervals, axis=1)) < 1.5 * max(plain, 0.08), "a wide interval covers everything"
+
+
+def test_an_interval_of_differences_covers_the_truth_and_is_narrower_than_of_two_samples() -> None:
+    rng = np.random.default_rng(0)
+    covered, widths = [], []
+    for _ in range(300):
+        a = rng.random(200) < 0.8
+        b = a ^ (rng.random(200) < 0.1)
+        low, high = difference_interval(a, b)
+        covered.append(low <= 0.06 <= high)  # 0.8 - (0.8 * 0.9 + 0.2 * 0.1)
+        widths.append(high - low)
+    assert 0.91 <= np.mean(covered) <= 0.99
+    assert np.mean(widths) < 0.7 * 2 * 1.96 * np.sqrt((0.8 * 0.2 + 0.74 * 0.26) / 200)
+
+
+def test_a_mean_over_classes_is_as_scipy_has_it() -> None:
+    rng = np.random.default_rng(1)
+    a, b, labels = rng.random(300) < 0.7, rng.random(300) < 0.6, np.arange(300) < 100
+    options = {"n_resamples": 4000, "method": "percentile", "random_state": np.random.default_rng(2)}
+
+    def mean(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
+        return (x.mean(axis=axis) + y.mean(axis=axis)) / 2
+
+    recalls = stats.bootstrap((a[labels], a[~labels]), mean, **options).confidence_interval
+    assert balanced_interval(a, labels, seed=0) == pytest.approx(tuple(recalls), abs=0.015)
+    each = a.astype(float) - b
+    differences = stats.bootstrap((each[labels], each[~labels]), mean, **options).confidence_interval
+    assert balanced_difference_interval(a, b, labels, seed=0) == pytest.approx(tuple(differences), abs=0.015)
+
+
+def test_all_alike_is_no_certainty() -> None:
+    n = 100
+    wilson = stats.binomtest(n, n).proportion_ci(method="wilson")
+    assert share_interval(np.ones(n)) == pytest.approx((wilson.low, 1.0))
+    assert difference_interval(np.ones(n), np.ones(n)) == pytest.approx((wilson.low - 1, 1 - wilson.low))
+    assert difference_interval(np.ones(n), np.zeros(n))[1] == pytest.approx(1.0)
+    # one class of two that is all right: as wide as the other class alone, and a little more below
+    hits, labels = np.r_[np.ones(n), np.arange(n) % 2], np.repeat([0, 1], n)
+    low, high = balanced_interval(hits, labels, seed=0)
+    alone = share_interval(hits[n:])
+    assert high == pytest.approx(0.5 + alone[1] / 2, abs=0.01)
+    assert low < 0.5 + alone[0] / 2
+
+
+def test_of_a_single_class_they_are_the_plain_ones_or_wider() -> None:
+    a, b = pair_up(6, 1, 80)
+    one = np.zeros(80)
+    for plain, balanced in (
+        (share_interval(a), balanced_interval(a, one, seed=0)),
+        (difference_interval(a, b), balanced_difference_interval(a, b, one, seed=0)),
+    ):
+        assert balanced[0] <= plain[0] + 1e-12
+        assert balanced[1] >= plain[1] - 1e-12
+
+
+@pytest.mark.parametrize("hits", [[], [[True]]])
+def test_no_images_have_no_interval(hits: list[bool]) -> None:
+    with pytest.raises(DataError, match="one outcome per image"):
+        share_interval(hits)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(DataError, match="a label per image"):
+        balanced_interval([True, False], [0], seed=0)
+    with pytest.raises(DataError, match="the same images twice"):
+        difference_interval([True, False], [True])
+
+
+SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=20).map(np.array)  # few values: many ties
+
+
+@given(scores=SCORES, others=SCORES)
+def test_it_is_the_double_loop(scores: np.ndarray, others: np.ndarray) -> None:
+    slowly = [sum((other < score) + 0.5 * (other == score) for other in others) / len(others) for score in scores]
+    np.testing.assert_allclose(share_below(scores, others), slowly)
+
+
+def literal_auc(scores: np.ndarray, bits: np.ndarray) -> float:
+    pairs = [(one > other) + (one == other) / 2 for one in scores[bits] for other in scores[~bits]]
+    return float(np.mean(pairs))
+
+
+def test_auc_counts_pairs_and_halves_ties() -> None:
+    rng = np.random.default_rng(0)
+    scores, bits = rng.integers(0, 5, size=40).astype(float), rng.random(40) < 0.4
+    assert auc(scores, bits).value == pytest.approx(literal_auc(scores, bits))
+
+
+def test_auc_within_folds_never_compares_across_them() -> None:
+    rng = np.random.default_rng(1)
+    scores, bits, fold_of = rng.normal(size=60), np.arange(60) % 3 == 0, np.arange(60) % 5
+    expected = np.mean([literal_auc(scores[fold_of == f], bits[fold_of == f]) for f in range(5)])  # folds alike in size
+    found = auc(scores, bits, groups=fold_of)
+    assert found.value == pytest.approx(expected)
+    apart = auc(scores + 100 * fold_of, bits, groups=fold_of)
+    assert (apart.value, apart.stderr) == pytest.approx((found.value, found.stderr))
+
+
+def test_the_standard_error_is_the_spread_over_samples() -> None:
+    values, errors = [], []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        bits = np.arange(100) < 40
+        found = auc(rng.normal(size=100) + bits, bits)
+        values.append(found.value)
+        errors.append(found.stderr)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
+
+
+pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
+
+
+@settings(deadline=None)  # shared cores
+@given(pairs)
+def test_paired_difference_is_the_mean_difference_with_its_plug_in_error(outcomes: list[tuple[bool, bool]]) -> None:
+    a, b = np.array(outcomes).T
+    difference, stderr = paired_difference(a, b)
+    each = a.astype(float) - b.astype(float)
+    assert difference == pytest.approx(each.mean())
+    assert stderr == pytest.approx(each.std() / np.sqrt(each.size), abs=1e-12)
+
+
+def test_paired_error_is_the_spread_over_redrawn_images() -> None:
+    rng = np.random.default_rng(0)
+    differences, errors = [], []
+    for _ in range(2000):
+        a = rng.random(100) < 0.8
+        b = a ^ (rng.random(100) < 0.1)
+        difference, stderr = paired_difference(a, b)
+        differences.append(difference)
+        errors.append(stderr)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(differences), rel=0.15)
+    unpaired = np.sqrt(0.8 * 0.2 / 100 + 0.74 * 0.26 / 100)
+    assert np.mean(errors) < 0.6 * unpaired
+
+
+@pytest.mark.parametrize(("a", "b"), [([], []), ([True], [True, False]), ([[True]], [[True]])])
+def test_unpaired_input_is_refused(a: list[bool], b: list[bool]) -> None:
+    with pytest.raises(DataError, match="the same images twice"):
+        paired_difference(a, b)
+
+
+labelled = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40)
+
+
+@settings(deadline=None)  # shared cores
+@given(labelled)
+def test_the_balanced_difference_is_that_of_the_mean_recalls(outcomes: list[tuple[bool, bool, int]]) -> None:
+    a, b, labels = (np.array(column) for column in zip(*outcomes))
+    difference, stderr = paired_balanced_difference(a, b, labels)
+    recalls, variance = [], 0.0
+    for label in set(labels.tolist()):
+        each = a[labels == label].astype(float) - b[labels == label].astype(float)
+        recalls.append(a[labels == label].mean() - b[labels == label].mean())
+        variance += each.var() / each.size
+    assert difference == pytest.approx(np.mean(recalls))
+    assert stderr == pytest.approx(np.sqrt(variance) / len(recalls), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "labels", "words"),
+    [([True], [True], [0, 1], "a label per image"), ([True, False], [True], [0, 1], "twice"), ([], [], [], "twice")],
+)
+def test_a_balanced_comparison_refuses_what_does_not_fit(
+    a: list[bool], b: list[bool], labels: list[int], words: str
+) -> None:
+    with pytest.raises(DataError, match=words):
+        paired_balanced_difference(a, b, labels)
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (5, 0), (8, 3), (3, 8), (20, 20), (1, 0)])
+def test_mcnemar_counts_the_ways(only_a: int, only_b: int) -> None:
+    """Two-sided and exact: the share of all ways to toss so many coins that are as uneven, or more."""
+    a = np.repeat([True, False, True, False], (only_a, only_b, 30, 4))
+    b = np.repeat([False, True, True, False], (only_a, only_b, 30, 4))
+    n = only_a + only_b
+    ways = sum(math.comb(n, k) for k in range(n + 1) if abs(k - n / 2) >= abs(only_a - n / 2))
+    assert mcnemar(a, b) == pytest.approx(ways / 2**n)
+
+
+@pytest.mark.parametrize(
+    ("given", "corrected"),
+    [
+        ([], []),
+        ([0.03], [0.03]),
+        ([0.04, 0.01, 0.03], [0.06, 0.03, 0.06]),  # 0.01 x 3, 0.03 x 2, and 0.04 not below that
+        ([0.6, 0.5], [1.0, 1.0]),
+    ],
+)
+def test_holm_counts_the_tests(given: list[float], corrected: list[float]) -> None:
+    assert holm(given) == pytest.approx(corrected)

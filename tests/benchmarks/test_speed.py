@@ -1,0 +1,390 @@
+"""The speed benchmarks on the demo network: measures, records, resume, and the figures in the docs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import mmap
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.speed import (
+    TRIAL,
+    Benchmark,
+    Machine,
+    Measure,
+    Outcome,
+    Record,
+    Sizes,
+    Target,
+    plan_stages,
+    read_measures,
+    run_benchmarks,
+    write_plan,
+)
+from benchmarks.speed.__main__ import app
+from benchmarks.speed.cached import walk
+from benchmarks.speed.measures import rate, ratio
+from benchmarks.speed.peak import correct, peak_of
+from benchmarks.speed.setup import Subject, take_turns
+from benchmarks.speed.tasks import STATUS, _slopes, zennit_heatmaps
+from typer.testing import CliRunner
+
+from hansfree._internal.progress import silent
+from hansfree.corrections import RRClArC
+from hansfree.errors import HansfreeError, OptionError, RunError, UnknownNameError
+from hansfree.evaluation.heatmaps import compute_heatmaps
+
+ROOT = Path(__file__).parents[2]
+ONCE = replace(TRIAL, turns=1)
+FOUND = {
+    "path": {"demo.one_over_paper", "demo.path_over_paper", "demo.paper_seconds_per_image"},
+    "floor": {"demo.path_over_forward", "demo.path_over_forward_jpeg", "demo.jpeg_images_per_second"},
+    "step": {"demo.rr_step_over_vanilla_step"},
+    "rrr": {
+        "demo.rrr_over_paper",
+        "demo.rrr_grid_over_paper",
+        "demo.rrr_grid_seconds_per_image",
+        "demo.rrr_everywhere_over_paper",
+        "demo.rrr_grid_everywhere_over_paper",
+    },
+    "lrp": {"demo.heatmaps_over_zennit", "demo.heatmaps_per_second"},
+    "cache": {
+        "demo.cache_speed_over_forward",
+        "demo.forward_images_per_second",
+        "demo.cache_images_per_second",
+        "demo.cache_bytes_per_image",
+        "demo.features_bytes_per_image",
+    },
+    "growth": {
+        "demo.growth_images",
+        "demo.growth_classes",
+        "demo.growth_strengths",
+        "demo.strength_over_pass",
+        "demo.head_seconds_per_image",
+    },
+    "cav": {f"cav.{name}_over_gridsearch" for name in ("svm", "ridge", "lasso", "logistic")},
+    "memory": {
+        "memory_200_over_100",
+        "memory_400_over_100",
+        "memory_peak_100",
+        "memory_peak_200",
+        "memory_peak_400",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def subject():
+    return Subject(ONCE, "demo")
+
+
+# Measures and turns
+
+
+def test_turns_alternate_their_order():
+    ran = []
+    sides = {name: lambda name=name: ran.append(name) or float(len(ran)) for name in "abc"}
+    seconds = take_turns(sides, turns=3, progress=silent, label="demo")
+    assert "".join(ran) == "abccbaabc"
+    assert seconds == {"a": (1, 6, 7), "b": (2, 5, 8), "c": (3, 4, 9)}
+
+
+def test_ratios_compare_within_a_turn():
+    found = ratio("demo.path_over_forward", [3.0, 2.0, 5.0], [1.0, 2.0, 2.0], Target("at least", 0.95))
+    assert found.samples == (3.0, 1.0, 2.5)
+    assert (found.value, found.low, found.high) == (2.5, 1.0, 3.0)
+    assert Measure.from_json(found.as_json()) == found
+    assert rate("demo.heatmaps_per_second", 8, [2.0, 4.0]).samples == (4.0, 2.0)
+    with pytest.raises(ValueError, match="zip"):
+        ratio("demo.path_over_forward", [1.0, 2.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "verdict"),
+    [
+        (Target("at most", 1.1), 1.1, "<= 1.1: met"),
+        (Target("at most", 1.1), 1.11, "<= 1.1: not met"),
+        (Target("at least", 0.95), 0.94, ">= 0.95: not met"),
+    ],
+)
+def test_targets(target, value, verdict):
+    assert target.verdict(value) == verdict
+
+
+# The benchmarks
+
+
+def test_all_benchmarks_are_covered():
+    assert FOUND.keys() == Benchmark.members().keys()
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("name", [name for name in FOUND if name != "memory"])
+def test_a_benchmark_on_the_demo_network(name, large, subject, monkeypatch):
+    if large:
+        monkeypatch.setattr("benchmarks.speed.setup._LARGE_HEAD", 100)
+        subject = Subject(ONCE, "demo")
+        if name == "cav" or not Benchmark.named(name)().takes(subject):
+            return
+    outcome = Benchmark.named(name)().measure(subject, silent)
+    expected = FOUND[name]
+    if large and name == "path":
+        plain = ("plain_path_over_paper", "head_seconds_per_image", "plain_head_seconds_per_image")
+        expected = expected | {f"demo.{each}" for each in plain}
+        assert (outcome.facts["our_strengths_timed"], outcome.facts["our_epochs_timed"]) == (1, 3)
+        assert (subject.times, outcome.facts["images"]) == (4, 4 * ONCE.batch)
+        assert outcome.facts["paper_steps"] == 4 * 10 * 22
+    assert {measure.name for measure in outcome.measures} == expected
+    assert all(np.isfinite(measure.samples).all() for measure in outcome.measures)
+    assert all(measure.low > 0 for measure in outcome.measures if measure.unit in ("images/s", "seconds", "bytes"))
+    json.dumps(outcome.facts)
+    if name == "cache" and not large:
+        values = {measure.name: measure.value for measure in outcome.measures}
+        at_layer, at_head = 4 * 128 * 2 * 2, 4 * 512 * 2  # float32; a value and a tangent
+        assert at_layer < values["demo.cache_bytes_per_image"] < 2 * at_layer  # pooled channels, labels, ids
+        assert at_head <= values["demo.features_bytes_per_image"] < 1.1 * at_head
+
+
+def test_zennit_computes_the_same_heatmaps(subject):
+    images = subject.images.train.batch(range(3)).image
+    ours = compute_heatmaps(subject.model, images, 0)
+    torch.testing.assert_close(zennit_heatmaps(subject, images), ours, rtol=1e-3, atol=1e-5)
+
+
+def test_growth_is_the_slope_of_the_logarithms():
+    seconds = {f"images {n}": (3 * n, 2 * n**0.5) for n in (4, 8, 16)}
+    assert _slopes(seconds, "images", (4, 8, 16)) == pytest.approx((1.0, 0.5))
+
+
+def test_a_path_is_extrapolated_by_strengths_and_epochs(subject, monkeypatch):
+    # The clock is read at the start, before and after the pass, when all is prepared, at the first step, before and
+    # after the validation of each of the 4 epochs, after training, and after the selection.
+    monkeypatch.setattr("benchmarks.speed.cached.clock", itertools.count(1).__next__)
+    found = walk(subject.model, subject.layer, subject.images, subject.tuning, epochs_timed=4)
+    passing, preparing, once, once_per_head, epoch = 2, 1, 2, 1, 2
+    assert (found.passing, found.preparing) == (passing, preparing)
+    assert found.seconds == passing + preparing + once + len(RRClArC.info.strengths) * (once_per_head + 10 * epoch)
+    assert found.one == passing + preparing + once + once_per_head + 10 * epoch
+
+
+def test_jpeg_files_hold_the_images_in_order(subject, tmp_path):
+    files = subject.images.as_files(tmp_path)
+    for part in ("train", "clean", "biased"):
+        read, kept = getattr(files, part), getattr(subject.images, part)
+        assert np.array_equal(read.has_artifact, kept.has_artifact)
+        assert np.array_equal(read.labels, kept.labels)
+        assert np.abs(read.pixels(3)[0].astype(int) - kept.pixels(3)[0]).mean() < 12  # JPEG is not exact
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="RssAnon is available on Linux only")
+def test_the_memory_peak_includes_freed_memory():
+    def take() -> None:
+        with mmap.mmap(-1, 40_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
+            held.write(b"x" * 40_000_000)
+            time.sleep(0.5)  # until the watching thread has run, on a busy machine too
+
+    assert peak_of(take) - peak_of(lambda: None) > 20_000_000
+
+
+def test_memory_runs_one_process_per_number(subject, monkeypatch, tmp_path):
+    correct(70, tmp_path)
+    assert len(list(tmp_path.rglob("shard-*"))) == 2  # training and validation images
+    started = []
+
+    def run(command, **options):
+        started.append(int(command[-2]))
+        Path(command[-1]).write_text(str(1000 + started[-1]))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("subprocess.run", run)
+    outcome = Benchmark.named("memory")().measure(subject, silent)
+    assert started == [100, 200, 400]
+    assert {measure.name for measure in outcome.measures} == FOUND["memory"]
+    assert outcome.measures[1].samples == (1400 / 1100,)
+    failed = SimpleNamespace(returncode=1, stderr="Traceback\nMemoryError: too much")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: failed)
+    with pytest.raises(HansfreeError, match="with 100 images failed: MemoryError: too much"):
+        Benchmark.named("memory")().measure(subject, silent)
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"models": ("resnet8",)}, "Did you mean 'resnet18'"),
+        ({"models": ()}, "At least one model"),
+        ({"turns": 0}, "one turn"),
+        ({"images": 320, "batch": 64}, "multiple of four batches"),
+        ({"images": 128, "batch": 64}, "multiple of four batches"),
+    ],
+)
+def test_invalid_sizes(options, fragment):
+    with pytest.raises(OptionError, match=fragment):
+        Sizes(**options)
+
+
+# The record
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "speed.json"
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Replace all benchmarks by stubs that record that they ran."""
+    ran = []
+    for name, benchmark in Benchmark.members().items():
+
+        def measure(self, subject, progress, name=name):
+            ran.append((name, subject.name))
+            return Outcome((Measure(f"{subject.name}.{name}", (1.0, 2.0, 3.0)),), {"images": 4}, (f"{name} ran",))
+
+        monkeypatch.setattr(benchmark, "measure", measure)
+        monkeypatch.setattr(benchmark, "takes", lambda self, subject: True)
+    return ran
+
+
+def test_a_record_round_trip(path):
+    measure = Measure("demo.path_over_forward", (1.3, 1.0, 1.2), "ratio", Target("at most", 1.1))
+    Record(path, TRIAL, ["speed"]).add("floor.demo", Outcome((measure,), {"images": 4}, ("a note",)), 2.5)
+    content = json.loads(path.read_text())
+    about = content.pop("about")
+    assert content == {f"{measure.name}{end}": value for end, value in (("", 1.2), (".low", 1.0), (".high", 1.3))}
+    assert about["command"] == ["speed"]
+    assert about["sizes"]["batch"] == TRIAL.batch
+    assert {"processor", "cores", "threads", "torch", "hansfree", "code"} <= about["machine"].keys()
+    again = Record(path, TRIAL, [])
+    assert "floor.demo" in again
+    assert (again.measures, again.notes) == ([measure], ["a note"])
+    assert read_measures(path) == {measure.name: measure}
+
+
+def test_an_interrupted_run_resumes(path, ran, monkeypatch):
+    def broken(self, subject, progress):
+        raise KeyboardInterrupt
+
+    whole = Benchmark.named("rrr").measure
+    monkeypatch.setattr(Benchmark.named("rrr"), "measure", broken)
+    with pytest.raises(KeyboardInterrupt):
+        run_benchmarks(Record(path, TRIAL, []), TRIAL)
+    before = [name for name, _ in ran]
+    assert before == list(Benchmark.members())[: len(before)]
+    monkeypatch.setattr(Benchmark.named("rrr"), "measure", whole)
+    for missing in (list(Benchmark.members())[len(before) :], []):
+        ran.clear()
+        run_benchmarks(Record(path, TRIAL, []), TRIAL)
+        assert [name for name, _ in ran] == missing
+
+
+def test_chosen_benchmarks_run_once_per_model_or_once(path, ran):
+    sizes = replace(TRIAL, models=("resnet18", "vgg16"))
+    run_benchmarks(Record(path, sizes, []), sizes, ["cav", "step"])
+    assert ran == [("step", "resnet18"), ("step", "vgg16"), ("cav", "resnet18")]
+    ran.clear()
+    run_benchmarks(Record(path, sizes, [], again=True), sizes, ["cav"], again=True)
+    assert ran == [("cav", "resnet18")]
+    assert set(read_measures(path)) == {"resnet18.step", "vgg16.step", "resnet18.cav"}
+    with pytest.raises(UnknownNameError, match=r"no benchmark called 'flor'\. Did you mean 'floor'"):
+        run_benchmarks(Record(path, sizes, []), sizes, ["step", "flor"])
+
+
+def test_other_conditions_cannot_resume(path, ran, monkeypatch):
+    run_benchmarks(Record(path, TRIAL, []), TRIAL, ["step"])
+    with pytest.raises(RunError, match=r"\(turns differ\).*--out.*--again"):
+        Record(path, replace(TRIAL, turns=5), [])
+    assert Record(path, replace(TRIAL, turns=5), [], again=True).measures == []
+    facts = {**Record(path, TRIAL, []).conditions["machine"], "code": "other", "cores": 1000}
+    monkeypatch.setattr("benchmarks.speed.measures.machine_facts", lambda: facts)
+    with pytest.raises(RunError, match="code, cores differ"):
+        Record(path, TRIAL, [])
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"about": 3}', '{"x": 1}', '{"about": {"torch": "2.4"}}'])
+def test_other_files_are_rejected(path, text):
+    path.write_text(text)
+    with pytest.raises(RunError, match=r"not a speed record|older version"):
+        Record(path, TRIAL, [])
+
+
+def test_the_command_writes_numbers_and_a_plot(path, monkeypatch):
+    measures = (
+        Measure("demo.a", (1.0, 1.2, 0.9), target=Target("at most", 1.1)),
+        Measure("demo.c", (2e6,), "bytes"),
+    )
+    monkeypatch.setattr(Benchmark.named("step"), "measure", lambda *_: Outcome(measures, {}, ("demo: a note.",)))
+    for quick in ((), ("--quick", "--again")):
+        words = ["--benchmark", "step", "--model", "demo", "--out", str(path), *quick]
+        result = CliRunner(env={"COLUMNS": "100"}).invoke(app, words)
+        assert result.exit_code == 0, result.output
+        rows = [line.split() for line in result.output.splitlines()]
+        assert ["demo.a", "1", "0.9", "1.2", *(() if quick else ("<=", "1.1:", "met"))] in rows
+        assert ["demo.c", "2", "MB", "2", "MB", "2", "MB"] in rows
+        assert "demo: a note." in result.output
+    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+# The plan
+
+
+def test_a_stage_is_the_images_over_the_rate():
+    rates = {
+        "jpeg_images_per_second": 100.0,
+        "cache_images_per_second": 20.0,
+        "cache_bytes_per_image": 1e5,
+        "features_bytes_per_image": 4e3,
+        "head_seconds_per_image": 1e-5,
+        "rrr_grid_seconds_per_image": 0.5,
+        "heatmaps_per_second": 2.0,
+        "paper_seconds_per_image": 0.05,
+    }
+    measures = {f"demo.{name}": Measure(f"demo.{name}", (value,)) for name, value in rates.items()}
+    here, there = Machine("here"), Machine("there", arithmetic=50, reading=2, dollars_per_hour=3.0)
+    passing, features, path, rrr, heatmaps, paper = plan_stages(measures, "demo", images=36_000, marked=360)
+    assert passing.hours(here) == pytest.approx(36_000 / 100 / 3600 + 36_000 / 20 / 3600)
+    assert passing.hours(there) == pytest.approx(0.1 / 2 + 0.5 / 50)
+    assert (passing.bytes, features.bytes) == (3.6e9, 1.44e8)
+    assert path.hours(here) == pytest.approx(36_000 * 220 * 1e-5 / 3600)
+    assert rrr.hours(here) == pytest.approx((360 * 10 * 0.5 + 36_000 * 50 * 1e-5) / 3600)
+    assert heatmaps.hours(here) == pytest.approx(500 / 3600)
+    assert paper.hours(here) == pytest.approx(220 * 0.1 + 36_000 * 220 * 0.05 / 3600)
+    lines = write_plan(measures, ["demo"], [here, there], images=36_000, marked=360).splitlines()
+    assert lines[0] == "| model | stage | on disk | here | there |"
+    assert lines[2] == "| demo | the pass | 3.6 GB | 0.6 h | 0.06 h, $0.18 |"
+    with pytest.raises(OptionError, match=r"demo\.heatmaps_per_second"):
+        plan_stages({k: v for k, v in measures.items() if "heatmaps" not in k}, "demo", images=1, marked=0)
+
+
+# The figures in the docs
+
+
+def number(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def cell(measure: Measure) -> str:
+    return f"{number(measure.value)} ({number(measure.low)} to {number(measure.high)})"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["path_over_paper", "one_over_paper", "path_over_forward", "path_over_forward_jpeg", "cache_speed_over_forward"],
+)
+def test_the_docs_quote_the_record(name):
+    measures = read_measures(ROOT / "results" / "speed.json")
+    page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    for model in ("resnet18", "efficientnet_b0", "vgg16"):
+        assert cell(measures[f"{model}.{name}"]) in page
+
+
+def test_the_plan_in_the_docs(capsys, monkeypatch):
+    page = (ROOT / "docs" / "at-scale.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(ROOT)
+    exec(page.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out.strip() in page

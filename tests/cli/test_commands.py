@@ -1,0 +1,463 @@
+"""The command line: what it says, how it ends, and one whole demo with a kill in the middle."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+from hansfree import cli
+from hansfree.cavs import CAV
+from hansfree.cli.paper import first_weights, train
+from hansfree.corrections import LatentCorrection
+from hansfree.evaluation.results import load_results
+from hansfree.metrics import Metric
+from hansfree.models import build_model
+from hansfree.paper import subjects
+from hansfree.paper.dataset import BenchmarkDataset
+from hansfree.paper.embedded import Synthetic
+from hansfree.paper.runner import Reproduction
+from hansfree.report.text import write_verdict
+from tests.conftest import Call
+
+SCRIPT = Path(sys.executable).with_name("hansfree")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+SMALLEST = ("demo", "--quick", "--size", "32")
+COLUMNS = "experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,group,metric,value,stderr,n"
+SIGNED = {"probability_change", "alignment_sample", "alignment_mean"}  # in [-1, 1]; tcav_sensitivity has no bound
+
+
+def hansfree(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SCRIPT, *words], env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A whole demo, run once; nobody may change it."""
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    done = hansfree(*SMALLEST, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+@pytest.fixture(scope="module")
+def table(finished: tuple[Path, object]) -> list[dict[str, str]]:
+    text = (finished[0] / "results.csv").read_text(encoding="utf-8")
+    assert text.splitlines()[0] == COLUMNS
+    return list(csv.DictReader(text.splitlines()))
+
+
+# What it says without doing much
+
+
+def test_help_names_every_command() -> None:
+    done = hansfree("--help")
+    assert done.returncode == 0
+    for command in cli.app.registered_commands:
+        assert command.callback is not None
+        assert re.search(rf"^\s+{command.callback.__name__}\s", done.stdout, re.MULTILINE)
+
+
+def test_python_m_starts_it_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "hansfree", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, hansfree("--version").stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("demo", "--artifact", "timestmp"), "Did you mean 'timestamp'?"),
+        (("demo", "--artifact", "patch"), "Known: timestamp, brightness, lsb, plaster."),
+        (("demo", "--model", "resnet81"), "Did you mean 'resnet18'?"),
+        (("layers", "vgg61"), "Did you mean 'vgg16'?"),
+        (("demo", "--size", "8"), "at least 32"),
+        (("demo", "--seed", "-1"), "0 or more"),
+        (("report", "nowhere"), "There is no run folder nowhere."),
+    ],
+)
+def test_what_is_refused_is_one_sentence(
+    words: tuple[str, ...], sentence: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*words)
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("dmo",), ("demo", "--size", "large"), ("demo", "--colour", "red"), ("layers", "demo", "--size", "8")]
+)
+def test_wrong_use_exits_with_2(words: tuple[str, ...], call: Call) -> None:
+    code, _, err = call(*words)
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_a_run_file_is_no_run_folder(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("out: run")
+    for words in (("report", tmp_path / "mine.yaml"), ("export", tmp_path / "mine.yaml", "rr-clarc")):
+        code, _, err = call(*words)
+        assert code == 1
+        assert "mine.yaml is a file, and a run's folder is wanted" in err
+
+
+def test_a_folder_that_is_no_run_is_left_alone(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    code, _, err = call(*SMALLEST, "--out", tmp_path)
+    assert code == 1
+    assert "not empty and holds no run" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_ctrl_c_says_how_to_go_on(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hansfree.demo.Demo.run", stop)
+    code, _, err = call(*SMALLEST, "--out", tmp_path)
+    assert code == 130
+    assert "Run the same command again to resume." in err
+
+
+def test_another_demo_gets_another_folder(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = []
+
+    def remember(_: object, folder: Path, **__: object) -> tuple[list[object], tuple[str, ...], Path]:
+        folders.append(str(folder))
+        return [], ("Partly corrected.",), folder / "report.html"
+
+    monkeypatch.setattr("hansfree.demo.Demo.run", remember)
+    for words in ([], ["--quick"], ["--artifact", "lsb", "--seed", "1"], ["--out", "mine"]):
+        code, out, _ = call("demo", *words)
+        assert code == 0
+        assert "\nPartly corrected.\nreport: " in out, "the verdict of the report"
+    assert folders == ["hansfree-demo", "hansfree-demo-quick", "hansfree-demo-artifact-lsb-seed-1", "mine"]
+
+
+# The paper's experiments
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Make the embedded suite tiny, and work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("n_base", 320), ("n_train", 160), ("n_val", 104), ("n_test", 64), ("default_size", 32)):
+        monkeypatch.setattr(Synthetic, name, count)
+    return tmp_path
+
+
+def test_without_a_name_all_experiments_and_datasets_are_listed(call: Call, tmp_path: Path) -> None:
+    code, out, _ = call("reproduce")
+    assert code == 0
+    first_words = [line.split()[0] for line in out.splitlines() if line[:1].strip()]
+    for name in (*Reproduction.members(), *BenchmarkDataset.members()):
+        assert name in first_words
+
+
+def test_the_list_says_what_a_dataset_knows_and_needs(call: Call) -> None:
+    _, out, _ = call("reproduce")
+    lines = {line.split()[0]: line for line in out.splitlines() if line[:1].strip()}
+    for name, study in BenchmarkDataset.members().items():
+        assert study.artifacts[0] in lines[name]
+        assert ("needed" in lines[name]) == study.needs_root
+        assert (f"{name} *" in lines[name]) == study.is_default
+
+
+def test_a_model_without_pretrained_weights_starts_from_random_ones() -> None:
+    paper = next(name for name, study in BenchmarkDataset.members().items() if study.published is not None)
+    assert first_weights(paper, "resnet18", None) == "pretrained"
+    assert first_weights(paper, "demo", None) is None
+    assert first_weights(None, "resnet18", None) is None
+    assert first_weights(paper, "resnet18", "random") is None
+
+
+@pytest.mark.parametrize("command", [("train",), ("reproduce", "q1")])
+def test_weights_are_checked_before_any_image(
+    command: tuple[str, ...], call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: Synthetic) -> None:
+        pytest.fail("images were read first")
+
+    monkeypatch.setattr(Synthetic, "read", read)
+    (tiny / "garbage.pt").write_bytes(b"no weights")
+    for weights, sentence in (("garbage.pt", "'garbage.pt'"), ("pretrained", "use --weights random, or give a file")):
+        code, _, err = call(*command, "--model", "demo", "--weights", weights)
+        assert code == 1
+        assert sentence in err
+
+
+def test_train_records_what_it_left_out(call: Call, tiny: Path) -> None:
+    rows = ["image,label,split"]
+    for row in range(80):
+        rows.append(f"{row}.png,{'ab'[row % 2]},{('train', 'train', 'val', 'test')[row // 2 % 4]}")
+        Image.new("RGB", (32, 32), (row, 90, 60)).save(tiny / f"{row}.png")
+    (tiny / "labels.csv").write_text("\n".join(rows))
+    (tiny / "0.png").write_bytes(b"")
+    words = ("train", "--data", "table", "--root", tiny, "--model", "demo", "--size", "32", "--epochs", "1")
+    code, out, err = call(*words, "--skip-bad")
+    assert code == 0, err
+    assert "the artifact is put into 'a', the first in the alphabet" in out
+    (record,) = (tiny / "hansfree-results" / "work" / "models").glob("*.skipped.txt")
+    assert f"left out: 1 files, listed in {record.relative_to(tiny)}" in out
+    assert record.with_name(record.name.replace(".skipped.txt", ".safetensors")).exists()
+    assert str(tiny / "0.png") in record.read_text(encoding="utf-8")
+
+
+def test_train_and_reproduce_use_the_same_model(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--model", "demo", "--epochs", "1")
+    code, out, _ = call("train", *words)
+    assert code == 0
+    model = tiny / out.removeprefix("model: ").strip()
+    build_model("demo", classes=4).load_state_dict(load_file(model), strict=True)
+    assert call("train", *words)[:2] == (0, out)
+
+    trained = []
+    genuine = subjects.pretrain
+
+    def remember(*arguments: Any, **options: Any) -> None:
+        trained.append(options["label"])
+        genuine(*arguments, **options)
+
+    monkeypatch.setattr(subjects, "pretrain", remember)
+    words = ("reproduce", "table1", *words, "--correction-epochs", "1", "--leave-out", "rrr")
+    words = (*words, "--strengths", "rr-clarc=0.1,10", "--repeats", "2")
+    code, out, _ = call(*words, "--artifact", "timestamp", "--artifact", "lsb")
+    assert code == 0
+    assert trained == ["train clean reference"], "the biased model was there, and the reference serves both artifacts"
+    page = tiny / out.removeprefix("results: ").strip()
+    assert page.name == "README.md"
+    assert page.is_relative_to(tiny / "hansfree-results")
+    assert f"hansfree {' '.join(words)} --artifact timestamp --artifact lsb" in page.read_text(encoding="utf-8")
+    rows = list(csv.DictReader((page.parent / "results.csv").read_text(encoding="utf-8").splitlines()))
+    assert {row["experiment"] for row in rows} == {"synthetic-timestamp-demo", "synthetic-lsb-demo"}
+    assert {row["strength"] for row in rows if row["method"] == "rr-clarc"} == {"0.1", "10"}
+    assert {row["seed"] for row in rows if row["method"] == "vanilla"} == {"0", "1"}
+    assert "rrr" not in {row["method"] for row in rows}
+
+
+def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def remember(name: str, subjects: Any, **options: Any) -> Path:
+        seen.append((name, [(study.artifact, study.size, plan) for study, plan in subjects], options))
+        return options["out"] / "README.md"
+
+    monkeypatch.setattr("hansfree.paper.runner.reproduce", remember)
+    words = ["--model", "all", "--artifact", "all", "--size", "64", "--size", "96", "--size", "32", "--epochs", "3"]
+    words += ["--leave-out", "vgg16:rrr", "--leave-out", "a-clarc", "--out", "there"]
+    assert call("reproduce", "q1", *words)[0] == 0
+    ((name, subjects, options),) = seen
+    assert name == "q1"
+    assert [artifact for artifact, _, _ in subjects] == list(Synthetic.artifacts) * 3
+    assert [(plan.model, size) for _, size, plan in subjects[::4]] == [
+        ("vgg16", 64), ("resnet18", 96), ("efficientnet_b0", 32)
+    ]  # fmt: skip
+    assert {plan.epochs for _, _, plan in subjects} == {3}
+    left_out = {plan.model: plan.left_out for _, _, plan in subjects}
+    assert left_out == {"vgg16": ("rrr", "a-clarc"), "resnet18": ("a-clarc",), "efficientnet_b0": ("a-clarc",)}
+    assert (options["out"], options["work"]) == (Path("there"), Path("there/work"))
+
+    assert call("reproduce", "q1")[0] == 0
+    default = signature(train).parameters["model"].default
+    assert [(artifact, plan.model) for artifact, _, plan in seen[1][1]] == [(Synthetic.artifacts[0], default)]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("reproduce", "table"), "Did you mean 'table1'?"),
+        (("reproduce", "q1", "--data", "synthetik"), "Did you mean 'synthetic'?"),
+        (("reproduce", "q1", "--artifact", "timestmp"), "Did you mean 'timestamp'?"),
+        (("reproduce", "q1", "--model", "vgg61"), "Did you mean 'vgg16'?"),
+        (("reproduce", "q1", "--grid", "papr"), "--grid is 'papr'. Did you mean 'paper'?"),
+        (("reproduce", "q1", "--corrected", "lst"), "--corrected is 'lst'. Did you mean 'last'?"),
+        (("reproduce", "q1", "--train", "headd"), "--train is 'headd'. Did you mean 'head'?"),
+        (("train", "--train", "headd"), "--train is 'headd'. Did you mean 'head'?"),
+        (("reproduce", "q1", "--train", "head"), "give --weights whose layers are trained"),
+        (("reproduce", "q1", "--strengths", "rr-clarc=much"), "wanted is METHOD=0.1,1,10"),
+        (("reproduce", "q1", "--strengths", "rr-clrc=1"), "Did you mean 'rr-clarc'?"),
+        (("reproduce", "q1", "--strengths", "vanilla=1"), "has no strength"),
+        (("reproduce", "q1", "--leave-out", "rr"), "There is no method called 'rr'. Did you mean 'rrr'?"),
+        (("reproduce", "q1", "--leave-out", "vgg61:rrr"), "Did you mean 'vgg16'?"),
+        (("reproduce", "q1", "--size", "64", "--size", "32"), "Give --size once, or once for each of 1 models"),
+        (("reproduce", "q1", "--root", "."), "leave out --root"),
+        (("reproduce", "q1", "--share", "0.5"), "has its own bias: leave out --share"),
+        (("reproduce", "q1", "--data", "isic2019"), "give --root"),
+        (("reproduce", "natural", "--model", "demo"), "does not say which test images carry an artifact by nature"),
+        (("train", "--weights", "pretraned"), "Did you mean 'pretrained'?"),
+        (("train", "--weights", "nofile.pt"), "Allowed: 'pretrained', 'random', or the path"),
+        (("train", "--model", "demo", "--weights", "pretrained"), "has no ImageNet weights"),
+        (("train", "--data", "celeba", "--root", "nowhere"), "nowhere"),
+        (("train", "--biased-class", "x"), "leave out --biased-class"),
+    ],
+)
+def test_what_experiments_refuse_is_one_sentence(words: tuple[str, ...], sentence: str, call: Call, tiny: Path) -> None:
+    code, out, err = call(*words)
+    assert (code, out) == (1, "")
+    assert sentence in err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("Error: ")
+    assert not list(tiny.rglob("*.safetensors"))
+
+
+# One whole demo
+
+
+def test_the_run_folder_is_complete(finished: tuple[Path, object], table: list[dict[str, str]]) -> None:
+    folder, _ = finished
+    files = ("cavs.safetensors", "diagnostics.json", "results.csv", "results.json", "report.html", "log.jsonl")
+    for name in ("config.yaml", *files):
+        assert (folder / name).stat().st_size > 0, name
+    assert list((folder / "activations").rglob("shard-*.safetensors"))
+    assert list((folder / "figures").glob("*.png"))
+    taken = {row["method"] for row in table if row["chosen"] == "1"} & set(LatentCorrection.members())
+    assert {path.stem for path in (folder / "corrected").glob("*.safetensors")} == taken
+    assert taken >= {"vanilla", "p-clarc", "a-clarc"}  # they have no strength that could be refused
+
+
+def test_corrected_weights_load_into_the_same_class(finished: tuple[Path, object]) -> None:
+    folder, _ = finished
+    original = load_file(folder / "model.safetensors")
+    for path in sorted((folder / "corrected").glob("*.safetensors")):
+        state = load_file(path)
+        own = {name: value for name, value in state.items() if not name.startswith("hansfree_projection.")}
+        build_model("demo", classes=4).load_state_dict(own, strict=True)
+        assert (len(own) < len(state)) == (path.stem == "p-clarc")
+        changed = {name for name in own if not own[name].equal(original[name])}
+        assert changed == {"classifier.weight", "classifier.bias"}, path.stem
+
+
+def test_results_are_sane(finished: tuple[Path, object], table: list[dict[str, str]]) -> None:
+    qualities = {"alignment_sample", "alignment_mean", "cav_auc"}
+    assert {row["method"] for row in table} == {
+        "original",
+        "clean-trained",
+        *LatentCorrection.defaults(),
+        *(f"cav:{name}" for name in CAV.from_marks()),
+    }
+    assert {row["metric"] for row in table} == {*Metric.members(), *qualities}
+    assert {(row["experiment"], row["seed"]) for row in table} == {("demo-timestamp", "0")}
+    for row in table:
+        value, stderr = float(row["value"]), float(row["stderr"])
+        assert (-1 if row["metric"] in SIGNED else 0) <= value, row
+        assert value <= 1 or row["metric"] == "tcav_sensitivity", row
+        assert stderr >= 0, row
+        assert int(row["n"]) > 0, row
+        assert row["split"] == ("val" if row["epoch"] else "test"), row
+    summary = json.loads((finished[0] / "results.json").read_text(encoding="utf-8"))
+    assert len(summary["scores"]) == len(table)
+    assert {"original", "clean-trained", "vanilla"} <= set(summary["intervals"])
+    for row in table:
+        if row["split"] == "test" and row["chosen"] == "1" and not row["group"]:
+            low, high = summary["intervals"][row["method"]].get(row["metric"], (-1, 1))
+            assert low <= float(row["value"]) + 1e-6, row
+            assert float(row["value"]) - 1e-6 <= high or row["metric"] == "tcav_sensitivity", row
+
+
+def test_scores_stand_once_and_one_strength_is_chosen(table: list[dict[str, str]]) -> None:
+    keys = Counter(
+        tuple(row[name] for name in ("method", "strength", "epoch", "split", "group", "metric")) for row in table
+    )
+    assert max(keys.values()) == 1
+    for name in LatentCorrection.defaults():
+        member = LatentCorrection.named(name)
+        tried = {row["strength"] for row in table if row["method"] == name}
+        chosen = {row["strength"] for row in table if row["method"] == name and row["chosen"] == "1"}
+        assert len(tried) == (len(member.info.strengths) if member.info.has_strength else 1)
+        assert len(chosen) <= 1
+
+
+def test_the_poisoned_model_uses_the_artifact(table: list[dict[str, str]]) -> None:
+    scores = {row["metric"]: float(row["value"]) for row in table if row["method"] == "original"}
+    assert scores["accuracy_clean"] - scores["accuracy_biased"] > 0.2
+
+
+def test_the_terminal_ends_with_table_verdict_and_report(
+    finished: tuple[Path, subprocess.CompletedProcess[str]], table: list[dict[str, str]]
+) -> None:
+    folder, done = finished
+    verdict = write_verdict(load_results(folder)).lines
+    *lines, last = done.stdout.splitlines()
+    assert last == f"report: {folder / 'report.html'}"
+    assert max(map(len, lines)) <= 80
+    first = next(place for place, line in enumerate(lines) if line.startswith("original"))
+    names = [line.split()[0] for line in lines[first : first + 7]]
+    assert names == ["original", "clean-trained", *LatentCorrection.defaults()]
+    score = next(row for row in table if (row["method"], row["metric"]) == ("original", "accuracy_clean"))
+    assert f"{100 * float(score['value']):.1f}±{100 * float(score['stderr']):.1f}" in lines[first]
+    assert " ".join(lines[first + 7 :]).split() == " ".join(verdict).split()
+    bars = re.findall(r"(\d+)/(\d+)", done.stderr)
+    assert bars
+    assert all(at == total for at, total in bars)
+
+
+def test_running_again_changes_nothing(finished: tuple[Path, object], call: Call) -> None:
+    folder, _ = finished
+    kept = {name: (folder / name).read_bytes() for name in ("results.csv", "log.jsonl", "config.yaml")}
+    code, _, err = call(*SMALLEST, "--out", folder)
+    assert code == 0, err
+    assert {name: (folder / name).read_bytes() for name in kept} == kept  # the log grows with every stage that is done
+
+
+def test_another_seed_in_the_same_folder_is_refused(finished: tuple[Path, object], call: Call) -> None:
+    folder, _ = finished
+    before = (folder / "results.csv").read_bytes()
+    code, _, err = call(*SMALLEST, "--seed", "1", "--out", folder)
+    assert code == 1
+    assert "holds another run (seed was 0, is now 1)" in err
+    assert (folder / "results.csv").read_bytes() == before
+
+
+def test_report_is_written_anew(finished: tuple[Path, object], call: Call) -> None:
+    page = finished[0] / "report.html"
+    before = page.read_text(encoding="utf-8")
+    page.unlink()
+    code, out, _ = call("report", finished[0])
+    assert (code, out) == (0, f"report: {page}\n")
+    assert page.read_text(encoding="utf-8").count("<table") == before.count("<table")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_killed_run_goes_on_to_the_same_results(finished: tuple[Path, object], tmp_path: Path) -> None:
+    folder, stages = tmp_path / "run", tmp_path / "run" / "stages"
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen([SCRIPT, *SMALLEST, "--out", folder], env=ENVIRONMENT, stdout=output, stderr=output)
+        try:
+            _wait_for(lambda: any((stages / f"{name}.json").exists() for name in LatentCorrection.defaults()), process)
+            time.sleep(0.3)  # into the correction that follows
+        finally:
+            process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not all((stages / f"{name}.json").exists() for name in LatentCorrection.defaults())
+    assert not (folder / "results.csv").exists()
+
+    done = hansfree(*SMALLEST, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "results.csv").read_bytes() == (finished[0] / "results.csv").read_bytes()
+    log = [json.loads(line)["stage"] for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(log) == len(set(log))  # what was done before the kill was not done again
+
+
+def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 300
+    while not condition():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < until, "the run took too long"
+        time.sleep(0.02)

@@ -1,0 +1,221 @@
+"""Artifacts: masks that tell the truth, formulas of the paper, and the same artifact for the same sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hansfree.data.artifacts import (
+    LSB,
+    Artifact,
+    Brightness,
+    Plaster,
+    Timestamp,
+)
+from hansfree.data.lesions import SyntheticLesions
+from hansfree.errors import DataError, OptionError, UnknownNameError
+
+STAMPS = [Timestamp(), Brightness(), LSB()]
+
+
+def picture(height: int = 40, width: int = 48, channels: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+class Photos:
+    """A source with two finished pictures, which nothing can be drawn into."""
+
+    labels = np.array([0, 1])
+    ids = np.array([7, 3])
+    class_names = ("a", "b")
+    fingerprint = "photos"
+
+    def __len__(self) -> int:
+        return 2
+
+    def image(self, index: int) -> np.ndarray:
+        return picture(seed=index)
+
+
+def test_members_are_the_four_biases_of_the_paper_and_a_users_own():
+    assert list(Artifact.members()) == ["timestamp", "brightness", "lsb", "plaster", "patch"]
+    assert {name: member.localized for name, member in Artifact.members().items()} == {
+        "timestamp": True,
+        "brightness": False,
+        "lsb": False,
+        "plaster": True,
+        "patch": True,
+    }
+    assert [name for name, member in Artifact.members().items() if member.needs_file] == ["patch"]
+    with pytest.raises(UnknownNameError, match="Did you mean 'timestamp'"):
+        Artifact.named("timestmp")
+
+
+@pytest.mark.parametrize("artifact", STAMPS, ids=lambda artifact: artifact.name)
+@given(height=st.integers(16, 90), width=st.integers(16, 90), channels=st.sampled_from([1, 3]), seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_stamp_tells_every_changed_pixel_and_leaves_its_argument(artifact, height, width, channels, seed):
+    image = picture(height, width, channels, seed)
+    before = image.copy()
+    stamped, mask = artifact.stamp(image, np.random.default_rng(seed))
+    assert np.array_equal(image, before)
+    assert stamped.dtype == np.uint8
+    assert stamped.shape == image.shape
+    assert not np.shares_memory(stamped, image)
+    assert mask.dtype == bool
+    assert mask.shape == image.shape[:2]
+    changed = (stamped != image).any(axis=2)
+    assert changed.any()
+    assert not (changed & ~mask).any()
+    assert mask.all() == (not artifact.localized)
+
+
+@pytest.mark.parametrize("artifact", [Timestamp(), Brightness(), LSB(), Plaster()], ids=lambda artifact: artifact.name)
+def test_insert_depends_on_seed_and_sample_only(artifact):
+    source = SyntheticLesions(6, start=10)
+    longer = SyntheticLesions(20)
+    image, mask = artifact.insert(source, 2, seed=5)
+    for index in (4, 0):
+        artifact.insert(source, index, seed=5)
+    for again, again_mask in (artifact.insert(source, 2, seed=5), artifact.insert(longer, 12, seed=5)):
+        assert np.array_equal(image, again)
+        assert np.array_equal(mask, again_mask)
+
+
+@pytest.mark.parametrize("artifact", [Timestamp(), LSB()], ids=lambda artifact: artifact.name)
+def test_insert_differs_between_samples_and_seeds(artifact):
+    class Blank(Photos):
+        def image(self, index: int) -> np.ndarray:
+            return np.full((64, 64, 3), 128, dtype=np.uint8)
+
+    first, _ = artifact.insert(Blank(), 0, seed=0)
+    assert not np.array_equal(first, artifact.insert(Blank(), 1, seed=0)[0])
+    assert not np.array_equal(first, artifact.insert(Blank(), 0, seed=1)[0])
+
+
+@pytest.mark.parametrize("size", [16, 64, 224, 1000])
+def test_timestamp_is_bottom_right_readable_and_of_moderate_size(size):
+    grey = np.full((size, size, 3), 128, dtype=np.uint8)
+    stamped, mask = Timestamp().stamp(grey, np.random.default_rng(0))
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    assert rows[-1] > 0.85 * size - 1
+    assert columns[-1] > 0.85 * size - 1
+    assert rows[0] > size / 4
+    assert columns[0] > 0 or size == 16  # not cut off; at 16 px the outline fills the margin
+    levels = stamped.astype(int)[mask].mean(axis=1)
+    assert levels.min() < 60
+    assert stamped[..., 0].max() > (200 if size >= 64 else 140)  # at 16 px the letters are thinner than a pixel
+
+
+@pytest.mark.parametrize("value", [0, 128, 255])
+def test_timestamp_shows_on_any_background(value):
+    image = np.full((64, 64, 1), value, dtype=np.uint8)
+    stamped, _ = Timestamp().stamp(image, np.random.default_rng(0))
+    assert np.ptp(stamped.astype(int)) > 150
+
+
+def test_timestamp_fits_odd_formats():
+    for shape in ((16, 1000, 3), (1000, 16, 1), (1, 1, 3)):
+        image = np.full(shape, 128, dtype=np.uint8)
+        stamped, mask = Timestamp().stamp(image, np.random.default_rng(0))
+        assert stamped.shape == shape
+        assert mask.shape == shape[:2]
+
+
+@given(alpha=st.floats(0.01, 1.0))
+@settings(max_examples=20, deadline=None)
+def test_brightness_is_the_papers_formula(alpha):
+    image = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    stamped, _ = Brightness(alpha=alpha).stamp(image, np.random.default_rng(0))
+    for before, after in zip(image.ravel(), stamped.ravel()):
+        assert after == round(min(255.0, (1 - alpha) * int(before) + alpha * 255))
+
+
+def lsb_reference(image: np.ndarray, bits: int, rng: np.random.Generator) -> np.ndarray:
+    """Write the letters bit by bit, highest bit first, one plane after another."""
+    per_plane = -(-image.size // 8)
+    letters = rng.integers(ord("a"), ord("z") + 1, size=(bits, per_plane), dtype=np.uint8)
+    values = [int(value) for value in image.ravel()]
+    for plane in range(bits):
+        stream = "".join(format(int(letter), "08b") for letter in letters[plane])
+        for position in range(len(values)):
+            values[position] &= ~(1 << plane)
+            values[position] |= int(stream[position]) << plane
+    return np.array(values, dtype=np.uint8).reshape(image.shape)
+
+
+@pytest.mark.parametrize("bits", range(1, 8))
+@pytest.mark.parametrize("shape", [(16, 24, 3), (5, 7, 1)])
+def test_lsb_is_the_bit_stream_of_the_message(bits, shape):
+    image = picture(*shape)
+    stamped, _ = LSB(bits=bits).stamp(image, np.random.default_rng(3))
+    assert np.array_equal(stamped, lsb_reference(image, bits, np.random.default_rng(3)))
+    assert np.array_equal(stamped >> bits, image >> bits)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_lsb_message_is_readable_text(channels):
+    stamped, _ = LSB(bits=1).stamp(picture(16, 16, channels), np.random.default_rng(0))
+    text = np.packbits(stamped.ravel() & 1).tobytes().decode("ascii")
+    assert len(text) == 16 * 16 * channels // 8
+    assert text.isalpha()
+    assert text.islower()
+
+
+def test_lsb_shows_vertical_stripes_where_the_width_is_a_multiple_of_8():
+    low = LSB(bits=3).stamp(picture(32, 24), np.random.default_rng(0))[0] & 7
+    # Every letter begins with 011, and a row of 24 * 3 values holds 9 whole letters.
+    values = low.reshape(32, 9, 8)
+    assert (values[..., 0] == 0).all()
+    assert (values[..., 1:3] == 7).all()
+    assert len(np.unique(values[..., 3:])) == 8
+    slanted = LSB(bits=3).stamp(picture(32, 25), np.random.default_rng(0))[0] & 7
+    assert not (slanted == slanted[:1]).all(axis=0).any()
+
+
+@pytest.mark.parametrize("index", range(20))
+def test_plaster_changes_the_picture_only_under_its_mask(index):
+    source = SyntheticLesions(20)
+    image, mask = Plaster().insert(source, index, seed=0)
+    changed = (image != source.image(index)).any(axis=2)
+    assert changed.any()
+    assert not (changed & ~mask).any()
+
+
+def test_plaster_needs_a_source_that_draws_it():
+    with pytest.raises(DataError, match="Photos cannot draw a plaster"):
+        Plaster().insert(Photos(), 0, seed=0)
+    with pytest.raises(DataError, match="finished picture"):
+        Plaster().stamp(picture(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("artifact", STAMPS, ids=lambda artifact: artifact.name)
+@pytest.mark.parametrize(
+    "image",
+    [np.zeros((8, 8, 3)), np.zeros((8, 8), dtype=np.uint8), np.zeros((3, 8, 8), dtype=np.uint8)],
+    ids=["float", "no channels", "channels first"],
+)
+def test_wrong_pixels_are_refused(artifact, image):
+    with pytest.raises(DataError, match="uint8 image of shape"):
+        artifact.stamp(image, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("alpha", [0, -0.1, 1.5, float("nan")])
+def test_brightness_refuses_impossible_alpha(alpha):
+    with pytest.raises(OptionError, match="above 0 and up to 1"):
+        Brightness(alpha=alpha)
+
+
+@pytest.mark.parametrize("bits", [0, 8, 2.5, True])
+def test_lsb_refuses_impossible_bits(bits):
+    with pytest.raises(OptionError, match="1 to 7"):
+        LSB(bits=bits)
+
+
+def test_equality_and_repr_tell_the_options():
+    assert LSB(bits=2) == LSB(bits=2) != LSB(bits=3)
+    assert repr(LSB(bits=2)) == "LSB(bits=2)"
+    assert repr(Brightness()) == "Brightness(alpha=0.3)"
+    assert repr(Timestamp()) == "Timestamp()"

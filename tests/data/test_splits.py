@@ -1,0 +1,132 @@
+"""Splits: nobody in two parts, every class in its share, the same rows for the same seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hansfree.data.lesions import SyntheticLesions
+from hansfree.data.splits import SourceSubset, split_rows
+from hansfree.errors import DataError, OptionError
+
+MANY_SHARES = [(0.8, 0.1, 0.1), (0.5, 0.5), (0.9, 0.1), (0.29, 0.71), (0.6, 0.25, 0.15)]
+
+
+@given(
+    counts=st.lists(st.integers(0, 60), min_size=1, max_size=12).filter(lambda counts: sum(counts) >= 30),
+    shares=st.sampled_from(MANY_SHARES),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=80, deadline=None)
+def test_every_row_is_in_one_part_and_every_class_in_its_share(counts, shares, seed):
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    parts = split_rows(labels, shares=shares, seed=seed)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    for part, share in zip(parts, shares):
+        assert np.array_equal(part, np.sort(part))
+        assert abs(len(part) - share * len(labels)) < 2
+        for label, count in enumerate(counts):
+            assert abs(np.sum(labels[part] == label) - share * count) < 1 + 1e-9
+
+
+def test_whole_shares_are_exact():
+    labels = np.repeat([0, 1, 2], [100, 50, 10])
+    parts = split_rows(labels)
+    assert [np.bincount(labels[part]).tolist() for part in parts] == [[80, 40, 8], [10, 5, 1], [10, 5, 1]]
+
+
+def test_many_small_classes_still_give_parts_of_the_right_size():
+    labels = np.repeat(np.arange(100), 4)  # 3.2, 0.4 and 0.4 images per class
+    assert [len(part) for part in split_rows(labels)] == pytest.approx([320, 40, 40], abs=1)
+
+
+@given(seed=st.integers(0, 99), mixed=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_no_group_is_in_two_parts_and_classes_keep_their_shares(seed, mixed):
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 250, 800).astype(str)
+    groups[rng.random(800) < 0.1] = ""
+    kinds = {name: rng.choice(3, p=(0.6, 0.3, 0.1)) for name in np.unique(groups)}
+    labels = np.array([rng.choice(3) if mixed or not name else kinds[name] for name in groups])
+    parts = split_rows(labels, groups=groups, seed=seed)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(800))
+    names = [set(groups[part]) - {""} for part in parts]
+    assert sum(map(len, names)) == len(set.union(*names))
+    for part, share in zip(parts, (0.8, 0.1, 0.1)):
+        assert abs(len(part) / 800 - share) < 0.02
+        mix = np.bincount(labels[part], minlength=3) / len(part)
+        assert np.abs(mix - np.bincount(labels) / 800).max() < 0.06
+
+
+def test_a_group_of_one_and_an_empty_name_do_not_tie_rows():
+    labels = np.repeat([0, 1], [60, 40])
+    groups = [f"lone {row}" if row % 2 else "" for row in range(100)]
+    assert [len(part) for part in split_rows(labels, groups=groups)] == [80, 10, 10]
+
+
+def test_large_and_small_groups_are_in_every_part():
+    sizes = np.tile([1, 2, 8], 60)
+    groups = np.repeat([f"patient {number}" for number in range(180)], sizes)
+    parts = split_rows(np.zeros(len(groups), dtype=int), groups=groups)
+    size_of = dict(zip(*np.unique(groups, return_counts=True)))
+    for part in parts:
+        assert {size_of[name] for name in groups[part]} == {1, 2, 8}
+
+
+def test_a_group_that_is_larger_than_a_small_part_goes_to_the_large_one():
+    groups = ["giant"] * 40 + [""] * 60
+    train, val, test = split_rows(np.zeros(100, dtype=int), groups=groups)
+    assert set(range(40)) <= set(train)
+    assert (len(val), len(test)) == (10, 10)
+
+
+def test_groups_that_overfill_a_part_leave_the_single_rows_to_the_others():
+    groups = ["a"] * 40 + ["b"] * 40 + [""] * 5
+    parts = split_rows(np.zeros(85, dtype=int), shares=(0.4, 0.4, 0.2), groups=groups)
+    assert sorted(map(len, parts)) == [5, 40, 40]
+
+
+def test_the_seed_decides():
+    labels = np.repeat([0, 1], 50)
+    groups = [str(row // 3) for row in range(100)]
+    for options in ({}, {"groups": groups}):
+        first, again, other = (split_rows(labels, seed=seed, **options)[1] for seed in (0, 0, 1))
+        assert np.array_equal(first, again)
+        assert not np.array_equal(first, other)
+
+
+def test_what_cannot_be_split_is_refused():
+    with pytest.raises(DataError, match="3 images cannot be split into 3 parts of 80 % / 10 % / 10 %"):
+        split_rows(np.array([0, 0, 1]))
+    with pytest.raises(DataError, match="no images to split"):
+        split_rows(np.array([], dtype=int))
+    with pytest.raises(DataError, match="in their groups cannot be split"):
+        split_rows(np.zeros(30, dtype=int), groups=["one patient"] * 30)
+    with pytest.raises(DataError, match="3 labels need as many groups, not 2"):
+        split_rows(np.zeros(3, dtype=int), groups=["a", "b"])
+    with pytest.raises(OptionError, match="sum to 1"):
+        split_rows(np.zeros(30, dtype=int), shares=(0.8, 0.1))
+    with pytest.raises(OptionError, match="A seed is 0 or more"):
+        split_rows(np.zeros(30, dtype=int), seed=-1)
+
+
+def test_a_subset_keeps_the_images_and_their_names():
+    source = SyntheticLesions(12, size=16, start=100)
+    rows = np.array([7, 0, 3])
+    subset = SourceSubset(source, rows)
+    assert len(subset) == 3
+    assert (subset.class_names, subset.id_range) == (source.class_names, range(100, 112))
+    assert np.array_equal(subset.ids, source.ids[rows])
+    assert np.array_equal(subset.labels, source.labels[rows])
+    assert np.array_equal(subset.image(0), source.image(7))
+    prints = {SourceSubset(source, np.array(chosen)).fingerprint for chosen in ([7, 0, 3], [0, 3, 7], [7, 0])}
+    assert subset.fingerprint in prints
+    assert len(prints) == 3
+    assert SourceSubset(SyntheticLesions(12, size=17, start=100), rows).fingerprint not in prints
+
+
+def test_rows_that_do_not_exist_are_refused():
+    with pytest.raises(DataError, match="from 0 to 11"):
+        SourceSubset(SyntheticLesions(12, size=16), np.array([3, 12]))

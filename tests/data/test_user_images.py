@@ -1,0 +1,410 @@
+"""A user's own images: tables and class folders, artifact labels and insertion, splits and groups, errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from hansfree.data import SETS, Brightness, Normalize, Patch, Plaster, Timestamp, UserImages
+from hansfree.data.user_images import describe_annotations
+from hansfree.errors import DataError, HansfreeError, OptionError
+
+ROWS = 60
+PARTS = ("train", "train", "train", "train", "val", "test")
+Row = dict[str, str]
+Own = Callable[..., UserImages]
+
+
+def table_rows(*, without: tuple[str, ...] = (), **change: Callable[[int], str]) -> list[Row]:
+    """Two classes in turn; every fifth image, all in the first class, has the artifact."""
+    rows = []
+    for number in range(ROWS):
+        row = {
+            "image": f"{number:03}.png",
+            "label": ("benign", "malignant")[number % 2],
+            "artifact": str(int(number % 10 in (0, 4))),
+            "split": PARTS[number // 10],
+        }
+        row |= {name: make(number) for name, make in change.items()}
+        rows.append({name: value for name, value in row.items() if name not in without})
+    return rows
+
+
+def write(path: Path, rows: list[Row]) -> Path:
+    path.write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images")
+    for row in range(ROWS):
+        Image.new("RGB", (9, 9), (row, 90, 60)).save(root / f"{row:03}.png")
+    return root
+
+
+@pytest.fixture
+def own(images: Path, tmp_path: Path) -> Own:
+    def make(rows: list[Row] | None = None, **options: Any) -> UserImages:
+        table = write(tmp_path / "own.csv", table_rows() if rows is None else rows)
+        return UserImages(**{"root": images, "table": table, "size": 8, **options})
+
+    return make
+
+
+CLEAN = table_rows(without=("artifact",))
+UNSPLIT = table_rows(without=("split",))
+VAL_CLEAN = [row for row in range(40, 50) if row not in (40, 44)]
+
+
+def test_artifact_labels_alone_are_a_natural_bias(own: Own) -> None:
+    found = own()
+    data = found.data()
+    assert (data.is_inserted, data.has_masks, data.artifact, data.clean_train) == (False, False, "artifact", None)
+    assert (data.train.class_names, data.biased_class) == (("benign", "malignant"), 0)
+    assert data.train.ids.tolist() == list(range(40))
+    assert np.flatnonzero(data.train.has_artifact).tolist() == [0, 4, 10, 14, 20, 24, 30, 34]
+    assert (data.val_biased.ids.tolist(), data.val_clean.ids.tolist()) == ([40, 44], VAL_CLEAN)
+    assert data.test_biased.ids.tolist() == [50, 54]
+    assert data.test_biased.pixels(1)[0][0, 0].tolist() == [54, 90, 60]
+    assert [note.split(":")[0] for note in found.remarks] == [
+        "own.csv has no column 'group'",
+        "No classes were given",
+        "No biased class was given",
+    ]
+
+
+def test_an_inserted_artifact_alone_is_a_controlled_bias(own: Own) -> None:
+    data = own(CLEAN, insert=Brightness(), biased_class="malignant", share=0.25).data()
+    assert (data.is_inserted, data.has_masks, data.artifact, data.is_localized) == (True, True, "brightness", False)
+    inside = data.train.labels == 1
+    assert (data.train.has_artifact[inside].sum(), data.train.has_artifact[~inside].sum()) == (5, 0)
+    assert data.clean_train is not None
+    assert data.test_biased.has_artifact.all()
+    assert np.array_equal(data.test_biased.ids, data.test_clean.ids)
+    assert own(CLEAN, insert=Brightness()).biased_class == 0
+    for share, n in ((0.2, 4), (0.8, 16)):
+        with pytest.raises(DataError, match=f"{n} of the 20 training images of the biased class 'benign'.*at least 5"):
+            own(CLEAN, insert=Brightness(), share=share).data()
+
+
+def test_both_learn_from_the_natural_artifact_and_test_by_insertion(own: Own, tmp_path: Path) -> None:
+    Image.new("RGBA", (4, 4), (255, 0, 0, 255)).save(tmp_path / "tag.png")
+    data = own(insert=Patch(file=tmp_path / "tag.png", size=0.5, place="top-left")).data()
+    assert (data.is_inserted, data.has_masks, data.artifact, data.is_localized) == (True, False, "artifact", True)
+    assert data.train.has_artifact.sum() == 8
+    assert data.val_clean.ids.tolist() == data.val_biased.ids.tolist() == VAL_CLEAN
+    image, _ = data.val_biased.pixels(0)
+    assert image[:4, :4].reshape(-1, 3).tolist() == [[255, 0, 0]] * 16
+    assert image[5, 5].tolist() == data.val_clean.pixels(0)[0][5, 5].tolist() == [41, 90, 60]
+
+
+def test_one_channel_and_its_own_transform(own: Own) -> None:
+    transform = Normalize((0.5,), (0.25,))
+    for rows, options in ((None, {}), (None, {"insert": Timestamp()}), (CLEAN, {"insert": Timestamp()})):
+        data = own(rows, channels=1, transform=transform, **options).data()
+        for name in SETS:
+            assert getattr(data, name)[0].image.shape == (1, 8, 8)
+            assert getattr(data, name).transform == transform
+
+
+def test_the_column_of_artifact_labels(own: Own) -> None:
+    for words in (("False", "True"), ("false", "TRUE")):
+        rows = table_rows(artifact=lambda number, words=words: words[number % 10 in (0, 4)])  # type: ignore[misc]
+        assert own(rows).data().train.has_artifact.sum() == 8
+    renamed = [{name.replace("artifact", "ruler"): value for name, value in row.items()} for row in table_rows()]
+    assert own(renamed, artifact_column="ruler").data().artifact == "ruler"
+    for options in ({}, {"insert": Brightness()}):
+        with pytest.raises(DataError, match=r"own.csv has no column 'rular' .*Did you mean 'ruler'\?"):
+            own(renamed, artifact_column="rular", **options)
+    with pytest.raises(DataError, match=r"has no column 'artifact' .*`hansfree label FILE.yaml`.*`insert:`"):
+        own(renamed)
+
+
+@pytest.mark.parametrize(
+    ("bit", "words"),
+    [
+        (lambda n: "", "has nothing as artifact of '000.png'. Allowed: 0 and 1"),
+        (lambda n: "maybe", "has 'maybe' as artifact of '000.png'"),
+        (lambda n: "0", "None of the 60 images"),
+        (lambda n: "1", "Each of the 60 images"),
+        (lambda n: str(int(n in (0, 41, 51))), "1 of the 40 training images .* at least 5"),
+        (lambda n: str(int(n < 8 and n != 4)), "4 of the 20 training images of the biased class .* at least 5 with"),
+        (lambda n: str(int(n < 32 and n % 2 == 0)), "16 of the 20 training images .* and 5 without"),
+        (lambda n: str(int(n < 40 and n % 2 == 0)), "20 of the 20 training images of the biased class 'benign'"),
+        (lambda n: str(int(n < 5 or 40 <= n < 50)), "Each validation image"),
+    ],
+)
+def test_labels_that_nothing_can_be_learned_from(own: Own, bit: Callable[[int], str], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        own(table_rows(artifact=bit))
+
+
+def test_held_out_parts_without_the_artifact_are_noted(own: Own) -> None:
+    rows = table_rows(artifact=lambda n: str(int(n in (0, 2, 4, 6, 8, 50))))
+    found = own(rows)
+    data = found.data()
+    assert (len(data.val_biased), len(data.val_clean), len(data.test_biased)) == (0, 10, 1)
+    note = "No validation image has the artifact: its effect on them is not available."
+    assert found.remarks.count(note) == 1
+    assert note not in own(rows, insert=Timestamp()).remarks
+
+
+def test_the_biased_class(own: Own) -> None:
+    def label(number: int) -> str:
+        return "rare" if number == 1 else ("benign", "malignant")[number % 2]
+
+    rows = table_rows(label=label, artifact=lambda n: str(int(n in (0, 1, 2, 4, 6, 8, 10) or (n % 2 == 1 and n < 15))))
+    assert own(rows).data().biased_class == 1  # 6 of benign, 7 of malignant, 1 of 1 rare
+    assert own(rows, biased_class="benign").data().biased_class == 0
+    doubted = table_rows(artifact=lambda n: str(int(n % 10 in (0, 3, 5, 7) or n == 2)))
+    assert any("biased_class is 'benign', but 12 of" in note for note in own(doubted, biased_class="benign").remarks)
+    assert not any("biased_class is" in note for note in own(doubted, biased_class="malignant").remarks)
+
+
+def test_classes_are_in_the_order_of_the_outputs(own: Own) -> None:
+    found = own(classes=("malignant", "unseen", "benign"))
+    assert found.data().train.labels[:4].tolist() == [2, 0, 2, 0]
+    assert found.biased_class == own(classes=("malignant", "unseen", "benign"), biased_class="2").biased_class == 2
+    assert not any("No classes" in note for note in found.remarks)
+    numbers = table_rows(label=lambda n: "10" if n % 2 else "2")
+    assert own(numbers).data().train.labels[:2].tolist() == [2, 10]
+    named = own(numbers, classes=[f"class {number}" for number in range(11)], biased_class="class 2").data()
+    assert named.train.labels[:2].tolist() == [2, 10]
+    assert own(numbers, classes=("10", "2")).data().train.labels[:2].tolist() == [1, 0]  # unless they are names
+    long = table_rows(label=lambda n: "9999999999" if n % 2 else "1000000000000")
+    assert own(long).data().train.class_names == ("1000000000000", "9999999999")
+    with pytest.raises(DataError, match="has the label 10, but the 3 classes are 0 to 2"):
+        own(numbers, classes=("a", "b", "c"))
+    untrained = own(table_rows(label=lambda n: "cyst" if n == 59 else ("benign", "malignant")[n % 2]))
+    assert any("No training image is of cyst" in note for note in untrained.remarks)
+
+
+@pytest.mark.parametrize("separator", [";", "|", " ; "])
+def test_one_label_of_several(own: Own, separator: str) -> None:
+    cells = ("", "tube", separator.join(("edema", "tube")), separator.join(("edema", "mass", "tube")))
+    rows = table_rows(label=lambda n: cells[n % 4], artifact=lambda n: str(int(n % 3 == 0)))
+    for classes in (None, ("mass", "edema", "tube")):
+        data = own(rows, label="edema", classes=classes).data()
+        assert data.train.class_names == ("not edema", "edema")
+        assert data.train.labels[:4].tolist() == [0, 0, 1, 1]
+    for error, words, options in (
+        (OptionError, r"label is 'oedema', .* Did you mean 'edema'\?", {"label": "oedema"}),
+        (DataError, "nearest of those is 'masses'", {"label": "edema", "classes": ("masses", "edema", "tube")}),
+    ):
+        with pytest.raises(error, match=words):
+            own(rows, **options)
+    with pytest.raises(DataError, match="It names several: select one with 'label'"):
+        own(table_rows(label=lambda n: cells[1 + n % 3]), classes=("edema", "mass", "tube"))
+    with pytest.raises(DataError, match="has no label at all"):
+        own(table_rows(label=lambda n: ""), label="edema")
+
+
+def test_random_splits(own: Own) -> None:
+    rows = table_rows(without=("split",), artifact=lambda n: str(int(n % 4 == 0 or n % 6 == 1)))
+    found = own(rows)
+    assert [len(part) for part in found.parts] == pytest.approx([48, 6, 6], abs=2)
+    data = found.data()
+    for clean, biased in ((data.val_clean, data.val_biased), (data.test_clean, data.test_biased)):
+        assert set(clean.labels) == set(biased.labels) == {0, 1}
+    other = own(UNSPLIT, shares=(0.5, 0.3, 0.2))
+    assert other.is_drawn
+    assert [len(part) for part in other.parts] == pytest.approx([30, 18, 12], abs=2)
+    one, same, another = (own(UNSPLIT, seed=seed).data() for seed in (0, 0, 1))
+    assert all(getattr(one, name).fingerprint == getattr(same, name).fingerprint for name in SETS)
+    assert not np.array_equal(one.train.ids, another.train.ids)
+    grouped = own(table_rows(without=("split",), group=lambda n: str(n // 3)))
+    seen = [set(part.ids // 3) for part in grouped.parts]
+    assert sum(map(len, seen)) == len(set.union(*seen)) == 20
+    assert not any("group" in note for note in grouped.remarks)
+
+
+LISTED = range(0, 16, 2)  # images of the first class with the artifact
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    for row in range(40):
+        folder = tmp_path / "data" / ("benign", "malignant")[row % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 9), (row, 90, 60)).save(folder / f"{row:03}.png")
+    (tmp_path / "data" / "benign" / "Thumbs.db").write_bytes(b"junk")
+    (tmp_path / "data" / ".cache").mkdir()
+    rest = "".join(f"{row:03}.png\n" for row in LISTED[3:])
+    (tmp_path / "list.txt").write_text(f"benign/000.png\n\n002.png\n  benign/004.png  \n{rest}")
+    return tmp_path
+
+
+def from_folders(base: Path, **options: Any) -> UserImages:
+    return UserImages(**{"root": base / "data", "artifacts": base / "list.txt", "size": 8, **options})
+
+
+def test_class_folders_with_a_list(folders: Path) -> None:
+    found = from_folders(folders)
+    assert (found.source.class_names, [len(part) for part in found.parts]) == (("benign", "malignant"), [32, 4, 4])
+    sets = [getattr(found.data(), name) for name in SETS]
+    carry = {int(one.pixels(i)[0][0, 0, 0]) for one in sets for i in np.flatnonzero(one.has_artifact)}
+    assert carry == set(LISTED)
+    lines = ["image,artifact", "benign/000.png,1", "benign/038.png,0", *(f"{row:03}.png,1" for row in LISTED[1:])]
+    (folders / "list.csv").write_text("\n".join(lines))
+    table = from_folders(folders, artifacts=folders / "list.csv")
+    assert table.artifact_labels is not None
+    assert table.artifact_labels.sum() == len(LISTED)
+    assert from_folders(folders, artifacts=None, insert=Brightness()).data().is_inserted
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("benin/000.png", r"lists 'benin/000.png', .* Did you mean 'benign/000.png'\?"),
+        ("0000.png", r"lists '0000.png', which is not an image"),
+        ("Thumbs.db", r"lists 'Thumbs.db', which is not an image"),
+        ("both.png", r"lists 'both.png', which is benign/both.png and malignant/both.png: give the path"),
+    ],
+)
+def test_a_list_that_does_not_match(folders: Path, line: str, words: str) -> None:
+    for kind in ("benign", "malignant"):
+        Image.new("L", (4, 4)).save(folders / "data" / kind / "both.png")
+    (folders / "list.txt").write_text(f"000.png\n{line}\n")
+    with pytest.raises(DataError, match=words):
+        from_folders(folders)
+
+
+def test_folders_of_parts_are_the_split(folders: Path) -> None:
+    for row in range(40):
+        part, kind = ("train", "train", "val", "test")[row // 10], ("benign", "malignant")[row % 2]
+        (folders / "data" / part / kind).mkdir(parents=True, exist_ok=True)
+        (folders / "data" / kind / f"{row:03}.png").rename(folders / "data" / part / kind / f"{row:03}.png")
+    (folders / "list.txt").write_text("train/benign/000.png\n002.png\n004.png\n006.png\n008.png\n022.png\n")
+    data = from_folders(folders, shares=(0.5, 0.3, 0.2)).data()
+    assert sorted(data.train.pixels(i)[0][0, 0, 0] for i in range(20)) == list(range(20))
+    assert [int(data.val_biased.pixels(0)[0][0, 0, 0]), len(data.val_biased), len(data.test_biased)] == [22, 1, 0]
+    (folders / "data" / "val").rename(folders / "data" / "valid")
+    with pytest.raises(DataError, match="has a folder 'train', but none called 'val'"):
+        from_folders(folders)
+
+
+def test_folders_may_be_empty_nested_or_numbered(folders: Path) -> None:
+    (folders / "data" / "cyst").mkdir()
+    inner = folders / "data" / "malignant" / "patient 1"
+    inner.mkdir()
+    (folders / "data" / "malignant" / "001.png").rename(inner / "001.png")
+    found = from_folders(folders)
+    assert (found.source.class_names, len(found.source)) == (("benign", "cyst", "malignant"), 40)
+    with pytest.raises(DataError, match="label 'cyst'"):
+        from_folders(folders, classes=("benign", "malignant"))
+    for name, number in (("benign", "10"), ("cyst", "3"), ("malignant", "2")):
+        (folders / "data" / name).rename(folders / "data" / number)
+    (folders / "list.txt").write_text("".join(f"{row:03}.png\n" for row in LISTED))
+    assert np.bincount(from_folders(folders).source.labels, minlength=11)[[2, 3, 10]].tolist() == [20, 0, 20]
+
+
+def test_bad_images_are_errors_or_recorded(folders: Path) -> None:
+    (folders / "data" / "benign" / "004.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"004\.png is empty: .* leave out such images with data\.skip_bad: true\.$"):
+        from_folders(folders)
+    found = from_folders(folders, skip_bad=True)
+    assert len(found.skipped) == 1
+    assert sum(int(getattr(found.data(), name).has_artifact.sum()) for name in SETS) == len(LISTED) - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"share": 0}, OptionError, "above 0 and below 1"),
+        ({"size": 0}, OptionError, "1 pixel or more, not 0"),
+        ({"seed": -1}, OptionError, "seed is 0 or more"),
+        ({"resize": "crops"}, OptionError, "Did you mean 'crop'"),
+        ({"channels": 1}, OptionError, "channels is 1, but the transform has 3 means and 3 stds"),
+        ({"insert": Plaster()}, OptionError, "'plaster' cannot be inserted into a finished image"),
+        ({"artifacts": Path("list.txt")}, OptionError, "or a list of artifacts, not both"),
+        ({"shares": (0.5, 0.5)}, OptionError, "three numbers"),
+        ({"biased_class": "benin"}, OptionError, r"biased_class is 'benin', .* Did you mean 'benign'\?"),
+        ({"classes": ("benign", "benign", "malignant")}, OptionError, "classes has 'benign' twice"),
+        ({"classes": ("benign", "malign")}, DataError, r"'malignant', .*nearest of those is 'malign'\. Given: benign"),
+        ({"root": Path("nowhere")}, DataError, "There is no folder nowhere"),
+        ({"table": Path("gone.csv")}, DataError, r"gone\.csv is missing"),
+        ({"table": None, "label": "x"}, OptionError, "which only a table can have"),
+        ({"table": None}, DataError, "has no class folders. Put its images into"),
+    ],
+)
+def test_invalid_options_are_rejected(own: Own, options: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        own(**options)
+
+
+def test_folders_and_tables_with_too_little_are_rejected(own: Own, folders: Path) -> None:
+    with pytest.raises(OptionError, match="above 0 and sum to 1"):
+        own(UNSPLIT, shares=(0.5, 0.3, 0.3))
+    with pytest.raises(DataError, match=r"All images of .* are of class 'benign'"):
+        own(table_rows(label=lambda n: "benign"))
+    with pytest.raises(DataError, match="has no artifact labels: give a list"):
+        from_folders(folders, artifacts=None)
+    with pytest.raises(DataError, match=r"gone\.txt is missing"):
+        from_folders(folders, artifacts=folders / "gone.txt")
+    (folders / "other" / "a").mkdir(parents=True)
+    with pytest.raises(DataError, match="has no image in its folders a"):
+        from_folders(folders, root=folders / "other")
+
+
+def test_annotations_are_described_in_one_line(own: Own) -> None:
+    found = own(table_rows(artifact_annotated=lambda n: str(int(n < 40))))
+    assert any(note.startswith("A person gave 40 of the 60 artifact labels") for note in found.remarks)
+    assert describe_annotations(np.ones(5, dtype=bool), np.ones(5, dtype=bool)) == (
+        "A person gave all 5 artifact labels."
+    )
+
+
+WORDS = ["000.png", "001.png", "a", "b", "0", "1", "7", "99999999999", "train", "val", "test", "", "a;b"]
+CELL = st.sampled_from(WORDS) | st.text(max_size=4)
+COLUMNS = st.sampled_from(["image", "label", "artifact", "split", "group", ""])
+TABLES = st.lists(COLUMNS, min_size=1, max_size=5, unique=True).flatmap(
+    lambda header: st.lists(st.lists(CELL, min_size=len(header), max_size=len(header)), max_size=8).map(
+        lambda body: [header, *body]
+    )
+)
+
+
+@st.composite
+def damaged_tables(draw: st.DrawFn) -> list[list[str]]:
+    """A good table with some cells changed and a column left out."""
+    table = [list(table_rows()[0]), *([*row.values()] for row in table_rows())]
+    for row, column, cell in draw(st.lists(st.tuples(st.integers(0, ROWS), st.integers(0, 3), CELL), max_size=4)):
+        table[row][column] = cell
+    left_out = draw(st.none() | st.integers(0, 3))
+    return [[cell for column, cell in enumerate(row) if column != left_out] for row in table]
+
+
+@given(lines=TABLES | damaged_tables(), label=st.none() | st.just("benign"))
+@settings(max_examples=120, deadline=None)
+def test_any_table_is_data_or_an_error_of_ours(
+    images: Path, tmp_path_factory: pytest.TempPathFactory, lines: list[list[str]], label: str | None
+) -> None:
+    table = tmp_path_factory.getbasetemp() / "fuzzed own.csv"
+    table.write_text("\n".join(map(",".join, lines)), encoding="utf-8", errors="replace")
+    for insert in (None, Brightness()):
+        with contextlib.suppress(HansfreeError):
+            data = UserImages(root=images, table=table, size=4, label=label, insert=insert, skip_bad=True).data()
+            assert data.train[0].image.shape == (3, 4, 4)
+
+
+@given(content=st.binary(max_size=40) | st.text(alphabet="benig/0.pn\r\n\0é", max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_any_list_is_data_or_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, content: bytes | str) -> None:
+    base = tmp_path_factory.getbasetemp() / "fuzzed folders"
+    if not base.exists():
+        for kind in ("benign", "malignant"):
+            (base / "data" / kind).mkdir(parents=True)
+            for row in range(10):
+                Image.new("L", (4, 4)).save(base / "data" / kind / f"{row}.png")
+    (base / "list.txt").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with contextlib.suppress(HansfreeError):
+        from_folders(base).data()

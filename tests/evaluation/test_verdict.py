@@ -1,0 +1,190 @@
+"""The rule of the verdict as a table of cases; and what more images, or fewer, may do to it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hansfree._internal.statistics import balanced_difference_interval, difference_interval
+from hansfree.evaluation.verdict import MARGIN, decide, find_reasons
+from hansfree.metrics import mcnemar
+from hansfree.reasons import Improvement, Reason, ReasonCode, Verdict, VerdictInputs, VerdictLevel
+
+AS_REFERENCE, CORRECTED, PARTLY_CORRECTED, NOT_CORRECTED, UNKNOWN, UNUSABLE = VerdictLevel
+CLEAR = Improvement(flips=(-0.46, -0.38), flips_p=0.001, accuracy=(0.10, 0.16))
+NO_GAIN = Improvement(flips=(-0.02, 0.01), flips_p=0.4, accuracy=(-0.01, 0.05))
+GOOD = VerdictInputs(flips=(0.57, 0.15), over_original=CLEAR)
+LITTLE = VerdictInputs(flips=(0.57, 0.40), over_original=replace(CLEAR, flips=(-0.20, -0.14)))
+NATURAL = VerdictInputs(over_original=Improvement(accuracy=(0.10, 0.16)))
+RANKS: tuple[VerdictLevel, ...] = (
+    NOT_CORRECTED,
+    PARTLY_CORRECTED,
+    CORRECTED,
+    AS_REFERENCE,
+)
+
+
+def over_original(**changed: object) -> VerdictInputs:
+    return replace(GOOD, over_original=replace(CLEAR, **changed))
+
+
+def over_vanilla(seen: VerdictInputs = GOOD, **changed: object) -> VerdictInputs:
+    return replace(seen, over_vanilla=replace(CLEAR, **changed))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "level"),
+    [
+        (GOOD, CORRECTED),
+        (replace(GOOD, is_usable=False), UNUSABLE),
+        (replace(GOOD, flips_beyond_reference=(-0.02, 0.05)), AS_REFERENCE),
+        (
+            replace(GOOD, flips_beyond_reference=(-0.02, 0.051)),
+            CORRECTED,
+        ),  # more may be left than the margin
+        (replace(GOOD, flips_beyond_reference=(-0.30, 0.30)), CORRECTED),  # so few images show nothing
+        (replace(GOOD, flips_beyond_reference=(0.01, 0.03)), AS_REFERENCE),  # worse, and by little
+        (replace(GOOD, flips=(0.57, 0.285)), CORRECTED),
+        (replace(GOOD, flips=(0.57, 0.29)), PARTLY_CORRECTED),
+        (LITTLE, PARTLY_CORRECTED),
+        (
+            replace(LITTLE, flips_beyond_reference=(-0.02, 0.01)),
+            PARTLY_CORRECTED,
+        ),  # both flip far too often
+        (replace(LITTLE, flips_beyond_reference=(-0.02, 0.01), is_usable=False), UNUSABLE),
+        (over_original(accuracy=(-0.01, 0.05)), PARTLY_CORRECTED),
+        (over_original(accuracy=(-0.05, -0.01)), NOT_CORRECTED),  # answers that stay the same, and wrong
+        (over_original(flips=(-0.02, 0.01)), PARTLY_CORRECTED),
+        (over_original(flips=(0.01, 0.03)), NOT_CORRECTED),
+        (over_original(flips_p=0.051), PARTLY_CORRECTED),  # the interval alone is not enough
+        (over_original(flips_p=0.125, accuracy=(-0.01, 0.05)), NOT_CORRECTED),
+        (replace(GOOD, over_original=NO_GAIN), NOT_CORRECTED),
+        (over_original(flips=(0.0, 0.0), accuracy=(0.0, 0.0)), NOT_CORRECTED),
+        # plain fine-tuning has to be beaten too
+        (over_vanilla(), CORRECTED),
+        (over_vanilla(accuracy=(-0.01, 0.05)), PARTLY_CORRECTED),
+        (over_vanilla(flips_p=0.3), PARTLY_CORRECTED),
+        (replace(GOOD, over_vanilla=NO_GAIN), NOT_CORRECTED),
+        (over_vanilla(accuracy=(-0.05, -0.01)), NOT_CORRECTED),
+        (over_vanilla(NATURAL, flips=None, flips_p=None), PARTLY_CORRECTED),
+        (replace(NATURAL, over_vanilla=Improvement(accuracy=(-0.01, 0.05))), NOT_CORRECTED),
+        (replace(GOOD, over_vanilla=Improvement()), CORRECTED),  # it was run, and nobody can compare
+        # the artifact must not pull harder
+        (replace(GOOD, effect=(0.35, 0.05), effect_change=(-0.32, -0.28)), CORRECTED),
+        (replace(LITTLE, effect=(0.026, 0.066), effect_change=(0.03, 0.05)), NOT_CORRECTED),
+        (replace(GOOD, effect=(0.026, 0.066), effect_change=(0.03, 0.05)), NOT_CORRECTED),
+        (
+            replace(GOOD, effect=(0.026, 0.031), effect_change=(-0.01, 0.02)),
+            CORRECTED,
+        ),  # more, and not clearly
+        (
+            replace(GOOD, effect=(0.02, -0.30), effect_change=(-0.34, -0.30)),
+            NOT_CORRECTED,
+        ),  # now it pushes away
+        (
+            replace(GOOD, effect=(-0.10, -0.02), effect_change=(0.06, 0.10)),
+            CORRECTED,
+        ),  # less, from the other side
+        (replace(GOOD, specificity_change=(-0.06, -0.01)), NOT_CORRECTED),
+        (replace(NATURAL, specificity_change=(-0.06, -0.01)), NOT_CORRECTED),
+        (replace(GOOD, specificity_change=(-0.06, 0.01)), CORRECTED),
+        # in the scenes: how much is left, nobody can measure
+        (NATURAL, PARTLY_CORRECTED),
+        (replace(NATURAL, over_original=Improvement(accuracy=(-0.01, 0.16))), NOT_CORRECTED),
+        (replace(NATURAL, over_original=Improvement(accuracy=(-0.16, -0.01))), NOT_CORRECTED),
+        (VerdictInputs(), UNKNOWN),
+        (VerdictInputs(is_usable=False), UNUSABLE),
+    ],
+)
+def test_the_rule(inputs: VerdictInputs, level: VerdictLevel) -> None:
+    assert decide(inputs) == level
+
+
+@pytest.mark.parametrize(
+    ("inputs", "codes"),
+    [
+        (GOOD, []),
+        (LITTLE, []),
+        (over_vanilla(), []),
+        (VerdictInputs(is_usable=False), []),
+        (replace(GOOD, over_vanilla=NO_GAIN), [ReasonCode.FINE_TUNING_SUFFICES]),
+        (replace(GOOD, over_original=NO_GAIN, over_vanilla=NO_GAIN), []),
+        (replace(GOOD, effect=(0.026, 0.066), effect_change=(0.03, 0.05)), [ReasonCode.STRONGER_EFFECT]),
+        (replace(GOOD, effect=(0.02, -0.3), effect_change=(-0.34, -0.3)), [ReasonCode.STRONGER_EFFECT]),
+        (replace(GOOD, specificity_change=(-0.06, -0.01)), [ReasonCode.MORE_FALSE_ALARMS]),
+    ],
+)
+def test_reasons(inputs: VerdictInputs, codes: list[ReasonCode]) -> None:
+    assert [reason.code for reason in find_reasons(inputs)] == codes
+
+
+def test_a_clear_change_of_probability_goes_before_false_alarms() -> None:
+    both = replace(GOOD, specificity_change=(-0.06, -0.01), false_alarms=(0.12, 0.155))
+    assert find_reasons(both) == (Reason(ReasonCode.MORE_FALSE_ALARMS, {"before": 0.12, "after": 0.155}),)
+    stronger = replace(both, effect=(0.026, 0.066), effect_change=(0.03, 0.05))
+    assert find_reasons(stronger) == (Reason(ReasonCode.STRONGER_EFFECT, {"before": 0.026, "after": 0.066}),)
+
+
+def test_a_verdict_survives_json() -> None:
+    inputs = replace(over_vanilla(), effect=(0.026, 0.066), effect_change=(0.03, 0.05))
+    verdict = Verdict(decide(inputs), find_reasons(inputs), inputs)
+    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
+
+
+def gain(flips: np.ndarray, right: np.ndarray, before: int) -> Improvement:
+    """Return what the last model wins over another, given per model and image whether it flips and is right."""
+    return Improvement(
+        flips=difference_interval(flips[-1], flips[before]),
+        flips_p=mcnemar(flips[-1], flips[before]),
+        accuracy=balanced_difference_interval(right[-1], right[before], np.arange(flips.shape[1]) % 2, seed=0),
+    )
+
+
+def see(flips: np.ndarray, right: np.ndarray) -> VerdictInputs:
+    """Return what the rule sees.
+
+    Args:
+        flips: Per image, whether the artifact changes the answer: of a clean-trained model, before, fine-tuned, after.
+        right: Per image, whether the answer with the artifact is right: of the same.
+    """
+    return VerdictInputs(
+        flips=(flips[1].mean(), flips[-1].mean()),
+        over_original=gain(flips, right, 1),
+        over_vanilla=gain(flips, right, 2),
+        flips_beyond_reference=difference_interval(flips[-1], flips[0]),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), st.integers(15, 60), st.integers(2, 9), st.sampled_from([0.05, 0.2, 0.5]), st.booleans()
+)
+def test_with_more_images_like_these_nothing_better_is_called_worse(
+    seed: int, half: int, more: int, left: float, is_reached: bool
+) -> None:
+    """Then fewer images make no word easier to get; whether what is left is that of a clean-trained model, or more."""
+    rng, n = np.random.default_rng(seed), 2 * half
+    flips = rng.random((4, n)) < np.array([[left if is_reached else left / 2], [0.6], [0.55], [left]])
+    right = rng.random((4, n)) < np.array([[0.9], [0.4], [0.45], [0.9 - left]])
+    recalls = right.reshape(4, half, 2).mean(axis=1).mean(axis=1)
+    # more images rightly show what became worse
+    assume((flips[3].sum() <= flips[1:3].sum(axis=1)).all() and (recalls[3] >= recalls[1:3]).all())
+    few, many = see(flips, right), see(np.tile(flips, more), np.tile(right, more))
+    assert RANKS.index(decide(many)) >= RANKS.index(decide(few))
+
+
+@pytest.mark.parametrize("n", [30, 100, 400, 1600])
+def test_what_is_left_beyond_the_margin_is_seldom_overlooked(n: int) -> None:
+    """A model with 6 points more flips than a clean-trained one; with few images that would be easy to miss."""
+    rng, called = np.random.default_rng(0), 0
+    for _ in range(300):
+        clean_trained = rng.random(n) < 0.10
+        after = clean_trained | (rng.random(n) < (MARGIN + 0.01) / 0.90)
+        seen = replace(GOOD, flips_beyond_reference=difference_interval(after, clean_trained))
+        called += decide(seen) == AS_REFERENCE
+    assert called / 300 <= 0.05

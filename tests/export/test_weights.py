@@ -1,0 +1,380 @@
+"""The exported file fits the user's own class and gives the evaluated model's logits, or is not there."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from hansfree.corrections import LatentCorrection, PClArC, Projection, RRClArC
+from hansfree.corrections.training import FineTuning
+from hansfree.errors import HansfreeError, OptionError, SplitError
+from hansfree.export import export_model, export_onnx, load_corrected, weights
+from hansfree.models import DemoNet, adapt, build_model, load_model
+from hansfree.models.surgery import insert_after, split
+from hansfree.models.surgery.layout import layer_order
+from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
+from tests.export.examples import CHANNELS, CLASSES, Branched, ChannelsLast, corrected, images, projection, sequential
+from tests.models.zoo import hugging_face_folder, make
+
+PLAIN = {  # by kind of folding
+    "layer": (sequential(nn.Flatten(), nn.Linear(192, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CLASSES)), "1"),
+    "next": (
+        sequential(nn.Conv2d(3, CHANNELS, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(CHANNELS, CLASSES)),
+        "0",
+    ),
+}
+
+
+def demo_net() -> DemoNet:
+    model = build_model("demo", classes=CLASSES).eval()
+    assert isinstance(model, DemoNet)
+    return model
+
+
+def metadata(path: Path) -> dict[str, str]:
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata())
+
+
+def same(one: nn.Module, other: nn.Module, given: Tensor) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(one.eval()(given), other.eval()(given), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_folded_weights_load_strictly_into_the_users_own_class(kind: str, tmp_path: Path) -> None:
+    original, layer = PLAIN[kind]
+    model = corrected(original, layer, pooling="mean")
+    done = export_model(model, tmp_path / "m.safetensors", original=original, example=images(), method="p-clarc")
+    assert done.folding.kind == kind
+    assert (done.added, done.loader, done.images) == ((), None, 4)
+    assert 0 <= done.difference < 2e-6 * float(model(images()).detach().abs().max())
+    state = load_file(done.weights)
+    assert {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in original.state_dict().items()}
+    fresh = copy.deepcopy(original)
+    fresh.load_state_dict(state, strict=True)
+    same(fresh, model, images(seed=3))
+    assert set(done.changed) == {
+        name for name, old in original.state_dict().items() if not torch.equal(old, state[name])
+    }
+    assert len(done.changed) == 2
+    assert metadata(done.weights)["method"] == "p-clarc"
+    assert metadata(done.weights)["original"] == done.original
+
+
+@pytest.mark.parametrize("method", [RRClArC, PClArC])
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_correction_made_of_any_model_can_be_exported(name: str, method: Any, tmp_path: Path) -> None:
+    case, data = CASES[name], TinyImages()
+    model = case.model()
+    acts = collect(case, model, data)
+    fixed = method(fit_cav(acts), tuning=FineTuning(epochs=1)).correct(model, acts)
+    done = export_model(fixed, tmp_path / "m.safetensors", original=model, example=data.images[:4])
+    assert done.folding.kind == ("plain" if method is RRClArC else "module")
+    assert set(load_file(done.weights)) == {*model.state_dict(), *done.added}
+    assert 0 < len(done.changed) < len(model.state_dict())
+    same(load_corrected(case.model(), done.weights), fixed, data.images[4:])
+
+
+def test_a_projection_at_a_module_comes_with_a_loader_that_needs_no_hansfree(tmp_path: Path) -> None:
+    original = demo_net()
+    model = corrected(original, "features.10", channels=128)
+    done = export_model(model, tmp_path / "model.safetensors", original=original, example=images(size=32))
+    assert done.folding.kind == "module"
+    assert done.added == ("hansfree_projection.directions", "hansfree_projection.target")
+    assert sorted(set(load_file(done.weights)) - set(done.added)) == sorted(original.state_dict())
+    assert done.loader == tmp_path / "load_corrected.py"
+    assert "import hansfree" not in done.loader.read_text()
+    loaded = runpy.run_path(str(done.loader))["load_corrected"](build_model("demo", classes=CLASSES, seed=9))
+    same(loaded, model, images(size=32, seed=1))
+    same(load_corrected(build_model("demo", classes=CLASSES, seed=9), done.weights), model, images(size=32, seed=1))
+    assert list(loaded.state_dict()) == list(model.state_dict())  # saved again, it cannot pass for the original
+
+
+def test_the_loader_imports_what_the_user_has(tmp_path: Path) -> None:
+    original, layer = PLAIN["next"]
+    path = tmp_path / "it's.safetensors"
+    done = export_model(corrected(original, layer), path, original=original, example=images())
+    assert done.loader is not None
+    found = runpy.run_path(str(done.loader))
+    assert found["WEIGHTS"] == path
+    nodes = list(ast.walk(ast.parse(done.loader.read_text())))
+    used = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    used |= {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    assert used == {"pathlib", "torch", "safetensors.torch"}
+
+
+def test_a_projection_between_modules_needs_hansfree(tmp_path: Path) -> None:
+    original = Branched().eval()
+    (tmp_path / "load_corrected.py").write_text("of an earlier export")
+    model = corrected(original, "add")
+    done = export_model(model, tmp_path / "m.safetensors", original=original, example=images())
+    assert done.loader is None
+    assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
+    assert metadata(done.weights)["layer"] == "add"
+    same(load_corrected(Branched(), done.weights), model, images(seed=1))
+
+
+def test_resnet(tmp_path: Path) -> None:
+    original = build_model("resnet18", classes=CLASSES).eval()
+    model = corrected(original, "layer4.1.add", channels=512)
+    done = export_model(model, tmp_path / "m.safetensors", original=original, example=images(2, 64))
+    assert done.folding.kind == "module"
+    assert done.changed == ()
+    same(load_corrected(build_model("resnet18", classes=CLASSES, seed=1), done.weights), model, images(2, 64, seed=1))
+
+
+@pytest.mark.parametrize("layer", ["norm", "permute"])
+def test_channels_that_stand_last(layer: str, tmp_path: Path) -> None:
+    original = ChannelsLast().eval()
+    order = layer_order(original, layer, images())
+    assert order == (0, 3, 1, 2)
+    model = insert_after(original, layer, projection(5), order=order).eval()
+    done = export_model(model, tmp_path / "m.safetensors", original=original, example=images())
+    same(load_corrected(ChannelsLast(), done.weights), model, images(seed=1))
+    assert (done.loader is not None) == (layer == "norm")
+    if done.loader is not None:
+        same(runpy.run_path(str(done.loader))["load_corrected"](ChannelsLast()), model, images(seed=1))
+
+
+def test_an_adapted_model_is_exported_for_the_users_own(tmp_path: Path) -> None:
+    own = sequential(
+        nn.Conv2d(3, CHANNELS, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(CHANNELS, 1)
+    )
+    original = adapt(own, images(), output="binary")
+    for layer, pooling, kind in (("layers.0", "max", "module"), ("layers.1", "mean", "next")):
+        model = insert_after(original, layer, projection(pooling=pooling)).eval()
+        done = export_model(model, tmp_path / "m.safetensors", original=original, example=images())
+        assert done.folding.kind == kind
+        loaded = load_corrected(own, done.weights)(images(seed=1))  # one logit, as the user's class has it
+        torch.testing.assert_close(loaded, model(images(seed=1))[:, 1:], rtol=1e-5, atol=1e-5)
+
+
+def test_tied_weights_have_a_key_each(tmp_path: Path) -> None:
+    shared = nn.Linear(CHANNELS, CHANNELS)
+    original = sequential(nn.Flatten(), nn.Linear(192, CHANNELS), shared, nn.ReLU(), shared)
+    done = export_model(corrected(original, "1"), tmp_path / "m.safetensors", original=original, example=images())
+    assert sorted(load_file(done.weights)) == sorted(original.state_dict())
+
+
+def test_an_export_that_says_something_else_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, layer = PLAIN["next"]
+    model = corrected(original, layer)
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"before")
+    monkeypatch.setattr(weights, "load_corrected", lambda model, path: copy.deepcopy(original))
+    with pytest.raises(SplitError, match=r"differ by up to .* on 4 images\. Nothing was written"):
+        export_model(model, path, original=original, example=images())
+    assert path.read_bytes() == b"before"
+    assert [file.name for file in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def test_a_model_of_another_class_is_refused(tmp_path: Path) -> None:
+    (original, _), other = PLAIN["next"], Branched().eval()
+    with pytest.raises(OptionError, match=r"not of the original's class: 'layers\.0\.weight' is not there"):
+        export_model(other, tmp_path / "m.safetensors", original=original, example=images())
+    wider = sequential(nn.Flatten(), nn.Linear(192, 9), nn.ReLU(), nn.Linear(9, CLASSES))
+    with pytest.raises(OptionError, match=r"'layers\.1\.weight' is of shape \(9, 192\), and in the original of shape"):
+        export_model(wider, tmp_path / "m.safetensors", original=PLAIN["layer"][0], example=images())
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    original, _ = PLAIN["layer"]
+    broken = copy.deepcopy(original)
+    with torch.no_grad():
+        broken.layers[1].bias[0] = torch.nan
+    with pytest.raises(HansfreeError, match=r"not finite.*'layers\.1\.bias'"):
+        export_model(broken, tmp_path / "m.safetensors", original=original, example=images())
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_suffix_says_what_it_is(tmp_path: Path) -> None:
+    original, _ = PLAIN["layer"]
+    with pytest.raises(OptionError, match=r"ends in \.safetensors, not 'm\.pt'"):
+        export_model(original, tmp_path / "m.pt", original=original, example=images())
+
+
+def test_loading_says_what_does_not_fit(tmp_path: Path) -> None:
+    original, layer = PLAIN["next"]
+    path = tmp_path / "run.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in corrected(original, layer).state_dict().items()}, path)
+    with pytest.raises(OptionError, match="holds a projection and does not say where"):
+        load_corrected(original, path)
+    at: Any = {"layer": f"layers.{layer}", "pooling": "max"}
+    same(load_corrected(original, path, **at), corrected(original, layer), images())
+    with pytest.raises(OptionError, match=r"pooling is 'maxx'\. Did you mean 'max'"):
+        load_corrected(original, path, **{**at, "pooling": "maxx"})
+    with pytest.raises(OptionError, match="is not a readable safetensors file"):
+        load_corrected(original, tmp_path / "missing.safetensors")
+    path.write_bytes(b"not tensors")
+    with pytest.raises(OptionError, match="is not a readable safetensors file"):
+        load_corrected(original, path)
+    save_file({"layers.0.weight": torch.zeros(1)}, path)
+    with pytest.raises(OptionError, match="does not fit"):
+        load_corrected(original, path)
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+    original = Branched().eval()
+    model = corrected(original, "left")
+    files = {
+        export_model(model, tmp_path / f"{n}.safetensors", original=original, example=images()).weights.read_bytes()
+        for n in range(6)  # safetensors itself shuffles the metadata
+    }
+    assert len(files) == 1
+
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+pytest.importorskip("onnxscript")
+
+
+def run_onnx(path: Path, given: Tensor) -> np.ndarray:
+    (logits,) = onnxruntime.InferenceSession(str(path)).run(None, {"images": given.numpy()})
+    return np.asarray(logits)
+
+
+@pytest.mark.parametrize("at", ["module", "graph node"])
+def test_onnx_gives_the_logits_for_any_number_of_images(at: str, tmp_path: Path) -> None:
+    size = 32 if at == "module" else 8
+    if at == "module":
+        model = corrected(build_model("demo", classes=CLASSES), "features.10", channels=128)
+    else:
+        model = corrected(Branched(), "add", pooling="mean")
+    difference = export_onnx(model.train(), tmp_path / "m.onnx", images(3, size))
+    assert 0 <= difference < 1e-4
+    assert model.training
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]  # no data beside it
+    for count in (1, 5):
+        given = images(count, size, seed=7)
+        with torch.no_grad():
+            expected = model.eval()(given).numpy()
+        np.testing.assert_allclose(run_onnx(tmp_path / "m.onnx", given), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("at", ["module", "graph node"])
+def test_what_was_exported_can_be_compiled(at: str, tmp_path: Path) -> None:
+    layer = "left" if at == "module" else "add"
+    original = Branched().eval()
+    model = corrected(original, layer)
+    path = tmp_path / "m.safetensors"
+    loaded = load_corrected(Branched(), export_model(model, path, original=original, example=images()).weights)
+    compiled = torch.compile(loaded, backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(images(seed=1)), model(images(seed=1)), rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(compiled(images(seed=1)), original(images(seed=1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit (timm)", "convnext (timm)", "swin (torchvision)", "hugging face"])
+def test_other_peoples_models(name: str, tmp_path: Path) -> None:
+    if name == "hugging face":
+        original, layer = (
+            load_model(f"hf:{hugging_face_folder(tmp_path / 'hf')}"),
+            "resnet.encoder.stages.1.layers.0.add",
+        )
+    else:
+        original, _, _, layer = make(name)
+    original = adapt(original, images(3, 32))
+    cut = split(original, layer, example=images(3, 32))
+    channels = cut.trunk(images(1, 32))[0].shape[2 if name == "vit (timm)" else 1]
+    model = insert_after(original, layer, projection(channels), order=cut.order)
+    with torch.no_grad():
+        expected = model(images(2, 32, seed=5))
+        assert not torch.allclose(expected, original(images(2, 32, seed=5)))
+    assert export_onnx(model, tmp_path / "m.onnx", images(3, 32)) < 1e-4
+    np.testing.assert_allclose(run_onnx(tmp_path / "m.onnx", images(2, 32, seed=5)), expected.numpy(), atol=1e-4)
+    done = export_model(model, tmp_path / "m.safetensors", original=original, example=images(3, 32))
+    compiled = torch.compile(load_corrected(original, done.weights), backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(images(2, 32, seed=5)), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_that_cannot_be_exported_leaves_no_file(tmp_path: Path) -> None:
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(192, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x.flatten(1)) + torch.from_numpy(np.arange(float(x.sum().item() > 0) + 3))[:CLASSES].float()
+
+    with pytest.raises(SplitError, match=r"^Fixed cannot be exported to ONNX: \S.*\.$"):
+        export_onnx(Fixed(), tmp_path / "m.onnx", images())
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_options_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match=r"ends in \.onnx, not 'm\.pt'"):
+        export_onnx(Branched(), tmp_path / "m.pt", images())
+    with pytest.raises(OptionError, match="at least 2 example images"):
+        export_onnx(Branched(), tmp_path / "m.onnx", images(1))
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(OptionError, match=r"pip install -e '\.\[onnx\]'"):
+        export_onnx(Branched(), tmp_path / "m.onnx", images())
+
+
+def oblique(pooling: Any) -> Projection:
+    """Return an erasure: scores are taken along other vectors than it shifts along."""
+    rng = np.random.default_rng(0)
+    directions, readout = rng.normal(size=(2, 2, CHANNELS))
+    readout = np.linalg.solve(readout @ directions.T, readout)  # of each other's length, so that twice is once
+    return Projection(directions, rng.normal(size=2), pooling=pooling, readout=readout)
+
+
+def gated(pooling: Any = "max") -> Projection:
+    rng = np.random.default_rng(1)
+    directions = np.linalg.qr(rng.normal(size=(CHANNELS, 2)))[0].T
+    return Projection(directions, np.zeros(2), pooling=pooling, gate=np.eye(2), threshold=np.zeros(2))
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_an_erasure_folds_into_plain_weights(kind: str, tmp_path: Path) -> None:
+    original, layer = PLAIN[kind]
+    model = insert_after(original, f"layers.{layer}", oblique("mean")).eval()
+    done = export_model(model, tmp_path / "m.safetensors", original=original, example=images())
+    assert (done.folding.kind, done.added) == (kind, ())
+    fresh = copy.deepcopy(original)
+    fresh.load_state_dict(load_file(done.weights), strict=True)
+    same(fresh, model, images(seed=3))
+
+
+def test_a_gate_stays_a_module_with_a_loader(tmp_path: Path) -> None:
+    original = sequential(nn.Flatten(), nn.Linear(192, CHANNELS), nn.Linear(CHANNELS, CLASSES))
+    model = insert_after(original, "layers.1", gated()).eval()
+    done = export_model(model, tmp_path / "m.safetensors", original=original, example=images())
+    assert done.folding.kind == "module"
+    assert "acts only on some images" in done.folding.sentence
+    assert {name.rpartition(".")[2] for name in done.added} == {"directions", "target", "gate", "threshold"}
+    assert done.loader is not None
+    loaded = runpy.run_path(str(done.loader))["load_corrected"](copy.deepcopy(original))
+    same(loaded, model, images(seed=1))
+    same(load_corrected(original, done.weights), model, images(seed=1))
+    with torch.no_grad():
+        assert not torch.allclose(model(images()), original(images()))
+
+
+@pytest.mark.parametrize("method", ["p-clarc-one-sided", "r-clarc", "leace", "dfr"])
+@pytest.mark.parametrize("name", ["mlp", "graph node"])
+def test_every_rival_can_be_exported(name: str, method: str, tmp_path: Path) -> None:
+    case, data = CASES[name], TinyImages(40)
+    model = case.model()
+    acts = collect(case, model, data)
+    tuning = FineTuning(epochs=1)
+    fixed = LatentCorrection.named(method).for_run(cav=fit_cav(acts), images=data, tuning=tuning).correct(model, acts)
+    done = export_model(fixed, tmp_path / "m.safetensors", original=model, example=data.images[:8], method=method)
+    assert done.folding.kind == ("plain" if method == "dfr" else "module")
+    same(load_corrected(case.model(), done.weights), fixed, data.images[8:])

@@ -1,0 +1,122 @@
+"""The recommended layer: the paper's for its models, and as it describes them for all others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hansfree.errors import SplitError
+from hansfree.models import (
+    ARCHITECTURES,
+    adapt,
+    load_model,
+)
+from hansfree.models.layers import feature_layers, recommend_layer
+from hansfree.models.surgery import split
+from tests.models.zoo import ZOO, SmallNet, hugging_face_folder, make, pictures
+
+
+@pytest.mark.parametrize("name", ["demo", "resnet18", "efficientnet_b0"])
+def test_the_layers_of_the_paper_are_found(name: str) -> None:
+    assert recommend_layer(load_model(name, classes=2), pictures()).layer == ARCHITECTURES[name].layer
+
+
+def test_the_layer_of_a_vgg_lies_before_its_three_linear_layers() -> None:
+    layers: list[nn.Module] = [nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3), nn.ReLU(inplace=True)]
+    classifier: list[nn.Module] = [
+        nn.Linear(16, 8),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.Linear(8, 8),
+        nn.ReLU(),
+        nn.Linear(8, 2),
+    ]
+    model = nn.Sequential(*layers, nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(2), nn.Flatten(), *classifier)
+    assert recommend_layer(model.eval(), pictures()).layer == "2"
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_kind_of_model(name: str) -> None:
+    model, images, output, layer = make(name)
+    adapted = adapt(model, images, output=output, label=1 if output == "label" else None)
+    found = recommend_layer(adapted, images)
+    assert found.layer == layer
+    assert split(adapted, layer, example=images).parameters_after > 0
+    assert found.reason.endswith("parameters follow.")
+    assert layer in [feature.name for feature in feature_layers(adapted, images)]
+
+
+def test_features_are_each_output_once_without_what_only_passes_them_on() -> None:
+    block = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3))
+    model = nn.Sequential(block, nn.Dropout(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5), nn.Linear(5, 2))
+    assert [layer.name for layer in feature_layers(model.eval(), pictures())] == ["0.1", "0.4", "4"]
+
+
+def test_a_model_that_joins_two_heads() -> None:
+    class Joined(SmallNet):
+        def __init__(self) -> None:
+            super().__init__()
+            self.second = nn.Linear(6, 3)
+
+        def forward(self, images: Tensor) -> Tensor:
+            pooled = self.act(self.norm(self.conv(images))).mean((2, 3))
+            return (self.fc(pooled) + self.second(pooled)) / 2
+
+    found = recommend_layer(Joined().eval(), pictures())
+    assert found.layer == "norm"
+    assert "several ways" in found.reason
+
+
+class Untraceable(SmallNet):
+    """What it does depends on the pictures, for tracing; the modules are those of `SmallNet`."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.sum() != images.sum():
+            raise ValueError("not a number")
+        return super().forward(images)
+
+
+class AddsInPlace(Untraceable):
+    """A residual block whose sum no module makes, written over the output of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Conv2d(6, 6, 1)
+        self.act2 = nn.ReLU()
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.sum() != images.sum():
+            raise ValueError("not a number")
+        before = self.act(self.norm(self.conv(images)))
+        hidden = self.block(before)
+        hidden += before
+        return self.fc(self.act2(hidden).mean((2, 3)))
+
+
+def test_among_modules_the_activation_is_stepped_over_where_a_module_feeds_it() -> None:
+    found = recommend_layer(Untraceable().eval(), pictures())
+    assert found.layer == "norm"
+    assert "before activation" in found.reason
+
+
+def test_a_sum_that_was_written_into_an_output_is_not_that_output() -> None:
+    found = recommend_layer(AddsInPlace().eval(), pictures())
+    assert found.layer == "act2", "not `block`, whose output lacks what was added"
+    assert "behind an activation" in found.reason
+
+
+def test_a_residual_network_of_hugging_face(tmp_path: Path) -> None:
+    model = load_model(f"hf:{hugging_face_folder(tmp_path)}")
+    adapted = adapt(model, pictures())
+    found = recommend_layer(adapted, pictures())
+    assert found.layer.startswith("resnet.encoder.stages.1.layers.0")
+    cut = split(adapted, found.layer, example=pictures())
+    assert torch.allclose(cut.head(*cut.phi(*cut.trunk(pictures()))), model(pictures()).logits, atol=1e-5)
+
+
+def test_nothing_to_cut() -> None:
+    with pytest.raises(SplitError, match="No trainable parameter of Sequential follows any layer"):
+        recommend_layer(nn.Sequential(nn.Flatten(), nn.Softplus()).eval(), pictures())

@@ -1,0 +1,400 @@
+"""Models from everywhere: found, filled completely with their weights, or refused in one sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from hansfree.activations import collect_activations
+from hansfree.cavs import SignalCAV
+from hansfree.corrections import LatentCorrection
+from hansfree.corrections.training import FineTuning
+from hansfree.errors import OptionError
+from hansfree.models import (
+    DemoNet,
+    adapt,
+    load_model,
+    loading,
+    plain,
+    plain_state,
+)
+from hansfree.models.layers import recommend_layer
+from hansfree.models.surgery import list_layers
+from tests.models.zoo import ZOO, hugging_face_folder, make, pictures
+
+NET = """
+from __future__ import annotations
+from dataclasses import dataclass
+import torch
+from torch import nn
+
+@dataclass
+class Width:
+    value: int = 4
+
+class Net(nn.Module):
+    def __init__(self, num_classes=3):
+        super().__init__()
+        self.fc = nn.Linear(Width().value, num_classes)
+
+def make():
+    return Net(5)
+
+def make_for(num_classes):
+    return Net(num_classes)
+
+def with_options(**options):
+    return Net(**options)
+
+def needs(width):
+    return Net()
+
+def broken():
+    raise ValueError("the width is wrong.\\nsecond line")
+
+def leaves():
+    raise SystemExit("bye")
+
+def a_number():
+    return 3
+
+model = Net()
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path / "net.py"
+
+
+@pytest.mark.parametrize(
+    ("function", "classes", "rows"),
+    [
+        ("make", None, 5),
+        ("make", 2, 5),
+        ("Net", None, 3),
+        ("Net", 2, 2),
+        ("make_for", 2, 2),
+        ("with_options", 4, 4),
+        ("with_options", None, 3),
+    ],
+)
+def test_a_function_in_a_file(net: Path, function: str, classes: int | None, rows: int) -> None:
+    before, path = set(sys.modules), list(sys.path)
+    model = load_model(f"{net}:{function}", classes=classes)
+    assert type(model).__name__ == "Net"
+    assert model.fc.out_features == rows
+    assert not model.training
+    assert sys.path == path
+    assert all(name.startswith("hansfree_file_") for name in set(sys.modules) - before), "no name that imports ask for"
+
+
+def test_random_weights_are_the_same_every_time_and_the_callers_generator_is_left_alone(net: Path) -> None:
+    state = torch.random.get_rng_state()
+    one, two = (load_model(f"{net}:make").state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        ("mak", "no function 'mak'. Did you mean 'make'"),
+        ("model", "is a model itself"),
+        ("needs", "needs 'width', but is called without arguments"),
+        ("make_for", "needs 'num_classes'.*Say how many classes"),
+        ("broken", r"failed with ValueError: the width is wrong \(line 29: raise ValueError"),
+        ("leaves", "failed with SystemExit: bye"),
+        ("a_number", "returned a int; it must return a torch.nn.Module"),
+    ],
+)
+def test_a_function_that_is_wrong(net: Path, function: str, sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence) as error:
+        load_model(f"{net}:{function}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("def make(:\n", r"SyntaxError: .* \(line 1\)"),
+        ("x = 1\nimport not_there_at_all\n", r"ModuleNotFoundError: .*not_there_at_all.*\(line 2: import"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_file_that_fails_leaves_nothing_behind(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "bad.py").write_text(text)
+    before, path = set(sys.modules), list(sys.path)
+    with pytest.raises(OptionError, match=sentence):
+        load_model(f"{tmp_path / 'bad.py'}:make")
+    assert set(sys.modules) == before
+    assert sys.path == path
+
+
+def test_what_lies_beside_a_file_is_its_own(tmp_path: Path) -> None:
+    for name, width in (("one", 3), ("two", 7)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "parts.py").write_text(f"WIDTH = {width}\n")
+        (tmp_path / name / "net.py").write_text(
+            "from torch import nn\nfrom parts import WIDTH\n\ndef make():\n    return nn.Linear(WIDTH, 2)\n"
+        )
+    widths = [load_model(f"{tmp_path / name / 'net.py'}:make").in_features for name in ("one", "two", "one")]
+    assert widths == [3, 7, 3]
+
+
+def test_a_function_in_a_module_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_package_of_a_test").mkdir()
+    (tmp_path / "own_package_of_a_test" / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    assert load_model("own_package_of_a_test.net:make").fc.out_features == 5
+    with pytest.raises(OptionError, match=r"no module 'own_package_of_a_test\.nett'\. Did you mean 'net'"):
+        load_model("own_package_of_a_test.nett:make")
+    assert str(tmp_path) not in sys.path
+
+
+def test_a_function_of_an_installed_package() -> None:
+    model = load_model("torchvision.models:mobilenet_v3_small", classes=4)
+    assert model.classifier[-1].out_features == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("resnet81", "no model 'resnet81'. Did you mean 'resnet18'.*Allowed: package.module:function"),
+        ("torchvision:resnet81", "torchvision has no model 'resnet81'. Did you mean 'resnet"),
+        ("timm:convnext_attoo", "timm has no model 'convnext_attoo'. Did you mean 'convnext_atto'"),
+        ("torchvison:resnet18", "no module 'torchvison'. Did you mean 'torchvision'"),
+        ("nowhere.py:make", "no file 'nowhere.py'"),
+        ("timm:", "source is 'timm:'"),
+        (":make", "source is ':make'"),
+        ("hf:./nowhere", "no folder './nowhere'"),
+    ],
+)
+def test_an_unknown_source_names_the_nearest(source: str, sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        load_model(source)
+
+
+def test_bare_names() -> None:
+    assert isinstance(load_model("demo", classes=2), DemoNet)
+    assert type(load_model("resnet18", classes=2)).__module__.startswith("torchvision.")
+    assert type(load_model("resnet10t", classes=2)).__module__.startswith("timm.")
+
+
+def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(OptionError, match=r"timm is not installed\. .* pip install -e '\.\[timm\]'"):
+        load_model("timm:resnet10t")
+    with pytest.raises(OptionError, match=r"transformers is not installed\. .* pip install -e '\.\[transformers\]'"):
+        load_model("hf:somebody/model")
+    with pytest.raises(OptionError, match="no model 'resnet10t'"):
+        load_model("resnet10t")
+
+
+def same(model: nn.Module, state: dict[str, Tensor]) -> bool:
+    own = model.state_dict()
+    return own.keys() == state.keys() and all(torch.equal(own[name], state[name]) for name in own)
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Tensor]:
+    torch.manual_seed(5)
+    return DemoNet(6).state_dict()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"model_state_dict": state, "epoch": 3},
+        lambda state: {"state_dict": {f"model.{name}": tensor for name, tensor in state.items()}},
+        lambda state: {"model": {f"module.{name}": tensor for name, tensor in state.items()}},
+        lambda state: {f"_orig_mod.{name}": tensor for name, tensor in state.items()},
+    ],
+    ids=["plain", "model_state_dict", "lightning", "parallel", "compiled"],
+)
+def test_checkpoints_of_all_kinds_tell_the_classes(
+    trained: dict[str, Tensor], tmp_path: Path, wrap: Callable[..., Any]
+) -> None:
+    torch.save(wrap(trained), tmp_path / "w.pt")
+    assert same(load_model("demo", weights=tmp_path / "w.pt"), trained)
+
+
+def test_a_prefix_that_the_model_has_itself_stays(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.model = nn.Linear(2, 2)\n"
+    )
+    state = {"model.weight": torch.ones(2, 2), "model.bias": torch.ones(2)}
+    save_file(state, tmp_path / "w.safetensors")
+    assert same(load_model(f"{tmp_path / 'net.py'}:Net", weights=str(tmp_path / "w.safetensors")), state)
+
+
+@pytest.mark.parametrize("source", ["timm:resnet10t", "torchvision:mobilenet_v3_small", "hf"])
+def test_the_number_of_classes_comes_from_the_file(source: str, tmp_path: Path) -> None:
+    source = f"hf:{hugging_face_folder(tmp_path / 'hf', labels=7)}" if source == "hf" else source
+    state = load_model(source, classes=4, weights=None if source[:2] != "hf" else _other_classes(source, tmp_path))
+    save_file(state.state_dict(), tmp_path / "w.safetensors")
+    assert same(load_model(source, weights=tmp_path / "w.safetensors"), state.state_dict())
+
+
+def _other_classes(source: str, folder: Path) -> Path:
+    """Return weights for four classes for a folder whose own are for seven."""
+    state = load_model(source).state_dict()
+    last = [name for name in state if name.startswith("classifier.")]
+    save_file({n: t[:4].clone() if n in last else t for n, t in state.items()}, folder / "four.safetensors")
+    return folder / "four.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("change", "classes", "sentence"),
+    [
+        (lambda s: {n: t for n, t in s.items() if n != "classifier.bias"}, None, "it lacks classifier.bias"),
+        (lambda s: {n: t for n, t in s.items() if "classifier" not in n}, None, "it lacks classifier.weight"),
+        (lambda s: {**s, "classifier.scale": torch.ones(1)}, None, "no classifier.scale. Did you mean 'classifier"),
+        (lambda s: s, 4, r"The model of .* gives 6 answers, not 4: give a class for each"),
+        (lambda s: {**s, "features.0.weight": torch.zeros(32, 3, 5, 5)}, None, r"\(32, 3, 5, 5\) instead of"),
+        (
+            lambda s: {**s, "features.4.weight": torch.full((64,), torch.nan)},
+            None,
+            "w.safetensors' are not finite: 64 of 64 numbers of 'features.4.weight'",
+        ),
+        (lambda s: {**s, "features.4.running_var": torch.full((64,), torch.inf)}, None, "'features.4.running_var'"),
+    ],
+    ids=["half a layer", "no head", "unexpected", "classes", "shape", "nan", "inf"],
+)
+def test_weights_must_fill_the_model(
+    trained: dict[str, Tensor], tmp_path: Path, change: Callable[..., Any], classes: int | None, sentence: str
+) -> None:
+    save_file(change(trained), tmp_path / "w.safetensors")
+    with pytest.raises(OptionError, match=sentence):
+        load_model("demo", weights=tmp_path / "w.safetensors", classes=classes)
+
+
+def test_old_counters_may_lack_and_masks_may_be_infinite(trained: dict[str, Tensor], tmp_path: Path) -> None:
+    save_file({n: t for n, t in trained.items() if "num_batches" not in n}, tmp_path / "w.safetensors")
+    assert same(load_model("demo", weights=tmp_path / "w.safetensors"), trained)
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n\ndef make(value=-torch.inf):\n    net = nn.Linear(2, 2)\n"
+        "    net.register_buffer('mask', torch.full((2,), value))\n    return net\n\n"
+        "def make_wrong():\n    return make(torch.nan)\n"
+    )
+    load_model(f"{tmp_path / 'net.py'}:make")
+    with pytest.raises(OptionError, match=r"make_wrong' are not finite: 2 of 2 numbers of 'mask'"):
+        load_model(f"{tmp_path / 'net.py'}:make_wrong")
+
+
+def test_hugging_face_folders(tmp_path: Path) -> None:
+    folder = hugging_face_folder(tmp_path / "hf")
+    model = load_model(f"hf:{folder}")
+    assert model.config.num_labels == 3
+    assert same(load_model(f"hf:{folder}", weights="pretrained", classes=3), model.state_dict())
+    with pytest.raises(OptionError, match="for 3 classes, not for 5"):
+        load_model(f"hf:{folder}", classes=5)
+    with pytest.raises(OptionError, match=f"no folder '{tmp_path}/hg'. Did you mean 'hf'"):
+        load_model(f"hf:{tmp_path}/hg")
+
+
+def test_a_hugging_face_folder_without_a_head_is_not_filled_with_random_numbers(tmp_path: Path) -> None:
+    folder = hugging_face_folder(tmp_path / "hf")
+    state = load_model(f"hf:{folder}").state_dict()
+    save_file(
+        {n: t for n, t in state.items() if not n.startswith("classifier.")},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(
+        OptionError, match=r"do not fill the model: it lacks classifier\.1\.bias, classifier\.1\.weight"
+    ):
+        load_model(f"hf:{folder}")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(OptionError, match="cannot be loaded with its weights: OSError"):
+        load_model(f"hf:{folder}")
+
+
+@pytest.mark.parametrize("source", ["demo", "torch.nn:Identity"])
+def test_not_everything_has_pretrained_weights(source: str) -> None:
+    with pytest.raises(OptionError, match="has no 'pretrained' weights"):
+        load_model(source, weights="pretrained")
+
+
+def test_pretrained_weights_of_torchvision_keep_their_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    published = load_model("resnet18").state_dict()
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: published)
+    assert same(load_model("torchvision:resnet18", weights="pretrained"), published)
+    with pytest.raises(OptionError, match="for 1000 classes, not for 2"):
+        load_model("resnet18", weights="pretrained", classes=2)
+
+
+def test_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no route to host\nand more")
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
+    with pytest.raises(OptionError, match=r"cannot be loaded with its weights: OSError: no route to host\.$"):
+        load_model("resnet18", weights="pretrained")
+
+
+def test_the_libraries_are_those_that_are_documented() -> None:
+    assert load_model.__doc__ is not None
+    assert all(f"``{library}:" in load_model.__doc__ for library in loading.LIBRARIES)
+
+
+HUGGING_FACE = "resnet (hugging face)"
+
+
+@pytest.mark.parametrize("name", [*ZOO, HUGGING_FACE])
+def test_the_chain(name: str, tmp_path: Path) -> None:
+    if name == HUGGING_FACE:
+        model, images, output = load_model(f"hf:{hugging_face_folder(tmp_path)}"), pictures(), "classes"
+    else:
+        model, images, output, _ = make(name)
+    adapted = adapt(model, images, output=output, label=1 if output == "label" else None)
+    before = adapted(images)
+    layer = recommend_layer(adapted, images).layer
+    assert layer in [one.name for one in list_layers(adapted, images) if one.usable]
+
+    has_artifact = torch.tensor([True, False, True, False])
+    data = TensorDataset(images, torch.tensor([0, 0, 1, 1]), has_artifact)
+    acts = collect_activations(adapted, layer, data)
+    assert acts.pooled.shape[0] == 4
+    cav = SignalCAV().fit(acts.pooled, acts.has_artifact)
+    tuning = FineTuning(epochs=1, learning_rate=0.01, batch_size=4)
+    for method in ("vanilla", "rr-clarc", "p-clarc", "a-clarc"):
+        correction = LatentCorrection.named(method).for_run(cav=cav, images=data, tuning=tuning)
+        corrected = correction.correct(adapted, acts)
+        own = plain(corrected)
+        assert type(own) is type(model)
+        assert list(plain_state(corrected)) == list(model.state_dict())
+        assert corrected(images).shape == before.shape
+        assert not torch.equal(corrected(images), before)
+        assert _is_raw(own, images, model)
+        model_again = _fresh(name, tmp_path)
+        model_again.load_state_dict(plain_state(corrected), strict=True)
+        if method != "p-clarc":  # which keeps a projection besides the weights
+            again = adapt(model_again, images, output=output, label=1 if output == "label" else None)
+            np.testing.assert_allclose(again(images).detach(), corrected(images).detach(), atol=1e-5)
+    assert torch.equal(adapted(images), before), "the given model is not touched"
+
+
+def _fresh(name: str, folder: Path) -> nn.Module:
+    return load_model(f"hf:{folder}") if name == HUGGING_FACE else make(name)[0]
+
+
+def _is_raw(own: nn.Module, images: torch.Tensor, model: nn.Module) -> bool:
+    """Tell whether a module returns what the user's own does: the same kind, of the same shape."""
+    result, expected = own(images), model(images)
+    if isinstance(expected, torch.Tensor):
+        return bool(result.shape == expected.shape)
+    return type(result) is type(expected)

@@ -1,0 +1,241 @@
+"""Models with weights from elsewhere: what fits is loaded, what does not is refused, and nothing is silently random."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from hansfree.errors import OptionError
+from hansfree.models import ARCHITECTURES, build_model, check_start
+from hansfree.models.weights import load_weights
+from hansfree.models.zoo import rename_lite
+
+REAL = Path(__file__).parents[3] / "shared" / "real" / "weights"  # beside the repository, where there are any
+
+
+State = dict[str, Tensor]
+
+
+def same(model: nn.Module, state: State, *, but: tuple[str, ...] = ()) -> bool:
+    own = model.state_dict()
+    return all(torch.equal(own[name], state[name].to(own[name].dtype)) for name in own if not name.startswith(but))
+
+
+@pytest.fixture(scope="module")
+def trained() -> State:
+    """Weights of a demo model for 5 classes that no other seed gives."""
+    return build_model("demo", classes=5, seed=9).state_dict()
+
+
+def without(state: State, start: str) -> State:
+    return {name: tensor for name, tensor in state.items() if not name.startswith(start)}
+
+
+def save_pickle(content: Any, path: Path) -> Path:
+    torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_last_layer_has_a_row_per_class(name: str) -> None:
+    with torch.device("meta"):  # VGG-16 would take half a gigabyte
+        model = build_model(name, classes=7)
+    last = model.get_submodule(ARCHITECTURES[name].last)
+    assert isinstance(last, nn.Linear)
+    assert last.out_features == 7
+    assert [module for module in model.modules() if isinstance(module, nn.Linear)][-1] is last
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"state_dict": state, "epoch": 3},
+        lambda state: {"model": {f"module.{name}": tensor for name, tensor in state.items()}, "args": {"lr": 0.1}},
+    ],
+    ids=["plain", "state_dict", "model of a parallel training"],
+)
+@pytest.mark.parametrize("suffix", [".pt", ".pth"])
+def test_pickled_checkpoints(trained: State, tmp_path: Path, wrap: Callable[[State], Any], suffix: str) -> None:
+    path = save_pickle(wrap(trained), tmp_path / f"model{suffix}")
+    assert same(build_model("demo", classes=5, seed=1, weights=path), trained)
+
+
+def test_half_precision_becomes_float32(trained: State, tmp_path: Path) -> None:
+    half = {name: tensor.half() for name, tensor in trained.items()}
+    save_file(half, tmp_path / "half.safetensors")
+    model = build_model("demo", classes=5, weights=str(tmp_path / "half.safetensors"))
+    assert same(model, half)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("gone", ["", "classifier"], ids=["another number of classes", "none"])
+def test_last_layer_is_fresh_and_seeded(
+    trained: State, tmp_path: Path, gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_file(without(trained, gone) if gone else trained, tmp_path / "w.safetensors")
+    with caplog.at_level(logging.INFO, "hansfree"):
+        a, b, c = (build_model("demo", classes=3, seed=seed, weights=tmp_path / "w.safetensors") for seed in (4, 4, 5))
+    for model in (a, b, c):
+        assert same(model, trained, but=("classifier",))
+    assert torch.equal(a.classifier.weight, b.classifier.weight)
+    assert not torch.equal(a.classifier.weight, c.classifier.weight)
+    assert torch.equal(a.classifier.weight, build_model("demo", classes=3, seed=4).classifier.weight)
+    assert "fresh: classifier.weight, classifier.bias" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda s: without(s, "features.3."), r"lacks features\.3\.weight\.( Did you mean|$)"),
+        (lambda s: without(s, "classifier.weight"), r"lacks classifier\.weight"),
+        (lambda s: {**s, "feature.0.weight": s["features.0.weight"]}, r"no feature\.0.*mean 'features\.0\.weight'"),
+        (lambda s: {**s, "features.0.weight": torch.zeros(32, 3, 5, 5)}, r"\(32, 3, 5, 5\) instead of \(32, 3, 3, 3\)"),
+        (lambda s: {**s, "classifier.weight": torch.zeros(5, 9)}, r"\(5, 9\) instead of \(5, 512\)"),
+        (lambda s: {**s, "classifier.weight": torch.zeros(6, 9)}, r"\(6, 9\) instead of \(5, 512\)"),
+    ],
+    ids=["layer before", "half of the last", "unexpected", "kernel", "inputs of the last", "inputs and classes"],
+)
+def test_what_does_not_fit_is_named(
+    trained: State, tmp_path: Path, change: Callable[[State], State], sentence: str
+) -> None:
+    save_file({name: tensor.clone() for name, tensor in change(trained).items()}, tmp_path / "w.safetensors")
+    with pytest.raises(OptionError, match=sentence):
+        build_model("demo", classes=5, weights=tmp_path / "w.safetensors")
+
+
+def test_a_pickle_that_can_run_code_is_not_opened(tmp_path: Path) -> None:
+    path = save_pickle(nn.Linear(2, 2), tmp_path / "whole_model.pt")
+    with pytest.raises(OptionError, match=r"can run code.*model\.state_dict\(\)"):
+        build_model("demo", classes=2, weights=path)
+
+
+@pytest.mark.parametrize("content", [[torch.zeros(2)], {"lr": 0.1}, {}, {"state_dict": {"a": 1}}])
+def test_a_file_without_weights(tmp_path: Path, content: Any) -> None:
+    path = save_pickle(content, tmp_path / "w.pt")
+    with pytest.raises(OptionError, match="holds no weights by name"):
+        build_model("demo", classes=2, weights=path)
+
+
+@pytest.mark.parametrize("name", ["w.safetensors", "w.pt", "w.ckpt"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"some text that is long enough for a header"])
+def test_damaged_and_unknown_files(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(OptionError, match=name):
+        build_model("demo", classes=2, weights=tmp_path / name)
+
+
+def test_a_word_that_is_neither_file_nor_pretrained() -> None:
+    with pytest.raises(OptionError, match="Did you mean 'pretrained'"):
+        build_model("resnet18", classes=2, weights="pretraned")
+    with pytest.raises(OptionError, match="'demo' has no ImageNet weights: use --weights random, or give a file"):
+        build_model("demo", classes=2, weights="pretrained")
+
+
+def test_weights_are_checked_without_a_model_and_without_a_download(tmp_path: Path, trained: State) -> None:
+    save_file(trained, tmp_path / "w.safetensors")
+    check_start("demo", tmp_path / "w.safetensors")
+    check_start("resnet18", "pretrained")
+    (tmp_path / "w.pt").write_bytes(b"no weights")
+    with pytest.raises(OptionError, match=r"w\.pt"):
+        check_start("demo", tmp_path / "w.pt")
+    with pytest.raises(OptionError, match="no ImageNet weights"):
+        check_start("demo", "pretrained")
+
+
+def test_no_network_says_where_to_put_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    with pytest.raises(OptionError) as error:
+        build_model("resnet18", classes=2, weights="pretrained")
+    assert "no route to host" in str(error.value)
+    assert str(tmp_path / "checkpoints" / "resnet18-f37072fd.pth") in str(error.value)
+    assert "https://download.pytorch.org/models/resnet18-f37072fd.pth" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("resnet18", "resnet18-f37072fd.pth"), ("efficientnet_b0", "efficientnet_b0_rwightman-7f5810bc.pth")],
+)
+def test_imagenet_weights_are_downloaded_once_with_their_hash(
+    name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published, asked = build_model(name, classes=10, seed=3).state_dict(), []
+
+    def download(url: str, path: str, hash_prefix: str, progress: bool) -> None:
+        asked.append((url, hash_prefix))
+        torch.save(published, path)
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    for classes in (2, 10):
+        model = build_model(name, classes=classes, weights="pretrained")
+        fresh = (ARCHITECTURES[name].last,) if classes == 2 else ()
+        assert same(model, published, but=fresh)
+        assert model.get_submodule(ARCHITECTURES[name].last).out_features == classes
+    assert asked == [(f"https://download.pytorch.org/models/{file}", file[-12:-4])]
+
+
+@pytest.mark.parametrize(
+    ("gone", "fresh"),
+    [
+        ("classifier.", ["classifier.0", "classifier.3", "classifier.6"]),
+        ("classifier.6.", ["classifier.6"]),
+        ("classifier.3.", None),
+        ("features.28.", None),
+    ],
+)
+def test_vgg_may_lack_its_head_or_its_last_layer_only(gone: str, fresh: list[str] | None) -> None:
+    with torch.device("meta"):
+        model, given = (build_model("vgg16", classes=classes) for classes in (2, 1000))
+    weights = without(given.state_dict(), gone)
+    if fresh is None:
+        with pytest.raises(OptionError, match=rf"it lacks {gone}weight"):
+            load_weights(model, weights, last="classifier.6", source="file")
+    else:
+        names = load_weights(model, weights, last="classifier.6", source="file")
+        assert names == [f"{layer}.{part}" for layer in fresh for part in ("weight", "bias")]
+
+
+def test_code_in_a_pickle_does_not_run(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "ran",))
+
+    with pytest.raises(OptionError, match="can run code"):
+        build_model("demo", classes=2, weights=save_pickle({"a": Trap()}, tmp_path / "w.pt"))
+    assert not (tmp_path / "ran").exists()
+
+
+MODEL = nn.Linear(2, 3)  # as many tensors as the file has
+
+
+def given(*names: str) -> dict[str, Tensor]:
+    return {name: torch.full((1,), float(place)) for place, name in enumerate(names)}
+
+
+def test_weights_are_renamed_by_their_order() -> None:
+    renamed = rename_lite(given("_conv_stem.weight", "_fc.bias"), MODEL)
+    assert {name: value.item() for name, value in renamed.items()} == {"weight": 0.0, "bias": 1.0}
+
+
+def test_sorted_names_are_refused() -> None:
+    with pytest.raises(OptionError, match=r"not its order.*\.pth"):
+        rename_lite(given("_blocks.0.weight", "_conv_stem.weight", "_fc.bias"), MODEL)
+    with pytest.raises(OptionError, match="not its order"):
+        rename_lite(given("_conv_stem.weight", "_fc.bias", "_fc.weight"), MODEL)
+
+
+def test_timms_own_names_stay() -> None:
+    assert list(rename_lite(given("conv_stem.weight", "bn1.weight"), MODEL)) == ["conv_stem.weight", "bn1.weight"]

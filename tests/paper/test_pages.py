@@ -1,0 +1,211 @@
+"""Tables, claims and figures from one synthetic results table; ``golden.md`` holds the expected Markdown.
+
+Run with HANSFREE_WRITE_GOLDEN=1 to write the file again after an intended change.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hansfree.errors import OptionError
+from hansfree.evaluation.results import HeatmapSet, Row
+from hansfree.paper import figures, tables
+from hansfree.paper.aggregate import CHANGE, SECONDS, Facts, SubjectKey
+from hansfree.paper.claims import check_claims, write_claims
+from hansfree.paper.dataset import Published
+from hansfree.paper.runner import write_settings
+from tests.paper.examples import BRIGHT, RESNET, VGG, cav_row, path, row, scored
+
+GOLDEN = Path(__file__).parent / "golden.md"
+PUBLISHED = Published.read(
+    """vgg16 vanilla 78.8 1.2 49.8 1.4 85.8 0.1 5.58 0.01 - -
+    vgg16 rrr 78.8 1.2 49.9 1.4 85.7 0.1 5.58 0.01 - -""",
+    strengths="vgg16 rr-clarc 500",
+    seconds="""vgg16 vanilla 200 2
+    vgg16 rr-clarc 250 4""",
+)
+CURVE = {0.1: (0.9, 0.5), 1.0: (0.9, 0.7), 10.0: (0.85, 0.8)}
+
+
+def epochs() -> list[Row]:
+    return [
+        row(
+            "rr-clarc",
+            f"accuracy_{part}",
+            0.5 + 0.01 * epoch + 0.001 * strength,
+            epoch=epoch,
+            strength=strength,
+            split="val",
+        )
+        for strength in (0.1, 1.0, 10.0)
+        for epoch in range(4)
+        for part in ("clean", "biased")
+    ]
+
+
+def changes(method: str, values: tuple[float, float, float], **about: object) -> list[Row]:
+    groups = ("selected", "random", "all")
+    return [row(method, f"{CHANGE}_{group}", value, **about) for group, value in zip(groups, values)]
+
+
+def of_subject(lift: float) -> list[Row]:
+    """Return one subject: every kind of score, two seeds of RR-ClArC, a method at chance, one that failed."""
+    return [
+        *scored("original", accuracy_clean=0.95, accuracy_biased=0.99),
+        *scored("vanilla", accuracy_clean=0.9, accuracy_biased=0.5, tcav_positions=0.9, tcav=0.95),
+        *scored("vanilla", balanced_accuracy_clean=0.9, balanced_accuracy_biased=0.5, flip_rate=0.4),
+        *scored("p-clarc", accuracy_clean=0.8, accuracy_biased=0.795, tcav_positions=0.4, tcav=0.3),
+        *scored("p-clarc", balanced_accuracy_clean=0.25, balanced_accuracy_biased=0.25, flip_rate=0.0),
+        *scored("rr-clarc", accuracy_clean=[0.89, 0.9], accuracy_biased=[0.79 + lift, 0.81 + lift]),
+        *scored("rr-clarc", tcav_positions=[0.52, 0.54], tcav=0.5, balanced_accuracy_biased=0.8 + lift, flip_rate=0.1),
+        *path("rrr", {1.0: (0.1, 0.1)}, chosen=-1.0),
+        *path("rr-clarc", CURVE, chosen=10.0),
+        *path("rr-clarc", CURVE, chosen=1.0, cav="ridge"),
+        *path("rr-clarc", CURVE, chosen=1.0, target="random", norm="absolute"),
+        *scored("clean-trained", accuracy_clean=0.96, accuracy_biased=0.95),
+        *(cav_row(cav, metric, value) for cav, value in (("signal", 0.9), ("ridge", 0.4)) for metric in
+          ("alignment_sample", "alignment_mean", "cav_auc")),
+        cav_row("lasso", "alignment_mean", math.nan),
+        *epochs(),
+        *changes("a-clarc", (-0.2, 0.0, -0.01)),
+        *changes("rr-clarc", (-0.1, 0.01, 0.0)),
+        *changes("rr-clarc", (0.0, 0.02, 0.0), target="1"),
+        *(row(method, SECONDS, value + turn / 10, seed=turn) for method, value in (("vanilla", 2.0), ("rr-clarc", 2.5))
+          for turn in range(3)),
+        row("vanilla", "accuracy_clean", 0.7, group=0, artifact="ruler", n=40),
+    ]  # fmt: skip
+
+
+SUBJECTS = {VGG: of_subject(0.0), RESNET: of_subject(0.02), BRIGHT: of_subject(-0.25)}
+PAIRED = {("rr-clarc", "vanilla"): {"accuracy_clean": (-0.01, 0.02), "accuracy_biased": (0.29, 0.03)}}
+REASONS = {"rrr": "no strength is admissible: diverged", "rr-clarc": "best balanced accuracy"}
+FACTS = {
+    VGG: Facts(
+        published=PUBLISHED,
+        departures=("random weights", "3 epochs"),
+        majority_rate=0.6,
+        chance_level=0.25,
+        class_names=("nevus", "melanoma"),
+        reasons=REASONS,
+        paired=PAIRED,
+    ),
+    RESNET: Facts(chance_level=0.25, grid="paper"),
+}
+WRITERS: dict[str, Callable[[], str]] = {
+    "table1": lambda: tables.write_table1(SUBJECTS, facts=FACTS),
+    "details": lambda: tables.write_details(SUBJECTS, facts=FACTS),
+    "differences": lambda: tables.write_differences(SUBJECTS, facts=FACTS),
+    "strengths": lambda: tables.write_strengths(SUBJECTS, facts=FACTS),
+    "times": lambda: tables.write_times(SUBJECTS, facts=FACTS),
+    "changes": lambda: tables.write_changes(SUBJECTS, facts=FACTS),
+    "alignments": lambda: tables.write_alignments(SUBJECTS),
+    "variants": lambda: tables.write_variants(SUBJECTS),
+    "path": lambda: tables.write_path(SUBJECTS),
+    "epochs": lambda: tables.write_epochs(SUBJECTS),
+    "groups": lambda: tables.write_groups(SUBJECTS),
+    "claims": lambda: write_claims(check_claims(SUBJECTS, facts=FACTS)),
+    "settings": lambda: write_settings(
+        {VGG: {"size": "32 px", "layer": "a"}, RESNET: {"size": "32 px", "layer": "b"}, BRIGHT: {"size": "32 px"}}
+    ),
+}
+
+
+def test_golden_markdown() -> None:
+    text = "\n".join(f"# {name}\n\n{write().strip()}\n" for name, write in WRITERS.items())
+    if os.environ.get("HANSFREE_WRITE_GOLDEN"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_tables_without_facts_have_no_published_numbers() -> None:
+    for write in (tables.write_table1, tables.write_details, tables.write_strengths, tables.write_times):
+        text = write({RESNET: SUBJECTS[RESNET]})
+        assert "Not the paper's setting" not in text
+        assert "49.8" not in text
+    assert "No image was answered both" in tables.write_differences({VGG: SUBJECTS[VGG]})
+
+
+# Figures
+
+
+def pictures(n: int, channels: int = 3) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (n, 8, 8, channels), dtype=np.uint8)
+
+
+def heatmaps(*names: str) -> HeatmapSet:
+    masks = np.zeros((2, 8, 8), dtype=bool)
+    masks[:, 2:4, 2:6] = True
+    maps = {name: np.random.default_rng(1).normal(size=(2, 8, 8)) for name in names}
+    maps[names[0]][1, 0, 0] = np.inf
+    return HeatmapSet(pictures(2), masks, maps)
+
+
+STRENGTHS = figures.StrengthMaps(pictures(1)[0], np.eye(8, dtype=bool), {0.1: np.eye(8), 10.0: -np.eye(8)})
+OF_ROWS = {
+    "alignment": figures.draw_alignments,
+    "cav-types": figures.draw_cav_types,
+    "class-specific": figures.draw_changes,
+    "epochs": figures.draw_epochs,
+    "scatter": figures.draw_scatter,
+    "strength": figures.draw_strength_curves,
+    "targets": figures.draw_targets,
+    "times": figures.draw_times,
+}
+DRAWERS = {
+    **{name: lambda draw=draw: draw(SUBJECTS) for name, draw in OF_ROWS.items()},
+    "strength with heatmaps": lambda: figures.draw_strength_curves(SUBJECTS, maps={VGG: STRENGTHS}),
+    "heatmap-panel": lambda: figures.draw_method_heatmaps(
+        {VGG: heatmaps("vanilla", "rr-clarc"), RESNET: heatmaps("vanilla")}
+    ),
+    "localisation": lambda: figures.draw_localisation({VGG: heatmaps("signal", "ridge")}),
+    "biases": lambda: figures.draw_biases(
+        {"timestamp": (pictures(2), pictures(2)), "collar": (pictures(1, 1),) * 2}, in_scenes={"collar"}
+    ),
+    "lsb": lambda: figures.draw_hidden_bits(pictures(2), pictures(2) | np.uint8(7), bits=3),
+    "extremes": lambda: figures.draw_extremes(np.array([0.9, 0.1, math.nan, 0.5]), lambda i: pictures(4)[i], each=2),
+}
+
+
+@pytest.mark.parametrize("name", DRAWERS)
+def test_figures_are_drawn(name: str) -> None:
+    drawing = DRAWERS[name]()
+    assert drawing is not None
+    assert drawing.name == name.partition(" ")[0]
+    assert drawing.alt
+    assert drawing.caption
+    drawing.figure.savefig(io.BytesIO(), dpi=30)  # warnings are errors: layouts and contours warn late
+    if name in OF_ROWS:
+        assert len(drawing.figure.axes) >= len(SUBJECTS)
+
+
+@pytest.mark.parametrize("rows", [[], scored("vanilla", flip_rate=0.5), scored("rr-clarc", accuracy_clean=math.nan)])
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_nothing_to_draw_is_no_figure(name: str, rows: list[Row]) -> None:
+    assert OF_ROWS[name]({}) is None
+    assert OF_ROWS[name]({VGG: rows}) is None
+
+
+def test_image_figures_need_images() -> None:
+    assert figures.draw_biases({}) is None
+    assert figures.draw_hidden_bits(pictures(0), pictures(0), bits=1) is None
+    assert figures.draw_extremes(np.array([math.nan, 0.5]), lambda i: pictures(2)[i]) is None
+    assert figures.draw_method_heatmaps({}) is figures.draw_localisation({}) is None
+    with pytest.raises(OptionError, match="1 to 8 bits"):
+        figures.draw_hidden_bits(pictures(1), pictures(1), bits=9)
+    image = np.array([[[0b10100000], [0b10100011], [0b10100111]]], dtype=np.uint8)
+    np.testing.assert_array_equal(figures.lowest_bits(image, 3).ravel(), [0, round(3 * 255 / 7), 255])
+
+
+@pytest.mark.parametrize(("models", "artifacts", "columns"), [(1, 1, 1), (3, 1, 3), (3, 4, 4), (2, 2, 2), (1, 5, 3)])
+def test_a_row_of_panels_is_one_model_if_it_fits(models: int, artifacts: int, columns: int) -> None:
+    keys = [SubjectKey("d", str(artifact), str(model)) for model in range(models) for artifact in range(artifacts)]
+    _, panels = figures.panel_grid(keys)
+    assert len(panels) == models * artifacts
+    assert {axes.get_subplotspec().get_gridspec().ncols for axes in panels} == {columns}

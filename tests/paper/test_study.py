@@ -1,0 +1,112 @@
+"""What all studies promise, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hansfree.data.artifacts import LSB
+from hansfree.data.biased import BiasedData, insert_bias
+from hansfree.data.insertion import WithArtifact
+from hansfree.data.lesions import SyntheticLesions
+from hansfree.errors import DataError, OptionError
+from hansfree.paper.dataset import BenchmarkDataset, Published, find_folder, unlisted_files
+from hansfree.paper.embedded import Synthetic
+
+SOURCES = [SyntheticLesions(16, size=16, start=start) for start in (0, 16, 32)]
+
+
+def sets(**changes):
+    data = insert_bias(SOURCES, LSB(), biased_class=0, share=0.5)
+    return BiasedData(**{**vars(data), **changes})
+
+
+def stamped(part, share):
+    return WithArtifact(SOURCES[part], LSB(), share=share)
+
+
+@pytest.mark.parametrize("study", BenchmarkDataset.members().values(), ids=lambda study: study.name)
+def test_every_member_says_what_it_is_and_what_it_needs(study):
+    assert study.title
+    assert study.artifacts
+    assert study.__doc__
+    given = Path("somewhere")
+    if study.needs_root:
+        with pytest.raises(OptionError, match=f"{study.title} needs the folder of its files"):
+            study()
+        with pytest.raises(DataError, match="There is no folder"):
+            study(given / "nowhere")
+    else:
+        with pytest.raises(OptionError, match=f"{study.title} needs no files"):
+            study(given)
+    root = given if study.needs_root else None
+    if not study.further_artifacts:  # else the files have to say
+        with pytest.raises(OptionError, match=f"{study.title} has no artifact 'tattoo'"):
+            study(root, artifact="tattoo")
+    with pytest.raises(OptionError, match="seed is 0 or more"):
+        study(root, seed=-1)
+
+
+def test_one_member_is_taken_where_none_is_named():
+    assert (
+        [study for study in BenchmarkDataset.members().values() if study.is_default]
+        == [BenchmarkDataset.default()]
+        == [Synthetic]
+    )
+
+
+def test_a_study_of_drawn_images_has_nothing_to_read_or_remark():
+    study = Synthetic()
+    assert (study.skipped, study.remarks, study.starts_clean) == ([], [], False)
+    assert study.published_labels("vgg16") == ()
+    assert study.flags() == {}
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_sets_that_could_prove_nothing_are_refused(part):
+    number = ("train", "val", "test").index(part)
+    sets()
+    with pytest.raises(DataError, match="16 of the 16 clean images have"):
+        sets(**{f"{part}_clean": stamped(number, 1)})
+    with pytest.raises(DataError, match="16 of the 16 biased images do not have"):
+        sets(**{f"{part}_biased": stamped(number, 0)})
+    other = {f"{part}_biased": stamped(0, 1)}
+    with pytest.raises(DataError, match="must be the same images"):
+        sets(**other)
+    assert not sets(**other, is_inserted=False).is_inserted
+
+
+def test_a_share_without_images_is_refused():
+    with pytest.raises(DataError, match="1 % of the 4 training images of class 'smooth-even' is 0 images"):
+        insert_bias(SOURCES, LSB(), biased_class=0, share=0.01)
+
+
+def test_published_tables_are_read_as_they_are_typed():
+    published = Published.read(
+        "vgg16 rrr 50.0 1.0 40 2 30 3 2.5 0.5 - -", strengths="vgg16 rrr 5e-2", seconds="vgg16 rrr 91.4 0.1"
+    )
+    assert published.scores["vgg16", "rrr", "accuracy_biased"] == pytest.approx((0.4, 0.02))
+    assert published.scores["vgg16", "rrr", "tcav_sensitivity"] == pytest.approx((0.0025, 0.0005))
+    assert ("vgg16", "rrr", "artifact_relevance") not in published.scores
+    assert published.strengths == {("vgg16", "rrr"): 0.05}
+    assert np.array_equal(published.seconds["vgg16", "rrr"], (91.4, 0.1))
+
+
+def test_a_folder_is_found_also_when_it_is_nested_once(tmp_path):
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "deep" / "deep").mkdir(parents=True)
+    assert find_folder(tmp_path, "flat") == tmp_path / "flat"
+    assert find_folder(tmp_path, "deep") == tmp_path / "deep" / "deep"
+    with pytest.raises(DataError, match=r"has no folder 'flut'\. Did you mean 'flat'"):
+        find_folder(tmp_path, "flut")
+    with pytest.raises(DataError, match=r"There is no folder .*nowhere"):
+        find_folder(tmp_path / "nowhere", "flat")
+
+
+def test_only_images_count_as_unlisted(tmp_path):
+    for name in ("a.jpg", "b.jpg", "LICENSE.txt"):
+        (tmp_path / name).touch()
+    assert unlisted_files(tmp_path, ["a.jpg"]) == [f"{tmp_path / 'b.jpg'} is not in the table."]
+    assert unlisted_files(tmp_path, ["a.jpg", "b.jpg"]) == []

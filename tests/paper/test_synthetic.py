@@ -1,0 +1,100 @@
+"""The embedded suite: four shortcuts, one biased training set, and clean images that all of them share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hansfree.data.artifacts import Artifact
+from hansfree.data.biased import SETS
+from hansfree.errors import OptionError
+from hansfree.models import PAPER_MODELS
+from hansfree.paper.dataset import BenchmarkDataset
+from hansfree.paper.embedded import Synthetic
+
+
+class Small(Synthetic):
+    n_base, n_train, n_val, n_test = 120, 80, 24, 40
+
+
+def test_it_is_found_by_name_and_needs_no_files() -> None:
+    assert BenchmarkDataset.named("synthetic") is Synthetic
+    assert Synthetic().size == 64
+    assert set(Synthetic.recipe.epochs) == set(Synthetic.recipe.fresh_rates) == {"demo", *PAPER_MODELS}
+    assert set(Synthetic.artifacts) == {name for name, kind in Artifact.members().items() if not kind.needs_file}
+
+
+@pytest.mark.parametrize("artifact", Synthetic.artifacts)
+def test_each_artifact_leaks_into_a_class_of_its_own(artifact: str) -> None:
+    data = Small(artifact=artifact, size=32).data("vgg16")
+    label = Synthetic.artifacts.index(artifact)
+    assert (data.biased_class, data.artifact) == (label, artifact)
+    assert data.is_localized == Artifact.named(artifact).localized
+    assert data.is_inserted
+    assert data.has_masks
+    assert set(data.train.labels[data.train.has_artifact]) == {label}
+    assert data.learned.has_artifact.sum() == int(Small.share * 30 + 0.5)
+    assert 0 < data.train.has_artifact.sum() < data.learned.has_artifact.sum()
+    index = int(np.flatnonzero(data.train.has_artifact)[0])
+    assert data.train.pixels(index)[1].any()
+    assert not np.array_equal(data.test_clean.pixels(0)[0], data.test_biased.pixels(0)[0])
+
+
+def test_all_artifacts_have_one_biased_model_one_reference_and_clean_images_in_common() -> None:
+    every = [Small(artifact=artifact, size=32).data("demo") for artifact in Synthetic.artifacts]
+    assert len({data.learned.pixel_fingerprint for data in every}) == 1
+    assert len({data.train.fingerprint for data in every}) == len(every)
+    for name in ("clean_train", "val_clean", "test_clean"):
+        assert len({getattr(data, name).fingerprint for data in every}) == 1, name
+    for name in ("val_biased", "test_biased"):
+        assert len({getattr(data, name).fingerprint for data in every}) == len(every), name
+
+
+def test_no_image_is_in_two_parts_and_the_reference_never_sees_an_artifact() -> None:
+    data = Small(size=32).data("demo")
+    parts = [set(getattr(data, name).ids.tolist()) for name in ("learned", "val_clean", "test_clean")]
+    assert [len(part) for part in parts] == [120, 24, 40]
+    assert sum(map(len, parts)) == len(set.union(*parts))
+    assert data.clean_train is not None
+    assert not data.clean_train.has_artifact.any()
+    assert np.array_equal(data.clean_train.ids, data.learned.ids)
+
+
+def test_corrections_see_a_part_of_what_the_model_learned_from() -> None:
+    data = Small(size=32).data("demo")
+    assert len(data.train) == 80
+    assert np.array_equal(data.train.ids, data.learned.ids[:80])
+    assert np.array_equal(data.train.has_artifact, data.learned.has_artifact[:80])
+    for index in (0, 79):
+        for ours, theirs in zip(data.train.pixels(index), data.learned.pixels(index)):
+            assert np.array_equal(ours, theirs)
+
+
+def test_seed_and_size_change_the_pictures_and_the_model_does_not() -> None:
+    def prints(model: str = "demo", **options: int) -> tuple[str, ...]:
+        data = Small(**{"size": 32, **options}).data(model)
+        return tuple(getattr(data, name).fingerprint for name in SETS)
+
+    assert prints() == prints("vgg16")
+    assert not set(prints()) & set(prints(seed=1))
+    assert not set(prints()) & set(prints(size=40))
+
+
+def test_what_it_does_not_have_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"no artifact 'plster'\. Did you mean 'plaster'"):
+        Synthetic(artifact="plster")
+    with pytest.raises(OptionError, match="leave out --root"):
+        Synthetic("somewhere")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("artifact", Synthetic.artifacts)
+def test_pairs_are_training_images_without_any_artifact(artifact: str) -> None:
+    data = Small(artifact=artifact, size=32).data("demo")
+    assert data.train_biased is not None
+    rows = np.flatnonzero(np.isin(data.train.ids, data.train_biased.ids))
+    assert 0 < len(rows) == len(data.train_biased) < (~data.train.has_artifact).sum()
+    for place in (0, len(rows) - 1):
+        image, mask = data.train_biased.pixels(place)
+        before, _ = data.train.pixels(int(rows[place]))
+        np.testing.assert_array_equal(before[~mask], image[~mask])
+        assert not np.array_equal(before, image)

@@ -1,0 +1,436 @@
+"""Whole runs on tiny images: what they find, recommend and export, and how they go on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from hansfree import api
+from hansfree._internal.store import open_run
+from hansfree.api import Result
+from hansfree.data.biased import BiasedData
+from hansfree.errors import DataError, OptionError, RunError
+from hansfree.evaluation.results import load_results, method_title
+from hansfree.export.run import export_run
+from hansfree.metrics import Difference
+from hansfree.pipeline.checks import prepare_run
+from hansfree.pipeline.config import read_run_file
+from hansfree.pipeline.experiment import PredictionStore
+from hansfree.pipeline.identity import check_unchanged, run_config
+from hansfree.pipeline.workspace import keep_in_memory
+from tests.pipeline.user import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
+
+# What makes the tiny model clearly better; the paper's small steps would take many epochs.
+HELPS = {"learning_rate": 3e-3, "strengths": {"rr-clarc": [0.01, 0.02, 0.03]}}
+
+
+def run(user: Path, **sections: Any) -> Result:
+    return api.run(prepare_run(read_run_file(write_run(user / "run.yaml", **sections))))
+
+
+def table(user: Path, name: str = "run") -> list[dict[str, str]]:
+    return list(csv.DictReader((user / name / "results.csv").read_text().splitlines()))
+
+
+def summary(user: Path, name: str = "run") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((user / name / "results.json").read_text())
+    return content
+
+
+def read_back(out: Path) -> Path:
+    """Read what a report is made of, and draw nothing: figures take most of a tiny run's time; two runs have them."""
+    assert load_results(out).rows
+    return out / "report.html"
+
+
+@pytest.fixture
+def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansfree.api.write_report", read_back)
+
+
+@pytest.fixture(scope="module")
+def natural(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with counter-examples, as many as show that a correction helps; nobody may change it."""
+    counts = {kind: 4 * n if kind[0] == "test" and kind[2] else n for kind, n in COUNTS.items()}
+    user = make_user(tmp_path_factory.mktemp("natural") / "user", counts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hansfree.api.write_report", read_back)
+        run(user, artifact={"name": "chessboard"}, correction=HELPS)
+    return user
+
+
+def test_a_natural_bias_with_counter_examples(natural: Path) -> None:
+    rows, told = table(natural), summary(natural)
+    methods = {row["method"] for row in rows if row["metric"] == "balanced_accuracy_biased" and row["chosen"] == "1"}
+    assert methods >= {"original", "vanilla", "p-clarc"}
+    assert not [row for row in rows if row["metric"] == "flip_rate"]  # nothing was put in
+    assert all(claim["can_be_made"] for claim in told["meta"]["claims"] if claim["name"] != "flip rate")
+    assert told["meta"]["artifact"] == "chessboard"
+    assert {each["rival"] for each in told["paired_classes"]} == {"original"}
+    assert "data.shares" in told["meta"]["unused"]
+    assert told["meta"]["title"].endswith(": chessboard")
+    for name in ("config.yaml", "run.yaml", "diagnostics.json", "original.safetensors", "cavs.safetensors"):
+        assert (natural / "run" / name).stat().st_size > 0
+
+
+def test_the_recommended_model_is_the_best_on_validation_images(natural: Path) -> None:
+    told = summary(natural)
+    best = told["meta"]["recommended"]
+    assert best in ("p-clarc", "rr-clarc")
+    last = {
+        row["method"]: float(row["value"])
+        for row in table(natural)
+        if row["split"] == "val" and row["chosen"] == "1" and row["metric"] == "balanced_accuracy_biased"
+    }  # rows are in the order of epochs
+    admissible = {method for method in ("p-clarc", "rr-clarc") if told["selection"][method]["admissible"]}
+    assert best in admissible
+    assert last[best] == max(last[method] for method in admissible)
+    assert [path.name for path in (natural / "run" / "exported").iterdir()] == [best]
+    assert told["verdicts"][best]["level"] == "partly_corrected", "the most that can be said without insertion"
+    card = (natural / "run" / "exported" / best / "MODEL_CARD.md").read_text()
+    assert f"| original weights | {told['meta']['hashes']['original weights']} " in card, "as the report names them"
+    with np.load(natural / "run" / "heatmaps.npz") as shown:
+        names = [told["meta"]["image_names"][str(id_)] for id_ in shown["ids"]]
+    assert names
+    assert all("test-" in name for name in names), "files of the user"
+    assert "**Verdict on the test images: partly corrected.**" in card
+
+
+def test_exported_weights_fit_into_the_users_own_model(natural: Path, tmp_path: Path) -> None:
+    done = export_run(natural / "run", "rr-clarc", out=tmp_path / "named")  # the model is found by its source
+    build().load_state_dict(load_file(done.weights.weights), strict=True)
+    assert method_title("rr-clarc") in done.card.read_text()
+    best = summary(natural)["meta"]["recommended"]
+    assert export_run(natural / "run", out=tmp_path / "best").method == best
+
+
+def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unreported: None) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "moved"))  # another place is no other run
+    before = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
+    methods = ["vanilla", "p-clarc", "rr-clarc", "a-clarc"]
+    run(user, correction={**HELPS, "methods": methods}, artifact={"name": "board"}, workers=0)
+    after = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
+    assert after.keys() - before.keys() == {"a-clarc.json", "a-clarc.npz"}
+    assert {name: after[name] for name in before} == before
+    assert "a-clarc" in {row["method"] for row in table(user)}
+    assert summary(user)["meta"]["artifact"] == "board"
+
+
+def test_methods_come_and_go_with_their_strengths(natural: Path, tmp_path: Path, unreported: None) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "moved"))
+    run(user, correction={**HELPS, "methods": ["vanilla", "rr-clarc-step"], "strengths": {"rr-clarc-step": 0.02}})
+    assert list(summary(user)["selection"]) == ["vanilla", "rr-clarc-step"]
+    assert {row["strength"] for row in table(user) if row["method"] == "rr-clarc-step"} == {"0.02"}
+    run(user, correction={**HELPS, "methods": ["rr-clarc"]})
+    assert summary(user)["selection"] == {"rr-clarc": summary(natural)["selection"]["rr-clarc"]}
+
+
+@pytest.mark.parametrize("strengths", [{}, {"rr-clarc": 3}, {"rr-clarc": [0.01, 0.02]}])
+def test_other_strengths_of_a_method_that_is_done_are_refused_before_the_run(
+    natural: Path, strengths: dict[str, Any]
+) -> None:
+    file = write_run(natural / "other.yaml", correction={**HELPS, "strengths": strengths})
+    told = r"has rr-clarc with other strengths: was \[0\.01, 0\.02, 0\.03\], is now \[.*\]\. Restore them"
+    with pytest.raises(RunError, match=told):
+        prepare_run(read_run_file(file))
+    file.unlink()
+
+
+def test_another_run_in_the_same_folder_is_refused_and_named(natural: Path, tmp_path: Path) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    before = (user / "run" / "results.csv").read_bytes()
+    with pytest.raises(RunError, match=r"holds another run .*seed was 0, is now 1"):
+        run(user, seed=1, correction=HELPS)
+    with pytest.raises(RunError, match=r"holds another run \(correction\.epochs was 2, is now 3\)"):
+        run(user, correction={**HELPS, "epochs": 3})
+    rows = read_table(user / "labels.csv")
+    image, label, bit, part = rows[0]
+    write_table(user / "labels.csv", [(image, "bright" if label == "dark" else "dark", bit, part), *rows[1:]])
+    with pytest.raises(RunError, match=r"holds another run \(the labels of 1 image changed\)"):
+        run(user, correction=HELPS)
+    write_table(user / "labels.csv", list(rows))
+    torch.manual_seed(0)
+    save_file(build().state_dict(), user / "two.safetensors")
+    with pytest.raises(RunError, match="was computed with other weights"):
+        run(user, correction=HELPS)
+    assert (user / "run" / "results.csv").read_bytes() == before
+
+
+def changed_to(user: Path, rows: list[tuple[str, ...]], **artifact: Any) -> None:
+    """Look whether a user's run may go on with another table."""
+    write_table(user / "labels.csv", list(rows))
+    file = write_run(user / "run.yaml", correction=HELPS, artifact=artifact)
+    check_unchanged(prepare_run(read_run_file(file)))
+
+
+def test_what_changed_in_the_images_is_told_in_words(natural: Path, tmp_path: Path) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    rows = read_table(user / "labels.csv")
+    changed_to(user, rows)
+    mended = [(image, label, str(1 - int(bit)), part) for image, label, bit, part in rows[:3]]
+    with pytest.raises(RunError, match=r"holds another run \(the marks of 3 images changed\)"):
+        changed_to(user, [*mended, *rows[3:]])
+    moved = [(*rows[0][:3], "val"), *mended[1:2], *rows[2:]]
+    with pytest.raises(RunError, match=r"\(the marks of 1 image and the parts of 1 image changed\)"):
+        changed_to(user, moved)
+    with pytest.raises(RunError, match=rf"\(the list of images changed: {len(rows)} before, {len(rows) - 1} now\)"):
+        changed_to(user, rows[1:])
+    (user / "images" / "train-0-0-0.png").touch()
+    with pytest.raises(RunError, match=r"\(a file \(name, size or modification time\), the inserted artifact, or "):
+        changed_to(user, rows)
+    kept = user / "run" / "images.npz"
+    for lose in (lambda: kept.write_bytes(b"damaged"), kept.unlink):  # a run that an earlier version began has none
+        lose()
+        with pytest.raises(RunError, match=r"\(the images changed: files, labels, artifact labels or splits\)"):
+            changed_to(user, rows)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "kept", "now"),
+    [
+        ("artifact", "insert", "timestamp", "artifact.insert was 'timestamp', is now None"),
+        ("correction", "class_budgets", {"dark": 0.1}, "correction.class_budgets was {'dark': 0.1}, is now {}"),
+    ],
+)
+def test_a_key_that_was_taken_out_of_the_file_is_told_by_check(
+    natural: Path, tmp_path: Path, section: str, key: str, kept: object, now: str
+) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    config = yaml.safe_load((user / "run" / "config.yaml").read_text())
+    config[section][key] = kept
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(RunError, match=rf"holds another run \({re.escape(now)}\)"):
+        changed_to(user, read_table(user / "labels.csv"))
+
+
+def test_a_class_that_is_guarded_no_more_is_told_by_check(natural: Path, tmp_path: Path) -> None:
+    user = Path(shutil.copytree(natural, tmp_path / "user"))
+    config = yaml.safe_load((user / "run" / "config.yaml").read_text())
+    config["correction"]["class_budgets"] = {"dark": 0.1, "bright": 0.1}
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    file = write_run(user / "run.yaml", correction={**HELPS, "class_budgets": {"dark": 0.1}})
+    with pytest.raises(RunError, match=r"\(correction\.class_budgets\.bright was 0\.1, is now None\)"):
+        check_unchanged(prepare_run(read_run_file(file)))
+
+
+def test_a_run_goes_on_when_its_class_is_written_down(tmp_path: Path, unreported: None) -> None:
+    user = make_user(tmp_path / "user")
+    run(user, artifact={"biased_class": None})
+    before = (user / "run" / "results.csv").read_bytes()
+    run(user, artifact={"biased_class": "dark"})
+    assert (user / "run" / "results.csv").read_bytes() == before
+
+
+def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Path) -> None:
+    counts = {
+        kind: (0 if kind[1:] == (1, 1) else 10 if kind[0] != "train" and kind[2] else n) for kind, n in COUNTS.items()
+    }
+    user = make_user(tmp_path / "user", counts)
+    finished = run(user)
+    told = summary(user)
+    claims = {claim["name"]: claim["can_be_made"] for claim in told["meta"]["claims"]}
+    assert not claims["accuracy with the artifact"]
+    assert not claims["strength chosen by accuracy"]
+    assert "derivative" in told["selection"]["rr-clarc"]
+    rows = table(user)
+    known = [row for row in rows if row["metric"].endswith("_biased") and row["value"] and row["split"] == "test"]
+    assert not [row for row in known if int(row["n"]) < 25], "10 images are no score"
+    assert not [
+        row for row in rows if row["metric"] in ("accuracy_biased", "balanced_accuracy_biased") and row["value"]
+    ]
+    page = (user / "run" / "report.html").read_text()
+    assert "n/a (n = " in page
+    assert "artifact artifact" not in page
+    assert finished.recommended == told["meta"]["recommended"]
+    assert "Recommended: " not in page
+    assert "Best guess, not proven: " in page
+    words = " ".join(finished.sentences)
+    assert "estimated effect of the artifact on the log-odds of validation images, the smaller the better" in words
+
+
+def test_no_artifact_in_the_test_images_at_all(tmp_path: Path) -> None:
+    counts = {kind: 0 if kind[0] == "test" and kind[2] else n for kind, n in COUNTS.items()}
+    user = make_user(tmp_path / "user", counts)
+    run(user, correction={"methods": ["vanilla", "rr-clarc"]})
+    assert summary(user)["meta"]["n_test_biased"] == 0
+    assert not [
+        row for row in table(user) if row["split"] == "test" and row["metric"].endswith("_biased") and row["value"]
+    ]
+    assert "n/a (n = " in (user / "run" / "report.html").read_text()
+
+
+def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: None) -> None:
+    wrong = "images/train-0-1-3.png"
+    rows = [
+        (image, label, 0 if image == wrong else bit, part)
+        for image, label, bit, part in read_table(user / "labels.csv")
+    ]
+    write_table(user / "labels.csv", rows)
+    run(user, correction={"methods": ["vanilla"], "strengths": {}})
+    suspect_labels = json.loads((user / "run" / "diagnostics.json").read_text())["suspect_labels"]
+    named = [mark["id"] for mark in suspect_labels]
+    assert wrong in named
+    with np.load(user / "run" / "suspect_labels.npz") as kept, Image.open(user / wrong) as picture:
+        assert len(kept["pictures"]) == min(len(named), 6)
+        np.testing.assert_array_equal(kept["pictures"][named.index(wrong)], picture.convert("RGB"))
+
+
+def test_a_run_with_a_wrong_mark_goes_on_when_the_root_has_moved(user: Path, unreported: None) -> None:
+    rows = [
+        (Path(image).name, label, 0 if image == "images/train-0-1-3.png" else bit, part)
+        for image, label, bit, part in read_table(user / "labels.csv")
+    ]
+    write_table(user / "labels.csv", [(f"images/{name}", *rest) for name, *rest in rows])
+    run(user, correction={"methods": ["vanilla"], "strengths": {}})
+    with np.load(user / "run" / "suspect_labels.npz") as kept:
+        before = kept["pictures"]
+    write_table(user / "labels.csv", list(rows))
+    run(user, data={"root": "images"}, correction={"methods": ["vanilla", "p-clarc"], "strengths": {}})
+    assert {"vanilla", "p-clarc"} <= {row["method"] for row in table(user)}
+    with np.load(user / "run" / "suspect_labels.npz") as kept:
+        np.testing.assert_array_equal(kept["pictures"], before)
+
+
+def test_a_single_image_of_another_class_is_enough(user: Path, unreported: None) -> None:
+    rows = read_table(user / "labels.csv")
+    gone = [row for row in rows if row[1:] in (("bright", "0", "train"), ("bright", "1", "train"))][1:]
+    write_table(user / "labels.csv", [row for row in rows if row not in gone])
+    assert run(user, correction={"methods": ["vanilla"], "strengths": {}}).rows
+
+
+def test_a_folder_that_is_in_use_is_refused_before_the_images_are_read(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr("hansfree.api.keep_in_memory", lambda data, **_: read.append(data))
+    told_where = {"methods": ["vanilla", "rrr"], "strengths": {}}  # reads the pictures into memory
+    prepared = prepare_run(read_run_file(write_run(user / "run.yaml", correction=told_where)))
+    with open_run(user / "run", run_config(prepared)), pytest.raises(RunError, match="in use"):
+        api.run(prepared)
+    assert read == []
+
+
+def test_an_own_patch_on_clean_images(user: Path, unreported: None) -> None:
+    rows = [(image, label, part) for image, label, bit, part in read_table(user / "labels.csv") if bit == "0"]
+    write_table(user / "labels.csv", list(rows), ("image", "label", "split"))
+    artifact = {"insert": "patch", "file": "sticker.png", "place": "top-left", "share": 0.6}
+    run(user, artifact=artifact)
+    flips = [row for row in table(user) if row["metric"] == "flip_rate" and row["method"] == "original"]
+    assert [int(row["n"]) for row in flips] == [2 * ENOUGH]
+    meta = summary(user)["meta"]
+    assert (meta["artifact"], meta["n_test_clean"], meta["n_test_biased"]) == ("sticker", 2 * ENOUGH, 2 * ENOUGH)
+
+
+def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> None:
+    run(user, artifact={"insert": "patch", "file": "sticker.png", "place": "top-left"})
+    rows = table(user)
+    assert [row for row in rows if row["metric"] == "flip_rate" and row["method"] == "original"]
+    meta = summary(user)["meta"]
+    assert (meta["n_train"], meta["n_test_clean"]) == (56, 2 * ENOUGH)  # held out are those that had none by nature
+    assert meta["artifact"] == "sticker"
+    (told,) = (remark for remark in meta["remarks"] if remark.startswith("Inserted into 52 validation images"))
+    assert "of the 14 labelled training images" in told
+
+
+def test_a_patch_unlike_the_marked_artifact_is_told(user: Path, unreported: None) -> None:
+    finished = run(user, artifact={"insert": "brightness"})
+    assert any("the two differ" in sentence for sentence in finished.sentences)
+    assert any("the two differ" in remark for remark in summary(user)["meta"]["remarks"])
+
+
+def test_a_model_with_one_logit(user: Path, unreported: None) -> None:
+    model = {"source": "net.py:binary", "weights": "one.safetensors", "output": "binary"}
+    finished = run(user, model=model)
+    assert {"auroc_clean", "balanced_accuracy_biased"} <= {row.metric for row in finished.rows}
+    done = export_run(user / "run", "rr-clarc", force=True)
+    build(1).load_state_dict(load_file(done.weights.weights), strict=True)
+
+
+def test_one_label_of_many(user: Path, unreported: None) -> None:
+    rows = [
+        (image, ";".join(filter(None, ("hot" if label == "bright" else "", "wet" if i % 2 else ""))), bit, part)
+        for i, (image, label, bit, part) in enumerate(read_table(user / "labels.csv"))
+    ]
+    write_table(user / "labels.csv", list(rows))
+    model = {"output": "label", "label": "hot"}
+    finished = run(user, model=model, data={"classes": ["wet", "hot"]}, artifact={"biased_class": None})
+    assert summary(user)["meta"]["n_train"] == 56
+    done = export_run(user / "run", "vanilla", force=True)
+    state, before = load_file(done.weights.weights), load_file(user / "two.safetensors")
+    changed = {name for name in before if not torch.equal(state[name], before[name])}
+    assert changed <= {"6.weight", "6.bias"}  # only the last layer, for the other labels share all the rest
+    np.testing.assert_array_equal(state["6.weight"][0], before["6.weight"][0])
+    assert finished.rows
+
+
+def test_nothing_admissible_is_a_plain_word_and_no_export(user: Path, unreported: None) -> None:
+    strengths = {"rr-clarc": [1e12]}
+    finished = run(user, correction={"methods": ["vanilla", "rr-clarc"], "strengths": strengths, "learning_rate": 1})
+    assert finished.recommended is None
+    told = " ".join(finished.sentences)
+    assert "Do not use any of the corrected models: none is admissible" in told
+    assert summary(user)["selection"]["rr-clarc"]["diverged"] == [1e12]
+    assert not (user / "run" / "exported").exists()
+    with pytest.raises(OptionError, match=r"Do not use the models of .*name it: vanilla\."):
+        export_run(user / "run")
+    with pytest.raises(
+        OptionError, match=r"no weights of rr-clarc, as no strength is admissible: .* There are: vanilla"
+    ):
+        export_run(user / "run", "rr-clarc")
+    assert export_run(user / "run", "vanilla").weights.weights.exists()
+
+
+def test_what_a_method_refuses_is_told_before_any_is_trained(user: Path, unreported: None) -> None:
+    """There is no training image of one class: DFR cannot make that class's weights."""
+    rows = read_table(user / "labels.csv")
+    write_table(user / "labels.csv", [row for row in rows if not (row[1] == "bright" and row[3] == "train")])
+    with pytest.raises(DataError, match="there is no image of class 1"):
+        run(user, correction={"methods": ["vanilla", "dfr"], "strengths": {}})
+    assert not (user / "run" / "stages" / "vanilla.json").exists()
+
+
+def test_models_are_compared_once_per_run(user: Path, unreported: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pair of models is compared, which takes long with many of them."""
+    compared: list[list[str]] = []
+    compare = PredictionStore.paired
+
+    def count(kept: PredictionStore, methods: list[str]) -> list[Difference]:
+        compared.append(list(methods))
+        return compare(kept, methods)
+
+    monkeypatch.setattr(PredictionStore, "paired", count)
+    run(user, correction={"methods": ["vanilla", "p-clarc"], "strengths": {}})
+    assert compared == [["vanilla", "p-clarc"]]
+    assert {each["method"] for each in summary(user)["paired"]} >= {"vanilla", "p-clarc"}
+
+
+def test_plain_fine_tuning_is_no_correction(user: Path, unreported: None) -> None:
+    finished = run(user, correction={"methods": ["vanilla"], "strengths": {}})
+    assert finished.recommended is None
+    assert finished.sentences[-1].startswith("Only plain fine-tuning was run")
+
+
+@pytest.mark.parametrize(("methods", "times"), [(["vanilla"], 0), (["vanilla", "rrr"], 1)])
+def test_pictures_are_kept_in_memory_only_for_a_method_that_trains_on_them(
+    methods: list[str], times: int, tmp_path: Path, unreported: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def keep(data: BiasedData, **_: object) -> BiasedData:
+        asked.append(data)
+        return keep_in_memory(data)
+
+    monkeypatch.setattr("hansfree.api.keep_in_memory", keep)
+    run(make_user(tmp_path / "user"), correction={"methods": methods, "strengths": {}, "epochs": 1})
+    assert len(asked) == times

@@ -1,0 +1,86 @@
+"""Single images for the report: probabilities as softmax gives them, a fixed sample, and every method's extremes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hansfree.data.artifacts import Timestamp
+from hansfree.data.biased import BiasedData, insert_bias
+from hansfree.data.lesions import SyntheticLesions
+from hansfree.metrics import Evidence, predict_classes
+from hansfree.pipeline.outcome import collect_cases, probabilities_of
+
+N = 230
+
+
+@pytest.fixture(scope="module")
+def data() -> BiasedData:
+    parts = [SyntheticLesions(n, size=80, start=start) for n, start in ((8, 0), (8, 8), (N, 16))]
+    return insert_bias(parts, Timestamp(), biased_class=0, share=0.5, seed=0)
+
+
+def evidence_of(data: BiasedData, seed: int, *, labels_biased: Any = None) -> Evidence:
+    rng = np.random.default_rng(seed)
+    clean, biased = rng.normal(size=(2, N, 4))
+    labels = data.test_clean.labels
+    return Evidence(
+        labels=labels, biased_class=0, logits_clean=clean, logits_biased=biased, labels_biased=labels_biased
+    )
+
+
+def kept_of(evidence: Evidence) -> dict[str, np.ndarray]:
+    answers = {f"predicted_{each}": predict_classes(evidence.logits(each)) for each in ("clean", "biased")}
+    return probabilities_of(evidence) | answers
+
+
+def test_probabilities_are_those_of_softmax(data: BiasedData) -> None:
+    evidence = evidence_of(data, 0)
+    found = probabilities_of(evidence)
+    for condition in ("clean", "biased"):
+        shares = np.exp(evidence.logits(condition))
+        shares /= shares.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(found[f"biased_class_{condition}"], shares[:, 0], rtol=1e-6)
+        own = [shares[row, label] for row, label in enumerate(evidence.labels)]
+        np.testing.assert_allclose(found[f"true_class_{condition}"], own, rtol=1e-6)
+
+
+def test_the_sample_is_fixed_and_the_extremes_are_there(data: BiasedData) -> None:
+    kept = {name: kept_of(evidence_of(data, seed)) for seed, name in enumerate(("original", "rrr", "vanilla"))}
+    cases = collect_cases(data, kept, seed=3)
+    again, other = (collect_cases(data, kept, seed=seed) for seed in (3, 4))
+    assert cases["is_sampled"].sum() == 200
+    np.testing.assert_array_equal(cases["true_class_biased/rrr"], again["true_class_biased/rrr"])
+    assert len(cases["labels"]) != len(other["labels"]) or (cases["labels"] != other["labels"]).any()
+    for method in ("rrr", "vanilla"):
+        change = kept[method]["true_class_biased"] - kept["original"]["true_class_biased"]
+        seen = cases[f"true_class_biased/{method}"] - cases["true_class_biased/original"]
+        np.testing.assert_allclose(np.sort(seen)[:6], np.sort(change)[:6])
+        np.testing.assert_allclose(np.sort(seen)[-6:], np.sort(change)[-6:])
+        assert cases[f"counts/{method}"].tolist() == [N, (change >= 0.01).sum(), (change <= -0.01).sum()]
+
+
+def test_pictures_are_small_and_show_the_artifact(data: BiasedData) -> None:
+    cases = collect_cases(data, {"original": kept_of(evidence_of(data, 0))}, seed=0)
+    assert cases["pictures_clean"].shape == cases["pictures_biased"].shape == (200, 64, 64, 3)
+    assert cases["pictures_clean"].dtype == np.uint8
+    assert (cases["pictures_clean"] != cases["pictures_biased"]).any(axis=(1, 2, 3)).all()
+
+
+def test_by_nature_only_images_with_the_artifact_are_told(data: BiasedData) -> None:
+    natural = replace(data, is_inserted=False)
+    kept = {"original": kept_of(evidence_of(data, 0, labels_biased=data.test_biased.labels))}
+    cases = collect_cases(natural, kept, seed=0)
+    assert not [key for key in cases if "clean" in key]
+    assert "biased_class_biased/original" in cases
+
+
+def test_what_is_not_known_is_left_out(data: BiasedData) -> None:
+    evidence = evidence_of(data, 0)
+    broken = replace(evidence, logits_biased=np.full((N, 4), np.nan))
+    kept = {"original": kept_of(evidence), "rrr": kept_of(broken)}
+    assert "rrr" not in {key.partition("/")[2] for key in collect_cases(data, kept, seed=0)}
+    assert collect_cases(data, {"original": kept_of(broken)}, seed=0) == {}

@@ -1,0 +1,182 @@
+"""What a run file removes and keeps beside its artifact: where the directions come from, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hansfree import api
+from hansfree.api import run_config
+from hansfree.cavs import SignalCAV, load_cavs
+from hansfree.errors import DataError, OptionError, RunError
+from hansfree.evaluation.results import load_results
+from hansfree.pipeline.checks import PreparedRun, prepare_run
+from hansfree.pipeline.config import read_run_file
+from hansfree.pipeline.workspace import Workspace
+from hansfree.report.text import describe_notes
+from tests.pipeline.user import ENOUGH, read_table, write_run, write_table
+
+HEADER = ("image", "label", "artifact", "split", "ink", "hair")
+OWN = {"insert": "patch", "file": "sticker.png", "place": "top-left"}
+
+
+def prepared(user: Path, *, cav: str = "signal", **artifact: Any) -> PreparedRun:
+    correction = {"methods": ["p-clarc"], "strengths": {}, "cav": cav}
+    return prepare_run(read_run_file(write_run(user / "run.yaml", artifact={**OWN, **artifact}, correction=correction)))
+
+
+def mark(user: Path, *, every: int = 2) -> list[tuple[str, ...]]:
+    """Add two columns: ink in some images of `bright`, hair in few of any class; return the rows."""
+    rows = []
+    for i, row in enumerate(read_table(user / "labels.csv")):
+        has_ink = row[1] == "bright" and i % every == 0
+        rows.append((*row[:4], str(int(has_ink)), "true" if i % 3 == 0 else "false"))
+    write_table(user / "labels.csv", list(rows), HEADER)
+    return rows
+
+
+@pytest.fixture
+def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
+
+
+def test_a_column_is_learned_in_its_own_class_without_the_own_artifact(user: Path, unreported: None) -> None:
+    rows = mark(user)
+    run = prepared(user, remove=["ink", "lsb"], keep="hair")
+    train = [i for i, row in enumerate(rows) if row[3] == "train"]
+    inside = [i for i in train if rows[i][1:3] == ("bright", "0")]
+    assert [concept.name for concept in run.setting.removed] == ["ink", "lsb"]
+    ink, lsb = run.setting.removed
+    assert run.setting.data.train.ids[ink.rows].tolist() == inside
+    assert isinstance(ink.told_by, np.ndarray)
+    assert ink.told_by.tolist() == [rows[i][4] == "1" for i in inside]
+    clean = [i for i in train if rows[i][2] == "0"]
+    assert run.setting.data.train.ids[lsb.rows].tolist() == clean
+    assert not isinstance(lsb.told_by, np.ndarray)
+    assert lsb.told_by.ids.tolist() == clean
+
+    api.run(run)
+    cavs = load_cavs(user / "run" / "cav-signal-joint.safetensors")
+    seen = Workspace(run.setting, user / "run", user / "run" / "activations").activations["train"].pooled
+    expected = SignalCAV().fit(seen[ink.rows], ink.told_by)
+    np.testing.assert_allclose(cavs["of ink"].directions_, expected.directions_)
+    with (user / "run" / "results.csv").open(newline="") as file:
+        told = list(csv.DictReader(file))
+    assert {row["cav"] for row in told if row["method"] == "p-clarc"} == {"signal: sticker + ink + lsb; kept: hair"}
+    assert {row["artifact"] for row in told} - {"", "without", "with"} == {"lsb"}, "a column cannot be put in"
+    verdict = " ".join(api.run(run).sentences)
+    assert "Not measured, as it cannot be inserted into test images: ink and hair." in verdict
+
+
+def test_a_column_that_means_nothing_is_warned_of(
+    user: Path, unreported: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for row in mark(user):
+        if row[4] == "1":  # what ink looks like; hair is every third image, and looks like nothing
+            image = np.array(Image.open(user / row[0]))
+            image[:, 20:] = 255
+            Image.fromarray(image).save(user / row[0])
+    doubt = (
+        r"hair: held-out AUC 0\.\d\d \(5 training images with it, 9 without\), no better than with shuffled labels\. "
+        r"It does not show in this layer, its labels are wrong, or they are too few\. Leave it out\."
+    )
+    for _ in range(2):  # a run that goes on says it again
+        caplog.clear()
+        api.run(prepared(user, remove="ink", keep="hair"))
+        (told,) = (record.getMessage() for record in caplog.records if record.name == "hansfree.pipeline.experiment")
+        assert re.fullmatch(doubt, told)
+        assert describe_notes(load_results(user / "run"))[-1] == told
+
+
+def test_a_kind_that_learns_from_pairs_puts_in_what_it_can(user: Path) -> None:
+    mark(user)
+    run = prepared(user, remove=["ink", "lsb"], cav="pair")
+    ink, lsb = run.setting.removed
+    assert isinstance(ink.told_by, np.ndarray)
+    assert not isinstance(lsb.told_by, np.ndarray)
+    rows = read_table(user / "labels.csv")
+    write_table(user / "labels.csv", list(rows), (*HEADER[:4], "lsb", "hair"))
+    for cav, is_marked in (("signal", True), ("pair", False)):
+        (found,) = prepared(user, remove="lsb", cav=cav).setting.removed
+        assert isinstance(found.told_by, np.ndarray) == is_marked
+
+
+@pytest.mark.parametrize(
+    ("artifact", "sentence"),
+    [
+        (
+            {"remove": ["inc"]},
+            "artifact.remove: 'inc' is no further column of the table, and no artifact that can be put in by its "
+            "name. Did you mean 'ink'? Further columns of labels.csv: ink, hair. Can be put in: timestamp, "
+            "brightness, lsb.",
+        ),
+        ({"keep": ["brightnes"]}, "by its name. Did you mean 'brightness'?"),
+        ({"keep": ["label"]}, "artifact.keep: 'label' is no further column"),
+        ({"keep": ["plaster"]}, "artifact.keep: 'plaster' is no further column"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused_before_any_picture_is_read(
+    user: Path, artifact: dict[str, Any], sentence: str
+) -> None:
+    mark(user)
+    for picture in (user / "images").iterdir():
+        picture.write_bytes(b"no picture")
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        prepared(user, **artifact)
+
+
+def test_a_name_is_refused_where_there_is_no_column_to_name(user: Path) -> None:
+    with pytest.raises(OptionError, match=r"Further columns of labels\.csv: none\. Can be put in: timestamp, "):
+        prepared(user, remove="ink")
+    without = {"data": {"table": None}, "artifact": {**OWN, "remove": ["ink"]}}
+    with pytest.raises(OptionError, match=r"There is no table \(data\.table\)\. Can be put in: timestamp, "):
+        prepare_run(read_run_file(write_run(user / "run.yaml", **without)))
+
+
+def test_what_cannot_be_learned_is_refused(user: Path) -> None:
+    mark(user, every=20)
+    with pytest.raises(DataError, match="ink: no class has 5 training images with it and 5 without"):
+        prepared(user, remove="ink")
+    rows = [(*row[:4], "2", "0") for row in read_table(user / "labels.csv")]
+    write_table(user / "labels.csv", list(rows), HEADER)
+    with pytest.raises(DataError, match="has '2' as ink of"):
+        prepared(user, remove="ink")
+
+
+def test_what_looks_like_the_artifact_cannot_be_kept(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansfree.cavs.joint.LEAST_ANGLE", 90)
+    with pytest.raises(DataError, match=r"^sticker \(signal\) lies at \d+\.\d degrees to what is protected"):
+        api.run(prepared(user, keep="lsb"))
+    assert not (user / "run" / "stages" / "p-clarc.json").exists()
+
+
+def test_it_is_another_run(user: Path, unreported: None) -> None:
+    rows = mark(user)
+    plain = run_config(prepared(user))
+    assert plain["artifact"]["remove"] == []
+    config = run_config(prepared(user, remove="ink"))
+    assert config["artifact"]["remove"] == ["ink"]
+    api.run(prepared(user, remove="ink"))
+    for changed in ({"remove": "lsb"}, {}, {"remove": "ink", "keep": "hair"}):
+        with pytest.raises(RunError, match=r"holds another run \(artifact\.(remove|keep) was"):
+            api.run(prepared(user, **changed))
+    with pytest.raises(OptionError, match="Did you mean 'ink'"):  # rather than that it is another run
+        prepared(user, remove="inc")
+    api.run(prepared(user, remove="ink", also=["lsb"]))  # which changes no model
+    write_table(user / "labels.csv", [(*row[:4], str(1 - int(row[4])), row[5]) for row in rows], HEADER)
+    assert run_config(prepared(user, remove="ink"))["images"] != config["images"], "other marks"
+
+
+def test_check_tells_where_directions_come_from_and_the_room(user: Path) -> None:
+    mark(user)
+    plain, told = prepared(user).facts, prepared(user, remove=["lsb"], keep=["ink"]).facts
+    assert ("removed too", "lsb, put into 40 training images") in told
+    assert ("kept", "ink, in 13 of 26 training images of 'bright'") in told
+    before, after = (int(dict(facts)["disk"].partition(" for ")[2].split()[0]) for facts in (plain, told))
+    assert after - before == 40 + 2 * ENOUGH

@@ -1,0 +1,265 @@
+"""The chain on a tiny setting: the bias is there before and gone after, and what fails is said."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hansfree._internal.store import open_run
+from hansfree.cavs import CAV
+from hansfree.corrections import LatentCorrection, RRClArC
+from hansfree.corrections.training import FineTuning, Pretraining, pretrain
+from hansfree.data.artifacts import Plaster
+from hansfree.data.biased import BiasedData
+from hansfree.data.datasets import InMemory
+from hansfree.data.insertion import WithArtifact
+from hansfree.data.lesions import SyntheticLesions
+from hansfree.errors import DataError, OptionError
+from hansfree.evaluation.results import Row
+from hansfree.models import build_model
+from hansfree.pipeline.experiment import Experiment
+from hansfree.pipeline.workspace import MethodSpec, Setting
+from tests.pipeline.studies import difference_of, rows_like, value_of, values_of
+
+
+def stamped(n: int, start: int, share: float, only_class: int | None = None) -> InMemory:
+    source = SyntheticLesions(n, size=48, classes=2, start=start)
+    return InMemory(WithArtifact(source, Plaster(), share=share, only_class=only_class))
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    train = stamped(800, 0, 0.5, 0)
+    model = build_model("demo", classes=2)
+    pretrain(model, train, Pretraining(epochs=6))
+    data = BiasedData(
+        train=train,
+        val_clean=stamped(160, 800, 0.0),
+        val_biased=stamped(160, 800, 1.0),
+        test_clean=stamped(200, 960, 0.0),
+        test_biased=stamped(200, 960, 1.0),
+        biased_class=0,
+        artifact="plaster",
+        is_localized=True,
+    )
+    return Setting(
+        name="tiny",
+        data=data,
+        model=model,
+        layer="features.10",
+        tuning=FineTuning(epochs=10),
+        strengths={"rr-clarc": (0.1, 1.0, 10.0), "rrr": (0.1,)},
+    )
+
+
+@pytest.fixture(scope="module")
+def weights_before(setting: Setting) -> dict[str, torch.Tensor]:
+    return copy.deepcopy(setting.model.state_dict())
+
+
+@pytest.fixture(scope="module")
+def done(
+    setting: Setting, weights_before: object, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[Row], Experiment]:
+    with open_run(tmp_path_factory.mktemp("runs") / "run", {"tiny": True}) as run:
+        experiment = Experiment(setting, run)
+        return experiment.rows(), experiment
+
+
+def test_the_bias_is_there_before_and_less_after(done: tuple[list[Row], Experiment]) -> None:
+    rows, _ = done
+    assert value_of(rows, "original", "flip_rate") > 0.5
+    assert value_of(rows, "rr-clarc", "flip_rate") < value_of(rows, "vanilla", "flip_rate") - 0.15
+
+
+def test_the_pairs_are_those_of_the_table(done: tuple[list[Row], Experiment]) -> None:
+    rows, experiment = done
+    for metric in ("accuracy_biased", "probability_change"):
+        found = difference_of(experiment, "rr-clarc", "vanilla", metric)
+        expected = value_of(rows, "rr-clarc", metric) - value_of(rows, "vanilla", metric)
+        assert found.value == pytest.approx(expected, abs=1e-6)
+        assert found.stderr > 0
+    assert experiment.predictions.paired() == experiment.predictions.paired(), "the seed is the run's"
+
+
+def test_the_intervals_hold_the_scores_of_the_table(done: tuple[list[Row], Experiment]) -> None:
+    rows, experiment = done
+    found = experiment.predictions.intervals()
+    assert list(found) == ["original", *LatentCorrection.defaults()], "this setting has no clean-trained reference"
+    for method, intervals in found.items():
+        assert len(intervals) == 5
+        for metric, (low, high) in intervals.items():
+            assert low <= value_of(rows, method, metric) <= high
+            assert low < high
+
+
+def test_every_method_has_a_selection_and_a_heatmap(done: tuple[list[Row], Experiment]) -> None:
+    _, experiment = done
+    for name in ("vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"):
+        assert experiment.selection(experiment.plain(name))["reason"]
+    shown = experiment.predictions.shown()
+    assert shown["relevance/rr-clarc"].shape == shown["masks"].shape
+
+
+def test_divergence_is_a_result(setting: Setting, tmp_path: Path) -> None:
+    """Vanilla diverges by its learning rate, RR-ClArC has no strength that may be taken; the run goes on."""
+    broken = replace(
+        setting, tuning=FineTuning(epochs=1, learning_rate=1e38), strengths={"rr-clarc": (1e30,), "rrr": (1.0,)}
+    )
+    with open_run(tmp_path / "run", {"tiny": True}) as run:
+        experiment = Experiment(broken, run)
+        rows = experiment.rows()
+        selections = {name: experiment.selection(experiment.plain(name)) for name in ("vanilla", "rr-clarc")}
+    assert selections["vanilla"]["diverged"] == [None]
+    assert selections["vanilla"]["objection"] == "diverged"
+    assert selections["vanilla"]["reason"] == "has no strength to choose, but diverged"
+    assert selections["rr-clarc"] | {"rule": ""} == {
+        "rule": "",
+        "strength": None,
+        "reason": "no strength is admissible: diverged",
+        "objection": "",
+        "remark": "",
+        "diverged": [1e30],
+        "admissible": False,
+    }
+    assert not [row for row in rows if row.method == "rr-clarc" and row.chosen]
+    assert not (tmp_path / "run" / "corrected" / "rr-clarc.safetensors").exists()
+
+
+def test_the_model_is_not_changed(
+    setting: Setting, weights_before: dict[str, torch.Tensor], done: tuple[list[Row], Experiment]
+) -> None:
+    for name, tensor in setting.model.state_dict().items():
+        assert torch.equal(tensor, weights_before[name]), name
+
+
+def test_sets_that_prove_nothing_are_refused(setting: Setting) -> None:
+    with pytest.raises(DataError, match="biased images do not have the artifact"):
+        replace(setting.data, test_biased=setting.data.test_clean)
+    few = [copy.copy(getattr(setting.data, name)) for name in ("val_clean", "val_biased")]
+    for images in few:
+        images.labels = np.zeros(len(images), dtype=np.int64)
+        images.labels[:10] = 1
+    with pytest.raises(DataError, match=r"at least 25 of them; there are: .+ 150, .+ 10"):
+        replace(setting, data=replace(setting.data, val_clean=few[0], val_biased=few[1]))
+    with pytest.raises(OptionError, match="repeats is 0"):
+        replace(setting, repeats=0)
+    with pytest.raises(OptionError, match="repeats is 3, but optimizer='converged' depends on no seed"):
+        replace(setting, repeats=3, tuning=FineTuning(optimizer="converged"))
+
+
+def test_a_class_with_few_validation_images_does_not_count_and_that_is_said(setting: Setting, tmp_path: Path) -> None:
+    """One rare class must not stop the others from being corrected: real data have such classes."""
+    rare = [copy.copy(getattr(setting.data, name)) for name in ("val_clean", "val_biased")]
+    for images in rare:
+        images.labels = images.labels.copy()
+        images.labels[:20] = 2
+    wide = build_model("demo", classes=3)
+    data = replace(setting.data, val_clean=rare[0], val_biased=rare[1])
+    few = replace(setting, data=data, model=wide, tuning=FineTuning(epochs=1))
+    assert setting.uncounted == ()
+    assert few.uncounted == (2,)
+    with open_run(tmp_path / "run", {"tiny": True}) as run:
+        experiment = Experiment(few, run)
+        rows = experiment.rows_for(experiment.plain("vanilla"))
+        assert "class 2 has too few" in experiment.selection(experiment.plain("vanilla"))["rule"]
+    assert {row.n for row in rows_like(rows, split="val")} == {140}
+
+
+# Further seeds
+
+
+@pytest.mark.parametrize("name", ["vanilla", "rr-clarc", "p-clarc"])
+def test_a_repeat_is_what_training_with_that_seed_gives(
+    name: str, setting: Setting, done: tuple[list[Row], Experiment], tmp_path: Path
+) -> None:
+    quick = replace(setting, tuning=FineTuning(epochs=2, optimizer="adam", learning_rate=1e-3), repeats=3)
+    with open_run(tmp_path / "all", {"tiny": True}) as run:
+        experiment = Experiment(quick, run, cache=done[1].workspace.cache)
+        rows = experiment.rows_for(experiment.plain(name))
+        chosen = experiment.selection(experiment.plain(name))["strength"]
+    assert (chosen is not None) == (name == "rr-clarc")
+    for seed in (1, 2):
+        repeated = rows_like(rows, seed=seed)
+        assert {(row.strength, row.chosen, row.split, row.epoch) for row in repeated} == {(chosen, 1, "test", None)}
+        alone = replace(quick, tuning=replace(quick.tuning, seed=seed), repeats=1, strengths={name: (chosen or 0.0,)})
+        with open_run(tmp_path / f"{seed}", {"tiny": True}) as run:
+            fresh = Experiment(alone, run, cache=done[1].workspace.cache)
+            expected = values_of(rows_like(fresh.rows_for(fresh.plain(name)), split="test"))
+        expected = {key: value for key, value in expected.items() if key[-1] != "artifact_relevance"}
+        assert values_of(repeated) == expected  # to the last bit
+    logits = [value_of(rows, name, "probability_change", seed=seed) for seed in (0, 1, 2)]
+    assert len(set(logits)) == 3, "the seeds must make a difference"
+    assert {row.seed for row in rows if row.split == "val"} == {0}
+
+
+# Treatments
+
+
+def test_treatments_have_columns_of_their_own_and_are_kept(
+    setting: Setting, done: tuple[list[Row], Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = replace(setting, tuning=FineTuning(epochs=1))
+
+    def aimed(*, cav: CAV, images: object, tuning: FineTuning) -> LatentCorrection:
+        return RRClArC(cav, target="logprob", norm="absolute", tuning=tuning)
+
+    treatments = [
+        MethodSpec(name="along ridge", make=RRClArC.for_run, cav="ridge", strengths=(2.0, 1.0, 2.0)),
+        MethodSpec(name="aimed", make=aimed, strengths=(1.0,)),
+        MethodSpec.plain("rr-clarc"),
+    ]
+
+    def everything() -> list[list[Row]]:
+        with open_run(tmp_path / "run", {"tiny": True}) as run:
+            experiment = Experiment(quick, run, cache=done[1].workspace.cache)
+            return [experiment.original_rows(), *(experiment.rows_for(spec) for spec in treatments)]
+
+    first = everything()
+    _, along, aimed_rows, plain = first
+    assert {(row.cav, row.target, row.norm) for row in along} == {("ridge", "expected", "squared")}
+    assert {(row.cav, row.target, row.norm) for row in aimed_rows} == {("signal", "logprob", "absolute")}
+    assert sorted({row.strength for row in along}) == [1.0, 2.0]
+    assert len(rows_like(along, metric="flip_rate")) == 2, "a strength that is given twice is tried once"
+    assert sorted({row.strength for row in plain}) == [0.1, 1.0, 10.0], "the setting's come before the method's grid"
+    kept = {path.stem for path in (tmp_path / "run" / "stages").glob("*.json")}
+    assert kept == {"cavs", "original", "along ridge", "aimed", "rr-clarc"}
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a finished stage is done again")
+
+    monkeypatch.setattr("hansfree.corrections.latent.train_heads", fail)
+    assert everything() == first
+
+
+@pytest.mark.parametrize(("grid", "scale"), [("paper", "paper"), ("own", "artifact")])
+def test_the_papers_grid_comes_in_the_papers_units(
+    grid: Any, scale: str, setting: Setting, done: tuple[list[Row], Experiment]
+) -> None:
+    spec = MethodSpec.plain("rr-clarc", grid=grid)
+    assert spec.strengths == (RRClArC.info.paper_strengths if grid == "paper" else None)
+    method = spec.make(cav=done[1].workspace.cav, images=setting.data.train, tuning=setting.tuning)
+    assert isinstance(method, RRClArC)
+    assert method.scale == scale
+    assert MethodSpec.plain("rrr", grid=grid).uses_masks
+    assert not spec.uses_masks
+
+
+def test_true_masks_serve_as_they_are(setting: Setting, done: tuple[list[Row], Experiment]) -> None:
+    assert done[1].workspace.masked_train is setting.data.train
+
+
+def test_the_train_option_reaches_the_cut(setting: Setting, tmp_path: Path) -> None:
+    """The last module with parameters is all that may change; the demo network has no other after its layer."""
+    with open_run(tmp_path / "run", {"tiny": True}) as run:
+        earlier = replace(setting, layer="features.7", tuning=FineTuning(epochs=1))
+        whole = Experiment(earlier, run).workspace.cut.trainable
+        last = Experiment(replace(earlier, train="last"), run).workspace.cut.trainable
+    assert set(last) == {"classifier.weight", "classifier.bias"}
+    assert set(last) < set(whole)

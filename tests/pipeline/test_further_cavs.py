@@ -1,0 +1,161 @@
+"""One run, several CAVs: each method that goes along one is run along each, and is a method of its own everywhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from hansfree import api
+from hansfree._internal.progress import Progress, silent
+from hansfree.api import Result
+from hansfree.cavs import load_cavs
+from hansfree.errors import OptionError
+from hansfree.evaluation.results import load_results
+from hansfree.export.run import export_run
+from hansfree.pipeline.checks import prepare_run
+from hansfree.pipeline.config import read_run_file
+from hansfree.report import write_report
+from tests.pipeline.user import build, make_user, write_run
+
+METHODS = ["vanilla", "p-clarc", "rr-clarc"]
+ALONG = {"methods": METHODS, "further_cavs": ["svm", "pair"], "strengths": {"rr-clarc": [0.1, 1]}, "repeats": 2}
+TRIALS = ["vanilla", "p-clarc", "p-clarc@svm", "p-clarc@pair", "rr-clarc", "rr-clarc@svm", "rr-clarc@pair"]
+PATCH = {"insert": "patch", "file": "sticker.png", "place": "top-left", "also": "lsb"}
+
+
+def run(user: Path, *, progress: Progress = silent, **sections: Any) -> Result:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
+        prepared = prepare_run(read_run_file(write_run(user / "run.yaml", **sections)))
+        return api.run(prepared, progress=progress)
+
+
+def listing(labels: list[str]) -> Progress:
+    def show(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
+        labels.append(label)
+        yield from steps
+
+    return show
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_user(tmp_path_factory.mktemp("own") / "user")
+
+
+@pytest.fixture(scope="module")
+def labels() -> list[str]:
+    """What the progress of the finished run called its steps."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def finished(user: Path, labels: list[str]) -> Result:
+    return run(user, progress=listing(labels), artifact=PATCH, correction=ALONG)
+
+
+@pytest.fixture(scope="module")
+def plain(user: Path) -> Result:
+    """The same without further CAVs, in a folder of its own."""
+    return run(user, artifact=PATCH, correction={**ALONG, "further_cavs": []}, out="plain")
+
+
+def test_each_is_a_method_of_its_own_with_its_cav(finished: Result) -> None:
+    of_models = [row for row in finished.rows if not row.method.startswith("cav:")]
+    assert list(dict.fromkeys(row.method for row in of_models)) == ["original", *TRIALS]
+    kinds = {(row.method, row.cav) for row in of_models if "@" in row.method}
+    assert kinds == {(name, name.partition("@")[2]) for name in TRIALS if "@" in name}
+    assert {row.cav for row in of_models if row.method == "rr-clarc"} == {"signal"}
+    for name in TRIALS[4:]:
+        tried = {row.strength for row in of_models if row.method == name and row.seed == 0}
+        assert tried == {0.1, 1.0}, "strengths of a method are those of all its directions"
+        assert {row.seed for row in of_models if row.method == name} == {0, 1}
+    under = {row.method for row in of_models if row.artifact == "lsb"}
+    assert under == {"original", *TRIALS}, "and each meets the other artifacts"
+    assert {row.cav for row in finished.rows if row.method == "cav:pair"} == {"pair"}, "its quality is told too"
+
+
+def test_progress_calls_each_by_its_name(finished: Result, labels: list[str]) -> None:
+    assert set(TRIALS) <= set(labels)
+
+
+def test_the_other_methods_are_not_changed_by_it(finished: Result, plain: Result) -> None:
+    shared = {row.method for row in plain.rows}
+    assert len(plain.rows) > 100
+    mine = [row for row in finished.rows if row.method in shared]
+    assert [repr(row).replace("'run'", "'plain'") for row in mine] == [repr(row) for row in plain.rows]
+
+
+def test_directions_differ_and_so_do_their_models(finished: Result) -> None:
+    corrected = {path.stem: load_file(path) for path in (finished.report.parent / "corrected").iterdir()}
+    assert corrected.keys() == set(TRIALS)
+    last = [corrected[name]["6.weight"] for name in TRIALS[4:]]
+    assert not any((one == other).all() for i, one in enumerate(last) for other in last[:i])
+
+
+def test_it_can_be_exported_by_its_name(finished: Result, tmp_path: Path) -> None:
+    folder = finished.report.parent
+    done = export_run(folder, "rr-clarc@svm", out=tmp_path / "svm")
+    build().load_state_dict(load_file(done.weights.weights), strict=True)
+    card = done.card.read_text()
+    assert "after RR-ClArC along svm" in card
+    assert "| direction (CAV) | svm |" in card
+    assert "use the run's own direction (signal), not the one that this correction went along" in card
+    own = export_run(folder, "rr-clarc", out=tmp_path / "own").card.read_text()
+    assert "use the direction that the correction may have been trained on" in own
+    with pytest.raises(OptionError, match="Did you mean 'rr-clarc@svm'"):
+        export_run(folder, "rr-clarc@swm")
+
+
+def test_the_report_has_a_line_for_each_and_says_along_what_all_are_judged(finished: Result) -> None:
+    folder = finished.report.parent
+    page = write_report(folder).read_text()
+    for title in ("RR-ClArC", "RR-ClArC along svm", "RR-ClArC along pair", "P-ClArC along svm"):
+        assert f'<th scope="row">{title}<' in page
+    assert "“along” another CAV are judged along the run" in page
+    assert "own direction (signal). The further ones that methods go along were not examined." in page
+    order = dict.fromkeys(variant.method for variant in load_results(folder).methods())
+    assert list(order) == ["original", *TRIALS]
+
+
+def test_a_run_that_was_begun_without_goes_on(user: Path, plain: Result, finished: Result, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(user, tmp_path / "user"))
+    stages = moved / "plain" / "stages"
+    before = {path.name: path.stat().st_mtime_ns for path in stages.iterdir()}
+    later = run(moved, artifact=PATCH, correction=ALONG, out="plain")
+    assert {name: (stages / name).stat().st_mtime_ns for name in before} == before
+    assert [repr(row).replace("'plain'", "'run'") for row in later.rows] == [repr(row) for row in finished.rows]
+    fewer = run(moved, artifact=PATCH, correction={**ALONG, "further_cavs": "svm"}, out="plain")
+    assert {row.method for row in fewer.rows if "@" in row.method} == {"rr-clarc@svm", "p-clarc@svm"}
+
+
+def test_what_is_removed_together_is_joined_along_each_cav(user: Path) -> None:
+    both = {"methods": ["rr-clarc"], "further_cavs": ["ridge", "pair"], "strengths": {"rr-clarc": 1}}
+    done = run(user, artifact={**PATCH, "also": [], "remove": "lsb"}, correction=both, out="joint")
+    told = {row.method: row.cav for row in done.rows if row.method.startswith("rr-clarc")}
+    assert told == {
+        "rr-clarc": "signal: sticker + lsb",
+        "rr-clarc@ridge": "ridge: sticker + lsb",
+        "rr-clarc@pair": "pair: sticker + lsb",
+    }
+    for kind in ("signal", "ridge", "pair"):
+        assert len(load_cavs(user / "joint" / f"cav-{kind}-joint.safetensors")["joint"].directions_) >= 2
+
+
+def test_the_check_names_what_is_run(user: Path) -> None:
+    wanted = {"methods": METHODS, "further_cavs": ["svm", "ridge"]}
+    prepared = prepare_run(read_run_file(write_run(user / "run.yaml", correction=wanted, out="checked")))
+    told = "p-clarc@svm, p-clarc@ridge, rr-clarc@svm, rr-clarc@ridge; all models are judged along signal"
+    assert dict(prepared.facts)["further CAVs"] == told
+    prepared = prepare_run(read_run_file(write_run(user / "run.yaml", out="checked")))
+    assert "further CAVs" not in dict(prepared.facts)
+
+
+def test_pairs_need_an_artifact_that_can_be_put_in(user: Path) -> None:
+    with pytest.raises(OptionError, match="say what to insert"):
+        prepare_run(read_run_file(write_run(user / "run.yaml", correction=ALONG, out="none")))

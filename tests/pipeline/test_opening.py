@@ -1,0 +1,388 @@
+"""Opening a run file: everything that does not fit is told before any work starts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from hansfree.corrections.selection import BalancedRule, OneStandardErrorRule
+from hansfree.errors import DataError, HansfreeError, LayerNotFoundError, OptionError, RunError
+from hansfree.models import Preprocessing
+from hansfree.pipeline.checks import PreparedRun, prepare_run, resolve_preprocessing
+from hansfree.pipeline.config import read_run_file
+from hansfree.pipeline.identity import known_config
+from tests.pipeline.user import CLASSES, COUNTS, SIZE, build, make_user, read_table, write_run, write_table
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def prepared(user: Path, **sections: Any) -> PreparedRun:
+    return prepare_run(read_run_file(write_run(user / "run.yaml", **sections)))
+
+
+def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
+    before = sorted(user.rglob("*"))
+    found = prepared(user)
+    assert sorted(user.rglob("*")) == sorted([*before, user / "run.yaml"])
+    facts = dict(found.facts)
+    assert "Sequential, 2 classes" in facts["model"]
+    assert facts["layer"].startswith(f"{found.setting.layer}. ")
+    assert facts["images"] == (
+        "training 56 (16 with the artifact), validation 52 clean + 52 with the artifact, test 52 clean + 52 "
+        "with the artifact; "
+        "biased class 'dark'"
+    )
+    assert "note" not in facts or "pixels" not in facts["note"]
+    assert facts["disk"].startswith(
+        "up to 840 KB: 828 KB for 264 images (1.57 KB each at the layer), 12.5 KB for the weights of 5 models; "
+    )  # the original one, three methods, and what is exported
+    assert found.setting.rule == BalancedRule(0.02)
+    assert found.setting.data.train.class_names == CLASSES
+
+
+@pytest.mark.parametrize(
+    ("sections", "kind", "sentence"),
+    [
+        ({"data": {"root": "imagse"}}, DataError, "there is no folder {user}/imagse. Did you mean 'images'?"),
+        ({"data": {"table": "label.csv"}}, DataError, "data.table: there is no file {user}/label.csv. Did you mean 'l"),
+        ({"model": {"weights": "tow.safetensors"}}, OptionError, "model.weights: there is no file {user}/tow."),
+        ({"artifact": {"insert": "patch", "file": "stiker.png"}}, OptionError, "Did you mean 'sticker.png'?"),
+        ({"model": {"source": "ent.py:build"}}, OptionError, "Did you mean 'net.py'?"),
+        ({"model": {"source": "net.py:biuld"}}, OptionError, "Did you mean 'build'?"),
+        ({"device": "cud"}, OptionError, "There is no device 'cud'. Did you mean 'cuda'?"),
+        ({"correction": {"strengths": {"vanilla": [1]}}}, OptionError, "vanilla has no strength to choose."),
+        ({"correction": {"methods": ["rr-clarc", "augmented"]}}, OptionError, "Set artifact.insert in the run file"),
+        ({"correction": {"cav": "pair"}}, OptionError, "Set artifact.insert in the run file"),
+        ({"correction": {"strengths": {"rrr": [1]}}}, OptionError, "rrr is not among correction.methods."),
+        ({"data": {"classes": ["dark", "bright", "dim"]}}, OptionError, "safetensors' gives 2 answers, not 3: give"),
+        ({"data": {"classes": ["dark", "brihgt"]}}, DataError, "The nearest of those is 'brihgt'."),
+        ({"artifact": {"biased_class": "drak"}}, HansfreeError, "Did you mean 'dark'?"),
+        ({"artifact": {"column": "ruler"}}, DataError, "labels.csv has no column 'ruler'"),
+        ({"model": {"layer": "22"}}, LayerNotFoundError, "Sequential has no layer '22'. Did you mean '2'?"),
+        ({"model": {"output": "binary"}}, OptionError, "gives 2 answers, not 1"),
+        ({"model": {"output": "label", "label": "drak"}}, OptionError, "'drak' is not in data.classes. Did you"),
+        ({"data": {"mean": [0.5], "std": [0.5]}}, OptionError, "data.std have 1 and 1 numbers; 3 channels need 3"),
+        ({"data": {"size": 2}}, OptionError, "cannot take images of 3 x 2 x 2 numbers"),
+        ({"data": {"channels": 1, "mean": [0.5], "std": [0.5]}}, OptionError, "cannot take images of 1 x 32 x 32"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_sentence(
+    user: Path, sections: dict[str, Any], kind: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(kind) as told:
+        prepared(user, **sections)
+    assert sentence.format(user=user) in str(told.value)
+    assert "\n" not in str(told.value)
+    assert not (user / "run").exists()
+
+
+def test_a_label_needs_the_names_of_all(user: Path) -> None:
+    with pytest.raises(OptionError, match=r"model\.label needs data\.classes"):
+        prepared(user, model={"output": "label", "label": "dark"}, data={"classes": None})
+
+
+def test_a_model_of_more_classes_than_the_data_have(user: Path) -> None:
+    torch.manual_seed(0)
+    save_file(build(5).state_dict(), user / "five.safetensors")
+    with pytest.raises(DataError, match=r"has 5 outputs, the data have 2 classes: bright, dark\. List data\.classes"):
+        prepared(user, model={"weights": "five.safetensors"}, data={"classes": None})
+
+
+def test_weights_that_are_not_numbers(user: Path) -> None:
+    weights = load_file(user / "two.safetensors")
+    weights["2.bias"][0] = torch.nan
+    save_file(weights, user / "nan.safetensors")
+    with pytest.raises(OptionError, match=r"not finite: 1 of 8 numbers of '2\.bias'"):
+        prepared(user, model={"weights": "nan.safetensors"})
+
+
+def test_a_model_that_answers_real_images_with_infinity(user: Path) -> None:
+    weights = load_file(user / "two.safetensors")
+    weights["0.weight"] *= 1e38
+    save_file(weights, user / "huge.safetensors")
+    with pytest.raises(OptionError, match="not finite"):
+        prepared(user, model={"weights": "huge.safetensors"})
+
+
+def test_a_pickle_that_is_more_than_tensors_is_refused_with_advice(user: Path) -> None:
+    torch.save(build(), user / "whole.pt")
+    with pytest.raises(OptionError, match=r"not a file of plain tensors.*Save `model\.state_dict\(\)`"):
+        prepared(user, model={"weights": "whole.pt"})
+
+
+def test_a_disk_that_is_too_small(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
+    with pytest.raises(RunError, match=r"The run needs up to 840 KB in .*run, where 1 KB are free"):
+        prepared(user)
+
+
+def test_what_a_run_has_on_disk_already_is_not_needed_again(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
+    for name in ("activations/x/shard", "corrected/vanilla.safetensors"):
+        (user / "run" / name).parent.mkdir(parents=True)
+        (user / "run" / name).write_bytes(bytes(2 * 10**6))
+    run = read_run_file(write_run(user / "run.yaml"))
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(known_config(run)))
+    assert dict(prepared(user).facts)["disk"].startswith("up to 0 B")
+
+
+def test_a_place_that_holds_something_else_is_refused_before_the_run(user: Path) -> None:
+    with pytest.raises(RunError, match=r"images is not empty and holds no run"):
+        prepared(user, out="images")
+    with pytest.raises(RunError, match=r"labels\.csv is a file"):
+        prepared(user, out="labels.csv")
+
+
+def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature(user: Path) -> None:
+    artifact = {"insert": "patch", "file": "sticker.png", "place": "corners"}
+    assert dict(prepared(user, artifact=artifact).facts)["images"] == (
+        "training 56 (16 with the artifact), validation 52 and test 52, each without and with the inserted artifact; "
+        "104 held-out images with the natural artifact are not used; biased class 'dark'"
+    )
+
+
+def begin_run(user: Path) -> None:
+    """Leave what a run has kept when it was begun."""
+    config = known_config(read_run_file(write_run(user / "run.yaml")))
+    config["model"]["layer"] = "2"
+    (user / "run").mkdir()
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "images": "those"}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"correction": {"epochs": 5}}, "(correction.epochs was 2, is now 5)"),
+        ({"data": {"shares": [0.6, 0.2, 0.2]}}, "(data.shares was [0.8, 0.1, 0.1], is now [0.6, 0.2, 0.2])"),
+        ({"correction": {"rule": "knee"}}, "(correction.rule was 'best', is now 'knee')"),
+        ({"correction": {"balanced": True}}, "(correction.balanced was False, is now True)"),
+        ({"artifact": {"keep": ["lsb"]}}, "(artifact.keep was [], is now ['lsb'])"),
+    ],
+)
+def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
+    user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
+) -> None:
+    begin_run(user)
+    with monkeypatch.context() as patch:
+        patch.setattr("hansfree.pipeline.checks.load_run_model", lambda _: pytest.fail("it was loaded"))
+        with pytest.raises(RunError, match="holds another run") as told:
+            prepared(user, **changed)
+    assert sentence in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"model": {"layer": "22"}}, "Sequential has no layer '22'. Did you mean '2'?"),
+        ({"artifact": {"biased_class": "drak"}}, "biased_class is 'drak', which is not a class. Did you mean 'dark'?"),
+        ({"artifact": {"column": "artefact"}}, "no column 'artefact' with artifact labels. Did"),
+        ({"data": {"classes": ["dark", "brihgt"]}}, "The nearest of those is 'brihgt'."),
+        (
+            {"correction": {"class_budgets": {"brigt": 0.1}}},
+            "class_budgets is 'brigt', which is not a class. Did you mean",
+        ),
+    ],
+)
+def test_a_misspelt_name_is_told_and_not_taken_for_another_run(
+    user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
+) -> None:
+    begin_run(user)
+    monkeypatch.setattr("hansfree.data.listing.check_images", lambda *_, **__: pytest.fail("a picture was opened"))
+    with pytest.raises(HansfreeError) as told:
+        prepared(user, **changed)
+    assert sentence in str(told.value)
+
+
+def test_a_layer_that_there_is_makes_another_run(user: Path) -> None:
+    begin_run(user)
+    with pytest.raises(RunError, match=r"holds another run \(model\.layer was '2', is now '0'\)"):
+        prepared(user, model={"layer": "0"})
+
+
+def test_the_knee_is_taken_where_the_file_asks_for_it(user: Path) -> None:
+    assert prepared(user, correction={"rule": "knee", "budget": 0.05}).setting.rule == OneStandardErrorRule(0.05)
+
+
+def test_a_class_is_guarded_by_name(user: Path) -> None:
+    rule = prepared(user, correction={"class_budgets": {"bright": 0.1}}).setting.rule
+    assert rule == BalancedRule(0.02, {1: 0.1})
+
+
+def test_a_budget_of_less_than_an_image_is_told(user: Path) -> None:
+    def notes(most: float) -> str:
+        found = prepared(user, correction={"class_budgets": {"bright": most}})
+        return " ".join(sentence for name, sentence in found.facts if name == "note")
+
+    assert "'bright' may drop by 2 points, one of its clean validation images is 3.8" in notes(0.02)
+    assert "clean validation images is" not in notes(0.04)
+
+
+def test_a_class_to_guard_has_to_be_one_and_to_have_images(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match=r"correction\.class_budgets is 'brigt', which is not a class\. .*'bright'"):
+        prepared(user, correction={"class_budgets": {"brigt": 0.1}})
+    with pytest.raises(OptionError, match=r"correction\.class_budgets names 'bright' twice, as 'bright' and '1'\."):
+        prepared(user, correction={"class_budgets": {"bright": 0.1, 1: 0.2}})
+    monkeypatch.setattr("hansfree.pipeline.checks.MIN_GROUP", 99)
+    with pytest.raises(OptionError, match=r"'bright' has 26 clean validation images; 99 are needed"):
+        prepared(user, correction={"class_budgets": {"bright": 0.1}})
+
+
+def test_a_class_to_guard_has_to_have_test_images_too(tmp_path: Path) -> None:
+    """What it loses there decides whether the model is called corrected."""
+    user = make_user(tmp_path / "user", {**COUNTS, ("test", 1, 0): 24})
+    with pytest.raises(OptionError, match=r"'bright' has 24 clean test images; 25 are needed"):
+        prepared(user, correction={"class_budgets": {"bright": 0.1}})
+
+
+def _too_few(user: Path, header: tuple[str, ...] = ("image", "label", "artifact")) -> None:
+    """Keep 92 images without and 16 with the artifact, and of the columns those of the header."""
+    rows = read_table(user / "labels.csv")
+    kept = [row for row in rows if row[3] == "train" or (row[2], row[3]) == ("0", "val")]
+    write_table(user / "labels.csv", [row[: len(header)] for row in kept], header)
+
+
+def test_too_few_validation_images_are_told_with_the_ways_out(user: Path) -> None:
+    _too_few(user)  # without the artifact: 40 dark, 52 bright
+    with pytest.raises(DataError) as told:
+        prepared(user)
+    assert "takes 2 classes of at least 25 of them; there are: dark 4, bright" in str(told.value)
+    assert "Their share is 10 %." in str(told.value)
+    assert str(told.value).endswith("or give the split: a column `split`, or folders train, val and test.")
+    assert "Collect more images without the artifact" in str(told.value)  # even half of 40 is no 25
+    with pytest.raises(DataError, match=r"dark 14, bright \d+\. Their share is 35 %. Collect more"):
+        prepared(user, data={"shares": [0.4, 0.35, 0.25]})
+
+
+def test_the_advised_shares_are_enough(user: Path) -> None:
+    rows = [row[:3] for row in read_table(user / "labels.csv")]  # without the artifact: 66 dark, 78 bright
+    write_table(user / "labels.csv", list(rows), ("image", "label", "artifact"))
+    with pytest.raises(DataError) as told:
+        prepared(user)
+    (advised,) = re.findall(r"Raise it, for example with `data\.shares: (\[.*?\])`", str(told.value))
+    found = prepared(user, data={"shares": yaml.safe_load(advised)})
+    assert min(np.bincount(found.setting.data.val_clean.labels)) >= 25
+
+
+def test_a_given_split_is_not_drawn_anew(user: Path) -> None:
+    found = prepared(user, data={"shares": [0.4, 0.3, 0.3]})
+    assert len(found.setting.data.train) == 56
+    assert "The split is given: the shares [0.4, 0.3, 0.3] are not used." in [told for _, told in found.facts]
+    _too_few(user, ("image", "label", "artifact", "split"))
+    rows = [
+        (*row[:3], "test" if i % 3 == 0 and row[3] == "val" else row[3])
+        for i, row in enumerate(read_table(user / "labels.csv"))
+    ]
+    write_table(user / "labels.csv", rows)
+    with pytest.raises(DataError, match=r"Move images without the artifact into the validation split"):
+        prepared(user)
+
+
+def test_a_size_and_a_crop_that_do_not_fit_the_images_are_noted(user: Path) -> None:
+    def notes(**data: Any) -> list[str]:
+        facts = prepared(user, data=data).facts
+        return [told for name, told in facts if name == "note" and "the first image has 32 x 32 pixels" in told]
+
+    assert notes(size=64) == []
+    (told,) = notes(size=65)
+    assert told.startswith("Images are enlarged to 65 x 65 pixels")
+    (told,) = notes(size=56, resize="crop")
+    assert told.startswith("`resize: crop` discards 23 % of each image")  # 1 - (224 / 256) ** 2
+
+
+@pytest.mark.parametrize("marked", [1, 4, 5])
+def test_what_the_doctor_and_the_solvers_refuse_is_refused_here(user: Path, marked: int) -> None:
+    rows = read_table(user / "labels.csv")
+    first = [image for image, label, bit, part in rows if (label, bit, part) == ("dark", "1", "train")][:marked]
+    write_table(
+        user / "labels.csv",
+        [
+            (image, label, int(bit == "1" and (part != "train" or image in first)), part)
+            for image, label, bit, part in rows
+        ],
+    )
+    if marked >= 5:
+        assert prepared(user).setting.data.train.has_artifact.sum() == marked
+        return
+    with pytest.raises(DataError, match="at least 5"):
+        prepared(user)
+
+
+def test_an_image_that_cannot_be_read_is_refused_or_left_out(user: Path) -> None:
+    (user / "images" / "train-0-0-3.png").write_bytes(b"not a picture")
+    with pytest.raises(DataError, match=r"train-0-0-3\.png"):
+        prepared(user)
+    found = prepared(user, data={"skip_bad": True})
+    assert len(found.setting.data.train) == 55
+    (sentence,) = [sentence for name, sentence in found.facts if name == "left out"]
+    assert "train-0-0-3.png" in sentence
+
+
+@pytest.mark.parametrize(("bit", "sentence"), [("0", "None of the 264"), ("1", "Each of the 264")])
+def test_no_or_only_artifact_images(user: Path, bit: str, sentence: str) -> None:
+    rows = [(image, label, bit, part) for image, label, _, part in read_table(user / "labels.csv")]
+    write_table(user / "labels.csv", list(rows))
+    with pytest.raises(DataError, match=sentence):
+        prepared(user)
+
+
+def test_a_class_without_images_is_noted_and_one_without_any_other_refused(user: Path) -> None:
+    torch.manual_seed(0)
+    save_file(build(3).state_dict(), user / "three.safetensors")
+    found = prepared(user, model={"weights": "three.safetensors"}, data={"classes": [*CLASSES, "dim"]})
+    assert found.setting.data.train.class_names == (*CLASSES, "dim")
+    rows = [row for row in read_table(user / "labels.csv") if row[1] == "dark"]
+    write_table(user / "labels.csv", list(rows))
+    with pytest.raises(DataError, match="dark"):
+        prepared(user)
+
+
+@pytest.mark.parametrize(
+    ("artifact", "name"),
+    [
+        ({}, ""),
+        ({"name": "ruler"}, "ruler"),
+        ({"insert": "patch", "file": "sticker.png"}, "sticker"),
+        ({"insert": "timestamp"}, "timestamp"),
+        ({"insert": "timestamp", "name": "date"}, "date"),
+        ({"column": "ruler"}, "ruler"),
+        ({"column": "ruler", "insert": "timestamp"}, "ruler"),
+    ],
+)
+def test_results_call_the_artifact_by_the_best_name_there_is(user: Path, artifact: dict[str, str], name: str) -> None:
+    text = (user / "labels.csv").read_text()
+    (user / "labels.csv").write_text(
+        text.replace("image,label,artifact", f"image,label,{artifact.get('column', 'artifact')}")
+    )
+    assert prepared(user, artifact=artifact).setting.data.artifact == name
+
+
+def test_how_images_are_prepared(user: Path) -> None:
+    run = read_run_file(write_run(user / "run.yaml", data={"mean": None, "std": None, "size": None}))
+    told = Preprocessing(size=48, channels=3, mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 3.0), resize="crop")
+    assert resolve_preprocessing(run, told) == told
+    assert resolve_preprocessing(run, None).size == 224
+    given = read_run_file(write_run(user / "run.yaml", data={"resize": "crop"}))
+    assert resolve_preprocessing(given, None) == Preprocessing(
+        size=SIZE, channels=3, mean=(0.5,) * 3, std=(0.5,) * 3, resize="crop"
+    )
+    grey = read_run_file(write_run(user / "run.yaml", data={"channels": 1, "mean": None, "std": None}))
+    assert resolve_preprocessing(grey, None).mean == (0.5,)
+
+
+def test_grey_images_for_a_model_of_one_channel(user: Path) -> None:
+    torch.manual_seed(0)
+    save_file(build(2, channels=1).state_dict(), user / "grey.safetensors")
+    Image.open(user / "images" / "train-0-0-0.png").convert("L").save(user / "images" / "train-0-0-0.png")
+    model = {"source": "net.py:grey", "weights": "grey.safetensors"}
+    found = prepared(user, model=model, data={"channels": 1, "mean": [0.5], "std": [0.5]})
+    assert found.setting.data.train.batch([0, 1]).image.shape == (2, 1, SIZE, SIZE)

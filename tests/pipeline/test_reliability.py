@@ -1,0 +1,181 @@
+"""What may happen to a run: kills, a full disk, dead workers, two at once; it ends in a sentence and a whole folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors import SafetensorError
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from hansfree import api
+from hansfree._internal.files import make_array, written_atomically
+from hansfree._internal.store import open_run
+from hansfree.activations import collect_activations
+from hansfree.api import Result
+from hansfree.errors import DataError, RunError
+from hansfree.pipeline.checks import prepare_run
+from hansfree.pipeline.config import read_run_file
+from tests.pipeline.user import COUNTS, build, half_written, make_user, write_run
+
+ROOT = Path(__file__).parents[2]
+resource = pytest.importorskip("resource")
+
+
+def run(file: Path) -> Result:
+    return api.run(prepare_run(read_run_file(file)))
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_user(tmp_path_factory.mktemp("own") / "user")
+
+
+@pytest.fixture(autouse=True)
+def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
+
+
+@pytest.fixture(scope="module")
+def expected(user: Path) -> bytes:
+    """What an undisturbed run writes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
+        run(write_run(user / "calm.yaml", out="calm/run"))
+    return (user / "calm" / "run" / "results.csv").read_bytes()
+
+
+def test_the_same_file_gives_the_same_bytes(user: Path, expected: bytes) -> None:
+    run(write_run(user / "again.yaml", out="again/run"))
+    assert (user / "again" / "run" / "results.csv").read_bytes() == expected
+    run(user / "again.yaml")  # all is done: nothing changes
+    assert (user / "again" / "run" / "results.csv").read_bytes() == expected
+
+
+def test_kills_at_any_moment_change_nothing(user: Path, expected: bytes) -> None:
+    file = write_run(user / "killed.yaml", out="killed/run")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.pipeline.killed_run", str(file), str(user / "killed" / "run"), "4", "0"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["code"] == 0, done.stderr
+    assert [kill["half"] for kill in told["kills"]] == [[]] * len(told["kills"])
+    assert told["kills"]
+    assert (user / "killed" / "run" / "results.csv").read_bytes() == expected
+    stages = [json.loads(line)["stage"] for line in (user / "killed/run/log.jsonl").read_text().splitlines()]
+    assert len(stages) == len(set(stages)), "what was done before a kill is not done again"
+
+
+@pytest.mark.parametrize("limit", [2_000, 12_000, 40_000])
+def test_a_disk_that_runs_full_stops_the_run_and_room_lets_it_go_on(
+    user: Path, expected: bytes, tmp_path: Path, limit: int
+) -> None:
+    """The system refuses whatever goes beyond so many bytes per file: shards, arrays, weights or the table."""
+    file = write_run(user / f"full-{limit}.yaml", out=f"full-{limit}/run")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            run(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    folder = user / f"full-{limit}" / "run"
+    assert not list(half_written(folder))
+    assert not [path for path in folder.rglob(".*") if path.name != ".lock"], "nothing is left lying about"
+    run(file)
+    assert (folder / "results.csv").read_bytes() == expected
+
+
+def test_what_the_system_says_through_safetensors_is_an_oserror(tmp_path: Path) -> None:
+    def fail(sentence: str) -> None:
+        with written_atomically(tmp_path / "x") as temporary:
+            temporary.write_bytes(b"half")
+            raise SafetensorError(sentence)
+
+    with pytest.raises(OSError, match=r"\[Errno 28\]"):
+        fail("Error while serializing: I/O error: No space left on device (os error 28)")
+    with pytest.raises(SafetensorError, match="other"):
+        fail("other")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_array_takes_its_room_at_once(tmp_path: Path) -> None:
+    """Else a full disk would kill the process with SIGBUS while the array is filled."""
+    array = make_array(tmp_path / "x.npy", (1000, 25), "float32")
+    assert array.shape == (1000, 25)
+    assert not array.any()
+    assert (tmp_path / "x.npy").stat().st_blocks * 512 >= 100_000
+
+
+class Deadly(Dataset[Any]):
+    """Its third image kills the process that reads it, or raises what it was given, in a worker only."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int, int]:
+        if index == 3 and get_worker_info() is not None:
+            if self.error is not None:
+                raise self.error
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.zeros(3, 16, 16), 0, index % 2
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (None, "A process that reads images died: .* Use fewer workers; with none"),
+        (DataError("x.png is damaged."), r"^x\.png is damaged\.$"),
+        (KeyError("nose"), "^A process that reads images failed with KeyError: 'nose'$"),
+    ],
+)
+def test_what_happens_in_a_worker_is_one_sentence(error: Exception | None, sentence: str) -> None:
+    loader = DataLoader(Deadly(error), batch_size=2, num_workers=1)
+    with pytest.raises(DataError, match=sentence) as told:
+        collect_activations(build().eval(), "2", loader)
+    assert "\n" not in str(told.value)
+
+
+def test_a_run_folder_is_for_one_process_at_a_time(user: Path, expected: bytes) -> None:
+    folder = user / "calm" / "run"
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    with open_run(folder, config), pytest.raises(RunError, match="in use by another process"):
+        run(user / "calm.yaml")
+    run(user / "calm.yaml")
+    assert (folder / "results.csv").read_bytes() == expected
+
+
+def test_a_picture_that_breaks_in_the_middle_is_refused_or_left_out(user: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(user / "images", tmp_path / "images")).parent
+    for name in ("labels.csv", "net.py", "two.safetensors"):
+        shutil.copy(user / name, copy / name)
+    picture = copy / "images" / "val-1-0-4.png"
+    picture.write_bytes(picture.read_bytes()[:-400])
+    with pytest.raises(DataError, match=r"val-1-0-4\.png"):
+        run(write_run(copy / "run.yaml"))
+    finished = run(write_run(copy / "skip.yaml", data={"skip_bad": True}, out="skip"))
+    assert finished.rows
+    told = json.loads((copy / "skip" / "results.json").read_text())["meta"]
+    assert ["val-1-0-4.png" in sentence for sentence in told["skipped"]] == [True]
+    assert told["n_val_clean"] == COUNTS["val", 0, 0] + COUNTS["val", 1, 0] - 1
+
+
+def test_a_strength_beyond_reason_is_recorded_and_the_run_goes_on(user: Path) -> None:
+    correction = {"methods": ["rr-clarc"], "strengths": {"rr-clarc": [0.1, 1e12]}}
+    run(write_run(user / "strong.yaml", correction=correction, out="strong"))
+    told = json.loads((user / "strong" / "results.json").read_text())["selection"]["rr-clarc"]
+    assert told["diverged"] == [1e12]
+    assert told["strength"] in (0.1, None)

@@ -1,0 +1,180 @@
+"""Subjects: one work folder for all, nothing done twice, and no stage of another model's or other images'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from hansfree.data.biased import SETS, BiasedData
+from hansfree.data.datasets import InMemory
+from hansfree.errors import DataError, RunError
+from hansfree.models import build_model
+from hansfree.paper.subjects import subject_name
+from hansfree.pipeline.workspace import keep_in_memory
+from tests.pipeline.studies import Joint, Natural, Single, opened
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("work")
+
+
+class Counted:
+    """Counts the images that pass through trunks into caches."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from hansfree.activations.cache import CachePass
+
+        self.images, run = 0, CachePass._run_trunk
+
+        def counting(plan: CachePass, batches: Any) -> Any:
+            for shard in run(plan, batches):
+                self.images += len(shard["labels"])
+                yield shard
+
+        monkeypatch.setattr(CachePass, "_run_trunk", counting)
+
+
+def test_shortcuts_of_one_model_share_the_cache_of_clean_images(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    n_clean = Joint.n_val + Joint.n_test
+    expected = Joint.n_train + 2 * n_clean
+    for artifact in ("timestamp", "brightness"):
+        counted.images = 0
+        with opened(work, Joint(artifact=artifact)) as subject:
+            subject.experiment.cav_rows()
+        assert counted.images == expected
+        expected = Joint.n_train + n_clean  # other bits for the training images, other biased ones; the clean are there
+    counted.images = 0
+    with opened(work, Joint(artifact="timestamp")) as subject:
+        assert subject.experiment.workspace.activations["train"].has_artifact is not None
+    assert counted.images == 0
+
+
+def test_the_cache_of_one_shortcut_has_its_own_bits(work: Path) -> None:
+    for artifact in ("timestamp", "brightness"):
+        with opened(work, Joint(artifact=artifact)) as subject:
+            train = subject.experiment.workspace.activations["train"]
+            assert np.array_equal(train.has_artifact, subject.data.train.has_artifact)
+            assert set(train.labels[train.has_artifact]) == {Joint.artifacts.index(artifact)}
+
+
+def test_the_reference_never_saw_the_artifact(work: Path) -> None:
+    with opened(work, Joint(artifact="timestamp")) as subject:
+        setting = subject.experiment.setting
+        reference = setting.reference()
+    assert reference is not None
+    assert not torch.equal(reference.classifier.weight, setting.model.classifier.weight)
+    assert setting.name == "synthetic-timestamp-demo" == subject_name(subject.study, subject.plan)
+    assert subject.run.path.parent == work / "runs"
+    assert subject.run.path.name.startswith(setting.name)
+
+
+def test_the_reference_is_trained_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    with opened(tmp_path, Single()) as subject:
+        subject.experiment.cav_rows()
+        assert len(list((tmp_path / "models").iterdir())) == 1
+        subject.experiment.original_rows()
+        assert len(list((tmp_path / "models").iterdir())) == 2
+
+
+def test_pretrained_weights_that_know_the_classes_are_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Known(Single):
+        starts_clean = True
+
+    given, path = build_model("demo", classes=4, seed=3).state_dict(), str(tmp_path / "given.safetensors")
+    save_file(given, path)
+    monkeypatch.setattr("hansfree.paper.subjects.PRETRAINED", path)  # the demo network has no others
+    with opened(tmp_path, Known(), weights=path, epochs=1) as subject:
+        reference = subject.experiment.setting.reference()
+    assert reference is not None
+    assert all(torch.equal(tensor, given[name]) for name, tensor in reference.state_dict().items())
+    assert len(list((tmp_path / "models").iterdir())) == 1, "nothing but the biased model was trained"
+
+
+def test_data_of_which_no_strength_can_be_chosen_are_refused_before_the_training(tmp_path: Path) -> None:
+    class Few(Single):
+        counts = (160, 40, 40)
+
+    with opened(tmp_path, Few()) as subject, pytest.raises(DataError, match=r"takes 2 classes of at least 25"):
+        _ = subject.experiment
+    assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize("change", [{"repeats": 2}, {"strengths": {"rrr": (3.0,)}}, {"seed": 1}, {"grid": "paper"}])
+def test_another_plan_has_another_folder(change: dict[str, Any], work: Path) -> None:
+    with opened(work, Single()) as first, opened(work, Single(), **change) as second:
+        assert first.run.path != second.run.path
+    with opened(work, Single(size=40)) as third:
+        assert third.run.path not in (first.run.path, second.run.path)
+
+
+def test_leaving_a_method_out_makes_no_other_run(work: Path) -> None:
+    with opened(work, Single()), pytest.raises(RunError, match="in use"), opened(work, Single(), left_out=("rrr",)):
+        pass
+    with opened(work, Single(), left_out=("rrr",)) as subject:
+        assert subject.plan.left_out == ("rrr",)
+
+
+def test_other_images_under_the_same_options_have_another_folder(work: Path) -> None:
+    """What a root or an option of one dataset changes is not in the plan, and must not meet the old stages."""
+
+    class Other(Single):
+        def data(self, model: str) -> BiasedData:
+            return Single(seed=7).data(model)
+
+    with opened(work, Single()) as first, opened(work, Other()) as second:
+        assert first.run.path != second.run.path
+
+
+def test_another_biased_class_has_another_folder(work: Path) -> None:
+    """A natural artifact is in the same images whichever class it is said to leak into."""
+
+    class Other(Natural):
+        def data(self, model: str) -> BiasedData:
+            return replace(super().data(model), biased_class=1)
+
+    with opened(work, Natural()) as first, opened(work, Other()) as second:
+        assert first.run.path != second.run.path
+
+
+def test_other_weights_under_the_same_path_have_another_folder(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    folders = []
+    for seed in (1, 2, 1):
+        save_file(build_model("demo", classes=4, seed=seed).state_dict(), path)
+        with opened(tmp_path, Single(), weights=str(path), epochs=1) as subject:
+            folders.append(subject.run.path)
+    assert folders[0] == folders[2] != folders[1]
+
+
+def test_a_model_that_was_trained_anew_and_came_out_otherwise_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, Single(), epochs=1) as subject:
+        subject.experiment.cav_rows()
+    (kept,) = (tmp_path / "models").iterdir()
+    save_file(build_model("demo", classes=4, seed=2).state_dict(), kept)
+    with opened(tmp_path, Single(), epochs=1) as subject, pytest.raises(RunError, match="computed with other weights"):
+        _ = subject.experiment
+
+
+def test_small_sets_are_kept_in_memory_and_large_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Single().data("demo")
+    kept = keep_in_memory(data)
+    for name in (*SETS, "clean_train"):
+        mine, theirs = getattr(kept, name), getattr(data, name)
+        assert isinstance(mine, InMemory)
+        assert (mine.fingerprint, mine.pixel_fingerprint) == (theirs.fingerprint, theirs.pixel_fingerprint)
+    one = 4 * 32 * 32  # three channels and the mask
+    monkeypatch.setattr("hansfree.pipeline.workspace._MEMORY", (2 * 104 + 130) * one)
+    kept = keep_in_memory(data)
+    fits = [name for name in (*SETS, "clean_train") if isinstance(getattr(kept, name), InMemory)]
+    assert fits == ["train", "val_clean"], "160 and 104 images; what is left has no room for as many again"
+    assert keep_in_memory(Natural().data("demo")).clean_train is None

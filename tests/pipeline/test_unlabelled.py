@@ -1,0 +1,127 @@
+"""A run file opens without artifact bits, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hansfree.discovery.opening import (
+    UnlabelledImages,
+    label_directory,
+    open_unlabelled_images,
+)
+from hansfree.errors import DataError, OptionError
+from hansfree.pipeline.config import read_run_file
+from tests.pipeline.user import CLASSES, read_table, write_run, write_table
+
+HEADER = ("image", "label", "split")
+
+
+@pytest.fixture
+def bare(user: Path) -> Path:
+    """A user whose table has no artifact column."""
+    rows = [(image, label, split) for image, label, _, split in read_table(user / "labels.csv")]
+    write_table(user / "labels.csv", rows, HEADER)
+    return user
+
+
+def prepared(user: Path, **sections: object) -> UnlabelledImages:
+    return open_unlabelled_images(read_run_file(write_run(user / "run.yaml", **sections)))
+
+
+def test_all_images_are_there_in_the_order_of_the_table(bare: Path) -> None:
+    found = prepared(bare)
+    rows = read_table(bare / "labels.csv")
+    assert found.images.class_names == CLASSES
+    assert list(found.names) == [row[0] for row in rows]
+    assert [CLASSES[label] for label in found.images.labels] == [row[1] for row in rows]
+    assert list(found.parts or ()) == [row[2] for row in rows]
+    assert [tuple(row.values()) for row in found.rows] == rows
+    assert not found.images.has_artifact.any()
+    assert all(Path(path).is_file() for path in found.paths)
+    with torch.no_grad():
+        assert found.model(found.images.batch([0, 1]).image).shape == (2, 2)
+    assert not found.model.training
+    assert found.layer
+    assert [name for name, _ in found.facts][:3] == ["model", "layer", "images"]
+
+
+def test_bits_that_are_there_are_not_read(user: Path) -> None:
+    rows = [(image, label, "", split) for image, label, _, split in read_table(user / "labels.csv")]
+    write_table(user / "labels.csv", rows)
+    found = prepared(user)
+    assert not found.images.has_artifact.any()
+    assert found.rows[0]["artifact"] == ""
+
+
+def test_class_folders_need_no_list(bare: Path) -> None:
+    for name in CLASSES:
+        (bare / "folders" / name).mkdir(parents=True)
+    for image, label, _ in read_table(bare / "labels.csv"):
+        shutil.copy(bare / image, bare / "folders" / label)
+    found = prepared(bare, data={"root": "folders", "table": None})
+    assert len(found.images) == len(read_table(bare / "labels.csv"))
+    assert found.parts is None
+    assert found.rows[0] == {"image": found.names[0], "label": found.names[0].split("/")[0]}
+    assert [CLASSES[label] for label in found.images.labels] == [row["label"] for row in found.rows]
+
+
+def test_split_folders_tell_the_parts(bare: Path) -> None:
+    for image, label, split in read_table(bare / "labels.csv"):
+        (bare / "folders" / split / label).mkdir(parents=True, exist_ok=True)
+        shutil.copy(bare / image, bare / "folders" / split / label)
+    found = prepared(bare, data={"root": "folders", "table": None})
+    assert found.parts is not None
+    assert all(name.startswith(f"{part}/") for name, part in zip(found.names, found.parts))
+
+
+def test_bad_pictures_are_left_out_of_everything(bare: Path) -> None:
+    first, second, *_ = read_table(bare / "labels.csv")
+    (bare / first[0]).write_text("no picture")
+    with pytest.raises(DataError, match="skip_bad"):
+        prepared(bare)
+    found = prepared(bare, data={"skip_bad": True})
+    assert found.names[0] == second[0]
+    assert found.images.ids[0] == 1  # what keys an image's randomness stays
+    assert len(found.skipped) == 1
+    assert len({len(found.names), len(found.paths), len(found.rows), len(found.images), len(found.parts or ())}) == 1
+
+
+def test_one_logit_becomes_two_classes(bare: Path) -> None:
+    model = {"source": "net.py:binary", "weights": "one.safetensors", "output": "binary"}
+    found = prepared(bare, model=model)
+    with torch.no_grad():
+        logits = found.model(found.images.batch([0]).image)
+    assert logits.shape == (1, 2)
+
+
+def test_an_image_twice_is_refused(bare: Path) -> None:
+    rows = read_table(bare / "labels.csv")
+    write_table(bare / "labels.csv", [*rows, rows[0]], HEADER)
+    with pytest.raises(DataError, match="twice"):
+        prepared(bare)
+
+
+def test_classes_that_do_not_fit_the_model_are_refused(bare: Path) -> None:
+    rows = read_table(bare / "labels.csv")
+    write_table(bare / "labels.csv", [(rows[0][0], "green", "train"), *rows[1:]], HEADER)
+    with pytest.raises(DataError, match="The model gives 2 answers, the data have 3 classes"):
+        prepared(bare, data={"classes": None})
+
+
+def test_damaged_weights_are_refused(bare: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(bare / "two.safetensors")
+    save_file({name: tensor * np.nan for name, tensor in state.items()}, bare / "two.safetensors")
+    with pytest.raises(OptionError, match="finite"):
+        prepared(bare)
+
+
+def test_suspects_and_marks_lie_beside_the_run(bare: Path) -> None:
+    run = read_run_file(write_run(bare / "run.yaml"))
+    assert label_directory(run) == bare / "run-label"
