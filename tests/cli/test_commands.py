@@ -37,7 +37,7 @@ from tests.conftest import Call
 SCRIPT = Path(sys.executable).with_name("hansfree")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
 SMALLEST = ("demo", "--quick", "--size", "32")
-COLUMNS = "experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,group,metric,value,stderr,n"
+COLUMNS = "experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,artifact,group,metric,value,stderr,n"
 SIGNED = {"probability_change", "alignment_sample", "alignment_mean"}  # in [-1, 1]; tcav_sensitivity has no bound
 
 
@@ -242,10 +242,10 @@ def test_train_and_reproduce_use_the_same_model(call: Call, tiny: Path, monkeypa
     assert code == 0
     assert trained == ["train clean reference"], "the biased model was there, and the reference serves both artifacts"
     page = tiny / out.removeprefix("results: ").strip()
-    assert page.name == "README.md"
+    assert page.name == "synthetic-table1.md"
     assert page.is_relative_to(tiny / "hansfree-results")
     assert f"hansfree {' '.join(words)} --artifact timestamp --artifact lsb" in page.read_text(encoding="utf-8")
-    rows = list(csv.DictReader((page.parent / "results.csv").read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.DictReader(page.with_suffix(".csv").read_text(encoding="utf-8").splitlines()))
     assert {row["experiment"] for row in rows} == {"synthetic-timestamp-demo", "synthetic-lsb-demo"}
     assert {row["strength"] for row in rows if row["method"] == "rr-clarc"} == {"0.1", "10"}
     assert {row["seed"] for row in rows if row["method"] == "vanilla"} == {"0", "1"}

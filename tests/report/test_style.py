@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hansfree.cavs import CAV
-from hansfree.corrections import LatentCorrection, RRClArC, along_cavs
+from hansfree.corrections import Correction, LatentCorrection, RRClArC, along_cavs
 from hansfree.evaluation.results import load_results, method_title
 from hansfree.report.figures import OTHER_STYLE, new_figure, quiet_axes, show_percent, style_of
 from hansfree.report.plots import _SHAPES
@@ -28,7 +28,7 @@ PAPER = {
 @pytest.fixture
 def new_methods(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Register many methods for the length of a test."""
-    monkeypatch.setattr(LatentCorrection, "_members", dict(LatentCorrection._members))
+    monkeypatch.setattr(Correction, "_members", dict(Correction._members))
     titles = ["Very new", None, *[None] * 20]
     for number, title in enumerate(titles):
         body = {} if title is None else {"info": replace(RRClArC.info, title=title)}
