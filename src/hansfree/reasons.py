@@ -55,6 +55,38 @@ class Reason:
         return cls(ReasonCode(content["code"]), content["values"])
 
 
+class AdviceCode(str, Enum):
+    """What a run advises on its models."""
+
+    RECOMMENDED = "recommended"
+    BEST_GUESS = "best_guess"  # too few test images to show whether the bias is gone
+    NO_GAIN_ON_VALIDATION = "no_gain_on_validation"
+    NO_GAIN_ON_TEST = "no_gain_on_test"
+    REJECTED_ON_TEST = "rejected_on_test"
+    NONE_ADMISSIBLE = "none_admissible"
+    NONE_COMPARABLE = "none_comparable"  # the derivative compares none of the admissible methods
+    ONLY_FINE_TUNING = "only_fine_tuning"
+    WRONG_CLASS_ORDER = "wrong_class_order"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which corrected model to use, and the numbers that this rests on."""
+
+    code: AdviceCode
+    best: str | None = None  # on validation images
+    scores: Mapping[str, float] = field(default_factory=dict)  # of admissible methods, the more the better
+    original_score: float = 0.0
+    not_compared: tuple[str, ...] = ()  # admissible methods that the derivative cannot compare
+    is_derivative: bool = False  # scores are minus the mean size of derivatives; else accuracies with the artifact
+    is_inserted: bool = False  # test images have the artifact inserted
+
+    @property
+    def method(self) -> str | None:
+        """The method whose model is recommended, or is the best guess; None: no model is."""
+        return self.best if self.code in (AdviceCode.RECOMMENDED, AdviceCode.BEST_GUESS) else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
     """Score of a model minus that of a rival on the same test images, as 95 % intervals; None where not available."""

@@ -26,8 +26,8 @@ from hansfree.export.run import export_run
 from hansfree.metrics import Difference
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
-from hansfree.pipeline.experiment import PredictionStore
 from hansfree.pipeline.identity import check_unchanged, run_config
+from hansfree.pipeline.outcome import PredictionStore
 from hansfree.pipeline.workspace import keep_in_memory
 from tests.pipeline.user import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
 

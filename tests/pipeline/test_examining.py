@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from hansfree._internal.store import open_run
-from hansfree.pipeline.experiment import Experiment, diagnose_direction
+from hansfree.pipeline.diagnosis import diagnose_direction
+from hansfree.pipeline.experiment import Experiment
 from tests.pipeline.test_pair_directions import make_setting
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from hansfree._internal.store import open_run
 from hansfree.cavs.diagnostics import expected_cosine
-from hansfree.pipeline.experiment import Experiment, InsertionSimilarity, compare_insertion
+from hansfree.pipeline.diagnosis import InsertionSimilarity, compare_insertion
+from hansfree.pipeline.experiment import Experiment
 from tests.pipeline.test_pair_directions import make_setting
 
 

@@ -20,7 +20,7 @@ from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.models import build_model
 from hansfree.pipeline.experiment import Experiment
-from hansfree.pipeline.workspace import MethodSpec, Setting, tell_no_pairs
+from hansfree.pipeline.workspace import MethodSpec, Setting, missing_pairs
 
 
 def make_setting(cav: str) -> Setting:
@@ -78,4 +78,4 @@ def test_data_without_pairs_are_refused_before_any_work() -> None:
 
 def test_a_method_of_ones_own_that_uses_pairs_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vanilla, "info", replace(Vanilla.info, needs=frozenset({Need.PAIRS})))
-    assert "'vanilla'" in tell_no_pairs()
+    assert "'vanilla'" in missing_pairs()

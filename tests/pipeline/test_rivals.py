@@ -18,7 +18,8 @@ from hansfree.data.biased import insert_bias
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError
 from hansfree.models import build_model
-from hansfree.pipeline.experiment import Experiment, plan_tasks
+from hansfree.pipeline.executors import plan_tasks
+from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.workspace import Setting
 
 RIVALS = [name for name in LatentCorrection.members() if not LatentCorrection.named(name).info.in_default_run]

@@ -15,7 +15,9 @@ from hansfree._internal.store import open_run
 from hansfree.corrections import latent
 from hansfree.corrections.training import head_loop
 from hansfree.evaluation.results import Row
-from hansfree.pipeline.experiment import Experiment, Task, plan_tasks, run_task
+from hansfree.pipeline.executors import plan_tasks, run_task
+from hansfree.pipeline.experiment import Experiment
+from hansfree.pipeline.paths import Task
 from hansfree.pipeline.workspace import Setting
 from tests.pipeline.studies import Single, opened
 

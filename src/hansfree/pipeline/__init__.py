@@ -1,20 +1,15 @@
 """From a run file to results: checks, cached activations, tasks, executors."""
 
 from hansfree.pipeline.checks import PreparedRun, first_logits, load_run_model, model_facts, prepare_run
-from hansfree.pipeline.class_order import assess_class_order
 from hansfree.pipeline.concepts import put_in
 from hansfree.pipeline.config import RunConfig, is_deep, read_run_file
+from hansfree.pipeline.diagnosis import InsertionSimilarity, check_concepts, compare_insertion, diagnose_direction
 from hansfree.pipeline.executors import ExecutorFactory, local_executor, weights_file
-from hansfree.pipeline.experiment import (
-    Experiment,
-    InsertionSimilarity,
-    check_concepts,
-    compare_insertion,
-    diagnose_direction,
-)
+from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.identity import check_unchanged, keep_images, run_config, unused_keys
 from hansfree.pipeline.layer_search import LayerChoice, choose_layer
 from hansfree.pipeline.outcome import EXTREMES, NOTABLE, gather_results, write_outcome
+from hansfree.pipeline.recommendation import advise, recommend
 from hansfree.pipeline.workspace import (
     Grid,
     MethodSpec,
@@ -40,7 +35,7 @@ __all__ = [
     "RunConfig",
     "Setting",
     "Workspace",
-    "assess_class_order",
+    "advise",
     "check_concepts",
     "check_unchanged",
     "choose_layer",
@@ -59,6 +54,7 @@ __all__ = [
     "put_in",
     "read_run_file",
     "reads_pictures",
+    "recommend",
     "run_config",
     "unused_keys",
     "weights_file",

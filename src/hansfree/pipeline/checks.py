@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -38,7 +37,6 @@ from hansfree.pipeline.concepts import describe_concept, find_concepts, read_mar
 from hansfree.pipeline.config import (
     AUTO,
     COLUMN,
-    CorrectionSection,
     Rule,
     RunConfig,
     find_method,
@@ -48,19 +46,20 @@ from hansfree.pipeline.identity import (
     check_tried,
     known_config,
 )
-from hansfree.pipeline.workspace import Setting, tell_no_pairs
+from hansfree.pipeline.workspace import Setting, missing_pairs
 
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
 
 _FIRST_IMAGES = 4  # that go through the model before anything else does
+_MAX_UPSCALING = 2  # warn above: the input is mostly interpolated
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoadedModel:
-    """The model of a run file, adapted to give one logit per class."""
+    """The model of a run file."""
 
     model: nn.Module  # adapted: it gives one logit per class
-    kind: str  # its class, as its owner wrote it
+    kind: str  # name of its own class
     layer: str
     reason: str  # for the layer
     preprocessing: Preprocessing
@@ -183,14 +182,16 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     _check_strengths(run)
     _check_deep(run)
     marks = read_marks(run)
-    _check_folder(run)
+    known = known_config(run)
+    del known["artifact"]["biased_class"]  # where none is given, the images tell it: see `check_unchanged`
+    check_run_directory(run.out, known)
     check_tried(run)
     loaded = load_run_model(run)
-    images = _open_images(run, loaded.preprocessing, progress, kind=UserImages)
+    images = _open_images(run, loaded.preprocessing, progress)
     data = replace(images.data(), artifact=_artifact_name(run, images))
-    check_selectable(data, advice=advise_more(images, data))
+    check_selectable(data, advice=advise_more(images))
     if run.correction.needs_pairs and data.train_biased is None:
-        raise OptionError(tell_no_pairs())
+        raise OptionError(missing_pairs())
     removed, protected = (
         find_concepts(names, marks, images=images, data=data, cav=run.correction.cav)
         for names in (run.artifact.remove, run.artifact.keep)
@@ -207,7 +208,7 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
         cav=run.correction.cav,
         further_cavs=run.correction.further_cavs,
         strengths=run.correction.strengths,
-        rule=_rule(run, data, images),
+        rule=_rule(run, data),
         repeats=run.correction.repeats,
         train="last" if run.model.output == "label" else run.correction.train,
         workers=run.workers,
@@ -220,21 +221,16 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
         check_head_size(split(setting.model, setting.layer, example=example, train=setting.train))
     logits = first_logits(loaded.model, setting.data.train)
     further = len(run.artifact.tested) * len(data.test_clean)
-    further += sum(len(each.rows) for each in (*removed, *protected) if isinstance(each.told_by, ImageDataset))
-    methods = len(run.correction.trials)
+    further += sum(len(each.rows) for each in (*removed, *protected) if each.inserted is not None)
+    further += len(data.train_biased) if run.correction.needs_pairs and data.train_biased is not None else 0
+    trials = run.correction.trials
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
-        *([("balanced", describe_balance(data))] if run.correction.balanced else []),
-        *([("further CAVs", describe_further_cavs(run.correction))] if run.correction.further_cavs else []),
-        (
-            "disk",
-            estimate_disk_usage(
-                run.out, setting, methods=methods, with_pairs=run.correction.needs_pairs, further=further
-            ),
-        ),
-        *(("removed too", describe_concept(each, data)) for each in removed),
-        *(("kept", describe_concept(each, data)) for each in protected),
+        *([("methods", ", ".join(trials))] if run.correction.further_cavs else []),
+        ("disk", estimate_disk_usage(run.out, setting, methods=len(trials), further=further)),
+        *(("also removed", describe_concept(each, data)) for each in removed),
+        *(("protected", describe_concept(each, data)) for each in protected),
         *(("note", remark) for remark in (*check_preprocessing(images, loaded.preprocessing), *images.remarks)),
         *(("left out", sentence) for sentence in images.skipped),
     ]
@@ -264,37 +260,8 @@ def _check_deep(run: RunConfig) -> None:
         )
 
 
-def _check_folder(run: RunConfig) -> None:
-    """Raise RunError for the directory of another run; a misspelt name is reported first, with the nearest.
-
-    The biased class waits for `check_unchanged`: images tell which one is meant where none is given.
-    """
-    known = known_config(run)
-    del known["artifact"]["biased_class"]
-    try:
-        check_run_directory(run.out, known)
-    except RunError:
-        check_files(run)
-        _guarded_classes(
-            run, _open_images(run, resolve_preprocessing(run, None), silent, kind=_Listed).listing.class_names
-        )
-        if run.model.layer != AUTO:
-            load_run_model(run)  # takes seconds, and only here
-        raise
-
-
-class _Listed(UserImages):
-    """The list of images alone: names are checked, no image is opened."""
-
-    def open_files(self, progress: Progress) -> None:
-        """Open nothing."""
-
-
-_Images = TypeVar("_Images", bound=UserImages)
-
-
-def _open_images(run: RunConfig, seen: Preprocessing, progress: Progress, *, kind: type[_Images]) -> _Images:
-    return kind(
+def _open_images(run: RunConfig, seen: Preprocessing, progress: Progress) -> UserImages:
+    return UserImages(
         root=run.data.root,
         table=run.data.table,
         artifacts=run.data.artifacts,
@@ -315,38 +282,29 @@ def _open_images(run: RunConfig, seen: Preprocessing, progress: Progress, *, kin
     )
 
 
-def _rule(run: RunConfig, data: BiasedData, images: UserImages) -> SelectionRule:
+def _rule(run: RunConfig, data: BiasedData) -> SelectionRule:
     """Return the selection rule, with classes by number; raise for a class with too few images."""
     names = data.val_clean.class_names
-    guarded = _guarded_classes(run, names)
-    for label in guarded:
+    budgets = _class_budgets(run, names)
+    for label in budgets:
         for kind, part in (("validation", data.val_clean), ("test", data.test_clean)):
             if (count := int((part.labels == label).sum())) < MIN_GROUP:
                 raise OptionError(
                     f"correction.class_budgets: {names[label]!r} has {count} clean {kind} images; {MIN_GROUP} are "
                     "needed to measure its drop."
                 )
-        one = 1 / (data.val_clean.labels == label).sum()
-        if guarded[label] < one:
-            images.remarks.append(
-                f"correction.class_budgets: {names[label]!r} may drop by {100 * guarded[label]:g} points, one of its "
-                f"clean validation images is {100 * one:.1f} points: not a single one may change."
-            )
-    return _RULES[run.correction.rule](run.correction.budget, guarded)
+    return _RULES[run.correction.rule](run.correction.budget, budgets)
 
 
-def _guarded_classes(run: RunConfig, names: Sequence[str]) -> dict[int, float]:
+def _class_budgets(run: RunConfig, names: Sequence[str]) -> dict[int, float]:
     """Return the budgets of single classes by number; raise for unknown and repeated names."""
-    given: dict[int, str] = {}
-    for name in run.correction.class_budgets:
+    budgets: dict[int, float] = {}
+    for name, budget in run.correction.class_budgets.items():
         label = find_class(name, names, option="correction.class_budgets")
-        if label in given:
-            raise OptionError(
-                f"correction.class_budgets names {names[label]!r} twice, as {given[label]!r} and {name!r}. Leave one "
-                "out."
-            )
-        given[label] = name
-    return {label: run.correction.class_budgets[name] for label, name in given.items()}
+        if label in budgets:
+            raise OptionError(f"correction.class_budgets names {names[label]!r} twice. Leave one out.")
+        budgets[label] = budget
+    return budgets
 
 
 def _inserted(run: RunConfig) -> Artifact | None:
@@ -379,31 +337,26 @@ def _tuning(run: RunConfig) -> FineTuning:
     )
 
 
-def estimate_disk_usage(
-    out: Path, setting: Setting, *, methods: int, with_pairs: bool = False, further: int = 0
-) -> str:
+def estimate_disk_usage(out: Path, setting: Setting, *, methods: int, further: int = 0) -> str:
     """Return how much disk space activations and weights take; raise RunError if there is not enough.
 
     Report, scores and heatmaps are small in comparison. Files of a run that is resumed are not counted again.
 
     Args:
-        methods: How many corrected models are kept, beside the original one and one that is exported.
-        with_pairs: The run needs training images with the artifact put in, too.
-        further: How many images more, with other artifacts put in.
+        methods: How many corrected models are stored, beside the original one and one that is exported.
+        further: How many images are passed beside the sets themselves.
     """
     example = setting.data.train.batch([0]).image
     live = split(setting.model, setting.layer, example=example).trunk(example)
     each = sum(4 * math.prod(tensor.shape[1:]) for tensor in live)
-    sets = (*SETS, "train_biased") if with_pairs else SETS
-    count = sum(len(getattr(setting.data, part)) for part in sets) + further
+    count = sum(len(getattr(setting.data, part)) for part in SETS) + further
     models = methods + 2
     # The layer's output, and at most as much again for what is computed from it.
     activations = max(0, 2 * each * count - _taken(out, "activations/**/*"))
     of_model = sum(tensor.numel() * tensor.element_size() for tensor in plain_state(setting.model).values())
     weights = max(0, of_model * models - _taken(out, "original.safetensors", "corrected/*", "exported/**/*"))
     needed = activations + weights
-    place = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(next(folder for folder in (out, *out.absolute().parents) if folder.exists())).free
     if needed > free:
         raise RunError(
             f"The run needs up to {format_bytes(needed)} in {out}, where {format_bytes(free)} are free. Choose another "
@@ -420,15 +373,6 @@ def _taken(out: Path, *patterns: str) -> int:
     return sum(file.stat().st_size for pattern in patterns for file in out.glob(pattern) if file.is_file())
 
 
-_MAX_UPSCALING = 2  # warn above: the input is mostly interpolated
-
-
-_STEP = 20  # a share is advised in twentieths
-
-
-_MOST = 0.4  # a part that leaves a fifth of the images for training, with another one like it
-
-
 def describe_images(data: BiasedData, images: UserImages) -> str:
     """Return the number of images of each split, and how many have the artifact."""
     val, test = data.val_clean, data.test_clean
@@ -442,24 +386,6 @@ def describe_images(data: BiasedData, images: UserImages) -> str:
         parts[0] += f", validation {len(val)} clean + {len(data.val_biased)} with the artifact"
         parts[0] += f", test {len(test)} clean + {len(data.test_biased)} with the artifact"
     return "; ".join([*parts, f"biased class {data.train.class_names[data.biased_class]!r}"])
-
-
-def describe_balance(data: BiasedData) -> str:
-    """Return how unbalanced the classes are that get the same weight."""
-    classes, counts = np.unique(data.train.labels, return_counts=True)
-    if counts.min() == counts.max():
-        return f"no effect: every class has {counts[0]} training images"
-    largest, smallest = (
-        f"{data.train.class_names[classes[place]]!r} with {counts[place]} training images"
-        for place in (counts.argmax(), counts.argmin())
-    )
-    return f"every class has the same weight: the largest is {largest}, the smallest {smallest}"
-
-
-def describe_further_cavs(correction: CorrectionSection) -> str:
-    """Return the names of the methods with further CAVs, as in results and `hansfree export`."""
-    names = (name for name in correction.trials if name not in correction.methods)
-    return f"{', '.join(names)}; all models are evaluated along {correction.cav}"
 
 
 def check_preprocessing(images: UserImages, seen: Preprocessing) -> list[str]:
@@ -481,17 +407,11 @@ def check_preprocessing(images: UserImages, seen: Preprocessing) -> list[str]:
     return notes
 
 
-def advise_more(images: UserImages, data: BiasedData) -> str:
+def advise_more(images: UserImages) -> str:
     """Return how to get more clean validation images."""
     if not images.is_drawn:
         return "Move images without the artifact into the validation split."
-    share, ways = images.shares[1], "or give the split: a column `split`, or folders train, val and test."
-    current = f"Their share is {100 * share:g} %."
-    train = data.train.labels[~data.train.has_artifact] if data.clean_train is None else data.clean_train.labels
-    clean = np.bincount(np.concatenate([train, data.val_clean.labels, data.test_clean.labels]), minlength=2)
-    # The second largest class decides, for two are needed; one image more, for a share may be rounded down.
-    enough = (MIN_GROUP + 1) / max(1, np.sort(clean)[-2])
-    part = math.ceil(_STEP * max(enough, share + 0.01)) / _STEP  # more than it is: groups may have made it too small
-    if part > _MOST:
-        return f"{current} Collect more images without the artifact, {ways}"
-    return f"{current} Raise it, for example with `data.shares: [{1 - 2 * part:g}, {part:g}, {part:g}]`, {ways}"
+    return (
+        f"Their share is {100 * images.shares[1]:g} %. Raise it (data.shares), collect more images without the "
+        "artifact, or give the split: a column `split`, or folders train, val and test."
+    )

@@ -19,9 +19,7 @@ from hansfree.data import (
     insertable_artifacts,
 )
 from hansfree.errors import DataError, OptionError, nearest
-from hansfree.pipeline.config import (
-    RunConfig,
-)
+from hansfree.pipeline.config import RunConfig
 from hansfree.pipeline.workspace import Concept
 
 Marks = Mapping[str, np.ndarray]  # by column, a bit for every row of the table
@@ -69,10 +67,10 @@ def find_concepts(
 
 def describe_concept(concept: Concept, data: BiasedData) -> str:
     """Say in a few words where a direction comes from."""
-    if not isinstance(concept.told_by, np.ndarray):
+    if concept.labels is None:
         return f"{concept.name}, put into {len(concept.rows)} training images"
     label = data.train.class_names[data.train.labels[concept.rows[0]]]
-    return f"{concept.name}, in {int(concept.told_by.sum())} of {len(concept.rows)} training images of {label!r}"
+    return f"{concept.name}, in {int(concept.labels.sum())} of {len(concept.rows)} training images of {label!r}"
 
 
 def put_in(images: UserImages, part: int, artifact: str, ids: np.ndarray) -> WithArtifact:
@@ -90,7 +88,7 @@ def _tell_columns(run: RunConfig, columns: Sequence[str]) -> str:
 
 def _put_in(name: str, images: UserImages, data: BiasedData) -> Concept:
     rows = np.flatnonzero(~data.train.has_artifact)
-    return Concept(name=name, rows=rows, told_by=put_in(images, 0, name, data.train.ids[rows]))
+    return Concept(name=name, rows=rows, inserted=put_in(images, 0, name, data.train.ids[rows]))
 
 
 def _marked(name: str, by_row: np.ndarray, data: BiasedData) -> Concept:
@@ -107,4 +105,4 @@ def _marked(name: str, by_row: np.ndarray, data: BiasedData) -> Concept:
         )
     share = np.where(is_enough, carry / np.maximum(carry + others, 1), -1)
     rows = np.flatnonzero(is_clean & (train.labels == share.argmax()))
-    return Concept(name=name, rows=rows, told_by=bits[rows])
+    return Concept(name=name, rows=rows, labels=bits[rows])

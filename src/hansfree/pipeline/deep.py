@@ -2,162 +2,129 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import ConcatDataset
 
-from hansfree._internal.progress import Progress, silent
-from hansfree._internal.store import RunStore
 from hansfree.cavs import CAV
 from hansfree.corrections import (
     DeepCorrection,
     DeepValidation,
     Selection,
-    TrainingImages,
     Validation,
     ValidationScore,
+    Validator,
     choose_candidate,
 )
 from hansfree.corrections.training import TrainedHead
-from hansfree.data import ImageDataset
 from hansfree.errors import HansfreeError
 from hansfree.metrics import Evidence, Score, compute_scores
-from hansfree.models import predict_logits
-from hansfree.models.surgery import on_device
+from hansfree.pipeline.paths import MethodPath
 from hansfree.pipeline.workspace import Workspace
 
-Choose = Callable[[Sequence[Validation]], Selection]
+
+@dataclass(frozen=True, eq=False)
+class TrainedNetwork(TrainedHead):
+    """A whole network after training with one strength; None where training failed."""
+
+    network: nn.Module | None
 
 
-class NetworkPath:
-    """The networks of one method, one per strength, each trained from the original weights.
+class NetworkPath(MethodPath[DeepCorrection]):
+    """The networks of a deep method, each trained from the original weights.
 
     Epochs are checkpointed in the run directory, so that a stopped run resumes within a strength.
-
-    Args:
-        name: Of the method's stage.
     """
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        run: RunStore,
-        name: str,
-        method: DeepCorrection,
-        strengths: Sequence[float],
-        *,
-        progress: Progress = silent,
-    ) -> None:
-        self.workspace, self.name, self.method, self.strengths = workspace, name, method, strengths
-        self.progress = progress
-        self._checkpoints = run.path / "checkpoints" / name
-        self._networks: dict[float, nn.Module | None] = {}
-        self._scores: list[ValidationScore | None] = []
+    def candidates(self) -> Iterator[TrainedNetwork]:
+        """Yield a validated network for every strength, in order; one that diverged is not finite."""
         self._errors: list[HansfreeError] = []
-
-    def candidates(self) -> Iterator[TrainedHead]:
-        """Yield a validated network for every strength, in their order; one that diverged is not finite."""
+        self._scores: dict[int, ValidationScore] = {}
         setting = self.workspace.setting
         path = self.method.candidates(
-            setting.model,
-            setting.data.train,
-            self.strengths,
-            folder=self._checkpoints,
-            progress=self.progress,
+            setting.model, setting.data.train, self.strengths, folder=self._checkpoints, progress=self.progress
         )
-        for candidate in path:
+        for index, candidate in enumerate(path):
             network = candidate.model
-            self._networks = {candidate.strength: network}
             if candidate.error is not None:
                 self._errors.append(candidate.error)
-            if self._validation is not None:
-                self._scores.append(None if network is None else self._validation.score(network))
-            history = (self._validate(network),)
-            yield TrainedHead(
+            if self._validation is not None and network is not None:
+                self._scores[index] = self._validation.score(network)
+            validation = self._validate(network)
+            yield TrainedNetwork(
                 candidate.strength,
-                _keep(network),
-                is_finite=network is not None and history[0].is_finite,
-                history=history,
+                dict if network is None else network.state_dict,
+                is_finite=network is not None and validation.is_finite,
+                history=(validation,),
+                network=network,
             )
 
-    def choose(self, by_rule: Choose) -> Choose:
-        """Return how a strength is chosen: by the run's rule, or without counter-examples by `DeepValidation`."""
+    def score(self, candidate: TrainedHead) -> list[Score]:
+        """Return a network's scores on the test images."""
+        return compute_scores(self.workspace.evidence_of(_network_of(candidate)), per_class=False)
 
-        def choose(finals: Sequence[Validation]) -> Selection:
-            if not any(final.is_finite for final in finals) and self._errors:
-                return Selection(None, "; ".join(dict.fromkeys(str(error).rstrip(".") for error in self._errors)))
-            if self._validation is None:
-                return by_rule(finals)
-            known = [index for index, score in enumerate(self._scores[: len(finals)]) if score is not None]
-            scores = [score for score in self._scores[: len(finals)] if score is not None]
-            place = choose_candidate(scores, self._original_score, budget=self.workspace.setting.rule.budget)
-            if place is None:
-                return Selection(None, "no strength is better than the original model on validation images")
-            best = scores[place]
-            return Selection(
-                known[place],
-                f"best of {len(scores)} strengths by {best.evidence} on validation images (effect "
-                f"{best.effect:.3g} instead of {self._original_score.effect:.3g})",
-            )
-
-        return choose
-
-    def score(self, head: TrainedHead) -> list[Score]:
-        """Return what a network does on the test images."""
-        data = self.workspace.data
-        network = self._networks[head.strength]
-        clean = self._logits(network, data.test_clean)
-        evidence = Evidence(
-            labels=data.test_clean.labels,
-            biased_class=data.biased_class,
-            logits_clean=clean,
-            logits_biased=self._logits(network, data.test_biased) if len(data.test_biased) else clean[:0],
-            labels_biased=None if data.is_inserted else data.test_biased.labels,
+    def select(self, finals: Sequence[Validation]) -> Selection:
+        """Select by the run's rule, or without counter-examples by `DeepValidation`."""
+        if self._errors and not any(final.is_finite for final in finals):
+            return Selection(None, "; ".join(dict.fromkeys(str(error).rstrip(".") for error in self._errors)))
+        if self._validation is None:
+            return super().select(finals)
+        indices, scores = [*self._scores], [*self._scores.values()]
+        place = choose_candidate(scores, self._original_score, budget=self.workspace.setting.rule.budget)
+        if place is None:
+            return Selection(None, "no strength is better than the original model on validation images")
+        best = scores[place]
+        return Selection(
+            indices[place],
+            f"best of {len(scores)} strengths by {best.evidence} on validation images (effect {best.effect:.3g} "
+            f"instead of {self._original_score.effect:.3g})",
         )
-        return compute_scores(evidence, per_class=False)
 
-    def model_of(self, head: TrainedHead) -> nn.Module:
-        """Return the network of a strength."""
-        network = copy.deepcopy(self.workspace.setting.model)
-        network.load_state_dict(head.state)
-        return network.eval()
+    def model_of(self, candidate: TrainedHead) -> nn.Module:
+        """Return the network of a candidate."""
+        network = _network_of(candidate)
+        assert network is not None, "a network that failed is never selected"
+        return network.cpu().eval()
 
-    def evidence(self, head: TrainedHead, model: nn.Module) -> Evidence:
-        """Return what the chosen network does on the test images, with TCAV along a CAV fitted to its own activations.
+    def evidence(self, candidate: TrainedHead, model: nn.Module) -> Evidence:
+        """Return the evidence, with TCAV along a CAV that is fitted to the network's own activations.
 
         The layer's output has changed, so the activations are computed again, in a temporary directory.
         """
         share = self.workspace.relevance_of(model)
         with TemporaryDirectory(dir=self.workspace.folder, prefix=".network-") as folder:
-            own = _NetworkWorkspace(
-                replace(self.workspace.setting, model=model), Path(folder), Path(folder), progress=self.progress
-            )
+            setting = replace(self.workspace.setting, model=model)
+            own = _NetworkWorkspace(setting, Path(folder), Path(folder), progress=self.progress)
             return replace(own.judge(own.cut.head_parameters(), None), relevance=share)
 
+    def repeat(self) -> Evidence | None:
+        """Train one network and return its evidence; None if it diverged."""
+        candidate = next(self.candidates())
+        return self.evidence(candidate, self.model_of(candidate)) if candidate.is_finite else None
+
+    @property
     def remark(self) -> str:
-        """Return what belongs beside the results."""
+        """A note on TCAV, which is not measured along the run's own CAV."""
         return "TCAV is measured along a CAV that was refitted to the corrected network, as all of its layers changed."
 
     def close(self) -> None:
-        """Delete the checkpoints of a finished stage."""
+        """Delete the checkpoints."""
         shutil.rmtree(self._checkpoints, ignore_errors=True)
 
-    def repeat(self, strength: float) -> Evidence | None:
-        """Return what the network of one strength does; None where it diverged."""
-        (head,) = (each for each in self.candidates() if each.strength == strength)
-        return self.evidence(head, self.model_of(head)) if head.is_finite else None
+    @property
+    def _checkpoints(self) -> Path:
+        return self.run.path / "checkpoints" / self.name
 
     @cached_property
     def _validation(self) -> DeepValidation | None:
-        """Transplants or association, where too few images with the artifact are held out to choose by accuracy."""
+        """Transplants or association, where too few held-out images have the artifact to select by accuracy."""
         setting = self.workspace.setting
         if not setting.rule.needs_derivative:
             return None
@@ -174,22 +141,19 @@ class NetworkPath:
         assert self._validation is not None
         return self._validation.score(self.workspace.setting.model)
 
+    @cached_property
+    def _validator(self) -> Validator:
+        return self.workspace.validator()
+
     def _validate(self, network: nn.Module | None) -> Validation:
         data = self.workspace.data
-        clean = self._logits(network, data.val_clean)
-        biased = self._logits(network, data.val_biased) if len(data.val_biased) else clean[:0]
-        return self.workspace.validator().judge(clean, biased, network is not None, None)
-
-    def _logits(self, network: nn.Module | None, images: ImageDataset) -> np.ndarray:
-        """Return the logits of a network; NaN where training diverged."""
-        if network is None:
-            return np.full((len(images), len(images.class_names)), np.nan)
-        return predict_logits(on_device(network, self.workspace.device).eval(), images)
+        clean, biased = (self.workspace.logits_of(network, images) for images in (data.val_clean, data.val_biased))
+        return self._validator.judge(clean, biased, network is not None, None)
 
 
-def check_deep(method: DeepCorrection, workspace: Workspace) -> None:
-    """Raise DataError if the training images cannot serve a method."""
-    method.check(TrainingImages.of(workspace.data.train))
+def _network_of(candidate: TrainedHead) -> nn.Module | None:
+    assert isinstance(candidate, TrainedNetwork)
+    return candidate.network
 
 
 class _NetworkWorkspace(Workspace):
@@ -207,7 +171,3 @@ class _NetworkWorkspace(Workspace):
         if kind not in CAV.from_marks():
             return {}
         return {kind: CAV.named(kind)().fit(train.pooled[inside], np.asarray(train.has_artifact)[inside])}
-
-
-def _keep(network: nn.Module | None) -> Callable[[], dict[str, Tensor]]:
-    return dict if network is None else network.state_dict

@@ -6,13 +6,63 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from hansfree._internal.progress import Progress
 from hansfree._internal.store import RunStore
+from hansfree.corrections import method_named
+from hansfree.corrections.training import group_strengths
 from hansfree.errors import OptionError, check_choice
+from hansfree.evaluation import ORIGINAL
 from hansfree.pipeline.checks import PreparedRun
+from hansfree.pipeline.config import is_deep
 from hansfree.pipeline.experiment import Experiment
+from hansfree.pipeline.paths import HeadPath, Task
+
+_MIN_GROUPS = 3  # trained in parallel: the selected one is trained again for its weights, so two gain nothing
+
+
+def plan_tasks(experiment: Experiment, name: str) -> list[list[Task]]:
+    """Return a method's missing tasks in rounds: the tasks of a round need the rounds before, not each other."""
+    has = experiment.run.has
+    rounds = [[Task(name)]]
+    if name != ORIGINAL:
+        groups = [Task(name, "strengths", number) for number in range(0 if has(name) else _groups(experiment, name))]
+        seeds = [Task(name, "seed", seed) for seed in experiment.further_seeds(experiment.plain(name))]
+        rounds = [groups, [Task(name)], seeds]
+    missing = ([task for task in tasks if not has(task.name)] for tasks in rounds)
+    return [tasks for tasks in missing if tasks]
+
+
+def run_task(experiment: Experiment, task: Task) -> None:
+    """Run one task, unless it is finished."""
+    if task.method == ORIGINAL:
+        experiment.original_rows()
+        return
+    spec = experiment.plain(task.method)
+    if task.kind == "strengths":
+
+        def train() -> list[dict[str, Any]]:
+            path = experiment.path(spec)
+            assert isinstance(path, HeadPath), "deep methods are not split by strength"
+            return path.train_group(task.number)
+
+        experiment.run.stage(task.name, train)
+    elif task.kind == "seed":
+        experiment.repeated_rows(spec, task.number)
+    else:
+        experiment.selection(spec)
+
+
+def _groups(experiment: Experiment, name: str) -> int:
+    """Return into how many tasks a method's strengths are split; 0 if they stay together."""
+    if is_deep(name):  # whole networks are trained one after the other
+        return 0
+    # The class is enough: an instance may need masks, which take long.
+    strengths = experiment.strengths(experiment.plain(name), method_named(name))
+    groups = group_strengths(experiment.workspace.cut, strengths, experiment.setting.tuning)
+    return len(groups) if len(groups) >= _MIN_GROUPS else 0
+
 
 ExecutorName = Literal["local", "ray"]
 

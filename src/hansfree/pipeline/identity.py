@@ -96,8 +96,8 @@ def run_config(prepared: PreparedRun) -> dict[str, Any]:
     if prepared.images.is_annotated is not None:
         images.append(fingerprint(prepared.images.is_annotated))  # which artifact labels the diagnostics use
     for concept in (*prepared.setting.removed, *prepared.setting.protected):
-        if isinstance(concept.told_by, np.ndarray):
-            images.append(fingerprint(concept.rows, concept.told_by))
+        if concept.labels is not None:
+            images.append(fingerprint(concept.rows, concept.labels))
     config = known_config(prepared.run)
     data = prepared.setting.data
     # As found, which another version might do differently.

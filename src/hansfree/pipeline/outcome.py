@@ -6,16 +6,45 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
+from torch import nn
 
-from hansfree._internal.files import write_json, written_atomically
+from hansfree._internal.files import hash_file, read_arrays, write_json, written_atomically
+from hansfree._internal.hashing import fingerprint, hash_weights
+from hansfree._internal.statistics import Interval
+from hansfree.corrections import LatentCorrection
 from hansfree.data import SETS, BiasedData, ImageDataset, count_images, to_rgb
-from hansfree.evaluation import ORIGINAL, Results, Row, claims, judge_methods, tested_rows, validated_rows, write_table
-from hansfree.metrics import Condition, Evidence, chance_level, find_unavailable, majority_rate
-from hansfree.pipeline.workspace import Setting, hash_contents
+from hansfree.evaluation import (
+    CLEAN_TRAINED,
+    ORIGINAL,
+    Results,
+    Row,
+    claims,
+    judge_methods,
+    tested_rows,
+    validated_rows,
+    write_table,
+)
+from hansfree.metrics import (
+    Answers,
+    Condition,
+    Difference,
+    Evidence,
+    chance_level,
+    compare_answers,
+    compare_classes,
+    compare_probability_changes,
+    find_unavailable,
+    majority_rate,
+    predict_classes,
+    score_intervals,
+)
+from hansfree.models import plain_state
+from hansfree.pipeline.workspace import Setting, Workspace
 
 if TYPE_CHECKING:
     from hansfree.pipeline.experiment import Experiment
@@ -23,40 +52,136 @@ if TYPE_CHECKING:
 _MOST = 200  # images of the sample: more points hide each other
 EXTREMES = 6  # images that a method helped most, and as many that it harmed most
 _SIDE = 64  # pixels; the report holds several hundred of them
-NOTABLE = 0.01  # change of a probability; what is smaller is neither help nor harm
+NOTABLE = 0.01  # change of a probability; smaller ones count as unchanged
 _CONDITIONS: tuple[Condition, ...] = ("clean", "biased")
+
+
+class PredictionStore:
+    """The arrays per image of one experiment's stages, a file for every model.
+
+    The methods of its functions are the paper's by default; those without a model are left out.
+    """
+
+    def __init__(self, workspace: Workspace, folder: Path) -> None:
+        self.workspace, self.setting, self.folder = workspace, workspace.setting, folder
+
+    def write(self, name: str, evidence: Evidence, model: nn.Module | None = None) -> None:
+        """Write a model's predictions; if the model is given, also the heatmaps of the shown images."""
+        arrays = {
+            "correct_clean": evidence.is_correct("clean"),
+            "correct_biased": evidence.is_correct("biased"),
+            "predicted_clean": predict_classes(evidence.logits_clean),
+            "predicted_biased": predict_classes(evidence.logits_biased),
+            **probabilities_of(evidence),
+        }
+        if model is not None:
+            shown = self.workspace.shown_rows
+            arrays["relevance"] = self.workspace.pictures.heatmaps(model, shown)
+            arrays["shown_logits"] = evidence.logits_biased[shown]  # an exported model must give the same
+        with written_atomically(self._path(name)) as temporary:
+            np.savez(temporary, **arrays)  # type: ignore[arg-type]
+
+    def load(self, name: str) -> dict[str, np.ndarray]:
+        """Return the arrays of a finished stage; those of the reference model have no heatmaps."""
+        stage = ORIGINAL if name == CLEAN_TRAINED else name
+        return read_arrays(self._path(name), stage=self.folder / f"{stage}.json")
+
+    def paired(self, methods: Sequence[str] | None = None) -> list[Difference]:
+        """Return by how much the methods and the references differ from each other on the same images."""
+        data, names = self.setting.data, self._compared(methods)
+        answers, seed = {name: self._answers(name) for name in names}, self.setting.tuning.seed
+        found = compare_answers(answers, *self._test_labels, biased_class=data.biased_class, seed=seed)
+        changes = {name: self._probability_changes(name) for name in names if data.is_inserted}
+        return [*found, *compare_probability_changes(changes)]
+
+    def paired_classes(self, methods: Sequence[str] | None = None) -> list[Difference]:
+        """Return by how much the methods change the sensitivity of each class, on the clean test images."""
+        answers = {name: self._answers(name) for name in self._finished(methods)}
+        return compare_classes(answers, self._test_labels[0], rival=ORIGINAL)
+
+    def intervals(self, methods: Sequence[str] | None = None) -> dict[str, dict[str, Interval]]:
+        """Return the 95 % intervals of accuracies and flip rate, by method and reference."""
+        seed = self.setting.tuning.seed
+        return {
+            name: score_intervals(self._answers(name), *self._test_labels, seed=seed)
+            for name in self._compared(methods)
+        }
+
+    def shown(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return some images with their heatmaps; empty if no test image carries the artifact."""
+        test, rows = self.setting.data.test_biased, self.workspace.shown_rows
+        if not len(rows):
+            return {}
+        images, masks = zip(*(test.pixels(int(row)) for row in rows))
+        arrays = {"images": np.stack(images), "masks": np.stack(masks)}
+        arrays |= {"labels": test.labels[rows], "ids": test.ids[rows]}
+        arrays["direction"] = self.workspace.pictures.direction(rows)
+        return arrays | {f"relevance/{name}": self.load(name)["relevance"] for name in self._finished(methods)}
+
+    def cases(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return single test images with every model's predictions (`collect_cases`)."""
+        stored = {name: self.load(name) for name in self._finished(methods)}
+        return collect_cases(self.setting.data, stored, seed=self.setting.tuning.seed)
+
+    def _answers(self, name: str) -> Answers:
+        arrays = self.load(name)
+        return {"clean": arrays["predicted_clean"], "biased": arrays["predicted_biased"]}
+
+    def _probability_changes(self, name: str) -> np.ndarray:
+        """Return per image how inserting the artifact changes the biased class's probability."""
+        arrays = self.load(name)
+        return np.asarray(arrays["biased_class_biased"] - arrays["biased_class_clean"])
+
+    @property
+    def _test_labels(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The labels of the test images, and of those with the artifact if they are others."""
+        data = self.setting.data
+        return data.test_clean.labels, None if data.is_inserted else data.test_biased.labels
+
+    def _finished(self, methods: Sequence[str] | None) -> list[str]:
+        """Return the original model and the methods that have a model."""
+        wanted = (ORIGINAL, *(LatentCorrection.defaults() if methods is None else methods))
+        return [name for name in wanted if self._path(name).exists()]
+
+    def _compared(self, methods: Sequence[str] | None) -> list[str]:
+        """Return them with the reference model, if there is one."""
+        return [*self._finished(methods), *([CLEAN_TRAINED] if self._path(CLEAN_TRAINED).exists() else ())]
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
 
 
 def probabilities_of(evidence: Evidence) -> dict[str, np.ndarray]:
     """Return, per image without and with the artifact, the probabilities of the biased and of the true class."""
-    kept = {}
+    found = {}
     for condition in _CONDITIONS:
         logits, labels = evidence.logits(condition), evidence.labels_of(condition)
-        with np.errstate(invalid="ignore"):  # a model that diverged has no probabilities: NaN says so
+        with np.errstate(invalid="ignore"):  # NaN for a model that diverged
             shares = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32)
-        kept[f"biased_class_{condition}"] = shares[:, evidence.biased_class]
-        kept[f"true_class_{condition}"] = shares[np.arange(len(labels)), labels]
-    return kept
+        found[f"biased_class_{condition}"] = shares[:, evidence.biased_class]
+        found[f"true_class_{condition}"] = shares[np.arange(len(labels)), labels]
+    return found
 
 
 def collect_cases(
-    data: BiasedData, kept: Mapping[str, Mapping[str, np.ndarray]], *, seed: int
+    data: BiasedData, stored: Mapping[str, Mapping[str, np.ndarray]], *, seed: int
 ) -> dict[str, np.ndarray]:
     """Return a sample of the test images and the extreme cases of each method, with the predictions of every model.
 
-    Nothing, where no test image carries the artifact, or the original model gives no probabilities.
+    Empty if no test image carries the artifact, or the original model gives no finite probabilities.
 
     Args:
-        kept: Stored arrays per image of each finished stage, with the original model.
+        stored: Arrays per image of each finished stage, with the original model.
     """
-    known = {name: arrays for name, arrays in kept.items() if _is_known(arrays)}
+    known = {name: arrays for name, arrays in stored.items() if _is_finite(arrays)}
     n = len(data.test_biased)
     if not n or ORIGINAL not in known:
         return {}
     sample = np.random.default_rng(seed).choice(n, min(n, _MOST), replace=False)
     before = known[ORIGINAL]["true_class_biased"]
     changes = {name: arrays["true_class_biased"] - before for name, arrays in known.items() if name != ORIGINAL}
-    extremes = [np.argsort(change, kind="stable")[each] for change in changes.values() for each in _ends(n)]
+    orders = [np.argsort(change, kind="stable") for change in changes.values()]
+    extremes = [part for order in orders for part in (order[:EXTREMES], order[max(0, n - EXTREMES) :])]
     rows = np.unique(np.concatenate([sample, *extremes]))
     cases = {
         "labels": data.test_biased.labels[rows],
@@ -65,7 +190,7 @@ def collect_cases(
     }
     if data.is_inserted:
         cases["pictures_clean"] = small_pictures(data.test_clean, rows)
-    conditions = _CONDITIONS if data.is_inserted else ("biased",)  # by nature, the clean images are others
+    conditions = _CONDITIONS if data.is_inserted else ("biased",)  # natural: the clean images are others
     for name, arrays in known.items():
         for condition in conditions:
             for field in ("biased_class", "true_class", "predicted"):
@@ -75,28 +200,17 @@ def collect_cases(
     return cases
 
 
-def _is_known(arrays: Mapping[str, np.ndarray]) -> bool:
-    arrays_of = (arrays[f"{which}_class_{condition}"] for which in ("biased", "true") for condition in _CONDITIONS)
-    return all(np.isfinite(values).all() for values in arrays_of)
-
-
-def _ends(n: int) -> tuple[slice, slice]:
-    """Return which of ``n`` sorted images are the extremes."""
-    return slice(0, EXTREMES), slice(max(0, n - EXTREMES), n)
+def _is_finite(arrays: Mapping[str, np.ndarray]) -> bool:
+    names = (f"{which}_class_{condition}" for which in ("biased", "true") for condition in _CONDITIONS)
+    return all(np.isfinite(arrays[name]).all() for name in names)
 
 
 def small_pictures(images: ImageDataset, rows: Iterable[int], *, side: int = _SIDE) -> np.ndarray:
     """Return pictures of some images, uint8 (n, height, width, 3), no side longer than ``side``."""
-    return np.stack([_shrunk(images.pixels(int(row))[0], side) for row in rows])
-
-
-def _shrunk(image: np.ndarray, side: int) -> np.ndarray:
-    picture = Image.fromarray(to_rgb(image))
-    picture.thumbnail((side, side))  # never larger than it is
-    return np.asarray(picture)
-
-
-_PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
+    pictures = [Image.fromarray(to_rgb(images.pixels(int(row))[0])) for row in rows]
+    for picture in pictures:
+        picture.thumbnail((side, side))  # never enlarges
+    return np.stack([np.asarray(picture) for picture in pictures])
 
 
 def write_outcome(experiment: Experiment, rows: Sequence[Row], results: Results, about: Mapping[str, Any]) -> None:
@@ -109,8 +223,8 @@ def write_outcome(experiment: Experiment, rows: Sequence[Row], results: Results,
         results: What `gather_results` found in the experiment.
         about: What only the caller knows: title, model, command.
     """
-    folder, kept, names = experiment.run.path, experiment.predictions, list(results.selection)
-    for file, arrays in (("heatmaps.npz", kept.shown(names)), ("cases.npz", kept.cases(names))):
+    folder, stored, names = experiment.run.path, experiment.predictions, list(results.selection)
+    for file, arrays in (("heatmaps.npz", stored.shown(names)), ("cases.npz", stored.cases(names))):
         if arrays:
             with written_atomically(folder / file) as temporary:
                 np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
@@ -175,5 +289,22 @@ def _facts(setting: Setting) -> dict[str, Any]:
         "majority_rate": majority_rate(data.test_clean.labels),
         "seed": setting.tuning.seed,
         **{f"n_{name}": len(getattr(data, name)) for name in SETS},
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("hansfree", "torch", "numpy", "scikit-learn", "zennit")},
+        },
     }
+
+
+def hash_contents(setting: Setting, folder: Path, methods: Sequence[str]) -> dict[str, str]:
+    """Return hashes of images and weights, to compare with another run and with model cards.
+
+    Images and the original weights have hansfree's fingerprints, which do not depend on how files are written; the
+    corrected weights have the SHA-256 of their files.
+    """
+    hashes = {
+        f"images, {name.replace('_', ' ')}": fingerprint(getattr(setting.data, name).fingerprint) for name in SETS
+    }
+    hashes["original weights"] = hash_weights(plain_state(setting.model))
+    weights = {name: folder / "corrected" / f"{name}.safetensors" for name in methods}
+    return hashes | {f"weights, {name}": hash_file(path) for name, path in weights.items() if path.exists()}

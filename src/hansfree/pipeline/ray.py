@@ -26,8 +26,9 @@ from hansfree.errors import HansfreeError, OptionError, RunError, not_installed
 from hansfree.evaluation import ORIGINAL
 from hansfree.pipeline.checks import PreparedRun, load_run_model
 from hansfree.pipeline.config import RunConfig
-from hansfree.pipeline.executors import Executor, weights_file
-from hansfree.pipeline.experiment import Experiment, Task, plan_tasks, run_task
+from hansfree.pipeline.executors import Executor, plan_tasks, run_task, weights_file
+from hansfree.pipeline.experiment import Experiment
+from hansfree.pipeline.paths import Task
 from hansfree.pipeline.workspace import Setting, keep_in_memory, reads_pictures
 
 _SECONDS = 10  # timeout for a head node to answer; Ray itself waits for minutes

@@ -14,8 +14,6 @@ import numpy as np
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hansfree._internal.files import hash_file
-from hansfree._internal.hashing import fingerprint, hash_weights
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import (
     Activations,
@@ -71,7 +69,7 @@ from hansfree.evaluation.localisation import (
     localise_artifact,
 )
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
-from hansfree.models import architecture_named, check_weights, plain_state
+from hansfree.models import architecture_named, check_weights, predict_logits
 from hansfree.models.surgery import Cut, Train, check_device, on_device
 from hansfree.pipeline.config import is_deep
 
@@ -112,20 +110,15 @@ class Plan:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse names that do not exist before anything starts."""
+        """Raise for unknown names and values out of range."""
         architecture_named(self.model)
         check_choice("trained", self.trained, Trained)
         check_choice("corrected", self.corrected, Train)
         check_choice("grid", self.grid, Grid)
         check_device(self.device)
-        for name, value, least in (
-            ("seed", self.seed, 0),
-            ("repeats", self.repeats, 1),
-            ("correction_epochs", self.correction_epochs, 1),
-            ("workers", self.workers, 0),
-        ):
-            if value < least:
-                raise OptionError(f"{name} is {value}; at least {least} is needed.")
+        for name, least in (("seed", 0), ("repeats", 1), ("correction_epochs", 1), ("workers", 0)):
+            if getattr(self, name) < least:
+                raise OptionError(f"{name} is {getattr(self, name)}; at least {least} is needed.")
         if self.trained == "head" and self.weights is None:
             raise OptionError(
                 "--train head keeps the layers before the head as they are: give --weights whose layers are trained."
@@ -143,18 +136,20 @@ class Plan:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Concept:
-    """Another artifact, or something benign, whose direction training images tell: marked, or put into them.
+    """Another artifact, or something benign, with the training images that its direction is fitted to.
 
-    These images do not carry the experiment's own artifact, or its direction would get into this one.
+    None of them carries the experiment's own artifact, or its direction would get into this one. Either ``labels`` or
+    ``inserted`` is given.
     """
 
     name: str
-    rows: np.ndarray  # of the training images that tell it
-    told_by: np.ndarray | ImageDataset  # a bit for each of them; or the same images with it put in, in the same order
+    rows: np.ndarray  # of the training images
+    labels: np.ndarray | None = None  # which of them show it
+    inserted: ImageDataset | None = None  # the same images with it inserted, in the same order
 
 
-def tell_no_pairs() -> str:
-    """Return what to say to somebody who asks for pairs of data that have none."""
+def missing_pairs() -> str:
+    """Return the error message for data without counterfactual pairs."""
     cavs = [repr(name) for name in CAV.members() if name not in CAV.from_marks()]
     methods = [repr(name) for name, member in LatentCorrection.members().items() if Need.PAIRS in member.info.needs]
     return (
@@ -186,14 +181,14 @@ class Setting:
     protected: tuple[Concept, ...] = ()  # whose directions are taken out of what is removed
 
     def __post_init__(self) -> None:
-        """Refuse data of which no strength could be chosen."""
+        """Raise for data by which no strength could be selected."""
         if self.repeats < 1:
             raise OptionError(f"repeats is {self.repeats}; at least 1 is needed.")
         if self.repeats > 1 and self.tuning.optimizer == "converged":
             raise OptionError(f"repeats is {self.repeats}, but optimizer='converged' depends on no seed: 1 is enough.")
         kinds = map(CAV.named, (self.cav, *self.further_cavs))
         if any(kind.needs_pairs for kind in kinds) and self.data.train_biased is None:
-            raise OptionError(tell_no_pairs())
+            raise OptionError(missing_pairs())
         check_selectable(self.data)
         if not (self.rule.needs_derivative or has_counter_examples(self.data)):
             rule = choose_rule(self.data, budget=self.rule.budget, class_budgets=self.rule.class_budgets)
@@ -237,31 +232,19 @@ class MethodSpec:
         )
 
 
-def hash_contents(setting: Setting, folder: Path, methods: Sequence[str]) -> dict[str, str]:
-    """Return hashes of images and weights, to compare with another run.
-
-    Images and the original weights have hansfree's fingerprints, which do not depend on how files are written; the
-    corrected weights have the SHA-256 of their files. The model card names the weights alike.
-    """
-    hashes = {
-        f"images, {name.replace('_', ' ')}": fingerprint(getattr(setting.data, name).fingerprint) for name in SETS
-    }
-    hashes["original weights"] = hash_weights(plain_state(setting.model))
-    weights = {name: folder / "corrected" / f"{name}.safetensors" for name in methods}
-    return hashes | {f"weights, {name}": hash_file(path) for name, path in weights.items() if path.exists()}
-
-
 log = logging.getLogger(__name__)
 
-
 _EXPLAINED = 96  # images whose heatmaps are scored
+_SHOWN = 6  # images whose heatmaps are shown
+_JOINT = "joint"
+_MEMORY = 4 * 2**30  # bytes of pixels and masks that are kept in memory, of all sets together
 
 
 class Pictures:
     """Heatmaps on a setting's test images with the artifact.
 
     Args:
-        cav: Gives the direction that tells where the artifact is; heatmaps of models are there before it.
+        cav: Returns the CAV that localises the artifact; heatmaps of models are made before there is one.
     """
 
     def __init__(self, setting: Setting, cav: Callable[[], CAV]) -> None:
@@ -273,27 +256,26 @@ class Pictures:
         return explanation_of(self.setting.model, self.data.test_clean.batch([0]).image, pass_through=(Projection,))
 
     def heatmaps(self, model: nn.Module, rows: np.ndarray) -> np.ndarray:
-        """Return a model's relevance for the biased class on some biased test images; of none, where there are none."""
+        """Return a model's relevance for the biased class on some biased test images."""
         if not len(rows):
             return np.zeros((0, *self.data.test_clean.pixels(0)[1].shape), dtype=np.float32)
         images = self.data.test_biased.batch(rows).image
         try:
             found = compute_heatmaps(
-                on_device(model, self._device),
+                self._on_device(model),
                 images,
                 self.data.biased_class,
                 explanation=self.explanation,
                 pass_through=(Projection,),
             )
-        except SplitError as error:  # weights so large that rounding alone changes the logits: nothing can be said
+        except SplitError as error:  # weights so large that rounding alone changes the logits
             log.warning("No heatmaps: %s", error)
             return np.full((len(images), *images.shape[2:]), np.nan, dtype=np.float32)
         return found.numpy()
 
     def direction(self, rows: np.ndarray) -> np.ndarray:
-        """Return what the CAV sees in some biased test images: the relevance for the score along it."""
-        images = self.data.test_biased.batch(rows).image
-        model = on_device(self.setting.model, self._device)
+        """Return the relevance for the score along the CAV in some biased test images."""
+        images, model = self.data.test_biased.batch(rows).image, self._on_device(self.setting.model)
         return compute_cav_heatmaps(model, self.setting.layer, self._cav(), images).numpy()
 
     def relevance(self, model: nn.Module) -> np.ndarray:
@@ -302,25 +284,21 @@ class Pictures:
 
     def localise(self, images: ImageDataset, rows: np.ndarray, *, progress: Progress = silent) -> np.ndarray:
         """Return masks of where the CAV finds the artifact."""
-        model = on_device(self.setting.model, self._device)
+        model = self._on_device(self.setting.model)
         return localise_artifact(model, self.setting.layer, self._cav(), images, rows, progress=progress)
 
-    @property
-    def _device(self) -> str:
-        return self.setting.tuning.device
+    def _on_device(self, model: nn.Module) -> nn.Module:
+        return on_device(model, self.setting.tuning.device)
 
     @property
     def _scored(self) -> np.ndarray:
-        """The first images, not the shown ones, which were picked for their effect."""
+        """The first images, not the shown ones, which were selected for their effect."""
         return np.arange(min(_EXPLAINED, len(self.data.test_biased)))
 
     @cached_property
     def _scored_masks(self) -> np.ndarray:
         test = self.data.test_biased
         return test.batch(self._scored).mask.numpy() if self.data.has_masks else self.localise(test, self._scored)
-
-
-_SHOWN = 6  # images whose heatmaps are shown
 
 
 class Workspace:
@@ -347,13 +325,8 @@ class Workspace:
     def paired_train(self) -> Activations:
         """The training images, and those without the artifact once more with it put in."""
         if self.data.train_biased is None:
-            raise DataError(tell_no_pairs())
+            raise DataError(missing_pairs())
         return join(self.activations["train"], collect(self.plan("train_biased"), progress=self.progress))
-
-    def remark_on(self, method: LatentCorrection) -> str:
-        """Return what a method has to say beside its results."""
-        held_out = self.activations
-        return method.remark(self.train_for(method), clean=held_out["test_clean"], biased=held_out.get("test_biased"))
 
     @property
     def filled_sets(self) -> list[str]:
@@ -524,6 +497,23 @@ class Workspace:
             device=self.device,
         )
 
+    def logits_of(self, model: nn.Module | None, images: ImageDataset) -> np.ndarray:
+        """Return a whole model's logits; NaN for None, a model whose training diverged."""
+        if model is None or not len(images):
+            return np.full((len(images), len(self.data.train.class_names)), np.nan)
+        return predict_logits(on_device(model, self.device).eval(), images)
+
+    def evidence_of(self, model: nn.Module | None) -> Evidence:
+        """Return what a whole model answers on the test images."""
+        data = self.data
+        return Evidence(
+            labels=data.test_clean.labels,
+            biased_class=data.biased_class,
+            logits_clean=self.logits_of(model, data.test_clean),
+            logits_biased=self.logits_of(model, data.test_biased),
+            labels_biased=None if data.is_inserted else data.test_biased.labels,
+        )
+
     def relevance_of(self, model: nn.Module) -> np.ndarray | None:
         """Return per image how much of a model's heatmap lies on the artifact; None where that is not defined."""
         return self.pictures.relevance(model) if self.data.is_localized and self.is_biased_known else None
@@ -534,31 +524,31 @@ class Workspace:
         return self.data.is_inserted or len(self.data.test_biased) >= MIN_GROUP
 
 
-_JOINT = "joint"
-
-
 def corrected_cav(workspace: Workspace, kind: str) -> CAV:
-    """Return what corrections go along; the artifact's own CAV where the setting names nothing beside it.
+    """Return the CAV that corrections use: the artifact's own, joined with those that the setting removes or protects.
 
-    A joint CAV is kept in the run folder with those that it is made of, so that all who correct share it.
+    A joint CAV is stored in the run directory with its parts, so that all tasks share it.
     """
     setting = workspace.setting
     if not (setting.removed or setting.protected):
         return workspace.cav_named(kind)
-    kept = workspace.folder / f"cav-{kind}-{_JOINT}.safetensors"
-    if not kept.exists():
-        removed = {_own_name(workspace): workspace.cav_named(kind), **_fitted(workspace, kind, setting.removed)}
-        protected = _fitted(workspace, kind, setting.protected)
+    stored = workspace.folder / f"cav-{kind}-{_JOINT}.safetensors"
+    if not stored.exists():
+        removed, protected = (
+            {concept.name: _fit(workspace, kind, concept) for concept in concepts}
+            for concepts in (setting.removed, setting.protected)
+        )
+        removed = {_own_name(workspace): workspace.cav_named(kind), **removed}
         joint = join_cavs(removed, protect=protected)
-        save_cavs(kept, {_JOINT: joint, **{f"of {name}": cav for name, cav in (removed | protected).items()}})
-    return load_cavs(kept)[_JOINT]
+        save_cavs(stored, {_JOINT: joint, **{f"of {name}": cav for name, cav in (removed | protected).items()}})
+    return load_cavs(stored)[_JOINT]
 
 
 def describe_joint(workspace: Workspace) -> dict[str, Any]:
-    """Return for the report what is removed, the own artifact first, and what is kept; nothing where none is joined.
+    """Return for the report what is removed and protected together; empty if there is only the artifact's own CAV.
 
-    What is removed comes with its angle to all that is kept, in degrees: at 90 they share nothing, at 30 half of the
-    length of the artifact's change is left to be removed.
+    Each removed name comes with its angle to all that is protected, in degrees: at 90 they share nothing, at 30 half of
+    the length of the artifact's change is left to be removed.
     """
     cav, setting = corrected_cav(workspace, workspace.setting.cav), workspace.setting
     if not isinstance(cav, JointCAV):
@@ -571,24 +561,16 @@ def describe_joint(workspace: Workspace) -> dict[str, Any]:
 
 
 def _own_name(workspace: Workspace) -> str:
-    """Return the name of the run's own artifact."""
     return workspace.data.artifact or "artifact"
 
 
-def _fitted(workspace: Workspace, kind: str, concepts: tuple[Concept, ...]) -> dict[str, CAV]:
-    return {concept.name: _fit(workspace, kind, concept) for concept in concepts}
-
-
 def _fit(workspace: Workspace, kind: str, concept: Concept) -> CAV:
-    """Fit the kind of CAV that the experiment uses; marked images are no pairs, and a kind of pairs takes the means."""
-    seen = workspace.activations["train"].pooled[concept.rows]
-    if isinstance(concept.told_by, np.ndarray):
-        return CAV.named(kind)().fit(seen, concept.told_by)
-    plan = workspace.plan(f"train with {concept.name}", concept.told_by)
-    return CAV.named(kind)().fit_pairs(seen, collect(plan, progress=workspace.progress).pooled)
-
-
-_MEMORY = 4 * 2**30  # bytes of pixels and masks that are kept in memory, of all sets together
+    """Fit the experiment's kind of CAV; with labels instead of pairs, a kind of pairs takes the class means."""
+    pooled = workspace.activations["train"].pooled[concept.rows]
+    if concept.labels is not None:
+        return CAV.named(kind)().fit(pooled, concept.labels)
+    plan = workspace.plan(f"train with {concept.name}", concept.inserted)
+    return CAV.named(kind)().fit_pairs(pooled, collect(plan, progress=workspace.progress).pooled)
 
 
 def reads_pictures(method: str) -> bool:

@@ -1,5 +1,6 @@
 """The report of a run: one self-contained HTML file, made from the run folder alone."""
 
+from hansfree.report.advice import describe_advice, describe_similarity
 from hansfree.report.numbers import (
     MISSING,
     interval_at_end,
@@ -24,9 +25,11 @@ from hansfree.report.text import (
 __all__ = [
     "MISSING",
     "Mark",
+    "describe_advice",
     "describe_loss",
     "describe_notes",
     "describe_rejection",
+    "describe_similarity",
     "describe_verdict",
     "group_title",
     "interval_at_end",

@@ -20,7 +20,8 @@ from hansfree.errors import HansfreeError, RunError
 from hansfree.models.weights import write_weights
 from hansfree.pipeline.checks import PreparedRun, prepare_run
 from hansfree.pipeline.config import read_run_file
-from hansfree.pipeline.experiment import Experiment, Task
+from hansfree.pipeline.experiment import Experiment
+from hansfree.pipeline.paths import Task
 from hansfree.pipeline.ray import Job, RayExecutor, Worker, WorkerSetup, run_job, task_cpus
 from tests.pipeline.user import write_run
 
