@@ -46,22 +46,21 @@ class Demo:
         return cls(**{**smaller, **options})
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be before anything starts."""
+        """Raise for options that cannot be used."""
         if Artifact.named(self.artifact).needs_file:
             raise OptionError(
-                f"The demo cannot show the artifact {self.artifact!r}, which is made from a file of yours: use a run "
-                f"file (hansfree init). Known: {', '.join(Artifact.without_file())}."
+                f"The demo cannot insert {self.artifact!r}, which needs a file: use a run file (hansfree init). "
+                f"Known: {', '.join(Artifact.without_file())}."
             )
         architecture_named(self.model)
-        if self.size < 32:
-            raise OptionError(f"size is {self.size} pixels; at least 32 are needed to show a lesion.")
-        if self.seed < 0:
-            raise OptionError(f"A seed is 0 or more, not {self.seed}.")
+        for name, least in (("size", 32), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise OptionError(f"{name} is {getattr(self, name)}; at least {least} is needed.")
 
     def run(
         self, folder: Path, *, command: str = "", progress: Progress = silent
     ) -> tuple[list[Row], tuple[str, ...], Path]:
-        """Do what is not done yet in the run folder; return the rows of results, the verdict, and the report's path."""
+        """Run all missing stages; return the rows of results, the verdict, and the report's path."""
         with open_run(folder, {"hansfree": version("hansfree"), **asdict(self)}) as run:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
@@ -69,13 +68,14 @@ class Demo:
             methods = LatentCorrection.defaults()
             rows = experiment.rows(methods)
             results = gather_results(experiment, methods, rows)
-            write_outcome(experiment, rows, results, {**self._about(), "command": command})
+            about = {name: getattr(self, name) for name in ("model", "size", "n_val", "n_test")}
+            about |= {"title": f"hansfree demo: {self.artifact}", "command": command}
+            write_outcome(experiment, rows, results, about)
             report = write_report(folder)
             return rows, write_verdict(load_results(folder)).lines, report
 
     def _setting(self, run: RunStore, progress: Progress) -> Setting:
-        counts = (self.n_train, self.n_val, self.n_test)
-        starts = (0, self.n_train, self.n_train + self.n_val)
+        counts, starts = (self.n_train, self.n_val, self.n_test), (0, self.n_train, self.n_train + self.n_val)
         parts = [SyntheticLesions(n, size=self.size, seed=self.seed, start=start) for n, start in zip(counts, starts)]
         artifact = Artifact.named(self.artifact)()
         data = keep_in_memory(
@@ -109,12 +109,3 @@ class Demo:
         run.stage(f"train {name}", work)
         model.load_state_dict(load_file(path))
         return model.eval()
-
-    def _about(self) -> dict[str, Any]:
-        return {
-            "title": f"hansfree demo: {self.artifact}",
-            "model": self.model,
-            "size": self.size,
-            "n_val": self.n_val,
-            "n_test": self.n_test,
-        }

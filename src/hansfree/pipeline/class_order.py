@@ -15,14 +15,8 @@ from hansfree.metrics import chance_level, predict_classes
 from hansfree.models import predict_logits
 
 _TRIED = 128  # images before a run: a few seconds, and enough to find an order
-
-
 _BATCH = 16
-
-
 _CLEARLY = 0.2  # of balanced accuracy: more than a bias between two classes makes
-
-
 _NEARLY = 0.1  # of the way from chance to all right: below that a model knows next to nothing
 
 
@@ -43,7 +37,7 @@ class ClassOrderCheck:
 
 
 def check_class_order(model: nn.Module, images: ImageDataset, *, progress: Progress = silent) -> ClassOrderCheck:
-    """Ask the model about clean validation images, as many of each class, and say what :func:`doubt_order` finds."""
+    """Check the class order on clean validation images, the same number of each class."""
     each = max(1, _TRIED // len(images.class_names))
     tried = np.concatenate([np.flatnonzero(images.labels == label)[:each] for label in np.unique(images.labels)])
     if len(tried) > _TRIED:  # of more classes
@@ -62,15 +56,14 @@ def check_class_order(model: nn.Module, images: ImageDataset, *, progress: Progr
 def assess_class_order(
     answers: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *, where: str = "clean test images"
 ) -> ClassOrderWarning | None:
-    """Return a warning if the classes are likely in the wrong order, with the order that fits; else None.
+    """Return a warning if the model is hardly better than chance on clean images, or another order fits far better.
 
-    There is a warning if the model is hardly better than chance on clean images, or if another order fits far better.
     The first may be the shortcut itself: a model that predicts a class only with the artifact never predicts it here.
 
     Args:
-        answers: the number of the largest output, per clean image; negative where there is none.
-        labels: the number of the image's class, as the names are ordered now.
-        where: what the images are.
+        answers: index of the largest output, per clean image; negative where there is none.
+        labels: class index of each image, as the names are ordered now.
+        where: which images these are, for the message.
     """
     numbers = np.arange(len(class_names))
     # Found on every other image and tested on the rest: among many orders one always fits by chance.
@@ -110,7 +103,7 @@ def _answered(answers: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarr
 
 
 def _standard_error(accuracy: float, labels: np.ndarray) -> float:
-    """Return that of a balanced accuracy, as if every class were as easy: one image of a class shows no spread."""
+    """Return the standard error of a balanced accuracy, as if every class had the same."""
     counts = np.unique(labels, return_counts=True)[1]
     return math.sqrt(accuracy * (1 - accuracy) * (1 / counts).sum()) / max(1, len(counts))
 

@@ -28,49 +28,10 @@ from hansfree.data import SHARES, Artifact, Place, insertable_artifacts
 from hansfree.errors import OptionError, closest, nearest
 from hansfree.models import PRETRAINED
 
-Share = Annotated[float, Field(gt=0, lt=1)]
-
-Natural = Annotated[int, Field(ge=0)]
-
-Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as far as all generators go
-
-Number = Annotated[float, Field(allow_inf_nan=False)]
-
 COLUMN = "artifact"
-
 """The default column of artifact labels."""
-
 AUTO = "auto"
-
 """The value of a key that hansfree resolves."""
-
-
-def _as_name(value: Any) -> Any:
-    """Take a whole number for its text, as class 0 is called "0"; YAML's truth values were words."""
-    if isinstance(value, bool):
-        raise ValueError("YAML reads yes, no, on and off as true or false; quote the name")
-    return str(value) if isinstance(value, int) else value
-
-
-def _no_name_twice(names: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-        raise ValueError(f"{twice[0]!r} is given twice")
-    return names
-
-
-def _sum_to_one(shares: tuple[float, ...]) -> tuple[float, ...]:
-    if not math.isclose(sum(shares), 1):
-        raise ValueError(
-            f"training, validation and test share all images: {list(shares)} sums to {sum(shares):g}, not 1"
-        )
-    return shares
-
-
-def _or_empty(section: Any) -> Any:
-    return {} if section is None else section  # all of its keys are comments
-
-
-Name = Annotated[str, BeforeValidator(_as_name)]
 
 AnyCorrection = LatentCorrection | DeepCorrection
 
@@ -85,9 +46,33 @@ def is_deep(name: str) -> bool:
     return name in DeepCorrection.members()
 
 
-def _check_method(name: str) -> str:
-    Correction.named(name)
-    return name
+def _as_name(value: Any) -> Any:
+    """Convert a whole number to text, as class 0 is called "0"; YAML's truth values were words."""
+    if isinstance(value, bool):
+        raise ValueError("YAML reads yes, no, on and off as true or false; quote the name")
+    return str(value) if isinstance(value, int) else value
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, (str, int, float)) else value
+
+
+def _or_empty(section: Any) -> Any:
+    return {} if section is None else section  # all of its keys are comments
+
+
+def _no_name_twice(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"{twice[0]!r} is given twice")
+    return names
+
+
+def _sum_to_one(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if not math.isclose(sum(shares), 1):
+        raise ValueError(
+            f"training, validation and test share all images: {list(shares)} sums to {sum(shares):g}, not 1"
+        )
+    return shares
 
 
 def _member(family: Any) -> AfterValidator:
@@ -115,31 +100,17 @@ def _insertable(*, by_name: bool = False) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, (str, int, float)) else value
+ItemT = TypeVar("ItemT")
+ListOf = Annotated[tuple[ItemT, ...], BeforeValidator(_as_list)]  # one value is a list of one
+DistinctListOf = Annotated[ListOf[ItemT], AfterValidator(_no_name_twice)]
 
-
-Method = Annotated[str, AfterValidator(_check_method)]
-
-Methods = Annotated[tuple[Method, ...], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_no_name_twice)]
-
+Share = Annotated[float, Field(gt=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, BeforeValidator(_as_name)]
+Method = Annotated[str, _member(Correction)]
 Kind = Annotated[str, _member(CAV)]
-
-FurtherKinds = Annotated[tuple[Kind, ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)]
-
-Further = Annotated[
-    tuple[Annotated[str, _insertable(by_name=True)], ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)
-]
-
-Concepts = Annotated[tuple[Name, ...], BeforeValidator(_as_list), AfterValidator(_no_name_twice)]
-
-Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
 Budget = Annotated[float, Field(ge=0, le=1)]
-
-Strengths = Annotated[tuple[Strength, ...], BeforeValidator(_as_list), Field(min_length=1)]
-
-
+Strengths = Annotated[ListOf[Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=1)]
 Rule = Literal["best", "knee"]
 
 
@@ -176,8 +147,8 @@ class DataSection(Section):
     size: PositiveInt | None = None
     resize: Literal["squash", "crop"] | None = None
     channels: Literal[1, 3] | None = None
-    mean: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
-    std: Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=1)] | None = None
+    mean: Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(min_length=1)] | None = None
+    std: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = None
     skip_bad: bool = False
 
     @model_validator(mode="after")
@@ -201,39 +172,25 @@ class ArtifactSection(Section):
     scale: Annotated[float, Field(gt=0, le=1)] = 0.25
     angle: Annotated[float, Field(ge=0, le=180)] = 0
     share: Share = 0.5
-    also: Further = ()  # inserted into test images, and not corrected
-    remove: Concepts = ()  # other artifacts that are corrected too: columns, or insertable ones
-    keep: Concepts = ()  # concepts to protect
+    also: DistinctListOf[Annotated[str, _insertable(by_name=True)]] = ()  # inserted into test images, and not corrected
+    remove: DistinctListOf[Name] = ()  # other artifacts that are corrected too: columns, or insertable ones
+    keep: DistinctListOf[Name] = ()  # concepts to protect
 
     @model_validator(mode="after")
-    def _patch_goes_with_its_file(self) -> ArtifactSection:
+    def _keys_fit(self) -> ArtifactSection:
         if (self.insert == "patch") != (self.file is not None):
             raise ValueError("'insert: patch' needs 'file: IMAGE.png', and the reverse: the image is inserted")
-        return self
-
-    @model_validator(mode="after")
-    def _also_means_others(self) -> ArtifactSection:
-        if mine := [name for name in self.also if name in self._own]:
-            raise ValueError(f"'also' names further artifacts, and {mine[0]!r} is this run's own")
-        return self
-
-    @model_validator(mode="after")
-    def _removed_or_kept(self) -> ArtifactSection:
-        for key, names in (("remove", self.remove), ("keep", self.keep)):
-            if mine := [name for name in names if name in self._own]:
-                raise ValueError(f"'{key}' names others, and {mine[0]!r} is this run's own artifact")
+        own = (self.name, self.column, self.insert, self.file.stem if self.file else None)
+        for key, names in (("also", self.also), ("remove", self.remove), ("keep", self.keep)):
+            if mine := [name for name in names if name in own]:
+                raise ValueError(f"'{key}' names further artifacts, and {mine[0]!r} is this run's own artifact")
         if both := [name for name in self.remove if name in self.keep]:
             raise ValueError(f"{both[0]!r} cannot be both in 'remove' and in 'keep'")
         return self
 
     @property
-    def _own(self) -> tuple[str | None, ...]:
-        """What this run's own artifact is called, in one key or another."""
-        return self.name, self.column, self.insert, self.file.stem if self.file else None
-
-    @property
     def tested(self) -> tuple[str, ...]:
-        """The other artifacts that test images get, each alone: all that can be put in."""
+        """The other artifacts that are inserted into test images, each alone."""
         others = (name for name in (*self.remove, *self.keep) if name in insertable_artifacts())
         return tuple(dict.fromkeys((*self.also, *others)))
 
@@ -241,7 +198,7 @@ class ArtifactSection(Section):
 class NetworkSection(Section):
     """How methods train that change the whole network."""
 
-    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.005
+    learning_rate: Positive = 0.005
     epochs: PositiveInt = 2
     batch_size: PositiveInt = 32
     augment: bool = True  # flip and shift images of the task loss at random
@@ -250,12 +207,12 @@ class NetworkSection(Section):
 class CorrectionSection(Section):
     """Methods and training; the defaults are the paper's recipe."""
 
-    methods: Methods = ("vanilla", "p-clarc", "a-clarc", "rr-clarc")
+    methods: Annotated[DistinctListOf[Method], Field(min_length=1)] = ("vanilla", "p-clarc", "a-clarc", "rr-clarc")
     cav: Kind = "signal"
-    further_cavs: FurtherKinds = ()  # that methods go along too, each as a method of its own
+    further_cavs: DistinctListOf[Kind] = ()  # that methods go along too, each as a method of its own
     train: Literal["all", "last"] = "all"
     optimizer: Optimizer = "sgd"
-    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
+    learning_rate: Positive = 1e-4
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 32
     balanced: bool = False
@@ -288,25 +245,18 @@ class CorrectionSection(Section):
         return any(kind.needs_pairs for kind in kinds) or any(Need.PAIRS in method.info.needs for method in methods)
 
     @model_validator(mode="after")
-    def _further_means_others(self) -> CorrectionSection:
+    def _keys_fit(self) -> CorrectionSection:
+        methods = {name: find_method(name).info for name in self.methods}
         if self.cav in self.further_cavs:
             raise ValueError(f"'further_cavs' names others, and {self.cav!r} is this run's own ('cav')")
         if self.further_cavs and not any(uses_cav(name) for name in self.methods if not is_deep(name)):
             raise ValueError(f"'further_cavs' has no effect: none of {', '.join(self.methods)} uses a CAV")
-        return self
-
-    @model_validator(mode="after")
-    def _repeats_differ(self) -> CorrectionSection:
-        """Raise for repeats that are all the same: their spread of 0 would look like evidence."""
+        # Equal repeats would look like evidence.
         if self.repeats > 1 and self.optimizer == "converged":
             raise ValueError("'repeats' has no effect with 'optimizer: converged': leave one of them out")
-        if self.repeats > 1 and not any(find_method(name).info.uses_seed for name in self.methods):
+        if self.repeats > 1 and not any(info.uses_seed for info in methods.values()):
             raise ValueError(f"'repeats' has no effect: none of {', '.join(self.methods)} depends on a seed")
-        return self
-
-    @model_validator(mode="after")
-    def _minimum_to_go_to(self) -> CorrectionSection:
-        masked = [name for name in self.methods if Need.MASKS in find_method(name).info.needs]
+        masked = [name for name, info in methods.items() if Need.MASKS in info.needs]
         if self.optimizer == "converged" and masked:
             raise ValueError(f"'optimizer: converged' is not available for {masked[0]}: leave one of them out")
         return self
@@ -320,9 +270,9 @@ class RunConfig(Section):
     artifact: Annotated[ArtifactSection, BeforeValidator(_or_empty)] = ArtifactSection()
     correction: Annotated[CorrectionSection, BeforeValidator(_or_empty)] = CorrectionSection()
     out: Path
-    seed: Seed = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # as far as all generators go
     device: str = "cpu"
-    workers: Natural = 0
+    workers: Annotated[int, Field(ge=0)] = 0
 
 
 _MERGE = "tag:yaml.org,2002:merge"  # of `<<`, which takes keys from elsewhere in the file
@@ -338,22 +288,22 @@ def read_run_file(path: Path) -> RunConfig:
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
             make = f"To write a new one: hansfree init {shlex.quote(str(path))}"
-            raise OptionError(f"There is no file {path}.{_like_it(path)} {make}") from error
+            raise OptionError(f"There is no file {path}.{_nearest_file(path)} {make}") from error
         raise OptionError(f"Cannot read {path} ({error}).") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13 is a ValueError of its own
-        raise OptionError(f"{path} is not valid YAML: {_told(error, text)}") from error
+        raise OptionError(f"{path} is not valid YAML: {_describe_yaml_error(error, text)}") from error
     if not isinstance(content, dict):
         raise OptionError(f"{path} is not a run file: expected keys and values. `hansfree init` writes one.")
     try:
         found = RunConfig.model_validate(content)
     except ValidationError as error:
-        faults = [_sentence(fault) for fault in error.errors()]
+        faults = [_describe_fault(fault) for fault in error.errors()]
         raise OptionError("\n  ".join([f"{path} is not valid:", *faults])) from error
     return _anchored(found, path.parent.absolute())
 
 
-def _like_it(path: Path) -> str:
-    """Name the run file beside a missing one that is called alike; endings are alike anyway."""
+def _nearest_file(path: Path) -> str:
+    """Return the name of a run file beside a missing one that is called alike; endings are alike anyway."""
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
     names = {entry.stem: entry.name for entry in beside if entry.suffix in (".yaml", ".yml")}
     found = closest(path.stem, names)
@@ -371,8 +321,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _told(error: Exception, text: str) -> str:
-    """Say what is wrong and where, with the line itself, as an editor would show it."""
+def _describe_yaml_error(error: Exception, text: str) -> str:
+    """Return what is wrong and where, with the line itself."""
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
         return " ".join(str(error).split()).replace('in "<unicode string>", ', "at ") + "."
@@ -381,8 +331,8 @@ def _told(error: Exception, text: str) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}: {found}.\n    {line}\n    {' ' * mark.column}^"
 
 
-def _sentence(fault: Mapping[str, Any]) -> str:
-    """Say what is wrong with one key."""
+def _describe_fault(fault: Mapping[str, Any]) -> str:
+    """Return what is wrong with one key."""
     place = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     kind, given = fault["type"], fault["input"]
     if kind == "missing":
@@ -391,18 +341,17 @@ def _sentence(fault: Mapping[str, Any]) -> str:
         *outer, key = fault["loc"]
         known = _keys(outer)
         return f"{place} is not known.{nearest(str(key), known)} Known: {', '.join(known)}."
-    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ").removeprefix("Value ").rstrip(".")
     if kind == "value_error":
         return f"{place}: {message}." if place else f"{message}."
     if kind in ("path_type", "string_type"):
         message = "should be a path" if kind == "path_type" else "should be a text"
-        message += "" if isinstance(given, (list, dict)) else ", which quotes make of it"
-    hint = nearest(str(given), _words(fault)) if kind == "literal_error" else ""
+        message += "" if isinstance(given, (list, dict)) else "; quote it"
+    hint = ""
+    if kind == "literal_error":
+        allowed = str(fault["ctx"]["expected"]).replace(" or ", ",").split(",")
+        hint = nearest(str(given), [word.strip(" '") for word in allowed])
     return f"{place} is {given!r:.80}: it {message}.{hint}"
-
-
-def _words(fault: Mapping[str, Any]) -> list[str]:
-    return [word.strip(" '") for word in str(fault["ctx"]["expected"]).replace(" or ", ",").split(",")]
 
 
 def _keys(place: Sequence[str | int]) -> list[str]:
@@ -415,7 +364,7 @@ def _keys(place: Sequence[str | int]) -> list[str]:
 
 
 def _anchored(section: SectionT, folder: Path) -> SectionT:
-    """Let relative paths start at the run file's folder, not at wherever the command was typed."""
+    """Make relative paths start at the run file's folder."""
     changed: dict[str, Any] = {}
     for name, value in section:
         if isinstance(value, Path):

@@ -144,11 +144,8 @@ def compare_insertion(experiment: Experiment) -> InsertionSimilarity:
         natural = workspace.cav_named(SignalCAV.name)
         clean, biased = (workspace.activations[name].pooled for name in ("val_clean", "val_biased"))
         change = (biased - clean).mean(axis=0, dtype=np.float64)
-        along, length, size = (
-            float(change @ natural.direction_),
-            float(np.linalg.norm(change)),
-            float(natural.scale_[0]),
-        )
+        along, length = float(change @ natural.direction_), float(np.linalg.norm(change))
+        size = float(natural.scale_[0])
         seed = experiment.setting.tuning.seed
         found = InsertionSimilarity(
             cosine=along / length if length else 0.0,

@@ -224,11 +224,8 @@ class Experiment:
         return HeadPath(self.workspace, self.run, spec.name, method, strengths, progress=self.progress)
 
     def _selection(self, path: HeadPath | NetworkPath, fitted: StrengthPath) -> dict[str, Any]:
-        rule, original, has_strength = (
-            self.setting.rule,
-            self.workspace.original_validation,
-            path.method.info.has_strength,
-        )
+        rule, original = self.setting.rule, self.workspace.original_validation
+        has_strength = path.method.info.has_strength
 
         def rejection(final: Validation) -> str:
             return rule.rejection(final, original)

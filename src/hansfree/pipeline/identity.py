@@ -14,11 +14,7 @@ from hansfree._internal.hashing import fingerprint
 from hansfree._internal.store import RunStore, another_run, check_run_directory
 from hansfree.data import SETS, UserImages
 from hansfree.errors import RunError
-from hansfree.pipeline.config import (
-    AUTO,
-    DataSection,
-    RunConfig,
-)
+from hansfree.pipeline.config import AUTO, DataSection, RunConfig
 
 if TYPE_CHECKING:
     from hansfree.pipeline.checks import PreparedRun
@@ -64,34 +60,29 @@ def check_tried(run: RunConfig) -> None:
                 )
 
 
-_OF_A_PATCH = ("artifact.file", "artifact.place", "artifact.scale", "artifact.angle")
-
-_OF_STEPS = ("correction.learning_rate", "correction.epochs", "correction.batch_size")  # a solved head takes none
-
-
 def unused_keys(run: RunConfig, images: UserImages) -> list[str]:
     """Return the full names of the keys that had no effect on this run."""
+    is_converged = run.correction.optimizer == "converged"  # takes no steps
     is_unused = {
         "data.shares": not images.is_drawn,
         "artifact.column": not images.is_natural,
         "artifact.share": images.is_natural,
-        **dict.fromkeys(_OF_A_PATCH, run.artifact.insert != "patch"),
-        **dict.fromkeys(_OF_STEPS, run.correction.optimizer == "converged"),
+        **dict.fromkeys(
+            [f"artifact.{key}" for key in ("file", "place", "scale", "angle")], run.artifact.insert != "patch"
+        ),
+        **dict.fromkeys(
+            [f"correction.{key}" for key in ("learning_rate", "epochs", "batch_size")],
+            run.correction.optimizer == "converged",
+        ),
     }
     return [key for key, is_idle in is_unused.items() if is_idle]
 
 
-_IMAGES = "images"  # the key of the config, and the name of the file that can tell what changed
-
-
-_COMPARED = ("labels", "marks", "parts")
-
-
-_UNKNOWN = -1  # for a mark that nothing tells
+_IMAGES = "images"  # key of the config, and name of the file that tells what changed
 
 
 def run_config(prepared: PreparedRun) -> dict[str, Any]:
-    """Return everything that the results depend on: the run file, and which images it leads to."""
+    """Return all that the results depend on: the run file, and a fingerprint of its images."""
     images = [getattr(prepared.setting.data, part).fingerprint for part in SETS]
     if prepared.images.is_annotated is not None:
         images.append(fingerprint(prepared.images.is_annotated))  # which artifact labels the diagnostics use
@@ -117,40 +108,39 @@ def check_unchanged(prepared: PreparedRun) -> None:
     try:
         check_run_directory(out, {_IMAGES: images})
     except RunError:  # hashes mean nothing to a reader
-        raise another_run(out, _what_changed(prepared.images, _kept(out))) from None
+        raise another_run(out, _what_changed(prepared.images, _images_file(out))) from None
 
 
 def keep_images(prepared: PreparedRun) -> None:
     """Store labels, artifact labels and splits in the run directory, to report later what changed."""
-    with written_atomically(_kept(prepared.run.out)) as temporary:
-        np.savez_compressed(temporary, **_described(prepared.images))  # type: ignore[arg-type]
+    with written_atomically(_images_file(prepared.run.out)) as temporary:
+        np.savez_compressed(temporary, **_describe_images(prepared.images))  # type: ignore[arg-type]
 
 
-def _kept(out: Path) -> Path:
+def _images_file(out: Path) -> Path:
     return out / f"{_IMAGES}.npz"
 
 
-def _described(images: UserImages) -> dict[str, np.ndarray]:
-    """Return the row of every image, its class, its mark and its part."""
-    rows, marks = images.source.ids, images.artifact_labels
-    parts = np.sum([number * np.isin(rows, part.ids) for number, part in enumerate(images.parts)], axis=0)
+def _describe_images(images: UserImages) -> dict[str, np.ndarray]:
+    """Return row, class, artifact label (-1: none) and split of every image."""
+    rows, bits = images.source.ids, images.artifact_labels
+    splits = np.sum([number * np.isin(rows, part.ids) for number, part in enumerate(images.parts)], axis=0)
     return {
         "rows": rows,
         "labels": images.source.labels,
-        "marks": np.full(len(rows), _UNKNOWN) if marks is None else marks[rows].astype(int),
-        "parts": parts,
+        "artifact labels": np.full(len(rows), -1) if bits is None else bits[rows].astype(int),
+        "splits": splits,
     }
 
 
-def _what_changed(images: UserImages, kept: Path) -> str:
-    """Return what changed in the images since the run directory was written."""
+def _what_changed(images: UserImages, file: Path) -> str:
     try:
-        before, now = read_arrays(kept), _described(images)
-    except (FileNotFoundError, RunError):  # of an earlier version, or damaged: it only helps to tell
+        before, now = read_arrays(file), _describe_images(images)
+    except (FileNotFoundError, RunError):
         return "the images changed: files, labels, artifact labels or splits"
     if not np.array_equal(before["rows"], now["rows"]):
         return f"the list of images changed: {len(before['rows'])} before, {len(now['rows'])} now"
-    counts = {name: int((before[name] != now[name]).sum()) for name in _COMPARED}
+    counts = {name: int((before[name] != now[name]).sum()) for name in ("labels", "artifact labels", "splits")}
     changes = [f"the {name} of {count} image{'s' if count > 1 else ''}" for name, count in counts.items() if count]
     if changes:
         return f"{' and '.join(changes)} changed"

@@ -30,9 +30,23 @@ Keep = Callable[[str, Tensor], None]
 
 Pooled = dict[str, dict[str, np.ndarray]]  # by layer, and by pooling: (n, channels)
 
+RULE = (
+    "Layers are ordered by the worst level among held-out AUC, expected error and overlap with the class, "
+    "poor where the output hardly reacts; within a level by how much it reacts."
+)
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+_LEAST_REACTION = 0.1  # of the log-odds' spread; below, there is next to nothing that a correction could take away
+_LEVELS: tuple[Level, ...] = ("good", "fair", "poor")
+_BATCH = 16
+_PROBED = 32  # images on which the output's reaction is measured
+# Numbers of a layer's output per number of an image that are still cheap to try. At an early layer nearly the whole
+# network is retrained: at the first convolution of a ResNet-10 that took more than a minute, at the last layer seconds.
+_LARGEST = 1.0
+_LEAST = 4  # images without and with the artifact, as diagnostics need
+
 
 class EveryLayer:
-    """A model in eval mode that shows what some of its layers give; the given model is not touched.
+    """A model in eval mode with the outputs of several layers; the given model is not changed.
 
     Args:
         example: At least two images; layers whose output has no row per image, or axes of no known kind, are dropped.
@@ -147,19 +161,9 @@ def _with_hooks(own: nn.Module, layers: Sequence[str]) -> Callable[[Tensor, Keep
     return run
 
 
-RULE = (
-    "Layers are ordered by the worst level among held-out AUC, expected error and overlap with the class, "
-    "poor where the output hardly reacts; within a level by how much it reacts."
-)
-
-_LEAST_REACTION = 0.1  # of the log-odds' spread; below, there is next to nothing that a correction could take away
-
-_LEVELS: tuple[Level, ...] = ("good", "fair", "poor")
-
-
 @dataclass(frozen=True, kw_only=True)
 class LayerScore:
-    """What the signal-CAV at one layer is worth, from a few training images."""
+    """Diagnostics of the signal-CAV at one layer, on a few training images."""
 
     layer: str
     parameters_after: int
@@ -184,16 +188,6 @@ class LayerScore:
     def rank(self) -> tuple[int, float]:
         """What layers are ordered by, the best first."""
         return _LEVELS.index(self.level), -self.reaction
-
-    @property
-    def sentence(self) -> str:
-        """What the numbers say."""
-        overlap = "" if self.overlap is None else f", its cosine with the class is {self.overlap:.2f}"
-        return (
-            f"{self.level}: the artifact is separated with an AUC of {self.auc:.2f}, the direction is known to about "
-            f"{self.error:.0f} degrees{overlap}, and the artifact's shift along it moves the log-odds by "
-            f"{self.reaction:.2f} of their spread"
-        )
 
 
 @dataclass(frozen=True)
@@ -249,19 +243,6 @@ class Trial:
     biased: Score | None  # None where too few images with the artifact leave it unknown
     before: Score | None  # of the original model, with the artifact
 
-    @property
-    def sentence(self) -> str:
-        """What came of it."""
-        if self.strength is None:
-            return f"corrected there, {self.reason}"
-        place = f"corrected there at strength {self.strength:g}"
-        if self.biased is None or self.before is None:
-            return f"{place}, clean accuracy is unchanged; with the artifact it is n/a"
-        return (
-            f"{place}, balanced accuracy with the artifact goes from {100 * self.before.value:.1f} to "
-            f"{100 * self.biased.value:.1f} % (± {100 * self.biased.stderr:.1f})"
-        )
-
 
 def try_layer(setting: Setting, strengths: Sequence[float], folder: Path, *, progress: Progress) -> Trial:
     """Correct at the setting's layer and choose a strength by its rule; test images are not looked at.
@@ -285,45 +266,29 @@ def try_layer(setting: Setting, strengths: Sequence[float], folder: Path, *, pro
     return Trial(path.best.strength, path.selection.reason, path.final.clean, path.final.biased, original.biased)
 
 
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
-
-_BATCH = 16
-
-_PROBED = 32  # images on which the output's reaction is measured
-
-# Numbers of a layer's output per number of an image that are still cheap to try. At an early layer nearly the whole
-# network is retrained: at the first convolution of a ResNet-10 that took more than a minute, at the last layer seconds.
-_LARGEST = 1.0
-
-_LEAST = 4  # images without and with the artifact, as diagnostics need
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerChoice:
-    """The layer that was chosen, and what was found about all that came into question.
-
-    Attributes:
-        layer: The one to take.
-        reason: Why, in one sentence.
-        scores: All layers, the best by `RULE` first.
-        trials: What correcting at the best few did, by layer.
-        remarks: What was left out, and why.
-    """
+    """The selected layer, and the scores of all."""
 
     layer: str
-    reason: str
-    scores: tuple[LayerScore, ...]
-    trials: Mapping[str, Trial]
-    remarks: tuple[str, ...]
+    reason: str  # in one sentence
+    scores: tuple[LayerScore, ...]  # the best by `RULE` first
+    trials: Mapping[str, Trial]  # by layer, of the best few
+    remarks: tuple[str, ...]  # what was left out, and why
 
     def explain(self, layer: str) -> str:
-        """Say in one sentence what speaks for and against a layer."""
-        score = next((score for score in self.scores if score.layer == layer), None)
-        if score is None:
-            raise OptionError(f"{layer!r} was not scored. Scored: {', '.join(score.layer for score in self.scores)}.")
+        """Return the trial at a layer in one sentence; the scores are a table."""
         trial = self.trials.get(layer)
-        tried = "not tried" if trial is None else trial.sentence
-        return f"{layer} is {score.sentence}; {tried}."
+        if trial is None:
+            raise OptionError(f"{layer!r} was not tried. Tried: {', '.join(self.trials) or 'none'}.")
+        if trial.strength is None:
+            return f"{layer}: {trial.reason}."
+        if trial.biased is None or trial.before is None:
+            return f"{layer}, strength {trial.strength:g}: balanced accuracy with the artifact n/a."
+        return (
+            f"{layer}, strength {trial.strength:g}: balanced accuracy with the artifact {100 * trial.before.value:.1f} "
+            f"→ {100 * trial.biased.value:.1f} % (± {100 * trial.biased.stderr:.1f})."
+        )
 
 
 def choose_layer(
@@ -343,22 +308,18 @@ def choose_layer(
 ) -> LayerChoice:
     """Score every layer with features of its own, correct at the best few, and take the best of those.
 
-    At each layer: the AUC of held-out images with the artifact, how stable the direction is, how much the
-    output reacts to the artifact's shift along it, and how far it is the class's own direction. Then RR-ClArC is run at
-    the best and at the one that `hansfree.recommend_layer` names. Of those whose balanced accuracy on biased validation
-    images is within one standard error of the best, the layer with the fewest parameters after it is taken: less is
-    changed. Test images are not looked at.
+    Scores are the held-out AUC of the artifact, the stability of the direction, the output's reaction to the artifact's
+    shift along it, and the overlap with the class's own direction. RR-ClArC is run at the best layers and at the one
+    that `hansfree.recommend_layer` returns. Of those within one standard error of the best balanced accuracy on biased
+    validation images, the layer with the fewest parameters after it is taken. Test images are not used.
 
     Args:
-        layers: Which come into question; None is all with features of their own.
-        confirm: How many of the best are tried; 0 tries none and goes by the scores.
-        strengths: That are tried at each.
-        tuning: The recipe of the correction.
-        train: What it fine-tunes: ``"all"`` after the layer, or only the ``"last"`` linear layer.
+        layers: To score; None is all with features of their own.
+        confirm: How many of the best are tried; 0 selects by the scores.
+        train: What a correction fine-tunes: ``"all"`` after the layer, or only the ``"last"`` linear layer.
         budget: How much balanced accuracy on clean validation images a correction may cost.
         class_budgets: How much of a class's accuracy it may cost there; of others as much as the mean allows.
-        images: At most so many training images pass for the scores.
-        seed: Of the sample of images and of the diagnostics' resamples.
+        images: The largest number of training images for the scores.
     """
     if confirm < 0 or images < 4 * _LEAST or not strengths:
         raise OptionError(
@@ -464,19 +425,19 @@ def _batches(images: ImageDataset, rows: np.ndarray, label: str, progress: Progr
 
 
 def _take(scores: Sequence[LayerScore], trials: Mapping[str, Trial]) -> tuple[str, str]:
-    """Return the layer, and why it."""
+    """Return the layer to use, and why."""
     first = scores[0].layer
     if not trials:
         return first, f"{RULE} None was tried."
-    kept = {layer: trial for layer, trial in trials.items() if trial.strength is not None}
-    if not kept:
+    admissible = {layer: trial for layer, trial in trials.items() if trial.strength is not None}
+    if not admissible:
         return first, f"No strength was admissible at any layer that was tried; {first} has the best scores."
-    judged = {layer: trial.biased for layer, trial in kept.items() if trial.biased is not None}
+    judged = {layer: trial.biased for layer, trial in admissible.items() if trial.biased is not None}
     if not judged:
-        layer = next(score.layer for score in scores if score.layer in kept)
-        return layer, (
-            f"{layer} has the best scores of those where a correction keeps the clean accuracy; with the artifact the "
-            "accuracy cannot be known, so no trial could decide."
+        layer = next(score.layer for score in scores if score.layer in admissible)
+        return (
+            layer,
+            f"{layer} has the best scores of those with an admissible strength; accuracy with artifact: n/a.",
         )
     best = max(judged, key=lambda layer: judged[layer].value)
     enough = judged[best].value - judged[best].stderr

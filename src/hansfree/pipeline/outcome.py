@@ -53,6 +53,7 @@ _MOST = 200  # images of the sample: more points hide each other
 EXTREMES = 6  # images that a method helped most, and as many that it harmed most
 _SIDE = 64  # pixels; the report holds several hundred of them
 NOTABLE = 0.01  # change of a probability; smaller ones count as unchanged
+_PACKAGES = ("hansfree", "torch", "numpy", "scikit-learn", "zennit")
 _CONDITIONS: tuple[Condition, ...] = ("clean", "biased")
 
 
@@ -289,10 +290,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
         "majority_rate": majority_rate(data.test_clean.labels),
         "seed": setting.tuning.seed,
         **{f"n_{name}": len(getattr(data, name)) for name in SETS},
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("hansfree", "torch", "numpy", "scikit-learn", "zennit")},
-        },
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
     }
 
 

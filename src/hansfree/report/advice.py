@@ -15,7 +15,7 @@ _TO_DO = (
 
 
 def describe_advice(results: Results, advice: Advice) -> tuple[str, ...]:
-    """Return the sentences on the recommended model; empty for a wrong class order, which has its own warning."""
+    """Return the sentences on the recommended model."""
     measure = (
         "estimated effect of the artifact on the log-odds of validation images, the smaller the better"
         if advice.is_derivative
@@ -27,16 +27,15 @@ def describe_advice(results: Results, advice: Advice) -> tuple[str, ...]:
 
     not_compared = tuple(_not_compared(advice))
     if advice.code == AdviceCode.WRONG_CLASS_ORDER:
-        return ()
+        return ("No model is recommended: the classes are in the wrong order.",)
     if advice.code == AdviceCode.ONLY_FINE_TUNING:
         return ("Only plain fine-tuning was run, which corrects nothing: no model is recommended.",)
     if advice.code == AdviceCode.NONE_COMPARABLE:
         return (f"No model is recommended: none can be chosen by the {measure}.", *not_compared)
     if advice.best is None:
-        reasons = "; ".join(
-            f"{name}: {each['reason']}" for name, each in results.selection.items() if name != Vanilla.name
-        )
-        return (f"Do not use any of the corrected models: none is admissible ({reasons}).",)
+        reasons = {name: each["reason"] for name, each in results.selection.items() if name != Vanilla.name}
+        text = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        return (f"Do not use any of the corrected models: none is admissible ({text}).",)
     best, scores = advice.best, advice.scores
     if advice.code == AdviceCode.REJECTED_ON_TEST:
         variant = results.variant(best)
