@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -23,11 +21,9 @@ from hansfree.data.biased import BiasedData
 from hansfree.errors import DataError, OptionError, RunError
 from hansfree.evaluation.results import load_results, method_title
 from hansfree.export.run import export_run
-from hansfree.metrics import Difference
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.identity import check_unchanged, run_config
-from hansfree.pipeline.outcome import PredictionStore
 from hansfree.pipeline.workspace import keep_in_memory
 from tests.pipeline.user import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
 
@@ -127,15 +123,6 @@ def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unr
     assert summary(user)["meta"]["artifact"] == "board"
 
 
-def test_methods_come_and_go_with_their_strengths(natural: Path, tmp_path: Path, unreported: None) -> None:
-    user = Path(shutil.copytree(natural, tmp_path / "moved"))
-    run(user, correction={**HELPS, "methods": ["vanilla", "rr-clarc-step"], "strengths": {"rr-clarc-step": 0.02}})
-    assert list(summary(user)["selection"]) == ["vanilla", "rr-clarc-step"]
-    assert {row["strength"] for row in table(user) if row["method"] == "rr-clarc-step"} == {"0.02"}
-    run(user, correction={**HELPS, "methods": ["rr-clarc"]})
-    assert summary(user)["selection"] == {"rr-clarc": summary(natural)["selection"]["rr-clarc"]}
-
-
 @pytest.mark.parametrize("strengths", [{}, {"rr-clarc": 3}, {"rr-clarc": [0.01, 0.02]}])
 def test_other_strengths_of_a_method_that_is_done_are_refused_before_the_run(
     natural: Path, strengths: dict[str, Any]
@@ -179,10 +166,10 @@ def test_what_changed_in_the_images_is_told_in_words(natural: Path, tmp_path: Pa
     rows = read_table(user / "labels.csv")
     changed_to(user, rows)
     mended = [(image, label, str(1 - int(bit)), part) for image, label, bit, part in rows[:3]]
-    with pytest.raises(RunError, match=r"holds another run \(the marks of 3 images changed\)"):
+    with pytest.raises(RunError, match=r"holds another run \(the artifact labels of 3 images changed\)"):
         changed_to(user, [*mended, *rows[3:]])
     moved = [(*rows[0][:3], "val"), *mended[1:2], *rows[2:]]
-    with pytest.raises(RunError, match=r"\(the marks of 1 image and the parts of 1 image changed\)"):
+    with pytest.raises(RunError, match=r"\(the artifact labels of 1 image and the splits of 1 image changed\)"):
         changed_to(user, moved)
     with pytest.raises(RunError, match=rf"\(the list of images changed: {len(rows)} before, {len(rows) - 1} now\)"):
         changed_to(user, rows[1:])
@@ -194,34 +181,6 @@ def test_what_changed_in_the_images_is_told_in_words(natural: Path, tmp_path: Pa
         lose()
         with pytest.raises(RunError, match=r"\(the images changed: files, labels, artifact labels or splits\)"):
             changed_to(user, rows)
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "kept", "now"),
-    [
-        ("artifact", "insert", "timestamp", "artifact.insert was 'timestamp', is now None"),
-        ("correction", "class_budgets", {"dark": 0.1}, "correction.class_budgets was {'dark': 0.1}, is now {}"),
-    ],
-)
-def test_a_key_that_was_taken_out_of_the_file_is_told_by_check(
-    natural: Path, tmp_path: Path, section: str, key: str, kept: object, now: str
-) -> None:
-    user = Path(shutil.copytree(natural, tmp_path / "user"))
-    config = yaml.safe_load((user / "run" / "config.yaml").read_text())
-    config[section][key] = kept
-    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
-    with pytest.raises(RunError, match=rf"holds another run \({re.escape(now)}\)"):
-        changed_to(user, read_table(user / "labels.csv"))
-
-
-def test_a_class_that_is_guarded_no_more_is_told_by_check(natural: Path, tmp_path: Path) -> None:
-    user = Path(shutil.copytree(natural, tmp_path / "user"))
-    config = yaml.safe_load((user / "run" / "config.yaml").read_text())
-    config["correction"]["class_budgets"] = {"dark": 0.1, "bright": 0.1}
-    (user / "run" / "config.yaml").write_text(yaml.safe_dump(config))
-    file = write_run(user / "run.yaml", correction={**HELPS, "class_budgets": {"dark": 0.1}})
-    with pytest.raises(RunError, match=r"\(correction\.class_budgets\.bright was 0\.1, is now None\)"):
-        check_unchanged(prepare_run(read_run_file(file)))
 
 
 def test_a_run_goes_on_when_its_class_is_written_down(tmp_path: Path, unreported: None) -> None:
@@ -284,29 +243,6 @@ def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: No
     with np.load(user / "run" / "suspect_labels.npz") as kept, Image.open(user / wrong) as picture:
         assert len(kept["pictures"]) == min(len(named), 6)
         np.testing.assert_array_equal(kept["pictures"][named.index(wrong)], picture.convert("RGB"))
-
-
-def test_a_run_with_a_wrong_mark_goes_on_when_the_root_has_moved(user: Path, unreported: None) -> None:
-    rows = [
-        (Path(image).name, label, 0 if image == "images/train-0-1-3.png" else bit, part)
-        for image, label, bit, part in read_table(user / "labels.csv")
-    ]
-    write_table(user / "labels.csv", [(f"images/{name}", *rest) for name, *rest in rows])
-    run(user, correction={"methods": ["vanilla"], "strengths": {}})
-    with np.load(user / "run" / "suspect_labels.npz") as kept:
-        before = kept["pictures"]
-    write_table(user / "labels.csv", list(rows))
-    run(user, data={"root": "images"}, correction={"methods": ["vanilla", "p-clarc"], "strengths": {}})
-    assert {"vanilla", "p-clarc"} <= {row["method"] for row in table(user)}
-    with np.load(user / "run" / "suspect_labels.npz") as kept:
-        np.testing.assert_array_equal(kept["pictures"], before)
-
-
-def test_a_single_image_of_another_class_is_enough(user: Path, unreported: None) -> None:
-    rows = read_table(user / "labels.csv")
-    gone = [row for row in rows if row[1:] in (("bright", "0", "train"), ("bright", "1", "train"))][1:]
-    write_table(user / "labels.csv", [row for row in rows if row not in gone])
-    assert run(user, correction={"methods": ["vanilla"], "strengths": {}}).rows
 
 
 def test_a_folder_that_is_in_use_is_refused_before_the_images_are_read(
@@ -398,27 +334,6 @@ def test_what_a_method_refuses_is_told_before_any_is_trained(user: Path, unrepor
     with pytest.raises(DataError, match="there is no image of class 1"):
         run(user, correction={"methods": ["vanilla", "dfr"], "strengths": {}})
     assert not (user / "run" / "stages" / "vanilla.json").exists()
-
-
-def test_models_are_compared_once_per_run(user: Path, unreported: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every pair of models is compared, which takes long with many of them."""
-    compared: list[list[str]] = []
-    compare = PredictionStore.paired
-
-    def count(kept: PredictionStore, methods: list[str]) -> list[Difference]:
-        compared.append(list(methods))
-        return compare(kept, methods)
-
-    monkeypatch.setattr(PredictionStore, "paired", count)
-    run(user, correction={"methods": ["vanilla", "p-clarc"], "strengths": {}})
-    assert compared == [["vanilla", "p-clarc"]]
-    assert {each["method"] for each in summary(user)["paired"]} >= {"vanilla", "p-clarc"}
-
-
-def test_plain_fine_tuning_is_no_correction(user: Path, unreported: None) -> None:
-    finished = run(user, correction={"methods": ["vanilla"], "strengths": {}})
-    assert finished.recommended is None
-    assert finished.sentences[-1].startswith("Only plain fine-tuning was run")
 
 
 @pytest.mark.parametrize(("methods", "times"), [(["vanilla"], 0), (["vanilla", "rrr"], 1)])

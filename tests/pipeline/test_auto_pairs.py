@@ -100,5 +100,5 @@ def test_what_cannot_be_cut_out_or_compared(monkeypatch: pytest.MonkeyPatch) -> 
         is_localized=True,
         is_inserted=False,
     )
-    with pytest.raises(UndefinedMetricError, match="nobody knows"):
+    with pytest.raises(UndefinedMetricError, match="can be inserted"):
         measure_auto_pairs(MODEL, LAYER, cav, natural)

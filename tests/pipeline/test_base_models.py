@@ -15,7 +15,7 @@ from hansfree.models import build_model
 from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.paper.subjects import BaseModels, recipe_for
 from hansfree.pipeline.workspace import Plan
-from tests.pipeline.studies import Joint, Single
+from tests.pipeline.studies import Single
 
 
 def models(work: Path, study: BenchmarkDataset | None = None, **options: Any) -> BaseModels:
@@ -67,29 +67,6 @@ def test_whatever_the_weights_depend_on_is_in_the_files_name(work: Path, weights
     assert len(set(found)) == len(found)
     assert {path.parent for path in found} == {work / "models"}
     assert all(path.name.startswith("single-demo-") for path in found)
-
-
-def test_other_weights_under_the_same_path_give_another_model(tmp_path: Path) -> None:
-    path, found = tmp_path / "weights.safetensors", []
-    for seed in (1, 2):
-        save_file(build_model("demo", classes=4, seed=seed).state_dict(), path)
-        found.append(train(tmp_path, weights=str(path), epochs=1)[1])
-    assert found[0] != found[1]
-
-
-def test_shortcuts_of_one_model_share_it_and_their_reference(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = Joint(artifact="timestamp")
-    data = study.data("demo")
-    assert data.clean_train is not None
-    shared = [models(work, study).trained(images, "")[1] for images in (data.train, data.clean_train)]
-    assert shared[0] != shared[1]
-    monkeypatch.setattr("hansfree.paper.subjects.pretrain", None)
-    for artifact in Joint.artifacts:
-        study = Joint(artifact=artifact)
-        data = study.data("demo")
-        assert data.clean_train is not None
-        found = [models(work, study).trained(images, "")[1] for images in (data.train, data.clean_train)]
-        assert found == shared
 
 
 def test_training_the_head_leaves_the_trunk_as_it_is(work: Path, weights: Path) -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.data.artifacts import Timestamp
-from hansfree.data.datasets import Subset
 from hansfree.data.examples import ImageDataset
 from hansfree.data.insertion import WithArtifact
 from hansfree.data.lesions import SyntheticLesions
@@ -41,11 +40,6 @@ def test_another_order_that_fits_is_named() -> None:
     assert "[c, a, d, b] would give 89.6 %." in told
 
 
-def test_two_that_changed_places_are_seen_above_chance() -> None:
-    told = sentence_on(*answered((0, 2, 1, 3), right=0.9))
-    assert "[a, c, b, d] would give" in told
-
-
 @pytest.mark.parametrize("right", [1.0, 0.8, 0.3])
 def test_the_right_order_is_not_doubted(right: float) -> None:
     assert assess_class_order(*answered((0, 1, 2, 3), right=right), NAMES) is None
@@ -56,14 +50,6 @@ def test_one_that_the_shortcut_leads_astray_is_not_doubted() -> None:
     answers, labels = answered((0, 1, 2, 3), right=0.8)
     answers[(labels == 1) & (np.arange(len(labels)) % 2 == 0)] = 0
     assert assess_class_order(answers, labels, NAMES) is None
-
-
-def test_one_that_names_a_class_only_with_the_artifact_is_at_chance_and_in_order() -> None:
-    """The strongest shortcut there is: without the artifact it never says the biased class."""
-    labels = np.arange(60) % 2
-    doubt = assess_class_order(np.zeros_like(labels), labels, ("benign", "melanoma"))
-    assert doubt is not None
-    assert not doubt.is_order
 
 
 def test_one_that_guesses_has_no_order_that_fits() -> None:
@@ -78,27 +64,12 @@ def test_one_that_guesses_has_no_order_that_fits() -> None:
     assert "Check that the weights are trained" in sentence_on(always_first, labels, names)
 
 
-def test_one_just_above_chance_is_doubted_and_the_likely_causes_named() -> None:
-    told = sentence_on(*answered((0, 1, 2, 3), right=0.08))
-    assert "(chance level 25.0 %). Check that" in told
-    assert "(data.size, resize, mean, std), and that data.classes is in the order of the outputs" in told
-    doubt = assess_class_order(*answered((0, 1, 2, 3), right=0.08), NAMES)
-    assert doubt is not None
-    assert not doubt.is_order
-
-
 def test_the_same_accuracy_is_doubted_with_few_images_and_not_with_many() -> None:
     """Where the interval reaches chance, nobody knows; of two classes 65 % may be what the data allow."""
     for n, is_doubted in ((40, True), (600, False)):
         labels = np.arange(n) % 2
         answers = np.where(np.arange(n) // 2 % 20 < 13, labels, 1 - labels)
         assert (assess_class_order(answers, labels, ("a", "b")) is not None) == is_doubted
-
-
-def test_a_class_without_images_does_not_count() -> None:
-    answers, labels = answered((0, 1, 2, 3), right=1.0)
-    keep = labels != 3
-    assert assess_class_order(answers[keep], labels[keep], NAMES) is None
 
 
 def test_images_without_an_answer_do_not_count() -> None:
@@ -139,13 +110,3 @@ def test_before_a_run_some_images_of_every_class_tell_the_order() -> None:
     told = doubt.sentence
     assert "on 128 clean validation images" in told
     assert f"[{b}, {a}, {d}, {c}] would give 100.0 %" in told
-
-
-def test_a_rare_class_is_asked_about_too() -> None:
-    lesions = WithArtifact(SyntheticLesions(400, size=32), Timestamp(), share=0)
-    rare = np.flatnonzero(lesions.labels == 3)[:6]
-    images = Subset(lesions, np.concatenate([np.flatnonzero(lesions.labels != 3), rare]))
-    model = Knowing(images, (0, 1, 2, 3))
-    found = check_class_order(model, images)
-    assert found.doubt is None
-    assert f"{3 * 32 + 6} clean validation images" in found.sentence

@@ -20,7 +20,7 @@ from hansfree.pipeline.checks import PreparedRun, prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.workspace import Workspace
 from hansfree.report.text import describe_notes
-from tests.pipeline.user import ENOUGH, read_table, write_run, write_table
+from tests.pipeline.user import read_table, write_run, write_table
 
 HEADER = ("image", "label", "artifact", "split", "ink", "hair")
 OWN = {"insert": "patch", "file": "sticker.png", "place": "top-left"}
@@ -54,17 +54,17 @@ def test_a_column_is_learned_in_its_own_class_without_the_own_artifact(user: Pat
     assert [concept.name for concept in run.setting.removed] == ["ink", "lsb"]
     ink, lsb = run.setting.removed
     assert run.setting.data.train.ids[ink.rows].tolist() == inside
-    assert isinstance(ink.told_by, np.ndarray)
-    assert ink.told_by.tolist() == [rows[i][4] == "1" for i in inside]
+    assert ink.labels is not None
+    assert ink.labels.tolist() == [rows[i][4] == "1" for i in inside]
     clean = [i for i in train if rows[i][2] == "0"]
     assert run.setting.data.train.ids[lsb.rows].tolist() == clean
-    assert not isinstance(lsb.told_by, np.ndarray)
-    assert lsb.told_by.ids.tolist() == clean
+    assert lsb.inserted is not None
+    assert lsb.inserted.ids.tolist() == clean
 
     api.run(run)
     cavs = load_cavs(user / "run" / "cav-signal-joint.safetensors")
     seen = Workspace(run.setting, user / "run", user / "run" / "activations").activations["train"].pooled
-    expected = SignalCAV().fit(seen[ink.rows], ink.told_by)
+    expected = SignalCAV().fit(seen[ink.rows], ink.labels)
     np.testing.assert_allclose(cavs["of ink"].directions_, expected.directions_)
     with (user / "run" / "results.csv").open(newline="") as file:
         told = list(csv.DictReader(file))
@@ -89,7 +89,7 @@ def test_a_column_that_means_nothing_is_warned_of(
     for _ in range(2):  # a run that goes on says it again
         caplog.clear()
         api.run(prepared(user, remove="ink", keep="hair"))
-        (told,) = (record.getMessage() for record in caplog.records if record.name == "hansfree.pipeline.experiment")
+        (told,) = (record.getMessage() for record in caplog.records if record.name == "hansfree.pipeline.diagnosis")
         assert re.fullmatch(doubt, told)
         assert describe_notes(load_results(user / "run"))[-1] == told
 
@@ -98,13 +98,13 @@ def test_a_kind_that_learns_from_pairs_puts_in_what_it_can(user: Path) -> None:
     mark(user)
     run = prepared(user, remove=["ink", "lsb"], cav="pair")
     ink, lsb = run.setting.removed
-    assert isinstance(ink.told_by, np.ndarray)
-    assert not isinstance(lsb.told_by, np.ndarray)
+    assert ink.labels is not None
+    assert lsb.inserted is not None
     rows = read_table(user / "labels.csv")
     write_table(user / "labels.csv", list(rows), (*HEADER[:4], "lsb", "hair"))
     for cav, is_marked in (("signal", True), ("pair", False)):
         (found,) = prepared(user, remove="lsb", cav=cav).setting.removed
-        assert isinstance(found.told_by, np.ndarray) == is_marked
+        assert (found.labels is not None) == is_marked
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,6 @@ def test_a_name_that_means_nothing_is_refused_before_any_picture_is_read(
         picture.write_bytes(b"no picture")
     with pytest.raises(OptionError, match=re.escape(sentence)):
         prepared(user, **artifact)
-
-
-def test_a_name_is_refused_where_there_is_no_column_to_name(user: Path) -> None:
-    with pytest.raises(OptionError, match=r"Further columns of labels\.csv: none\. Can be put in: timestamp, "):
-        prepared(user, remove="ink")
-    without = {"data": {"table": None}, "artifact": {**OWN, "remove": ["ink"]}}
-    with pytest.raises(OptionError, match=r"There is no table \(data\.table\)\. Can be put in: timestamp, "):
-        prepare_run(read_run_file(write_run(user / "run.yaml", **without)))
 
 
 def test_what_cannot_be_learned_is_refused(user: Path) -> None:
@@ -171,12 +163,3 @@ def test_it_is_another_run(user: Path, unreported: None) -> None:
     api.run(prepared(user, remove="ink", also=["lsb"]))  # which changes no model
     write_table(user / "labels.csv", [(*row[:4], str(1 - int(row[4])), row[5]) for row in rows], HEADER)
     assert run_config(prepared(user, remove="ink"))["images"] != config["images"], "other marks"
-
-
-def test_check_tells_where_directions_come_from_and_the_room(user: Path) -> None:
-    mark(user)
-    plain, told = prepared(user).facts, prepared(user, remove=["lsb"], keep=["ink"]).facts
-    assert ("removed too", "lsb, put into 40 training images") in told
-    assert ("kept", "ink, in 13 of 26 training images of 'bright'") in told
-    before, after = (int(dict(facts)["disk"].partition(" for ")[2].split()[0]) for facts in (plain, told))
-    assert after - before == 40 + 2 * ENOUGH

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from hansfree.evaluation.results import Row
 from hansfree.models import build_model
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.workspace import MethodSpec, Setting
-from tests.pipeline.studies import difference_of, rows_like, value_of, values_of
+from tests.pipeline.studies import rows_like, value_of, values_of
 
 
 def stamped(n: int, start: int, share: float, only_class: int | None = None) -> InMemory:
@@ -78,16 +77,6 @@ def test_the_bias_is_there_before_and_less_after(done: tuple[list[Row], Experime
     assert value_of(rows, "rr-clarc", "flip_rate") < value_of(rows, "vanilla", "flip_rate") - 0.15
 
 
-def test_the_pairs_are_those_of_the_table(done: tuple[list[Row], Experiment]) -> None:
-    rows, experiment = done
-    for metric in ("accuracy_biased", "probability_change"):
-        found = difference_of(experiment, "rr-clarc", "vanilla", metric)
-        expected = value_of(rows, "rr-clarc", metric) - value_of(rows, "vanilla", metric)
-        assert found.value == pytest.approx(expected, abs=1e-6)
-        assert found.stderr > 0
-    assert experiment.predictions.paired() == experiment.predictions.paired(), "the seed is the run's"
-
-
 def test_the_intervals_hold_the_scores_of_the_table(done: tuple[list[Row], Experiment]) -> None:
     rows, experiment = done
     found = experiment.predictions.intervals()
@@ -97,14 +86,6 @@ def test_the_intervals_hold_the_scores_of_the_table(done: tuple[list[Row], Exper
         for metric, (low, high) in intervals.items():
             assert low <= value_of(rows, method, metric) <= high
             assert low < high
-
-
-def test_every_method_has_a_selection_and_a_heatmap(done: tuple[list[Row], Experiment]) -> None:
-    _, experiment = done
-    for name in ("vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"):
-        assert experiment.selection(experiment.plain(name))["reason"]
-    shown = experiment.predictions.shown()
-    assert shown["relevance/rr-clarc"].shape == shown["masks"].shape
 
 
 def test_divergence_is_a_result(setting: Setting, tmp_path: Path) -> None:
@@ -236,30 +217,3 @@ def test_treatments_have_columns_of_their_own_and_are_kept(
 
     monkeypatch.setattr("hansfree.corrections.latent.train_heads", fail)
     assert everything() == first
-
-
-@pytest.mark.parametrize(("grid", "scale"), [("paper", "paper"), ("own", "artifact")])
-def test_the_papers_grid_comes_in_the_papers_units(
-    grid: Any, scale: str, setting: Setting, done: tuple[list[Row], Experiment]
-) -> None:
-    spec = MethodSpec.plain("rr-clarc", grid=grid)
-    assert spec.strengths == (RRClArC.info.paper_strengths if grid == "paper" else None)
-    method = spec.make(cav=done[1].workspace.cav, images=setting.data.train, tuning=setting.tuning)
-    assert isinstance(method, RRClArC)
-    assert method.scale == scale
-    assert MethodSpec.plain("rrr", grid=grid).uses_masks
-    assert not spec.uses_masks
-
-
-def test_true_masks_serve_as_they_are(setting: Setting, done: tuple[list[Row], Experiment]) -> None:
-    assert done[1].workspace.masked_train is setting.data.train
-
-
-def test_the_train_option_reaches_the_cut(setting: Setting, tmp_path: Path) -> None:
-    """The last module with parameters is all that may change; the demo network has no other after its layer."""
-    with open_run(tmp_path / "run", {"tiny": True}) as run:
-        earlier = replace(setting, layer="features.7", tuning=FineTuning(epochs=1))
-        whole = Experiment(earlier, run).workspace.cut.trainable
-        last = Experiment(replace(earlier, train="last"), run).workspace.cut.trainable
-    assert set(last) == {"classifier.weight", "classifier.bias"}
-    assert set(last) < set(whole)

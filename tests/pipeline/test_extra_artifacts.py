@@ -94,13 +94,6 @@ def test_the_scores_are_those_of_whole_models_on_changed_pictures(finished: Path
     assert len(values) > 1, "the models differ"
 
 
-def test_no_other_score_changes(finished: Path, tmp_path: Path, unreported: None) -> None:
-    user = Path(shutil.copytree(finished, tmp_path / "user", ignore=shutil.ignore_patterns("run")))
-    api.run(prepared(user, **OWN))
-    assert table(user) == [row for row in table(finished) if row["artifact"] in ("", "without", "with")]
-    assert load_results(user / "run").further == ()
-
-
 def test_a_second_run_computes_nothing_again(
     finished: Path, tmp_path: Path, unreported: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,22 +130,6 @@ def test_the_page_shows_the_matrix_with_the_runs_own_artifact(finished: Path) ->
     assert [line.title for line in matrix.lines] == ["Original", "Vanilla", "P-ClArC", "RR-ClArC"]
     page = (finished / "run" / "report.html").read_text(encoding="utf-8")
     assert "<h2>Side effects under other artifacts</h2>" in page
-
-
-def test_an_artifact_that_is_in_the_scenes_has_no_column(user: Path, unreported: None) -> None:
-    api.run(prepared(user, also=["lsb"]))
-    results = load_results(user / "run")
-    assert not results.is_inserted, "the flips are another artifact's"
-    matrix = side_effect_table(results)
-    assert matrix is not None
-    assert [head for head, _ in matrix.heads] == ["No artifact", "lsb"]
-    assert {column.n for column in matrix.columns} == {str(2 * ENOUGH)}, "the images that have none by nature"
-
-
-def test_the_disk_is_told_with_the_further_images(user: Path) -> None:
-    told = [dict(prepared(user, also=also).facts)["disk"] for also in ([], ["lsb", "timestamp"])]
-    alone, both = (int(text.partition(" for ")[2].split()[0]) for text in told)
-    assert both - alone == 2 * 2 * ENOUGH
 
 
 def test_a_method_without_a_model_is_left_out(user: Path, unreported: None) -> None:

@@ -11,6 +11,7 @@ from hansfree._internal.store import open_run
 from hansfree.cavs.diagnostics import expected_cosine
 from hansfree.pipeline.diagnosis import InsertionSimilarity, compare_insertion
 from hansfree.pipeline.experiment import Experiment
+from hansfree.report.advice import describe_similarity
 from tests.pipeline.test_pair_directions import make_setting
 
 
@@ -30,7 +31,22 @@ def test_cosine_and_size_are_those_of_the_two_mean_changes(tmp_path: Path) -> No
     cosine = change @ marked / np.linalg.norm(change) / np.linalg.norm(marked)
     assert found.cosine == pytest.approx(cosine, rel=1e-4)
     assert found.size == pytest.approx(change @ marked / (marked @ marked), rel=1e-4)
-    assert (found.n_inserted, found.n_marked) == (len(kept["val_clean"]), int((inside & bits).sum()))
+    assert (found.n_inserted, found.n_labelled) == (len(kept["val_clean"]), int((inside & bits).sum()))
+
+
+@pytest.mark.parametrize(
+    ("cosine", "attainable", "differs", "words"),
+    [
+        (0.9, 0.95, False, "with a cosine of 0.90"),
+        (0.3, 0.95, True, "the two differ"),
+        (0.3, 0.4, False, "about 0.40"),
+        (0.0, 0.2, False, "n/a"),
+    ],
+)
+def test_noise_is_not_called_unlike(cosine: float, attainable: float, differs: bool, words: str) -> None:
+    found = InsertionSimilarity(cosine=cosine, attainable=attainable, size=1.0, n_inserted=9, n_labelled=7)
+    assert found.differs == differs
+    assert words in describe_similarity(found)
 
 
 @pytest.mark.parametrize("count", [5, 40])
@@ -47,18 +63,3 @@ def test_few_marked_images_lower_what_can_be_attained(count: int) -> None:
         cosines.append(fitted[0] / np.linalg.norm(fitted))
         expected.append(expected_cosine(samples, bits, cav="signal", seed=seed))
     assert np.mean(expected) == pytest.approx(np.mean(cosines), abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("cosine", "attainable", "differs", "words"),
-    [
-        (0.9, 0.95, False, "with a cosine of 0.90"),
-        (0.3, 0.95, True, "the two differ"),
-        (0.3, 0.4, False, "about 0.40"),
-        (0.0, 0.2, False, "n/a"),
-    ],
-)
-def test_noise_is_not_called_unlike(cosine: float, attainable: float, differs: bool, words: str) -> None:
-    found = InsertionSimilarity(cosine=cosine, attainable=attainable, size=1.0, n_inserted=9, n_marked=7)
-    assert found.differs == differs
-    assert words in found.sentence

@@ -58,7 +58,7 @@ def test_damaged_answers_are_made_anew_as_the_sentence_says(user: Path) -> None:
     kept = user / "run" / "stages" / "vanilla.npz"
     before = kept.read_bytes()
     kept.write_bytes(before[:-50])
-    with pytest.raises(RunError, match=r"vanilla\.npz is damaged\. Delete it and .*vanilla\.json, and let the command"):
+    with pytest.raises(RunError, match=r"vanilla\.npz is damaged\. Delete it and .*vanilla\.json, and run"):
         run(user)
     kept.unlink()
     kept.with_suffix(".json").unlink()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,7 +14,6 @@ from hansfree.data.datasets import WithMasks
 from hansfree.evaluation.results import Row
 from hansfree.metrics import Metric
 from hansfree.paper.subjects import Subject
-from hansfree.pipeline.workspace import Workspace
 from tests.pipeline.studies import Natural, difference_of, opened, rows_like, value_of
 
 INSERTION = {"flip_rate", "probability_change"}
@@ -28,19 +26,8 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
 
 
 @pytest.fixture(scope="module")
-def before(subject: Subject) -> dict[str, torch.Tensor]:
-    return copy.deepcopy(subject.experiment.setting.model.state_dict())
-
-
-@pytest.fixture(scope="module")
 def rows(subject: Subject, before: object) -> list[Row]:
     return subject.experiment.rows()
-
-
-def test_the_two_sets_hold_different_images(subject: Subject) -> None:
-    data = subject.data
-    assert not np.intersect1d(data.test_clean.ids, data.test_biased.ids).size
-    assert len(data.test_clean) != len(data.test_biased)
 
 
 def test_what_needs_pairs_of_images_is_left_out_and_nothing_else(rows: list[Row]) -> None:
@@ -91,43 +78,6 @@ def test_rrr_is_trained_with_masks_of_the_cav_and_not_scored_by_such(
     monkeypatch.setattr(RRR, "__init__", lambda self, images, **_: used.append(images))
     subject.experiment._method(subject.experiment.plain("rrr"), 0)
     assert used == [images]
-
-
-def test_masks_of_the_cav_are_made_once(rows: list[Row], subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = subject.experiment.workspace
-    monkeypatch.setattr("hansfree.pipeline.workspace.localise_artifact", None)
-    again = Workspace(workspace.setting, workspace.folder, workspace.cache).masked_train
-    kept = workspace.masked_train
-    assert isinstance(again, WithMasks)
-    assert isinstance(kept, WithMasks)
-    assert np.array_equal(again.masks, kept.masks)
-
-
-def test_masks_of_the_cav_lie_where_the_artifact_is(subject: Subject) -> None:
-    """The scenes know better than the data: on average the masks must beat a mask of everything."""
-    data = subject.data
-    images = subject.experiment.workspace.masked_train
-    scenes = subject.study.scenes  # type: ignore[attr-defined]
-    rows = np.flatnonzero(data.train.has_artifact)[:20]
-    truth = np.stack([scenes.render(int(data.train.ids[row]), plaster=True)[1] for row in rows])
-    found = np.stack([images.pixels(int(row))[1] for row in rows])
-    precision = (truth & found).sum() / found.sum()
-    assert precision > 1.3 * truth.mean()
-
-
-def test_the_model_is_not_changed(rows: list[Row], subject: Subject, before: dict[str, torch.Tensor]) -> None:
-    for name, tensor in subject.experiment.setting.model.state_dict().items():
-        assert torch.equal(tensor, before[name]), name
-
-
-def test_there_is_no_clean_reference_where_it_cannot_be_known(rows: list[Row], subject: Subject) -> None:
-    assert subject.experiment.setting.reference() is None
-    assert not rows_like(rows, method="clean-trained")
-
-
-def test_further_seeds_have_all_but_the_heatmaps(rows: list[Row]) -> None:
-    first, second = ({row.metric for row in rows_like(rows, method="vanilla", split="test", seed=s)} for s in (0, 1))
-    assert second == first - {"artifact_relevance"}
 
 
 def test_methods_are_compared_image_by_image(rows: list[Row], subject: Subject) -> None:

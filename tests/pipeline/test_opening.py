@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from hansfree.corrections.selection import BalancedRule, OneStandardErrorRule
+from hansfree.corrections.selection import BalancedRule
 from hansfree.errors import DataError, HansfreeError, LayerNotFoundError, OptionError, RunError
 from hansfree.models import Preprocessing
 from hansfree.pipeline.checks import PreparedRun, prepare_run, resolve_preprocessing
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.identity import known_config
-from tests.pipeline.user import CLASSES, COUNTS, SIZE, build, make_user, read_table, write_run, write_table
+from tests.pipeline.user import CLASSES, SIZE, build, read_table, write_run, write_table
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -86,24 +84,11 @@ def test_what_does_not_fit_is_one_sentence(
     assert not (user / "run").exists()
 
 
-def test_a_label_needs_the_names_of_all(user: Path) -> None:
-    with pytest.raises(OptionError, match=r"model\.label needs data\.classes"):
-        prepared(user, model={"output": "label", "label": "dark"}, data={"classes": None})
-
-
 def test_a_model_of_more_classes_than_the_data_have(user: Path) -> None:
     torch.manual_seed(0)
     save_file(build(5).state_dict(), user / "five.safetensors")
     with pytest.raises(DataError, match=r"has 5 outputs, the data have 2 classes: bright, dark\. List data\.classes"):
         prepared(user, model={"weights": "five.safetensors"}, data={"classes": None})
-
-
-def test_weights_that_are_not_numbers(user: Path) -> None:
-    weights = load_file(user / "two.safetensors")
-    weights["2.bias"][0] = torch.nan
-    save_file(weights, user / "nan.safetensors")
-    with pytest.raises(OptionError, match=r"not finite: 1 of 8 numbers of '2\.bias'"):
-        prepared(user, model={"weights": "nan.safetensors"})
 
 
 def test_a_model_that_answers_real_images_with_infinity(user: Path) -> None:
@@ -112,12 +97,6 @@ def test_a_model_that_answers_real_images_with_infinity(user: Path) -> None:
     save_file(weights, user / "huge.safetensors")
     with pytest.raises(OptionError, match="not finite"):
         prepared(user, model={"weights": "huge.safetensors"})
-
-
-def test_a_pickle_that_is_more_than_tensors_is_refused_with_advice(user: Path) -> None:
-    torch.save(build(), user / "whole.pt")
-    with pytest.raises(OptionError, match=r"not a file of plain tensors.*Save `model\.state_dict\(\)`"):
-        prepared(user, model={"weights": "whole.pt"})
 
 
 def test_a_disk_that_is_too_small(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,53 +159,6 @@ def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
     assert sentence in str(told.value)
 
 
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        ({"model": {"layer": "22"}}, "Sequential has no layer '22'. Did you mean '2'?"),
-        ({"artifact": {"biased_class": "drak"}}, "biased_class is 'drak', which is not a class. Did you mean 'dark'?"),
-        ({"artifact": {"column": "artefact"}}, "no column 'artefact' with artifact labels. Did"),
-        ({"data": {"classes": ["dark", "brihgt"]}}, "The nearest of those is 'brihgt'."),
-        (
-            {"correction": {"class_budgets": {"brigt": 0.1}}},
-            "class_budgets is 'brigt', which is not a class. Did you mean",
-        ),
-    ],
-)
-def test_a_misspelt_name_is_told_and_not_taken_for_another_run(
-    user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
-) -> None:
-    begin_run(user)
-    monkeypatch.setattr("hansfree.data.listing.check_images", lambda *_, **__: pytest.fail("a picture was opened"))
-    with pytest.raises(HansfreeError) as told:
-        prepared(user, **changed)
-    assert sentence in str(told.value)
-
-
-def test_a_layer_that_there_is_makes_another_run(user: Path) -> None:
-    begin_run(user)
-    with pytest.raises(RunError, match=r"holds another run \(model\.layer was '2', is now '0'\)"):
-        prepared(user, model={"layer": "0"})
-
-
-def test_the_knee_is_taken_where_the_file_asks_for_it(user: Path) -> None:
-    assert prepared(user, correction={"rule": "knee", "budget": 0.05}).setting.rule == OneStandardErrorRule(0.05)
-
-
-def test_a_class_is_guarded_by_name(user: Path) -> None:
-    rule = prepared(user, correction={"class_budgets": {"bright": 0.1}}).setting.rule
-    assert rule == BalancedRule(0.02, {1: 0.1})
-
-
-def test_a_budget_of_less_than_an_image_is_told(user: Path) -> None:
-    def notes(most: float) -> str:
-        found = prepared(user, correction={"class_budgets": {"bright": most}})
-        return " ".join(sentence for name, sentence in found.facts if name == "note")
-
-    assert "'bright' may drop by 2 points, one of its clean validation images is 3.8" in notes(0.02)
-    assert "clean validation images is" not in notes(0.04)
-
-
 def test_a_class_to_guard_has_to_be_one_and_to_have_images(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"correction\.class_budgets is 'brigt', which is not a class\. .*'bright'"):
         prepared(user, correction={"class_budgets": {"brigt": 0.1}})
@@ -235,56 +167,6 @@ def test_a_class_to_guard_has_to_be_one_and_to_have_images(user: Path, monkeypat
     monkeypatch.setattr("hansfree.pipeline.checks.MIN_GROUP", 99)
     with pytest.raises(OptionError, match=r"'bright' has 26 clean validation images; 99 are needed"):
         prepared(user, correction={"class_budgets": {"bright": 0.1}})
-
-
-def test_a_class_to_guard_has_to_have_test_images_too(tmp_path: Path) -> None:
-    """What it loses there decides whether the model is called corrected."""
-    user = make_user(tmp_path / "user", {**COUNTS, ("test", 1, 0): 24})
-    with pytest.raises(OptionError, match=r"'bright' has 24 clean test images; 25 are needed"):
-        prepared(user, correction={"class_budgets": {"bright": 0.1}})
-
-
-def _too_few(user: Path, header: tuple[str, ...] = ("image", "label", "artifact")) -> None:
-    """Keep 92 images without and 16 with the artifact, and of the columns those of the header."""
-    rows = read_table(user / "labels.csv")
-    kept = [row for row in rows if row[3] == "train" or (row[2], row[3]) == ("0", "val")]
-    write_table(user / "labels.csv", [row[: len(header)] for row in kept], header)
-
-
-def test_too_few_validation_images_are_told_with_the_ways_out(user: Path) -> None:
-    _too_few(user)  # without the artifact: 40 dark, 52 bright
-    with pytest.raises(DataError) as told:
-        prepared(user)
-    assert "takes 2 classes of at least 25 of them; there are: dark 4, bright" in str(told.value)
-    assert "Their share is 10 %." in str(told.value)
-    assert str(told.value).endswith("or give the split: a column `split`, or folders train, val and test.")
-    assert "Collect more images without the artifact" in str(told.value)  # even half of 40 is no 25
-    with pytest.raises(DataError, match=r"dark 14, bright \d+\. Their share is 35 %. Collect more"):
-        prepared(user, data={"shares": [0.4, 0.35, 0.25]})
-
-
-def test_the_advised_shares_are_enough(user: Path) -> None:
-    rows = [row[:3] for row in read_table(user / "labels.csv")]  # without the artifact: 66 dark, 78 bright
-    write_table(user / "labels.csv", list(rows), ("image", "label", "artifact"))
-    with pytest.raises(DataError) as told:
-        prepared(user)
-    (advised,) = re.findall(r"Raise it, for example with `data\.shares: (\[.*?\])`", str(told.value))
-    found = prepared(user, data={"shares": yaml.safe_load(advised)})
-    assert min(np.bincount(found.setting.data.val_clean.labels)) >= 25
-
-
-def test_a_given_split_is_not_drawn_anew(user: Path) -> None:
-    found = prepared(user, data={"shares": [0.4, 0.3, 0.3]})
-    assert len(found.setting.data.train) == 56
-    assert "The split is given: the shares [0.4, 0.3, 0.3] are not used." in [told for _, told in found.facts]
-    _too_few(user, ("image", "label", "artifact", "split"))
-    rows = [
-        (*row[:3], "test" if i % 3 == 0 and row[3] == "val" else row[3])
-        for i, row in enumerate(read_table(user / "labels.csv"))
-    ]
-    write_table(user / "labels.csv", rows)
-    with pytest.raises(DataError, match=r"Move images without the artifact into the validation split"):
-        prepared(user)
 
 
 def test_a_size_and_a_crop_that_do_not_fit_the_images_are_noted(user: Path) -> None:
@@ -325,14 +207,6 @@ def test_an_image_that_cannot_be_read_is_refused_or_left_out(user: Path) -> None
     assert len(found.setting.data.train) == 55
     (sentence,) = [sentence for name, sentence in found.facts if name == "left out"]
     assert "train-0-0-3.png" in sentence
-
-
-@pytest.mark.parametrize(("bit", "sentence"), [("0", "None of the 264"), ("1", "Each of the 264")])
-def test_no_or_only_artifact_images(user: Path, bit: str, sentence: str) -> None:
-    rows = [(image, label, bit, part) for image, label, _, part in read_table(user / "labels.csv")]
-    write_table(user / "labels.csv", list(rows))
-    with pytest.raises(DataError, match=sentence):
-        prepared(user)
 
 
 def test_a_class_without_images_is_noted_and_one_without_any_other_refused(user: Path) -> None:

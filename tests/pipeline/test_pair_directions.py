@@ -12,7 +12,7 @@ from hansfree._internal.hashing import seeded
 from hansfree._internal.store import open_run
 from hansfree.activations import collect_activations
 from hansfree.cavs import PairCAV
-from hansfree.corrections import LatentCorrection, Need, RRClArC, Vanilla
+from hansfree.corrections import LatentCorrection, Need, RRClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.data.artifacts import Timestamp
 from hansfree.data.biased import insert_bias
@@ -20,7 +20,7 @@ from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.models import build_model
 from hansfree.pipeline.experiment import Experiment
-from hansfree.pipeline.workspace import MethodSpec, Setting, missing_pairs
+from hansfree.pipeline.workspace import MethodSpec, Setting
 
 
 def make_setting(cav: str) -> Setting:
@@ -74,8 +74,3 @@ def test_data_without_pairs_are_refused_before_any_work() -> None:
     using = [name for name, member in LatentCorrection.members().items() if Need.PAIRS in member.info.needs]
     assert len(using) >= 2
     assert str(told.value).endswith(f"('pair' as a CAV; {', '.join(map(repr, using))} as a method).")
-
-
-def test_a_method_of_ones_own_that_uses_pairs_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Vanilla, "info", replace(Vanilla.info, needs=frozenset({Need.PAIRS})))
-    assert "'vanilla'" in missing_pairs()

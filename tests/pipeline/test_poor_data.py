@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from hansfree._internal.store import open_run
@@ -20,10 +18,9 @@ from hansfree.corrections.training import FineTuning
 from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import LabelledImages
 from hansfree.errors import SplitError
-from hansfree.evaluation.data_checks import claims
 from hansfree.evaluation.results import Row, load_results
 from hansfree.metrics import MIN_GROUP
-from hansfree.models import DemoNet, architecture_named, build_model
+from hansfree.models import architecture_named, build_model
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.outcome import gather_results, write_outcome
 from hansfree.pipeline.workspace import Setting
@@ -138,22 +135,6 @@ def test_the_outcome_is_read_and_reported_without_any_image_to_show(rows: list[R
     assert ("Where the models look" in write_report(folder).read_text(encoding="utf-8")) == is_shown
 
 
-def test_weights_that_share_memory_are_kept(tmp_path: Path) -> None:
-    model = DemoNet(2).eval()
-    model.twin = model.classifier
-    with open_run(tmp_path / "run", {"tiny": True}) as run:
-        experiment = Experiment(setting_of(poor(biased=0), model=model), run)
-        experiment.rows_for(experiment.plain("vanilla"))
-    kept = load_file(tmp_path / "run" / "corrected" / "vanilla.safetensors")
-    assert set(kept) == set(model.state_dict())
-    assert torch.equal(kept["twin.weight"], kept["classifier.weight"])
-
-
-def test_the_claims_say_the_same(experiment: Experiment) -> None:
-    cannot = {claim.name for claim in claims(experiment.setting.data) if not claim.can_be_made}
-    assert cannot == {"accuracy with the artifact", "flip rate", "worst group", "strength chosen by accuracy"}
-
-
 def test_a_rule_that_the_data_cannot_feed_is_replaced_and_its_budget_kept() -> None:
     replaced = setting_of(poor(biased=7), rule=BalancedRule(0.05, {1: 0.1}))
     assert replaced.rule == DerivativeRule(0.05, {1: 0.1})
@@ -195,21 +176,3 @@ def test_a_model_too_broken_for_lrp_has_no_heatmap(experiment: Experiment, monke
 
     monkeypatch.setattr("hansfree.evaluation.canonical.canonical_form", refuse)
     assert np.isnan(experiment.workspace.pictures.heatmaps(experiment.setting.model, np.arange(2))).all()
-
-
-def test_evidence_and_heatmaps_are_computed_on_the_device(
-    rows: list[Row], experiment: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not len(experiment.setting.data.test_biased):
-        pytest.skip("nothing to explain")
-    given: dict[str, Any] = {}
-    workspace = experiment.workspace
-    monkeypatch.setattr("hansfree.pipeline.workspace.judge_head", lambda *_, **options: given.update(head=options))
-    monkeypatch.setattr(
-        "hansfree.pipeline.workspace.count_position_signs",
-        lambda *_, **options: given.update(signs=options) or np.zeros((1, 3)),
-    )
-    elsewhere = replace(workspace.setting, tuning=replace(TUNING, device="cpu:0"))
-    monkeypatch.setattr(workspace, "setting", elsewhere)
-    workspace.judge(workspace.cut.head_parameters(), None)
-    assert given["head"]["device"] == given["signs"]["device"] == "cpu:0"

@@ -14,7 +14,8 @@ from hansfree.data.artifacts import Timestamp
 from hansfree.data.biased import insert_bias
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.models import build_model
-from hansfree.pipeline.workspace import Setting, hash_contents
+from hansfree.pipeline.outcome import hash_contents
+from hansfree.pipeline.workspace import Setting
 
 
 def setting(*, seed: int = 0) -> Setting:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from hansfree import api
 from hansfree.cavs import load_cavs
-from hansfree.errors import DataError, RunError
+from hansfree.errors import RunError
 from hansfree.export.monitor import Monitor, monitor_run
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
@@ -78,21 +78,6 @@ def test_on_the_command_line(call: Call, finished: Path, tmp_path: Path) -> None
     assert (code, "exists already" in err) == (1, True)
     code, _, err = call("monitor", finished / "run", finished / "new")
     assert (code, "52 clean images cannot set a threshold" in err) == (1, True)
-
-
-def test_pictures_that_cannot_be_read(finished: Path, tmp_path: Path) -> None:
-    fitted = monitor_run(finished / "run", false_fire_rate=RATE)
-    (tmp_path / "bad.png").write_bytes(b"no picture")
-    good = finished / "new" / "with-0.png"
-    with pytest.raises(DataError, match=r"bad\.png is not a readable image"):
-        fitted.score_images([good, tmp_path])
-    looked, skipped = fitted.score_images([good, tmp_path], skip_bad=True)
-    assert (len(looked), len(skipped)) == (1, 1)
-    with pytest.raises(DataError, match=r"no file or folder .*with-O\.png\. Did you mean 'with-\d\.png'"):
-        fitted.score_images([good.with_name("with-O.png")])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no pictures"):
-        fitted.score_images([tmp_path / "empty"])
 
 
 def test_what_is_no_finished_run_or_another_one_is_refused(finished: Path, tmp_path: Path) -> None:

@@ -14,12 +14,8 @@ import pytest
 from hansfree import api
 from hansfree.api import Result
 from hansfree.cavs import load_cavs
-from hansfree.evaluation.results import load_results
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
-from hansfree.report import write_report
-from hansfree.report.page import side_effect_table
-from hansfree.report.text import describe_setting, write_verdict
 from tests.pipeline.lesions import make_lesions, write_lesions_run
 
 METHODS = ("p-clarc", "rr-clarc")
@@ -117,39 +113,3 @@ def test_tcav_and_the_doctor_are_of_the_own_artifact(runs: dict[str, Result]) ->
         for run in runs.values()
     }
     assert len(scores) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "setting", "verdict", "head"),
-    [
-        (
-            "both",
-            "remove timestamp and lsb together; all others know timestamp only.",
-            "Inserted into the same images, lsb (removed too) changes ",
-            "lsb (removed too)",
-        ),
-        (
-            "kept",
-            "remove timestamp and keep lsb; all others know timestamp only. Degrees to what is kept, 90 where ",
-            "Inserted into the same images, lsb (kept) changes ",
-            "lsb (kept)",
-        ),
-    ],
-)
-def test_the_report_and_the_verdict_say_it(
-    runs: dict[str, Result], name: str, setting: str, verdict: str, head: str
-) -> None:
-    results = load_results(folder(runs, name))
-    assert setting in describe_setting(results)
-    assert verdict in write_verdict(results).others
-    assert any(verdict in sentence for sentence in runs[name].sentences)
-    table = side_effect_table(results)
-    assert table is not None
-    assert [told for told, _ in table.heads] == ["No artifact", "timestamp (of this run)", head]
-
-
-def test_the_page_and_the_card_say_it(runs: dict[str, Result]) -> None:
-    page = write_report(folder(runs, "both")).read_text(encoding="utf-8")
-    assert "corrections along a direction were made against those “removed too”" in page
-    assert "which no correction here was made against" not in page
-    assert "signal: timestamp + lsb" in (folder(runs, "both") / "results.csv").read_text(encoding="utf-8")

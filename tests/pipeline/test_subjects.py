@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from hansfree.data.biased import SETS, BiasedData
+from hansfree.data.biased import SETS
 from hansfree.data.datasets import InMemory
 from hansfree.errors import DataError, RunError
 from hansfree.models import build_model
@@ -57,14 +55,6 @@ def test_shortcuts_of_one_model_share_the_cache_of_clean_images(work: Path, monk
     assert counted.images == 0
 
 
-def test_the_cache_of_one_shortcut_has_its_own_bits(work: Path) -> None:
-    for artifact in ("timestamp", "brightness"):
-        with opened(work, Joint(artifact=artifact)) as subject:
-            train = subject.experiment.workspace.activations["train"]
-            assert np.array_equal(train.has_artifact, subject.data.train.has_artifact)
-            assert set(train.labels[train.has_artifact]) == {Joint.artifacts.index(artifact)}
-
-
 def test_the_reference_never_saw_the_artifact(work: Path) -> None:
     with opened(work, Joint(artifact="timestamp")) as subject:
         setting = subject.experiment.setting
@@ -74,14 +64,6 @@ def test_the_reference_never_saw_the_artifact(work: Path) -> None:
     assert setting.name == "synthetic-timestamp-demo" == subject_name(subject.study, subject.plan)
     assert subject.run.path.parent == work / "runs"
     assert subject.run.path.name.startswith(setting.name)
-
-
-def test_the_reference_is_trained_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    with opened(tmp_path, Single()) as subject:
-        subject.experiment.cav_rows()
-        assert len(list((tmp_path / "models").iterdir())) == 1
-        subject.experiment.original_rows()
-        assert len(list((tmp_path / "models").iterdir())) == 2
 
 
 def test_pretrained_weights_that_know_the_classes_are_the_reference(
@@ -115,35 +97,6 @@ def test_another_plan_has_another_folder(change: dict[str, Any], work: Path) -> 
         assert first.run.path != second.run.path
     with opened(work, Single(size=40)) as third:
         assert third.run.path not in (first.run.path, second.run.path)
-
-
-def test_leaving_a_method_out_makes_no_other_run(work: Path) -> None:
-    with opened(work, Single()), pytest.raises(RunError, match="in use"), opened(work, Single(), left_out=("rrr",)):
-        pass
-    with opened(work, Single(), left_out=("rrr",)) as subject:
-        assert subject.plan.left_out == ("rrr",)
-
-
-def test_other_images_under_the_same_options_have_another_folder(work: Path) -> None:
-    """What a root or an option of one dataset changes is not in the plan, and must not meet the old stages."""
-
-    class Other(Single):
-        def data(self, model: str) -> BiasedData:
-            return Single(seed=7).data(model)
-
-    with opened(work, Single()) as first, opened(work, Other()) as second:
-        assert first.run.path != second.run.path
-
-
-def test_another_biased_class_has_another_folder(work: Path) -> None:
-    """A natural artifact is in the same images whichever class it is said to leak into."""
-
-    class Other(Natural):
-        def data(self, model: str) -> BiasedData:
-            return replace(super().data(model), biased_class=1)
-
-    with opened(work, Natural()) as first, opened(work, Other()) as second:
-        assert first.run.path != second.run.path
 
 
 def test_other_weights_under_the_same_path_have_another_folder(tmp_path: Path) -> None:

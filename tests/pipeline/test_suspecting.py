@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from hansfree.discovery import opening as discovery
 from hansfree.discovery.opening import open_unlabelled_images, search_suspects
 from hansfree.discovery.suspects import Suspects
-from hansfree.errors import OptionError
 from hansfree.pipeline.config import read_run_file
 from tests.pipeline.user import read_table, write_run, write_table
 
@@ -46,18 +43,3 @@ def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.Mo
     assert len(kept) == -(-len(prepared.images) // 100)
     discovery.collect_pooled(prepared)
     assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
-
-
-def test_logits_from_the_cache_are_those_of_the_model(bare: Path) -> None:
-    prepared = open_unlabelled_images(read_run_file(bare / "run.yaml"))
-    passed = discovery.collect_pooled(prepared)
-    with torch.no_grad():
-        expected = prepared.model(prepared.images.batch(range(len(prepared.images))).image).numpy()
-    assert np.allclose(passed.logits, expected, atol=1e-5)
-    assert len(passed.pooled) == len(prepared.images)
-
-
-def test_another_kind_of_features_is_refused(bare: Path) -> None:
-    prepared = open_unlabelled_images(read_run_file(bare / "run.yaml"))
-    with pytest.raises(OptionError, match="Did you mean 'relevance'"):
-        search_suspects(prepared, by="relevanc")  # type: ignore[arg-type]

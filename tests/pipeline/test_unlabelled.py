@@ -5,16 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from hansfree.discovery.opening import (
     UnlabelledImages,
-    label_directory,
     open_unlabelled_images,
 )
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError
 from hansfree.pipeline.config import read_run_file
 from tests.pipeline.user import CLASSES, read_table, write_run, write_table
 
@@ -50,14 +48,6 @@ def test_all_images_are_there_in_the_order_of_the_table(bare: Path) -> None:
     assert [name for name, _ in found.facts][:3] == ["model", "layer", "images"]
 
 
-def test_bits_that_are_there_are_not_read(user: Path) -> None:
-    rows = [(image, label, "", split) for image, label, _, split in read_table(user / "labels.csv")]
-    write_table(user / "labels.csv", rows)
-    found = prepared(user)
-    assert not found.images.has_artifact.any()
-    assert found.rows[0]["artifact"] == ""
-
-
 def test_class_folders_need_no_list(bare: Path) -> None:
     for name in CLASSES:
         (bare / "folders" / name).mkdir(parents=True)
@@ -68,15 +58,6 @@ def test_class_folders_need_no_list(bare: Path) -> None:
     assert found.parts is None
     assert found.rows[0] == {"image": found.names[0], "label": found.names[0].split("/")[0]}
     assert [CLASSES[label] for label in found.images.labels] == [row["label"] for row in found.rows]
-
-
-def test_split_folders_tell_the_parts(bare: Path) -> None:
-    for image, label, split in read_table(bare / "labels.csv"):
-        (bare / "folders" / split / label).mkdir(parents=True, exist_ok=True)
-        shutil.copy(bare / image, bare / "folders" / split / label)
-    found = prepared(bare, data={"root": "folders", "table": None})
-    assert found.parts is not None
-    assert all(name.startswith(f"{part}/") for name, part in zip(found.names, found.parts))
 
 
 def test_bad_pictures_are_left_out_of_everything(bare: Path) -> None:
@@ -91,14 +72,6 @@ def test_bad_pictures_are_left_out_of_everything(bare: Path) -> None:
     assert len({len(found.names), len(found.paths), len(found.rows), len(found.images), len(found.parts or ())}) == 1
 
 
-def test_one_logit_becomes_two_classes(bare: Path) -> None:
-    model = {"source": "net.py:binary", "weights": "one.safetensors", "output": "binary"}
-    found = prepared(bare, model=model)
-    with torch.no_grad():
-        logits = found.model(found.images.batch([0]).image)
-    assert logits.shape == (1, 2)
-
-
 def test_an_image_twice_is_refused(bare: Path) -> None:
     rows = read_table(bare / "labels.csv")
     write_table(bare / "labels.csv", [*rows, rows[0]], HEADER)
@@ -109,19 +82,5 @@ def test_an_image_twice_is_refused(bare: Path) -> None:
 def test_classes_that_do_not_fit_the_model_are_refused(bare: Path) -> None:
     rows = read_table(bare / "labels.csv")
     write_table(bare / "labels.csv", [(rows[0][0], "green", "train"), *rows[1:]], HEADER)
-    with pytest.raises(DataError, match="The model gives 2 answers, the data have 3 classes"):
+    with pytest.raises(DataError, match="The model has 2 outputs, the data have 3 classes"):
         prepared(bare, data={"classes": None})
-
-
-def test_damaged_weights_are_refused(bare: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    state = load_file(bare / "two.safetensors")
-    save_file({name: tensor * np.nan for name, tensor in state.items()}, bare / "two.safetensors")
-    with pytest.raises(OptionError, match="finite"):
-        prepared(bare)
-
-
-def test_suspects_and_marks_lie_beside_the_run(bare: Path) -> None:
-    run = read_run_file(write_run(bare / "run.yaml"))
-    assert label_directory(run) == bare / "run-label"

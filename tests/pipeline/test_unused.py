@@ -27,12 +27,6 @@ def test_shares_count_where_the_split_is_drawn(tmp_path: Path) -> None:
     assert unused(user) == {"artifact.share", *PATCH}
 
 
-def test_a_solved_head_takes_no_steps(user: Path) -> None:
-    steps = {"correction.learning_rate", "correction.epochs", "correction.batch_size"}
-    assert steps <= unused(user, correction={"optimizer": "converged", "train": "last"})
-    assert not steps & unused(user)
-
-
 def test_a_column_that_is_missing_tells_nothing(user: Path) -> None:
     rows = read_table(user / "labels.csv")
     write_table(user / "labels.csv", [(*row[:2], row[3]) for row in rows], ("image", "label", "split"))

@@ -67,13 +67,8 @@ def unused_keys(run: RunConfig, images: UserImages) -> list[str]:
         "data.shares": not images.is_drawn,
         "artifact.column": not images.is_natural,
         "artifact.share": images.is_natural,
-        **dict.fromkeys(
-            [f"artifact.{key}" for key in ("file", "place", "scale", "angle")], run.artifact.insert != "patch"
-        ),
-        **dict.fromkeys(
-            [f"correction.{key}" for key in ("learning_rate", "epochs", "batch_size")],
-            run.correction.optimizer == "converged",
-        ),
+        **{f"artifact.{key}": run.artifact.insert != "patch" for key in ("file", "place", "scale", "angle")},
+        **{f"correction.{key}": is_converged for key in ("learning_rate", "epochs", "batch_size")},
     }
     return [key for key, is_idle in is_unused.items() if is_idle]
 

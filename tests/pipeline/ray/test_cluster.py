@@ -82,20 +82,6 @@ def test_strengths_of_large_heads_seeds_and_cavs_are_spread_with_the_same_result
         assert (run / file).read_bytes() == (alone / file).read_bytes()
 
 
-def test_pairs_are_passed_by_the_nodes_too(user: Path, cluster: Any) -> None:
-    put_in = {
-        "artifact": {"insert": "lsb"},
-        "correction": {"methods": ["rr-clarc", "augmented"], "cav": "pair", "train": "last", "optimizer": "converged"},
-    }
-    alone, run = user / "pairs-one" / "run", user / "pairs-two" / "run"
-    api.run(prepare_run(read_run_file(write_run(user / "pairs-one.yaml", out="pairs-one/run", **put_in))))
-    done = on_ray(cluster, write_run(user / "pairs-two.yaml", out="pairs-two/run", **put_in))
-    assert done.exit_code == 0, done.output
-    assert any(shard.startswith("train_biased ") for shard in log(run, "shard"))
-    assert shards(run) == shards(alone)
-    assert (run / "results.csv").read_bytes() == (alone / "results.csv").read_bytes()
-
-
 def test_a_further_cav_of_pairs_is_made_before_anybody_corrects_along_it(user: Path, cluster: Any) -> None:
     both: dict[str, Any] = {"artifact": {"insert": "lsb"}, "correction": {"methods": ["p-clarc", "rr-clarc"]}}
     alone, run = user / "cavs-one" / "run", user / "cavs-two" / "run"

@@ -11,7 +11,7 @@ import pytest
 
 from hansfree import cli
 from hansfree.errors import HansfreeError, OptionError, RunError
-from hansfree.pipeline.executors import local_executor, open_executor
+from hansfree.pipeline.executors import open_executor
 from tests.pipeline.user import write_run
 
 
@@ -25,12 +25,6 @@ def test_without_ray_the_flag_gives_a_sentence(
     assert end.value.code == 1
     told = capsys.readouterr().err
     assert told == "Error: ray is not installed. In your copy of the repository: pip install -e '.[ray]'.\n"
-
-
-def test_the_local_engine_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with open_executor("local") as engine:
-        assert engine is local_executor
 
 
 @pytest.mark.parametrize(
