@@ -68,6 +68,9 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
         ({"artifact": {"column": "ruler"}}, DataError, "labels.csv has no column 'ruler'"),
         ({"model": {"layer": "22"}}, LayerNotFoundError, "Sequential has no layer '22'. Did you mean '2'?"),
         ({"model": {"output": "binary"}}, OptionError, "gives 2 answers, not 1"),
+        ({"model": {"output": "label", "label": "a"}, "data": {"classes": None}}, OptionError, "needs data.classes"),
+        ({"correction": {"class_budgets": {"brigt": 0.1}}}, OptionError, "which is not a class. Did you mean"),
+        ({"correction": {"class_budgets": {"bright": 0.1, 1: 0.2}}}, OptionError, "names 'bright' twice"),
         ({"model": {"output": "label", "label": "drak"}}, OptionError, "'drak' is not in data.classes. Did you"),
         ({"data": {"mean": [0.5], "std": [0.5]}}, OptionError, "data.std have 1 and 1 numbers; 3 channels need 3"),
         ({"data": {"size": 2}}, OptionError, "cannot take images of 3 x 2 x 2 numbers"),
@@ -159,14 +162,26 @@ def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
     assert sentence in str(told.value)
 
 
-def test_a_class_to_guard_has_to_be_one_and_to_have_images(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match=r"correction\.class_budgets is 'brigt', which is not a class\. .*'bright'"):
-        prepared(user, correction={"class_budgets": {"brigt": 0.1}})
-    with pytest.raises(OptionError, match=r"correction\.class_budgets names 'bright' twice, as 'bright' and '1'\."):
-        prepared(user, correction={"class_budgets": {"bright": 0.1, 1: 0.2}})
+def test_the_rule_and_class_budgets_of_the_file_are_used(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prepared(user, correction={"rule": "knee", "budget": 0.05}).setting.rule == OneStandardErrorRule(0.05)
+    guarded = {"class_budgets": {"bright": 0.1}}
+    assert prepared(user, correction=guarded).setting.rule == BalancedRule(0.02, {1: 0.1})
     monkeypatch.setattr("hansfree.pipeline.checks.MIN_GROUP", 99)
     with pytest.raises(OptionError, match=r"'bright' has 26 clean validation images; 99 are needed"):
-        prepared(user, correction={"class_budgets": {"bright": 0.1}})
+        prepared(user, correction=guarded)
+
+
+def test_too_few_validation_images_are_reported_with_advice(user: Path) -> None:
+    rows = [row for row in read_table(user / "labels.csv") if row[3] == "train" or (row[2], row[3]) == ("0", "val")]
+    write_table(user / "labels.csv", [row[:3] for row in rows], ("image", "label", "artifact"))
+    with pytest.raises(
+        DataError, match=r"there are: dark 4, bright .* Their share is 10 %\. Raise it \(data\.shares\)"
+    ):
+        prepared(user)
+    given = [(*row[:3], "test" if i % 3 == 0 and row[3] == "val" else row[3]) for i, row in enumerate(rows)]
+    write_table(user / "labels.csv", given)
+    with pytest.raises(DataError, match=r"Move images without the artifact into the validation split"):
+        prepared(user)
 
 
 def test_a_size_and_a_crop_that_do_not_fit_the_images_are_noted(user: Path) -> None:

@@ -1,4 +1,4 @@
-"""The one model that a run recommends: by validation images alone, and none where none may be used."""
+"""The one model that a run recommends, selected on validation images among latent and deep methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hansfree.api import recommend
 from hansfree.corrections.selection import (
     BalancedRule,
     DerivativeRule,
@@ -19,6 +18,9 @@ from hansfree.data.biased import SETS
 from hansfree.evaluation.results import Row
 from hansfree.metrics import Difference, Score
 from hansfree.pipeline.outcome import gather_results
+from hansfree.pipeline.recommendation import recommend
+from hansfree.reasons import Advice, AdviceCode
+from hansfree.report.advice import describe_advice
 
 RULES = {"accuracy": BalancedRule(), "derivative": DerivativeRule()}
 
@@ -108,9 +110,11 @@ class FakeExperiment:
         return [Difference(each, "original", "balanced_accuracy_biased", gain, 0.01, *ends) for each in methods]
 
 
-def advice(methods: list[str], **facts: Any) -> Any:
+def advise(methods: list[str], **facts: Any) -> tuple[Advice, tuple[str, ...]]:
     experiment: Any = FakeExperiment(**facts)
-    return recommend(experiment, gather_results(experiment, methods, experiment.rows(methods)))
+    results = gather_results(experiment, methods, experiment.rows(methods))
+    advice = recommend(experiment, results)
+    return advice, describe_advice(results, advice)
 
 
 @pytest.mark.parametrize(
@@ -122,86 +126,53 @@ def advice(methods: list[str], **facts: Any) -> Any:
         ({"p-clarc": 0.7, "rr-clarc": None}, "accuracy", "p-clarc"),
         ({"a-clarc": 0.3, "rr-clarc": 0.1}, "derivative", "rr-clarc"),  # the smaller, the better
         ({"vanilla": 1.0, "rr-clarc": 0.6}, "accuracy", "rr-clarc"),  # fine-tuning corrects nothing
+        ({"match": 0.8, "rr-clarc": 0.7}, "accuracy", "match"),
     ],
 )
-def test_the_best_on_validation_images(val: dict[str, float | None], rule: str, best: str) -> None:
-    found = advice(list(val), val=val, rule=rule)
-    assert found.method == best
-    assert found.sentences[0].startswith(f"Recommended: {best}, by the ")
-    assert len(found.sentences) == 1, "the verdict on test images is the report's to tell"
-
-
-def test_a_method_that_takes_the_direction_out_is_not_compared_by_the_derivative() -> None:
-    """Nothing is left along it by construction: P-ClArC would win whatever its model does."""
-    found = advice(["p-clarc", "rr-clarc"], val={"p-clarc": 0.0, "rr-clarc": 0.1}, rule="derivative")
-    assert found.method == "rr-clarc"
-    assert "p-clarc" not in found.sentences[0]
-    assert "estimated effect of the artifact on the log-odds" in found.sentences[0]
-    assert found.sentences[1].startswith("Not compared by that: p-clarc. It takes the direction out")
-    several = advice(
-        ["p-clarc", "leace", "rr-clarc"], val={"p-clarc": 0, "leace": 0, "rr-clarc": 0.1}, rule="derivative"
-    )
-    assert several.sentences[1] == (
-        "Not compared by that: p-clarc, leace. They take the direction out of the activations, so what their heads "
-        "would do along it says nothing about the artifact."
-    )
-    alone = advice(["p-clarc"], val={"p-clarc": 0.0}, rule="derivative")
-    assert alone.method is None
-    assert alone.sentences[0].startswith("No model is recommended: none can be chosen by the estimated effect of")
-
-
-def test_how_equals_are_told_apart_is_said() -> None:
-    found = advice(["a-clarc", "rr-clarc"], val={"a-clarc": 0.8, "rr-clarc": 0.8})
-    assert found.sentences[0].endswith("(80.0 %; a-clarc 80.0 %; of equals, rr-clarc or else the first is taken).")
-
-
-def test_the_others_stand_beside_it() -> None:
-    found = advice(["p-clarc", "rr-clarc"], val={"p-clarc": 0.75, "rr-clarc": 0.8})
-    assert found.sentences[0].endswith("(80.0 %; p-clarc 75.0 %).")
-
-
-@pytest.mark.parametrize(("rule", "told"), [("accuracy", "50.0 %"), ("derivative", "0.5")])
-def test_one_that_is_no_better_than_the_original_is_not_recommended(rule: str, told: str) -> None:
-    found = advice(["rr-clarc"], val={"rr-clarc": 0.5}, rule=rule)
-    assert found.method is None
-    assert found.sentences[0].startswith("No model is recommended. The best is rr-clarc, by the ")
-    assert found.sentences[1] == f"By that it is no better than the original model ({told})."
-    assert found.sentences[-1].startswith("What may help: more images with the artifact")
-    assert found.sentences[-1].endswith("To export it all the same, name it: hansfree export RUN METHOD.")
-
-
-@pytest.mark.parametrize("gain", [0.01, -0.1])
-def test_one_that_is_not_corrected_on_test_images_is_not_recommended(gain: float) -> None:
-    found = advice(["p-clarc", "rr-clarc"], val={"p-clarc": 0.7, "rr-clarc": 0.8}, gain=gain)
-    assert found.method is None
-    assert found.sentences[1] == "On test images it is not clearly better than the original model."
+def test_the_best_on_validation_images_is_recommended(val: dict[str, float | None], rule: str, best: str) -> None:
+    advice, sentences = advise(list(val), val=val, rule=rule)
+    assert (advice.code, advice.method) == (AdviceCode.RECOMMENDED, best)
+    assert len(sentences) == 1
+    assert sentences[0].startswith(f"Recommended: {best}, by the ")
 
 
 @pytest.mark.parametrize(
-    ("is_inserted", "way"),
-    [(False, "put the artifact into images (artifact.insert"), (True, "hold out more test images")],
+    ("facts", "code", "sentence"),
+    [
+        ({"val": {"vanilla": 0.9}}, AdviceCode.ONLY_FINE_TUNING, "Only plain fine-tuning was run"),
+        ({"val": {"rr-clarc": None}}, AdviceCode.NONE_ADMISSIBLE, "none is admissible (rr-clarc: diverged)."),
+        ({"val": {"p-clarc": 0.0}, "rule": "derivative"}, AdviceCode.NONE_COMPARABLE, "none can be chosen by the"),
+        ({"val": {"rr-clarc": 0.5}}, AdviceCode.NO_GAIN_ON_VALIDATION, "than the original model (50.0 %)."),
+        ({"val": {"rr-clarc": 0.5}, "rule": "derivative"}, AdviceCode.NO_GAIN_ON_VALIDATION, "original model (0.5)."),
+        ({"val": {"rr-clarc": 0.8}, "gain": 0.01}, AdviceCode.NO_GAIN_ON_TEST, "not clearly better than the original"),
+        ({"val": {"rr-clarc": 0.8}, "gain": -0.1}, AdviceCode.NO_GAIN_ON_TEST, "hansfree export RUN METHOD."),
+        ({"val": {"rr-clarc": 0.8}, "test": {"rr-clarc": 0.5}}, AdviceCode.REJECTED_ON_TEST, "its balanced accuracy"),
+    ],
 )
-def test_where_it_cannot_be_known_the_best_on_validation_images_is_a_guess(is_inserted: bool, way: str) -> None:
-    found = advice(["rr-clarc"], val={"rr-clarc": 0.8}, gain=None, is_inserted=is_inserted)
-    assert found.method == "rr-clarc"
-    assert found.sentences[0].startswith("Best guess, not proven: rr-clarc, by the ")
-    assert found.sentences[-1].startswith(f"Before you use rr-clarc, {way}")
-    assert "Recommended" not in " ".join(found.sentences)
+def test_no_model_is_recommended(facts: dict[str, Any], code: AdviceCode, sentence: str) -> None:
+    advice, sentences = advise(list(facts["val"]), **facts)
+    assert (advice.code, advice.method) == (code, None)
+    assert sentence in " ".join(sentences)
 
 
-def test_test_images_may_refuse_and_not_choose() -> None:
-    val = {"p-clarc": 0.7, "rr-clarc": 0.8}
-    assert advice(list(val), val=val, test={"p-clarc": 0.99}).method == "rr-clarc"
-    found = advice(list(val), val=val, test={"rr-clarc": 0.5})
-    assert found.method is None
-    assert found.sentences[0].startswith(
-        "Do not use rr-clarc, though it is the best on validation images: its balanced accuracy"
-    )
+@pytest.mark.parametrize(("is_inserted", "way"), [(False, "put the artifact into images"), (True, "hold out more")])
+def test_without_evidence_the_best_is_a_guess(is_inserted: bool, way: str) -> None:
+    advice, sentences = advise(["rr-clarc"], val={"rr-clarc": 0.8}, gain=None, is_inserted=is_inserted)
+    assert (advice.code, advice.method) == (AdviceCode.BEST_GUESS, "rr-clarc")
+    assert sentences[-1].startswith(f"Before you use rr-clarc, {way}")
 
 
-def test_none_that_is_admissible() -> None:
-    found = advice(["vanilla", "p-clarc", "rr-clarc"], val={"vanilla": 0.9, "p-clarc": None, "rr-clarc": None})
-    assert found.method is None
-    assert found.sentences == (
-        "Do not use any of the corrected models: none is admissible (p-clarc: diverged; rr-clarc: diverged).",
-    )
+def test_the_derivative_does_not_compare_models_without_the_direction_and_deep_ones() -> None:
+    """Without the direction nothing is left along it by construction; deep methods have other activations."""
+    val: dict[str, float | None] = {"p-clarc": 0.0, "rr-clarc": 0.1}
+    advice, sentences = advise(["p-clarc", "rr-clarc"], val=val, rule="derivative")
+    assert (advice.method, advice.not_compared) == ("rr-clarc", ("p-clarc",))
+    assert "p-clarc" not in sentences[0]
+    assert sentences[1].startswith("Not compared by that: p-clarc (without the direction")
+
+
+def test_test_images_do_not_select() -> None:
+    val: dict[str, float | None] = {"p-clarc": 0.7, "rr-clarc": 0.8}
+    advice, sentences = advise(list(val), val=val, test={"p-clarc": 0.99})
+    assert advice.method == "rr-clarc"
+    assert sentences[0].endswith("(80.0 %; p-clarc 70.0 %).")
