@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
+from safetensors.torch import load_file
 from torch import nn
 
 from hansfree._internal.files import display_path, write_text
@@ -19,6 +21,7 @@ from hansfree.activations import Activations, collect
 from hansfree.data import UserImages
 from hansfree.evaluation import ORIGINAL, Row, load_results, measure_side_effects
 from hansfree.export import export_run, load_corrected
+from hansfree.metrics import BalancedAccuracyBiased, FlipRate
 from hansfree.models import plain, plain_state, write_weights
 from hansfree.pipeline import (
     ExecutorFactory,
@@ -32,6 +35,7 @@ from hansfree.pipeline import (
     describe_joint,
     diagnose_direction,
     gather_results,
+    is_deep,
     keep_images,
     keep_in_memory,
     local_executor,
@@ -119,18 +123,37 @@ def evaluate_extra_artifacts(
 
 def _evaluate_under(experiment: Experiment, images: UserImages, artifact: str, methods: Sequence[str]) -> Iterator[Row]:
     workspace = experiment.workspace
+    inserted = put_in(images, -1, artifact, workspace.data.test_clean.ids)
 
-    @cache
-    def biased() -> Activations:
-        inserted = put_in(images, -1, artifact, workspace.data.test_clean.ids)
+    @cache  # the images pass the trunk once for all latent methods
+    def activations() -> Activations:
         return collect(workspace.plan(f"test with {artifact}", inserted), progress=experiment.progress)
+
+    def measure(like: Row) -> list[Row]:
+        if is_deep(like.method):
+            network = copy.deepcopy(experiment.setting.model)
+            network.load_state_dict(load_file(_weights_of(experiment, like.method)))
+            evidence = workspace.evidence_of(network, inserted)
+            scores = [FlipRate().compute(evidence), BalancedAccuracyBiased().compute(evidence)]
+        else:
+            clean, model = workspace.activations["test_clean"], experiment.setting.model
+            if like.method != ORIGINAL:
+                weights = _weights_of(experiment, like.method)
+                model = load_corrected(model, weights, layer=clean.layer, pooling=clean.pooling, order=clean.order)
+            found = measure_side_effects({like.method: model}, clean=clean, biased={artifact: activations()})
+            scores = [found.flips[like.method, artifact], found.biased[like.method, artifact]]
+        about = replace(like, artifact=artifact, group=None)
+        return [replace(about, metric=each.metric, value=each.value, stderr=each.stderr, n=each.n) for each in scores]
 
     for method in (ORIGINAL, *methods):
         row = _chosen_row(experiment, method)
         if row is not None:  # else no strength of the method gave a model
             model = method if row.strength is None else f"{method}-{row.strength:g}"  # another strength is another
-            stage = f"{model}-with-{artifact}"
-            yield from experiment.stage_rows(stage, partial(_measure, experiment, row, artifact, biased))
+            yield from experiment.stage_rows(f"{model}-with-{artifact}", partial(measure, row))
+
+
+def _weights_of(experiment: Experiment, method: str) -> Path:
+    return experiment.run.path / "corrected" / f"{method}.safetensors"
 
 
 def _chosen_row(experiment: Experiment, method: str) -> Row | None:
@@ -140,19 +163,6 @@ def _chosen_row(experiment: Experiment, method: str) -> Row | None:
     first = experiment.setting.tuning.seed  # repeats leave no weights
     wanted = (row for row in rows if row.chosen and row.split == "test" and (row.method, row.seed) == (method, first))
     return next(wanted, None)
-
-
-def _measure(experiment: Experiment, like: Row, artifact: str, biased: Callable[[], Activations]) -> list[Row]:
-    clean, model = experiment.workspace.activations["test_clean"], experiment.setting.model
-    if like.method != ORIGINAL:
-        weights = experiment.run.path / "corrected" / f"{like.method}.safetensors"
-        model = load_corrected(model, weights, layer=clean.layer, pooling=clean.pooling, order=clean.order)
-    found = measure_side_effects({like.method: model}, clean=clean, biased={artifact: biased()})
-    cell, about = (like.method, artifact), replace(like, artifact=artifact, group=None)
-    return [
-        replace(about, metric=score.metric, value=score.value, stderr=score.stderr, n=score.n)
-        for score in (found.flips[cell], found.biased[cell])
-    ]
 
 
 def _with_images_in_memory(prepared: PreparedRun, progress: Progress) -> Setting:

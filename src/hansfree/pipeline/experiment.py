@@ -231,7 +231,7 @@ class Experiment:
             return rule.rejection(final, original)
 
         few = ", ".join(map(str, self.setting.uncounted))
-        selection = {
+        selection: dict[str, Any] = {
             "rule": str(rule) + (f"; class {few} has too few of them to count" if few else ""),
             "strength": fitted.best.strength if fitted.best and has_strength else None,
             "reason": fitted.selection.reason,

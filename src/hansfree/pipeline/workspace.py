@@ -503,15 +503,20 @@ class Workspace:
             return np.full((len(images), len(self.data.train.class_names)), np.nan)
         return predict_logits(on_device(model, self.device).eval(), images)
 
-    def evidence_of(self, model: nn.Module | None) -> Evidence:
-        """Return what a whole model answers on the test images."""
+    def evidence_of(self, model: nn.Module | None, inserted: ImageDataset | None = None) -> Evidence:
+        """Return what a whole model answers on the test images.
+
+        Args:
+            inserted: The clean test images with another artifact inserted, in place of those with the run's own.
+        """
         data = self.data
+        biased = data.test_biased if inserted is None else inserted
         return Evidence(
             labels=data.test_clean.labels,
             biased_class=data.biased_class,
             logits_clean=self.logits_of(model, data.test_clean),
-            logits_biased=self.logits_of(model, data.test_biased),
-            labels_biased=None if data.is_inserted else data.test_biased.labels,
+            logits_biased=self.logits_of(model, biased),
+            labels_biased=None if data.is_inserted or inserted is not None else biased.labels,
         )
 
     def relevance_of(self, model: nn.Module) -> np.ndarray | None:
