@@ -1,4 +1,4 @@
-"""Whole runs on tiny images: what they find, recommend and export, and how they go on."""
+"""Whole runs on tiny images: results, recommendation, export, resume and repair."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.identity import check_unchanged, run_config
 from hansfree.pipeline.workspace import keep_in_memory
+from hansfree.report.text import describe_notes
 from tests.pipeline.user import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
 
 # What makes the tiny model clearly better; the paper's small steps would take many epochs.
@@ -349,3 +350,84 @@ def test_pictures_are_kept_in_memory_only_for_a_method_that_trains_on_them(
     monkeypatch.setattr("hansfree.api.keep_in_memory", keep)
     run(make_user(tmp_path / "user"), correction={"methods": methods, "strengths": {}, "epochs": 1})
     assert len(asked) == times
+
+
+def run_quick(user: Path, **sections: Any) -> Result:
+    quick = {"methods": ["vanilla"], "epochs": 1}
+    sections["correction"] = {**quick, "strengths": {}, **sections.get("correction", {})}
+    return run(user, **sections)
+
+
+def test_classes_in_the_wrong_order_are_told_and_nothing_is_recommended(user: Path, unreported: None) -> None:
+    methods = {"methods": ["vanilla", "p-clarc"]}
+    finished = run_quick(user, data={"classes": ["bright", "dark"]}, correction=methods)
+    assert finished.recommended is None
+    told = " ".join(finished.sentences)
+    assert "Most likely data.classes is not in the order of the model's outputs: [dark, bright] would give" in told
+    assert not (user / "run" / "exported").exists()
+
+
+@pytest.mark.parametrize("damage", ["deleted", "cut off"])
+def test_lost_cavs_are_made_anew_as_the_sentence_says(user: Path, unreported: None, damage: str) -> None:
+    run_quick(user)
+    cavs, stage = user / "run" / "cavs.safetensors", user / "run" / "stages" / "cavs.json"
+    before = cavs.read_bytes()
+    if damage == "deleted":
+        cavs.unlink()
+    else:
+        cavs.write_bytes(before[:-50])
+    more = {"methods": ["vanilla", "p-clarc"]}
+    with pytest.raises(RunError, match=r"cavs\.safetensors.* Delete .*cavs\.json, and type the same command again"):
+        run_quick(user, correction=more)
+    stage.unlink()
+    assert "p-clarc" in {row.method for row in run_quick(user, correction=more).rows}
+    assert cavs.read_bytes() == before
+
+
+def test_damaged_answers_are_made_anew_as_the_sentence_says(user: Path, unreported: None) -> None:
+    run_quick(user)
+    kept = user / "run" / "stages" / "vanilla.npz"
+    before = kept.read_bytes()
+    kept.write_bytes(before[:-50])
+    with pytest.raises(RunError, match=r"vanilla\.npz is damaged\. Delete it and .*vanilla\.json, and run"):
+        run_quick(user)
+    kept.unlink()
+    kept.with_suffix(".json").unlink()
+    run_quick(user)
+    assert kept.read_bytes() == before
+
+
+FEW = {"methods": ["vanilla"], "strengths": {}}
+
+
+def write_marked(user: Path, *, marked: int) -> Path:
+    """Give the table a column of marks, on so many training images of each kind; return the run file."""
+    seen: dict[tuple[str, ...], int] = {}
+    rows: list[tuple[object, ...]] = []
+    for image, label, artifact, part in read_table(user / "labels.csv"):
+        kind = (label, artifact, part)
+        seen[kind] = seen.get(kind, 0) + 1
+        rows.append((image, label, artifact, part, int(part == "train" and seen[kind] <= marked)))
+    write_table(user / "marked.csv", rows, ("image", "label", "artifact", "split", "artifact_annotated"))
+    return write_run(user / "run.yaml", data={"table": "marked.csv"}, correction=FEW)
+
+
+@pytest.mark.parametrize(
+    ("marked", "sentence"),
+    [
+        (8, "Only the 16 marked images were examined; the other 12"),
+        (2, "This measures agreement with the labelling page's own proposal, not the truth: 24 of these 28 labels"),
+    ],
+)
+def test_proposed_bits_are_told_everywhere(user: Path, unreported: None, marked: int, sentence: str) -> None:
+    prepared = prepare_run(read_run_file(write_marked(user, marked=marked)))
+    (told,) = (note for name, note in prepared.facts if name == "note" and "artifact labels" in note)
+    n = len(read_table(user / "marked.csv"))
+    by_hand = 3 * marked + 2  # there are two bright training images with the artifact
+    assert told.startswith(f"A person gave {by_hand} of the {n} artifact labels, and the labelling page proposed")
+    finished = api.run(prepared)
+    assert sentence in finished.sentences[0]
+    assert json.loads((user / "run" / "diagnostics.json").read_text())["verdict"] == finished.sentences[0]
+    assert told in describe_notes(load_results(user / "run"))  # what report and card print
+    with pytest.raises(RunError):  # the same bits, and the doctor would say another thing
+        api.run(prepare_run(read_run_file(write_marked(user, marked=marked + 1))))

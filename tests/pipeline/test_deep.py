@@ -37,11 +37,12 @@ def test_a_run_file_with_methods_of_the_whole_network_runs_and_exports(
     user: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.chdir(user)
-    write_run(user / "run.yaml", correction=DEEP)
+    write_run(user / "run.yaml", artifact={"also": "lsb"}, correction=DEEP)
     code, _, err = call("run", "run.yaml")
     assert code == 0, err
     rows = [row for row in read_rows(user / "run") if row["method"] == "match"]
     assert {row["strength"] for row in rows} == {"0.3", "1"}
+    assert {row["metric"] for row in rows if row["artifact"] == "lsb"} == {"flip_rate", "balanced_accuracy_biased"}
     assert {"accuracy_clean", "accuracy_biased", "tcav"} <= {row["metric"] for row in rows if row["chosen"] == "1"}
     results = json.loads((user / "run" / "results.json").read_text())
     assert "refitted" in results["selection"]["match"]["remark"]

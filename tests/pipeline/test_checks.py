@@ -1,4 +1,4 @@
-"""Opening a run file: everything that does not fit is told before any work starts."""
+"""Preparing a run: what does not fit is reported before any work starts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hansfree.errors import DataError, HansfreeError, LayerNotFoundError, Option
 from hansfree.models import Preprocessing
 from hansfree.pipeline.checks import PreparedRun, prepare_run, resolve_preprocessing
 from hansfree.pipeline.config import read_run_file
-from hansfree.pipeline.identity import known_config
-from tests.pipeline.user import CLASSES, SIZE, build, read_table, write_run, write_table
+from hansfree.pipeline.identity import known_config, unused_keys
+from tests.pipeline.user import CLASSES, COUNTS, SIZE, build, make_user, read_table, write_run, write_table
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -174,9 +174,7 @@ def test_the_rule_and_class_budgets_of_the_file_are_used(user: Path, monkeypatch
 def test_too_few_validation_images_are_reported_with_advice(user: Path) -> None:
     rows = [row for row in read_table(user / "labels.csv") if row[3] == "train" or (row[2], row[3]) == ("0", "val")]
     write_table(user / "labels.csv", [row[:3] for row in rows], ("image", "label", "artifact"))
-    with pytest.raises(
-        DataError, match=r"there are: dark 4, bright .* Their share is 10 %\. Raise it \(data"
-    ):
+    with pytest.raises(DataError, match=r"there are: dark 4, bright .* Their share is 10 %\. Raise it \(data"):
         prepared(user)
     given = [(*row[:3], "test" if i % 3 == 0 and row[3] == "val" else row[3]) for i, row in enumerate(rows)]
     write_table(user / "labels.csv", given)
@@ -275,3 +273,28 @@ def test_grey_images_for_a_model_of_one_channel(user: Path) -> None:
     model = {"source": "net.py:grey", "weights": "grey.safetensors"}
     found = prepared(user, model=model, data={"channels": 1, "mean": [0.5], "std": [0.5]})
     assert found.setting.data.train.batch([0, 1]).image.shape == (2, 1, SIZE, SIZE)
+
+
+PATCH = {"artifact.file", "artifact.place", "artifact.scale", "artifact.angle"}
+
+
+def unused(user: Path, **sections: Any) -> set[str]:
+    prepared = prepare_run(read_run_file(write_run(user / "run.yaml", **sections)))
+    return set(unused_keys(prepared.run, prepared.images))
+
+
+def test_shares_count_where_the_split_is_drawn(tmp_path: Path) -> None:
+    """As many images as a drawn split needs for two classes."""
+    user = make_user(tmp_path / "user", {kind: 8 * n for kind, n in COUNTS.items()})
+    assert unused(user) == {"data.shares", "artifact.share", *PATCH}
+    rows = read_table(user / "labels.csv")
+    write_table(user / "labels.csv", [row[:3] for row in rows], ("image", "label", "artifact"))
+    assert unused(user) == {"artifact.share", *PATCH}
+
+
+def test_a_column_that_is_missing_tells_nothing(user: Path) -> None:
+    rows = read_table(user / "labels.csv")
+    write_table(user / "labels.csv", [(*row[:2], row[3]) for row in rows], ("image", "label", "split"))
+    found = unused(user, artifact={"insert": "timestamp"})
+    assert "artifact.column" in found
+    assert "artifact.share" not in found
