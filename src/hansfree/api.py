@@ -60,11 +60,7 @@ class Result:
 
 
 def run(
-    prepared: PreparedRun,
-    *,
-    executor: ExecutorFactory = local_executor,
-    command: str = "",
-    progress: Progress = silent,
+    prepared: PreparedRun, *, executor: ExecutorFactory = local_executor, command: str = "", progress: Progress = silent
 ) -> Result:
     """Diagnose the direction, correct the model, score, report and export; finished stages are not repeated.
 

@@ -22,11 +22,7 @@ from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.workspace import Plan
 
 RECIPE = Recipe(epochs={"demo": 2}, fresh_rates={"demo": 3e-3})
-PLAN: dict[str, Any] = {
-    "model": "demo",
-    "correction_epochs": 2,
-    "strengths": {"rr-clarc": (0.1, 10.0), "rrr": (0.1,)},
-}
+PLAN: dict[str, Any] = {"model": "demo", "correction_epochs": 2, "strengths": {"rr-clarc": (0.1, 10.0), "rrr": (0.1,)}}
 
 
 class Joint(Synthetic):

@@ -234,9 +234,7 @@ def test_what_is_kept_stays(flips: Flips, runs: dict[str, Result], method: str) 
     )
 
 
-def test_the_direction_that_is_put_in_is_learned_from_images_without_the_own_artifact(
-    runs: dict[str, Result],
-) -> None:
+def test_the_direction_that_is_put_in_is_learned_from_images_without_the_own_artifact(runs: dict[str, Result]) -> None:
     cavs = load_cavs(folder(runs, "both") / "cav-signal-joint.safetensors")
     with (folder(runs, "both").parent / "labels.csv").open(newline="") as file:
         clean = [row for row in csv.DictReader(file) if (row["split"], row["artifact"]) == ("train", "0")]
@@ -246,11 +244,7 @@ def test_the_direction_that_is_put_in_is_learned_from_images_without_the_own_art
 
 def test_every_row_says_what_was_removed_and_kept(runs: dict[str, Result]) -> None:
     told = {name: {row.cav for row in run.rows if row.method in METHODS} for name, run in runs.items()}
-    assert told == {
-        "single": {"signal"},
-        "both": {"signal: timestamp + lsb"},
-        "kept": {"signal: timestamp; kept: lsb"},
-    }
+    assert told == {"single": {"signal"}, "both": {"signal: timestamp + lsb"}, "kept": {"signal: timestamp; kept: lsb"}}
     assert "removed" not in meta(runs, "single")
     assert meta(runs, "both") | {"removed": {"timestamp": 90.0, "lsb": 90.0}, "protected": []} == meta(runs, "both")
 

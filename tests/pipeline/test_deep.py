@@ -21,11 +21,7 @@ from hansfree.pipeline.config import read_run_file
 from tests.conftest import Call
 from tests.pipeline.user import COUNTS, make_user, write_run
 
-DEEP = {
-    "methods": ["match", "transplant"],
-    "strengths": {"match": [0.3, 1]},
-    "network": {"epochs": 2},
-}
+DEEP = {"methods": ["match", "transplant"], "strengths": {"match": [0.3, 1]}, "network": {"epochs": 2}}
 
 
 def read_rows(run: Path) -> list[dict[str, str]]:

@@ -9,11 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hansfree.corrections.selection import (
-    BalancedRule,
-    DerivativeRule,
-    Validation,
-)
+from hansfree.corrections.selection import BalancedRule, DerivativeRule, Validation
 from hansfree.data.biased import SETS
 from hansfree.evaluation.results import Row
 from hansfree.metrics import Difference, Score

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hansfree.discovery.opening import (
-    UnlabelledImages,
-    open_unlabelled_images,
-)
+from hansfree.discovery.opening import UnlabelledImages, open_unlabelled_images
 from hansfree.errors import DataError
 from hansfree.pipeline.config import read_run_file
 from tests.pipeline.user import CLASSES, read_table, write_run, write_table

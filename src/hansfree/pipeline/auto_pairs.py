@@ -28,14 +28,13 @@ def make_auto_pairs(
     seed: int = 0,
     progress: Progress = silent,
 ) -> tuple[ImageDataset, ImageDataset]:
-    """Return the images without the artifact, and the same ones with an artifact that was cut out of a marked one.
+    """Return the images without the artifact, and the same ones with an artifact cut out of a labelled one.
 
-    An artifact that the CAV cannot find is not pasted: a mask of the whole image would put another image in its place.
+    Masks of the whole image are left out: they would replace the image.
 
     Args:
-        cav: fitted on marked images at ``layer``; its heatmaps say what is cut out.
-        images: marked, with the artifact in some.
-        masks: of the marked images, as `localise_artifact` found them before; None finds them now.
+        cav: fitted at ``layer``; its heatmaps select what is cut out.
+        masks: of the images with the artifact, from `localise_artifact`; None computes them.
     """
     marked = np.flatnonzero(images.has_artifact)
     if not 0 < len(marked) < len(images):
@@ -55,11 +54,11 @@ def make_auto_pairs(
 
 @dataclass(frozen=True, eq=False)
 class AutoPairQuality:
-    """How near directions come to what the artifact really does: cosines with the mean change of true pairs."""
+    """Cosines of directions with the mean change of true pairs of test images."""
 
-    marked: CAVQuality  # of the CAV of the marked images, which the masks come from
+    marked: CAVQuality  # of the CAV of the labelled images, which the masks come from
     auto: CAVQuality  # of the direction of the auto-pairs
-    true: CAVQuality  # of the direction of true pairs of the training images: the best that pairs can do
+    true: CAVQuality  # of the direction of true pairs of training images: the upper bound
 
 
 def measure_auto_pairs(

@@ -34,18 +34,8 @@ from hansfree.models import (
 )
 from hansfree.models.surgery import check_device, split
 from hansfree.pipeline.concepts import describe_concept, find_concepts, read_marks
-from hansfree.pipeline.config import (
-    AUTO,
-    COLUMN,
-    Rule,
-    RunConfig,
-    find_method,
-    is_deep,
-)
-from hansfree.pipeline.identity import (
-    check_tried,
-    known_config,
-)
+from hansfree.pipeline.config import AUTO, COLUMN, Rule, RunConfig, find_method, is_deep
+from hansfree.pipeline.identity import check_tried, known_config
 from hansfree.pipeline.workspace import Setting, missing_pairs
 
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
@@ -325,16 +315,8 @@ def _artifact_name(run: RunConfig, images: UserImages) -> str:
 
 
 def _tuning(run: RunConfig) -> FineTuning:
-    given = run.correction
-    return FineTuning(
-        optimizer=given.optimizer,
-        learning_rate=given.learning_rate,
-        epochs=given.epochs,
-        batch_size=given.batch_size,
-        balanced=given.balanced,
-        seed=run.seed,
-        device=run.device,
-    )
+    recipe = run.correction.model_dump(include={"optimizer", "learning_rate", "epochs", "batch_size", "balanced"})
+    return FineTuning(**recipe, seed=run.seed, device=run.device)
 
 
 def estimate_disk_usage(out: Path, setting: Setting, *, methods: int, further: int = 0) -> str:
@@ -374,7 +356,7 @@ def _taken(out: Path, *patterns: str) -> int:
 
 
 def describe_images(data: BiasedData, images: UserImages) -> str:
-    """Return the number of images of each split, and how many have the artifact."""
+    """Return the number of images of each split with and without the artifact."""
     val, test = data.val_clean, data.test_clean
     parts = [f"training {len(data.train)} ({int(data.train.has_artifact.sum())} with the artifact)"]
     if data.is_inserted:

@@ -227,10 +227,7 @@ class RayExecutor:
         on_gpus = torch.device(prepared.setting.tuning.device).type == "cuda"
         self._cpus = task_cpus(ray.nodes(), on_gpus=on_gpus)
         self._remote = ray.remote(run_job).options(
-            num_cpus=self._cpus,
-            num_gpus=int(on_gpus),
-            max_retries=_RETRIES,
-            scheduling_strategy="SPREAD",
+            num_cpus=self._cpus, num_gpus=int(on_gpus), max_retries=_RETRIES, scheduling_strategy="SPREAD"
         )
 
     def collect(self) -> None:

@@ -13,10 +13,7 @@ from hansfree.pipeline.config import is_deep
 from hansfree.pipeline.experiment import Experiment
 from hansfree.reasons import Advice, AdviceCode, VerdictLevel
 
-_BY_LEVEL = {
-    VerdictLevel.NOT_CORRECTED: AdviceCode.NO_GAIN_ON_TEST,
-    VerdictLevel.UNKNOWN: AdviceCode.BEST_GUESS,
-}
+_BY_LEVEL = {VerdictLevel.NOT_CORRECTED: AdviceCode.NO_GAIN_ON_TEST, VerdictLevel.UNKNOWN: AdviceCode.BEST_GUESS}
 
 
 def advise(experiment: Experiment, results: Results) -> tuple[Advice, str]:

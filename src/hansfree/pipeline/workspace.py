@@ -57,41 +57,30 @@ from hansfree.evaluation import (
     judge_head,
     probed_images,
 )
-from hansfree.evaluation.heatmaps import (
-    Explanation,
-    artifact_relevance,
-    compute_heatmaps,
-    explanation_of,
-)
-from hansfree.evaluation.localisation import (
-    compute_cav_heatmaps,
-    kept_masks,
-    localise_artifact,
-)
+from hansfree.evaluation.heatmaps import Explanation, artifact_relevance, compute_heatmaps, explanation_of
+from hansfree.evaluation.localisation import compute_cav_heatmaps, kept_masks, localise_artifact
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes
 from hansfree.models import architecture_named, check_weights, predict_logits
 from hansfree.models.surgery import Cut, Train, check_device, on_device
 from hansfree.pipeline.config import is_deep
 
 Trained = Literal["whole", "head"]
-
 Grid = Literal["own", "paper"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How the biased model of a study comes about, and how it is corrected.
+    """How the biased model of a study is trained, and how it is corrected.
 
     Args:
         weights: what training starts from (`hansfree.models.build_model`); None is random weights.
-        trained: the ``"whole"`` model is trained on the poisoned images, or only its ``"head"`` on the layer's cached
-            output: enough for pretrained weights, and minutes instead of hours.
+        trained: the ``"whole"`` model on the poisoned images, or only its ``"head"`` on the layer's cached output:
+            enough for pretrained weights, and minutes instead of hours.
         epochs: of training; None is the study's own recipe.
         corrected: what the corrections fine-tune: ``"all"`` after the layer, or only the ``"last"`` linear layer.
         repeats: seeds of the correction.
         grid: each method's ``"own"`` strengths, or the ``"paper"``'s, in the paper's units.
         strengths: per method, instead of the grid.
-        left_out: methods that are not run.
         workers: processes that read images, for sets that do not fit into memory.
     """
 
@@ -168,16 +157,16 @@ class Setting:
     layer: str
     tuning: FineTuning
     network: NetworkTuning = field(default_factory=NetworkTuning)  # of methods that train the whole network
-    cav: str = "signal"  # along which all models are judged, too
-    further_cavs: tuple[str, ...] = ()  # that corrections go along as well
-    reference: Callable[[], nn.Module | None] = lambda: None  # makes the model that never saw the artifact, when asked
+    cav: str = "signal"  # of corrections and evaluation
+    further_cavs: tuple[str, ...] = ()  # of corrections only
+    reference: Callable[[], nn.Module | None] = lambda: None  # makes the model that never saw the artifact
     grid: Grid = "own"  # each method's own strengths, or the paper's in the paper's units
     strengths: Mapping[str, Sequence[float]] = field(default_factory=dict)  # per method, instead of the grid
-    rule: SelectionRule = field(default_factory=BalancedRule)  # replaced where the data cannot feed it
-    repeats: int = 1  # seeds of the fine-tuning; the strength is chosen with the first
+    rule: SelectionRule = field(default_factory=BalancedRule)  # replaced if the data cannot feed it
+    repeats: int = 1  # seeds of the fine-tuning; the strength is selected with the first
     train: Train = "all"  # that follows the layer, or only the last module with parameters
     workers: int = 0  # processes that read images
-    removed: tuple[Concept, ...] = ()  # whose directions corrections remove together with the artifact's own
+    removed: tuple[Concept, ...] = ()  # corrected together with the artifact
     protected: tuple[Concept, ...] = ()  # whose directions are taken out of what is removed
 
     def __post_init__(self) -> None:
@@ -302,11 +291,11 @@ class Pictures:
 
 
 class Workspace:
-    """The lazily computed parts of a setting: activations, cut, CAVs, masks, validation.
+    """The lazily computed parts of a setting: activations, cut, CAVs, masks, validation, evidence.
 
     Args:
-        folder: The run's; CAVs lie in it.
-        cache: Where activations are kept; settings with the same trunk and images share them there.
+        folder: The run directory, with the CAVs.
+        cache: Of activations; settings with the same trunk and images share them.
     """
 
     def __init__(self, setting: Setting, folder: Path, cache: Path, *, progress: Progress = silent) -> None:
@@ -318,12 +307,12 @@ class Workspace:
         return {name: collect(self.plan(name), progress=self.progress) for name in self.filled_sets}
 
     def train_for(self, method: LatentCorrection) -> Activations:
-        """Return what a method learns from: the training images, and where it wants pairs those with the artifact."""
+        """Return the activations that a method is trained on, with pairs if it needs them."""
         return self.paired_train if Need.PAIRS in method.info.needs else self.activations["train"]
 
     @cached_property
     def paired_train(self) -> Activations:
-        """The training images, and those without the artifact once more with it put in."""
+        """The training images, and those without the artifact once more with it inserted."""
         if self.data.train_biased is None:
             raise DataError(missing_pairs())
         return join(self.activations["train"], collect(self.plan("train_biased"), progress=self.progress))
@@ -334,11 +323,7 @@ class Workspace:
         return [name for name in SETS if len(getattr(self.data, name))]
 
     def plan(self, name: str, images: ImageDataset | None = None) -> CachePass:
-        """Return the pass of one set into the cache; it holds a copy of the model, so it is not kept.
-
-        Args:
-            images: None where the name is that of one of the data's own sets.
-        """
+        """Return the pass of one of the sets, or of other images, into the cache; it holds a copy of the model."""
         images = getattr(self.data, name) if images is None else images
         return plan_pass(
             self.setting.model,
@@ -351,7 +336,7 @@ class Workspace:
 
     @property
     def device(self) -> str:
-        """Where everything is computed."""
+        """The device of all computations."""
         return self.setting.tuning.device
 
     @cached_property
@@ -376,12 +361,12 @@ class Workspace:
     def cav_named(self, name: str) -> CAV:
         """Return a CAV of the run; one that needs pairs is fitted when it is first asked for."""
         if name not in self.cavs:
-            kept = self.folder / f"cav-{name}.safetensors"
-            if not kept.exists():
+            file = self.folder / f"cav-{name}.safetensors"
+            if not file.exists():
                 clean, biased = find_pairs(self.paired_train).T
                 pooled = self.paired_train.pooled
-                save_cavs(kept, {name: CAV.named(name)().fit_pairs(pooled[clean], pooled[biased])})
-            self.cavs.update(load_cavs(kept))
+                save_cavs(file, {name: CAV.named(name)().fit_pairs(pooled[clean], pooled[biased])})
+            self.cavs.update(load_cavs(file))
         return self.cavs[name]
 
     @property
@@ -459,7 +444,7 @@ class Workspace:
     def shown_rows(self) -> np.ndarray:
         """Biased test images to show: those that the artifact makes wrong come first.
 
-        Inserted, it pulls them into the biased class; in the scene it may push either way, and wrong is all we know.
+        An inserted artifact makes them the biased class; a natural one may do either, so that all errors count.
         """
         evidence = judge_head(self.cut, self.cut.head_parameters(), self.held_out(), device=self.device)
         biased, labels = predict_classes(evidence.logits_biased), evidence.labels_of("biased")
@@ -469,31 +454,17 @@ class Workspace:
         return np.argsort(~misled, kind="stable")[:_SHOWN]
 
     def judge(self, state: State, edit: nn.Module | None, *, explained: nn.Module | None = None) -> Evidence:
-        """Gather the evidence on a head.
-
-        Args:
-            explained: The whole model with this head, to add how much of its heatmaps lies on the artifact.
-        """
+        """Return the evidence on a head; with heatmaps of the whole model ``explained``, if it is given."""
         clean, biased = self.activations["test_clean"], self.activations.get("test_biased")
-        signs = [
-            count_position_signs(
-                self.cut,
-                state,
-                images,
-                self.cav,
-                biased_class=self.data.biased_class,
-                edit=edit,
-                device=self.device,
-            )
-            for images in probed_images(clean, biased, inserted=self.data.is_inserted)
-        ]
-        share = None if explained is None else self.relevance_of(explained)
+        options: dict[str, Any] = {"biased_class": self.data.biased_class, "edit": edit, "device": self.device}
+        probed = probed_images(clean, biased, inserted=self.data.is_inserted)
+        signs = [count_position_signs(self.cut, state, images, self.cav, **options) for images in probed]
         return judge_head(
             self.cut,
             state,
             self.held_out(edit),
             position_signs=np.concatenate(signs),
-            relevance=share,
+            relevance=None if explained is None else self.relevance_of(explained),
             device=self.device,
         )
 
@@ -579,13 +550,13 @@ def _fit(workspace: Workspace, kind: str, concept: Concept) -> CAV:
 
 
 def reads_pictures(method: str) -> bool:
-    """Tell whether a method trains on the pictures themselves, epoch after epoch."""
+    """Return whether a method trains on the images themselves, epoch after epoch."""
     return method != ORIGINAL and (is_deep(method) or Need.MASKS in method_named(method).info.needs)
 
 
 def keep_in_memory(data: BiasedData, *, progress: Progress = silent) -> BiasedData:
-    """Keep sets in memory as long as they fit: pictures are drawn or read once, not in every epoch."""
-    kept: dict[str, Any] = {}
+    """Load sets into memory as long as they fit, so that images are drawn or read once and not in every epoch."""
+    loaded: dict[str, Any] = {}
     left = _MEMORY
     for name in (*SETS, "base_train", "clean_train"):
         images: ImageDataset | None = getattr(data, name)
@@ -594,6 +565,6 @@ def keep_in_memory(data: BiasedData, *, progress: Progress = silent) -> BiasedDa
             needed = len(images) * (image.nbytes + mask.nbytes)
             if needed <= left:
                 label = f"reading images ({name.replace('_', ' ')})"
-                kept[name] = InMemory(images, progress=progress, label=label)
+                loaded[name] = InMemory(images, progress=progress, label=label)
                 left -= needed
-    return replace(data, **kept)
+    return replace(data, **loaded)
