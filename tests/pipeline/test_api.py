@@ -15,16 +15,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from hansfree import api
-from hansfree._internal.store import open_run
 from hansfree.api import Result
-from hansfree.data.biased import BiasedData
 from hansfree.errors import DataError, OptionError, RunError
-from hansfree.evaluation.results import load_results, method_title
+from hansfree.evaluation.results import load_results
 from hansfree.export.run import export_run
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
-from hansfree.pipeline.identity import check_unchanged, run_config
-from hansfree.pipeline.workspace import keep_in_memory
+from hansfree.pipeline.identity import check_unchanged
 from hansfree.report.text import describe_notes
 from tests.pipeline.user import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
 
@@ -102,14 +99,6 @@ def test_the_recommended_model_is_the_best_on_validation_images(natural: Path) -
     assert names
     assert all("test-" in name for name in names), "files of the user"
     assert "**Verdict on the test images: partly corrected.**" in card
-
-
-def test_exported_weights_fit_into_the_users_own_model(natural: Path, tmp_path: Path) -> None:
-    done = export_run(natural / "run", "rr-clarc", out=tmp_path / "named")  # the model is found by its source
-    build().load_state_dict(load_file(done.weights.weights), strict=True)
-    assert method_title("rr-clarc") in done.card.read_text()
-    best = summary(natural)["meta"]["recommended"]
-    assert export_run(natural / "run", out=tmp_path / "best").method == best
 
 
 def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unreported: None) -> None:
@@ -219,17 +208,6 @@ def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Pa
     assert "estimated effect of the artifact on the log-odds of validation images, the smaller the better" in words
 
 
-def test_no_artifact_in_the_test_images_at_all(tmp_path: Path) -> None:
-    counts = {kind: 0 if kind[0] == "test" and kind[2] else n for kind, n in COUNTS.items()}
-    user = make_user(tmp_path / "user", counts)
-    run(user, correction={"methods": ["vanilla", "rr-clarc"]})
-    assert summary(user)["meta"]["n_test_biased"] == 0
-    assert not [
-        row for row in table(user) if row["split"] == "test" and row["metric"].endswith("_biased") and row["value"]
-    ]
-    assert "n/a (n = " in (user / "run" / "report.html").read_text()
-
-
 def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: None) -> None:
     wrong = "images/train-0-1-3.png"
     rows = [
@@ -244,29 +222,6 @@ def test_a_wrong_mark_is_told_by_the_name_of_its_file(user: Path, unreported: No
     with np.load(user / "run" / "suspect_labels.npz") as kept, Image.open(user / wrong) as picture:
         assert len(kept["pictures"]) == min(len(named), 6)
         np.testing.assert_array_equal(kept["pictures"][named.index(wrong)], picture.convert("RGB"))
-
-
-def test_a_folder_that_is_in_use_is_refused_before_the_images_are_read(
-    user: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[object] = []
-    monkeypatch.setattr("hansfree.api.keep_in_memory", lambda data, **_: read.append(data))
-    told_where = {"methods": ["vanilla", "rrr"], "strengths": {}}  # reads the pictures into memory
-    prepared = prepare_run(read_run_file(write_run(user / "run.yaml", correction=told_where)))
-    with open_run(user / "run", run_config(prepared)), pytest.raises(RunError, match="in use"):
-        api.run(prepared)
-    assert read == []
-
-
-def test_an_own_patch_on_clean_images(user: Path, unreported: None) -> None:
-    rows = [(image, label, part) for image, label, bit, part in read_table(user / "labels.csv") if bit == "0"]
-    write_table(user / "labels.csv", list(rows), ("image", "label", "split"))
-    artifact = {"insert": "patch", "file": "sticker.png", "place": "top-left", "share": 0.6}
-    run(user, artifact=artifact)
-    flips = [row for row in table(user) if row["metric"] == "flip_rate" and row["method"] == "original"]
-    assert [int(row["n"]) for row in flips] == [2 * ENOUGH]
-    meta = summary(user)["meta"]
-    assert (meta["artifact"], meta["n_test_clean"], meta["n_test_biased"]) == ("sticker", 2 * ENOUGH, 2 * ENOUGH)
 
 
 def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> None:
@@ -335,21 +290,6 @@ def test_what_a_method_refuses_is_told_before_any_is_trained(user: Path, unrepor
     with pytest.raises(DataError, match="there is no image of class 1"):
         run(user, correction={"methods": ["vanilla", "dfr"], "strengths": {}})
     assert not (user / "run" / "stages" / "vanilla.json").exists()
-
-
-@pytest.mark.parametrize(("methods", "times"), [(["vanilla"], 0), (["vanilla", "rrr"], 1)])
-def test_pictures_are_kept_in_memory_only_for_a_method_that_trains_on_them(
-    methods: list[str], times: int, tmp_path: Path, unreported: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def keep(data: BiasedData, **_: object) -> BiasedData:
-        asked.append(data)
-        return keep_in_memory(data)
-
-    monkeypatch.setattr("hansfree.api.keep_in_memory", keep)
-    run(make_user(tmp_path / "user"), correction={"methods": methods, "strengths": {}, "epochs": 1})
-    assert len(asked) == times
 
 
 def run_quick(user: Path, **sections: Any) -> Result:

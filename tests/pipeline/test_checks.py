@@ -194,24 +194,6 @@ def test_a_size_and_a_crop_that_do_not_fit_the_images_are_noted(user: Path) -> N
     assert told.startswith("`resize: crop` discards 23 % of each image")  # 1 - (224 / 256) ** 2
 
 
-@pytest.mark.parametrize("marked", [1, 4, 5])
-def test_what_the_doctor_and_the_solvers_refuse_is_refused_here(user: Path, marked: int) -> None:
-    rows = read_table(user / "labels.csv")
-    first = [image for image, label, bit, part in rows if (label, bit, part) == ("dark", "1", "train")][:marked]
-    write_table(
-        user / "labels.csv",
-        [
-            (image, label, int(bit == "1" and (part != "train" or image in first)), part)
-            for image, label, bit, part in rows
-        ],
-    )
-    if marked >= 5:
-        assert prepared(user).setting.data.train.has_artifact.sum() == marked
-        return
-    with pytest.raises(DataError, match="at least 5"):
-        prepared(user)
-
-
 def test_an_image_that_cannot_be_read_is_refused_or_left_out(user: Path) -> None:
     (user / "images" / "train-0-0-3.png").write_bytes(b"not a picture")
     with pytest.raises(DataError, match=r"train-0-0-3\.png"):
@@ -220,17 +202,6 @@ def test_an_image_that_cannot_be_read_is_refused_or_left_out(user: Path) -> None
     assert len(found.setting.data.train) == 55
     (sentence,) = [sentence for name, sentence in found.facts if name == "left out"]
     assert "train-0-0-3.png" in sentence
-
-
-def test_a_class_without_images_is_noted_and_one_without_any_other_refused(user: Path) -> None:
-    torch.manual_seed(0)
-    save_file(build(3).state_dict(), user / "three.safetensors")
-    found = prepared(user, model={"weights": "three.safetensors"}, data={"classes": [*CLASSES, "dim"]})
-    assert found.setting.data.train.class_names == (*CLASSES, "dim")
-    rows = [row for row in read_table(user / "labels.csv") if row[1] == "dark"]
-    write_table(user / "labels.csv", list(rows))
-    with pytest.raises(DataError, match="dark"):
-        prepared(user)
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,11 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ({"modell": {}}, "modell is not known. Did you mean 'model'? Known: model, data,"),
         ({"data": {"tabel": "x"}}, "data.tabel is not known. Did you mean 'table'? Known: root, table,"),
         ({"model": {"source": None}}, "model.source is None: it should be a text; quote it."),
-        ({"model": {"source": ["a"]}}, "model.source is ['a']: it should be a text."),
-        ({"model": {"weights": 3}}, "model.weights is 3: it should be a text"),
         ({"model": {"output": "binry"}}, "Did you mean 'binary'?"),
         ({"model": {"label": "x"}}, "model: 'output: label' needs 'label: NAME'"),
         ({"model": {"output": "label"}}, "model: 'output: label' needs 'label: NAME'"),
         ({"data": {"shares": [0.8, 0.1]}}, "data.shares.2 is missing."),
-        ({"data": {"shares": [0.9, 0.1, 0]}}, "data.shares.2 is 0: it should be greater than 0."),
         ({"data": {"shares": [0.8, 0.1, 0.2]}}, "data.shares: training, validation and test share all images: [0.8,"),
-        ({"artifact": {"place": "corner"}}, "Did you mean 'corners'?"),
         (
             {"correction": {"optimizer": "converged", "methods": ["rr-clarc", "rrr"]}},
             "correction: 'optimizer: converged' is not available for rrr",
@@ -61,32 +57,21 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ({"data": {"classes": ["a", "b", "a"]}}, "data.classes: 'a' is given twice."),
         ({"data": {"artifacts": "list.txt"}}, "data: a table has a column for the artifact"),
         ({"data": {"std": None}}, "data: give 'mean' and 'std' together"),
-        ({"data": {"std": [1, 0, 1]}}, "data.std.1 is 0: it should be greater than 0."),
         ({"data": {"mean": [float("nan")] * 3}}, "data.mean.0 is nan: it should be a finite number."),
-        ({"data": {"mean": []}}, "data.mean is []"),
-        ({"data": {"size": 0}}, "data.size is 0: it should be greater than 0."),
-        ({"data": {"size": "large"}}, "data.size is 'large'"),
-        ({"data": {"channels": 4}}, "data.channels is 4: it should be 1 or 3."),
         ({"data": {"resize": "crp"}}, "Did you mean 'crop'?"),
         ({"artifact": {"insert": "timestmp"}}, "Did you mean 'timestamp'? Known: timestamp, brightness, lsb, patch."),
-        ({"artifact": {"insert": "plaster"}}, "artifact 'plaster' cannot be inserted."),
         ({"artifact": {"insert": "patch"}}, "artifact: 'insert: patch' needs 'file: IMAGE.png'"),
         ({"artifact": {"file": "x.png"}}, "artifact: 'insert: patch' needs 'file: IMAGE.png'"),
         ({"artifact": {"also": ["lbs"]}}, "Did you mean 'lsb'? Known: timestamp, brightness, lsb."),
         ({"artifact": {"also": ["patch"]}}, "artifact.also.0: artifact 'patch' cannot be inserted by its name"),
-        ({"artifact": {"also": ["lsb", "lsb"]}}, "artifact.also: 'lsb' is given twice."),
         ({"artifact": {"insert": "lsb", "also": "lsb"}}, "artifact: 'also' names further artifacts, and 'lsb' is"),
         ({"artifact": {"remove": "artifact"}}, "artifact: 'remove' names further artifacts, and"),
         ({"artifact": {"insert": "lsb", "keep": ["lsb"]}}, "'keep' names further artifacts, and 'lsb' is"),
         ({"artifact": {"name": "ink", "remove": "ink"}}, "'remove' names further artifacts, and 'ink' is"),
         ({"artifact": {"remove": ["a", "b"], "keep": "b"}}, "artifact: 'b' cannot be both in 'remove' and in 'keep'."),
-        ({"artifact": {"remove": ["a", "a"]}}, "artifact.remove: 'a' is given twice."),
         ({"artifact": {"place": "top-lft"}}, "Did you mean 'top-left'?"),
-        ({"artifact": {"share": 1}}, "artifact.share is 1: it should be less than 1."),
         ({"correction": {"methods": ["rr-clrc"]}}, "methods.0: There is no method called 'rr-clrc'. Did you mean"),
         ({"correction": {"methods": []}}, "correction.methods is []"),
-        ({"correction": {"methods": ["vanilla", "vanilla"]}}, "correction.methods: 'vanilla' is given twice."),
-        ({"correction": {"cav": "sigal"}}, "Did you mean 'signal'?"),
         ({"correction": {"further_cavs": ["svn"]}}, "further_cavs.0: There is no CAV called 'svn'. Did you mean"),
         ({"correction": {"further_cavs": ["svm", "svm"]}}, "correction.further_cavs: 'svm' is given twice."),
         (
@@ -98,7 +83,6 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
             "correction: 'further_cavs' has no effect: none of vanilla, dfr uses a CAV",
         ),
         ({"correction": {"methods": ["rr-clarc@svm"]}}, "There is no method called 'rr-clarc@svm'. Did you mean"),
-        ({"correction": {"strengths": {"rr-clrc": [1]}}}, "Did you mean 'rr-clarc'?"),
         ({"correction": {"strengths": {"rr-clarc": [-1]}}}, "correction.strengths.rr-clarc.0 is -1: it should be"),
         ({"correction": {"strengths": {"rr-clarc": []}}}, "correction.strengths.rr-clarc is []"),
         (
@@ -109,12 +93,10 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
             {"correction": {"methods": "dfr", "strengths": {}, "repeats": 2}},
             "correction: 'repeats' has no effect: none of dfr depends on a seed.",
         ),
-        ({"correction": {"learning_rate": float("inf")}}, "correction.learning_rate is inf"),
         (
             {"correction": {"class_budgets": {"red": -1}}},
             "correction.class_budgets.red is -1: it should be greater than or equal to 0.",
         ),
-        ({"correction": {"budget": 2}}, "correction.budget is 2: it should be less than or equal to 1."),
         ({"seed": -1}, "seed is -1: it should be greater than or equal to 0."),
         ({"seed": 2**32}, "seed is 4294967296: it should be less than 4294967296."),
         ({"workers": 1.5}, "workers is 1.5"),
@@ -171,11 +153,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"out: caf\xe9")
     with pytest.raises(OptionError, match="Cannot read"):
         read_run_file(tmp_path / "latin.yaml")
-
-
-def test_keys_can_be_taken_from_elsewhere_in_the_file(tmp_path: Path) -> None:
-    text = "data: {<<: &own {size: 32}, root: '.'}\nmodel: {source: demo}\nout: run\n"
-    assert read_run_file(written(tmp_path, text)).data.size == 32
 
 
 def test_relative_paths_start_at_the_files_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,25 +94,6 @@ def test_the_scores_are_those_of_whole_models_on_changed_pictures(finished: Path
     assert len(values) > 1, "the models differ"
 
 
-def test_a_second_run_computes_nothing_again(
-    finished: Path, tmp_path: Path, unreported: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = Path(shutil.copytree(finished, tmp_path / "user"))
-    before, content = stages(user), (user / "run" / "results.csv").read_bytes()
-    assert {f"{model}-with-{artifact}.json" for model in MODELS for artifact in ("brightness", "timestamp")} <= set(
-        before
-    )
-
-    def fail(*_: object, **__: object) -> None:
-        raise AssertionError("it is kept")
-
-    monkeypatch.setattr("hansfree.api.measure_side_effects", fail)
-    monkeypatch.setattr("hansfree.api.collect", fail)
-    api.run(prepared(user, **OWN, also=["brightness", "timestamp"]))
-    assert stages(user) == before
-    assert (user / "run" / "results.csv").read_bytes() == content
-
-
 def test_an_artifact_that_is_added_later_goes_on(finished: Path, tmp_path: Path, unreported: None) -> None:
     user = Path(shutil.copytree(finished, tmp_path / "user"))
     before = stages(user)

@@ -216,18 +216,3 @@ def test_a_layer_that_gives_no_row_per_image_is_dropped() -> None:
 
     every = EveryLayer(Windows().eval(), ["conv", "inner"], DATA.images[:2])
     assert every.layers == ("conv",)
-
-
-def test_channels_that_stand_last_are_turned() -> None:
-    class Last(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.mlp, self.fc = nn.Conv2d(3, 4, 2, stride=2), nn.Linear(4, 7), nn.Linear(7, 3)
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return self.fc(self.mlp(self.conv(images).permute(0, 2, 3, 1)).tanh().mean((1, 2)))
-
-    model = Last().eval()
-    pooled, _ = EveryLayer(model, ["mlp"], DATA.images[:2]).pooled([DATA.images])
-    assert pooled["mlp"]["max"].shape == (10, 7)
-    np.testing.assert_allclose(pooled["mlp"]["max"], collect_activations(model, "mlp", DATA).pooled, rtol=1e-5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from hansfree.api import Result
 from hansfree.errors import DataError, RunError
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
-from tests.pipeline.user import COUNTS, build, half_written, make_user, write_run
+from tests.pipeline.user import build, half_written, make_user, write_run
 
 ROOT = Path(__file__).parents[2]
 resource = pytest.importorskip("resource")
@@ -156,26 +155,3 @@ def test_a_run_folder_is_for_one_process_at_a_time(user: Path, expected: bytes) 
         run(user / "calm.yaml")
     run(user / "calm.yaml")
     assert (folder / "results.csv").read_bytes() == expected
-
-
-def test_a_picture_that_breaks_in_the_middle_is_refused_or_left_out(user: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(user / "images", tmp_path / "images")).parent
-    for name in ("labels.csv", "net.py", "two.safetensors"):
-        shutil.copy(user / name, copy / name)
-    picture = copy / "images" / "val-1-0-4.png"
-    picture.write_bytes(picture.read_bytes()[:-400])
-    with pytest.raises(DataError, match=r"val-1-0-4\.png"):
-        run(write_run(copy / "run.yaml"))
-    finished = run(write_run(copy / "skip.yaml", data={"skip_bad": True}, out="skip"))
-    assert finished.rows
-    told = json.loads((copy / "skip" / "results.json").read_text())["meta"]
-    assert ["val-1-0-4.png" in sentence for sentence in told["skipped"]] == [True]
-    assert told["n_val_clean"] == COUNTS["val", 0, 0] + COUNTS["val", 1, 0] - 1
-
-
-def test_a_strength_beyond_reason_is_recorded_and_the_run_goes_on(user: Path) -> None:
-    correction = {"methods": ["rr-clarc"], "strengths": {"rr-clarc": [0.1, 1e12]}}
-    run(write_run(user / "strong.yaml", correction=correction, out="strong"))
-    told = json.loads((user / "strong" / "results.json").read_text())["selection"]["rr-clarc"]
-    assert told["diverged"] == [1e12]
-    assert told["strength"] in (0.1, None)

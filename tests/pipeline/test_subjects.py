@@ -13,7 +13,7 @@ from torch import nn
 
 from hansfree.data.biased import SETS
 from hansfree.data.datasets import InMemory
-from hansfree.errors import DataError, HansfreeError, RunError
+from hansfree.errors import DataError, HansfreeError
 from hansfree.models import build_model
 from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.paper.subjects import BaseModels, recipe_for, subject_name
@@ -215,25 +215,6 @@ def test_another_plan_has_another_folder(change: dict[str, Any], work: Path) -> 
         assert first.run.path != second.run.path
     with opened(work, Single(size=40)) as third:
         assert third.run.path not in (first.run.path, second.run.path)
-
-
-def test_other_weights_under_the_same_path_have_another_folder(tmp_path: Path) -> None:
-    path = tmp_path / "weights.safetensors"
-    folders = []
-    for seed in (1, 2, 1):
-        save_file(build_model("demo", classes=4, seed=seed).state_dict(), path)
-        with opened(tmp_path, Single(), weights=str(path), epochs=1) as subject:
-            folders.append(subject.run.path)
-    assert folders[0] == folders[2] != folders[1]
-
-
-def test_a_model_that_was_trained_anew_and_came_out_otherwise_is_refused(tmp_path: Path) -> None:
-    with opened(tmp_path, Single(), epochs=1) as subject:
-        subject.experiment.cav_rows()
-    (kept,) = (tmp_path / "models").iterdir()
-    save_file(build_model("demo", classes=4, seed=2).state_dict(), kept)
-    with opened(tmp_path, Single(), epochs=1) as subject, pytest.raises(RunError, match="computed with other weights"):
-        _ = subject.experiment
 
 
 def test_small_sets_are_kept_in_memory_and_large_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 
 from hansfree._internal.hashing import fingerprint_model
 from hansfree._internal.store import RunStore, join_token, open_run
-from hansfree.errors import HansfreeError, RunError
+from hansfree.errors import RunError
 from hansfree.models.weights import write_weights
 from hansfree.pipeline.checks import PreparedRun, prepare_run
 from hansfree.pipeline.config import read_run_file
@@ -106,13 +106,6 @@ def test_what_does_not_fit_is_refused_with_the_name_of_the_node(
 ) -> None:
     with pytest.raises(RunError, match=sentence):
         run_job(replace(task, **changed), JOB, 1, "here")  # type: ignore[arg-type]
-
-
-def test_images_that_a_node_does_not_see_keep_their_sentence(task: WorkerSetup, tmp_path: Path) -> None:
-    data = task.run.data.model_copy(update={"root": tmp_path / "nowhere"})
-    elsewhere = replace(task, run=task.run.model_copy(update={"data": data}))
-    with pytest.raises(HansfreeError, match=r"^On the node here: data\.root: there is no folder"):
-        run_job(elsewhere, JOB, 1, "here")
 
 
 def test_one_process_opens_a_run_once_and_returns_warnings(task: WorkerSetup, monkeypatch: pytest.MonkeyPatch) -> None:
