@@ -21,11 +21,12 @@ from pydantic import (
     model_validator,
 )
 
+from hansfree._internal.files import suggest_path
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, DeepCorrection, LatentCorrection, Need, along_cavs, method_named, uses_cav
 from hansfree.corrections.training import Optimizer
 from hansfree.data import SHARES, Artifact, Place, insertable_artifacts
-from hansfree.errors import OptionError, closest, nearest
+from hansfree.errors import OptionError, nearest
 from hansfree.models import PRETRAINED
 
 COLUMN = "artifact"
@@ -288,7 +289,7 @@ def read_run_file(path: Path) -> RunConfig:
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
             make = f"To write a new one: hansfree init {shlex.quote(str(path))}"
-            raise OptionError(f"There is no file {path}.{_nearest_file(path)} {make}") from error
+            raise OptionError(f"There is no file {path}.{suggest_path(path)} {make}") from error
         raise OptionError(f"Cannot read {path} ({error}).") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13 is a ValueError of its own
         raise OptionError(f"{path} is not valid YAML: {_describe_yaml_error(error, text)}") from error
@@ -300,14 +301,6 @@ def read_run_file(path: Path) -> RunConfig:
         faults = [_describe_fault(fault) for fault in error.errors()]
         raise OptionError("\n  ".join([f"{path} is not valid:", *faults])) from error
     return _anchored(found, path.parent.absolute())
-
-
-def _nearest_file(path: Path) -> str:
-    """Return the name of a run file beside a missing one that is called alike; endings are alike anyway."""
-    beside = path.parent.iterdir() if path.parent.is_dir() else ()
-    names = {entry.stem: entry.name for entry in beside if entry.suffix in (".yaml", ".yml")}
-    found = closest(path.stem, names)
-    return "" if found is None else f" Did you mean {names[found]!r}?"
 
 
 class _Loader(yaml.SafeLoader):

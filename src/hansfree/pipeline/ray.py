@@ -7,11 +7,13 @@ import importlib
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import chain, zip_longest
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,7 +177,7 @@ def run_job(setup: WorkerSetup, job: Job, threads: int, address: str = "") -> tu
     """Run a job in this process; return the node's address and the warnings."""
     address = address or importlib.import_module("ray").util.get_node_ip_address()
     torch.set_num_threads(max(1, min(threads, torch.get_num_threads())))
-    with _recorded_warnings() as lines:
+    with _recorded_warnings() as records:
         try:
             if setup.token not in _workers:
                 _workers.clear()
@@ -183,26 +185,17 @@ def run_job(setup: WorkerSetup, job: Job, threads: int, address: str = "") -> tu
             getattr(_workers[setup.token], job.method)(*job.arguments)
         except HansfreeError as error:
             raise type(error)(f"On the node {address}: {error}") from error
-    return address, lines
+    return address, [record.getMessage() for record in records]
 
 
-class _WarningList(logging.Handler):
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self.lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-@contextlib.contextmanager
-def _recorded_warnings() -> Iterator[list[str]]:
+@contextmanager
+def _recorded_warnings() -> Iterator[list[logging.LogRecord]]:
     """Collect warnings of hansfree, to show them where the run was started."""
-    logger, lines = logging.getLogger("hansfree"), list[str]()
-    handler = _WarningList(lines)
+    logger, handler = logging.getLogger("hansfree"), BufferingHandler(sys.maxsize)
+    handler.setLevel(logging.WARNING)
     logger.addHandler(handler)
     try:
-        yield lines
+        yield handler.buffer
     finally:
         logger.removeHandler(handler)
 
