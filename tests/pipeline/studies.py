@@ -71,24 +71,29 @@ class Natural(BenchmarkDataset):
         share = np.where(np.arange(580) < 320, np.where(scenes.labels == 0, 0.5, 0.0), 0.5)
         share[440:] = self.test_share
         scenes.has_plaster = rng.random(580) < share
-        has = scenes.has_plaster
+        return natural_data(scenes, 320, 440)
 
-        def flagged(first: int, last: int, bit: bool | None = None) -> LabelledImages:
-            rows = np.arange(first, last)
-            return LabelledImages(scenes, has, rows=rows if bit is None else rows[has[rows] == bit])
 
-        return BiasedData(
-            train=flagged(0, 320),
-            val_clean=flagged(320, 440, False),
-            val_biased=flagged(320, 440, True),
-            test_clean=flagged(440, 580, False),
-            test_biased=flagged(440, 580, True),
-            biased_class=0,
-            artifact="plaster",
-            is_localized=True,
-            is_inserted=False,
-            has_masks=False,
-        )
+def natural_data(scenes: Scenes, first_val: int, first_test: int) -> BiasedData:
+    """Return data with natural plasters: the first images for training, then for validation, then for the test."""
+    has = scenes.has_plaster
+
+    def part(first: int, last: int, bit: bool | None = None) -> LabelledImages:
+        rows = np.arange(first, last)
+        return LabelledImages(scenes, has, rows=rows if bit is None else rows[has[rows] == bit])
+
+    return BiasedData(
+        train=part(0, first_val),
+        val_clean=part(first_val, first_test, False),
+        val_biased=part(first_val, first_test, True),
+        test_clean=part(first_test, len(scenes), False),
+        test_biased=part(first_test, len(scenes), True),
+        biased_class=0,
+        artifact="plaster",
+        is_localized=True,
+        is_inserted=False,
+        has_masks=False,
+    )
 
 
 class Untested(Natural):

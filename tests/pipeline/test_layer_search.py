@@ -113,16 +113,14 @@ def test_a_layer_whose_trial_would_take_long_is_not_tried(monkeypatch: pytest.Mo
 
 def score(layer: str, *, auc: float = 0.95, error: float = 5.0, reaction: float = 1.0, after: int = 10) -> LayerScore:
     return LayerScore(
-        layer=layer, parameters_after=after, shape=(4,), auc=auc, auc_stderr=0.01, error=error, reaction=reaction,
+        layer=layer, parameters_after=after, shape=(4,), auc=auc, error=error, reaction=reaction,
         overlap=0.1,
     )  # fmt: skip
 
 
 def trial(value: float | None, strength: float | None = 1.0) -> Trial:
     biased = None if value is None else Score("balanced_accuracy_biased", value, 0.02, 100)
-    return Trial(
-        strength, "no strength is admissible: diverged" if strength is None else "best", biased, biased, biased
-    )
+    return Trial(strength, "no strength is admissible: diverged" if strength is None else "best", biased, biased)
 
 
 def test_the_worst_level_comes_first_and_then_the_reaction() -> None:

@@ -16,7 +16,6 @@ from hansfree.corrections import LatentCorrection
 from hansfree.corrections.selection import BalancedRule, DerivativeRule
 from hansfree.corrections.training import FineTuning
 from hansfree.data.biased import BiasedData
-from hansfree.data.datasets import LabelledImages
 from hansfree.errors import SplitError
 from hansfree.evaluation.results import Row, load_results
 from hansfree.metrics import MIN_GROUP
@@ -25,7 +24,7 @@ from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.outcome import gather_results, write_outcome
 from hansfree.pipeline.workspace import Setting
 from hansfree.report import write_report
-from tests.pipeline.studies import Natural, Scenes, rows_like
+from tests.pipeline.studies import Natural, Scenes, natural_data, rows_like
 
 TUNING = FineTuning(epochs=1)
 STRENGTHS = {"rr-clarc": (0.1, 1e4), "rrr": (0.1,)}
@@ -39,23 +38,7 @@ def poor(*, biased: int) -> BiasedData:
     for first, last, count in ((0, 120, 25), (120, 210, biased), (210, 300, biased)):
         has[in_class[(in_class >= first) & (in_class < last)][:count]] = True
     scenes.has_plaster = has
-
-    def flagged(first: int, last: int, bit: bool | None = None) -> LabelledImages:
-        rows = np.arange(first, last)
-        return LabelledImages(scenes, has, rows=rows if bit is None else rows[has[rows] == bit])
-
-    return BiasedData(
-        train=flagged(0, 120),
-        val_clean=flagged(120, 210, False),
-        val_biased=flagged(120, 210, True),
-        test_clean=flagged(210, 300, False),
-        test_biased=flagged(210, 300, True),
-        biased_class=0,
-        artifact="plaster",
-        is_localized=True,
-        is_inserted=False,
-        has_masks=False,
-    )
+    return natural_data(scenes, 120, 210)
 
 
 def setting_of(data: BiasedData, **options: Any) -> Setting:

@@ -121,10 +121,8 @@ def _in_graph(traced: Traced, layers: Sequence[str]) -> Callable[[Tensor, Keep],
     for layer in layers:
         nodes.setdefault(traced.find(layer), []).append(layer)
 
-    class Shown(fx.Interpreter):
-        def __init__(self, keep: Keep) -> None:
-            super().__init__(traced.root, graph=traced.graph)
-            self.keep = keep
+    class Recorder(fx.Interpreter):
+        keep: Keep
 
         def run_node(self, n: fx.Node) -> Any:
             result = super().run_node(n)
@@ -133,30 +131,27 @@ def _in_graph(traced: Traced, layers: Sequence[str]) -> Callable[[Tensor, Keep],
             return result
 
     def run(images: Tensor, keep: Keep) -> Tensor:
-        logits: Tensor = Shown(keep).run(images)
-        return logits
+        recorder = Recorder(traced.root, graph=traced.graph)
+        recorder.keep = keep
+        return recorder.run(images)  # type: ignore[no-any-return]
 
     return run
 
 
 def _with_hooks(own: nn.Module, layers: Sequence[str]) -> Callable[[Tensor, Keep], Tensor]:
-    """Watch modules of a copy, so that the hooks need not be removed."""
-    keeping: list[Keep] = []
+    """Record outputs of modules of a copy, so that the hooks need not be removed."""
+    current: list[Keep] = []
 
-    def watch(layer: str, output: Tensor) -> Tensor:
-        keeping[-1](layer, output)
+    def record(layer: str, output: Tensor) -> Tensor:
+        current[0](layer, output)
         return output.clone()  # what follows may overwrite it
 
     for layer in layers:
-        own.get_submodule(layer).register_forward_hook(lambda _m, _a, output, layer=layer: watch(layer, output))
+        own.get_submodule(layer).register_forward_hook(lambda _m, _a, output, layer=layer: record(layer, output))
 
     def run(images: Tensor, keep: Keep) -> Tensor:
-        keeping.append(keep)
-        try:
-            logits: Tensor = own(images)
-        finally:
-            keeping.pop()
-        return logits
+        current[:] = [keep]
+        return own(images)  # type: ignore[no-any-return]
 
     return run
 
@@ -169,7 +164,6 @@ class LayerScore:
     parameters_after: int
     shape: tuple[int, ...]  # of the output for one image
     auc: float  # of held-out images of the biased class, without and with the artifact
-    auc_stderr: float
     error: float  # degrees to the direction of endless images, as halves of the images let expect
     reaction: float  # mean move of the log-odds by the artifact's mean shift, in standard deviations of the log-odds
     overlap: float | None  # cosine with the class's direction; None without images of other classes
@@ -196,7 +190,6 @@ class Direction:
 
     shift: np.ndarray  # the artifact's mean shift along it, averaged over the positions
     auc: float
-    auc_stderr: float
     error: float
     overlap: float | None
 
@@ -227,7 +220,6 @@ def measure_direction(
     return Direction(
         shift=size * cav.direction_,
         auc=held_out.auc,
-        auc_stderr=held_out.stderr,
         error=float(angle_to_truth(of_both_halves(cosines.mean()))),
         overlap=overlap,
     )
@@ -239,7 +231,6 @@ class Trial:
 
     strength: float | None
     reason: str  # of the selection rule
-    clean: Score | None  # balanced accuracy of the chosen head
     biased: Score | None  # None where too few images with the artifact leave it unknown
     before: Score | None  # of the original model, with the artifact
 
@@ -262,8 +253,8 @@ def try_layer(setting: Setting, strengths: Sequence[float], folder: Path, *, pro
     original = workspace.original_validation
     path = fit_path(heads, blind.rule.selector(original))
     if path.best is None or path.final is None:
-        return Trial(None, path.selection.reason, None, None, original.biased)
-    return Trial(path.best.strength, path.selection.reason, path.final.clean, path.final.biased, original.biased)
+        return Trial(None, path.selection.reason, None, original.biased)
+    return Trial(path.best.strength, path.selection.reason, path.final.biased, original.biased)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -388,7 +379,6 @@ def _score(
             parameters_after=known[layer].parameters_after,
             shape=known[layer].shape or (),
             auc=direction.auc,
-            auc_stderr=direction.auc_stderr,
             error=direction.error,
             reaction=float(np.abs(slopes[layer]).mean() / spread),
             overlap=direction.overlap,
