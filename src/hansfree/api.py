@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path, PurePath
@@ -11,12 +11,11 @@ from typing import Any
 
 import yaml
 from safetensors.torch import load_file
-from torch import nn
 
 from hansfree._internal.files import display_path, write_text
 from hansfree._internal.hashing import fingerprint_model
 from hansfree._internal.progress import Progress, silent
-from hansfree._internal.store import RunStore, open_run
+from hansfree._internal.store import open_run
 from hansfree.activations import Activations, collect
 from hansfree.data import UserImages
 from hansfree.evaluation import ORIGINAL, Row, load_results, measure_side_effects
@@ -27,7 +26,6 @@ from hansfree.pipeline import (
     ExecutorFactory,
     Experiment,
     PreparedRun,
-    Setting,
     advise,
     check_concepts,
     check_unchanged,
@@ -70,13 +68,18 @@ def run(
     config, images = prepared.run, prepared.images
     check_unchanged(prepared)
     with open_run(config.out, run_config(prepared)) as store:
-        _store_weights(store, prepared.setting.model)
+        store.check_weights(fingerprint_model(prepared.setting.model))
+        if not weights_file(store).exists():
+            write_weights(weights_file(store), plain_state(prepared.setting.model))
         keep_images(prepared)
         write_text(config.out / "run.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
         methods = config.correction.trials
         with executor(prepared, store, progress) as workers:
             workers.collect()
-            experiment = Experiment(_with_images_in_memory(prepared, progress), store, progress=progress)
+            setting = prepared.setting
+            if any(map(reads_pictures, methods)):
+                setting = replace(setting, data=keep_in_memory(setting.data, progress=progress))
+            experiment = Experiment(setting, store, progress=progress)
             experiment.check(methods)
             names = _image_names(images)
             diagnosis = diagnose_direction(experiment, names=names, is_marked=images.is_annotated, progress=progress)
@@ -86,20 +89,25 @@ def run(
         results = gather_results(experiment, methods, rows)
         advice, class_warning = advise(experiment, results)
         advice_lines = [*describe_advice(results, advice), *([class_warning] if class_warning else [])]
-        has_both = images.is_natural and prepared.setting.data.is_inserted
+        has_both = images.is_natural and setting.data.is_inserted
         similarities = [compare_insertion(experiment)] if has_both else []
+        shown_ids = setting.data.test_biased.ids[experiment.workspace.shown_rows]
         about = {
             **_about(prepared, command),
             **describe_joint(experiment.workspace),
             "recommended": advice.method,
             "advice": advice_lines,
             "remarks": [*images.remarks, *map(describe_similarity, similarities), *concept_warnings],
-            "image_names": _shown_names(experiment, names),
+            "image_names": {str(id_): names[id_] for id_ in shown_ids.tolist()},
         }
-        rows += evaluate_extra_artifacts(experiment, images, config.artifact.tested, methods=methods)
+        for artifact in config.artifact.tested:
+            rows += evaluate_extra_artifact(experiment, images, artifact, methods=methods)
         write_outcome(experiment, rows, results, about)
         report = write_report(config.out)
-        exported = [] if advice.method is None else [_export(prepared, advice.method)]
+        exported = []
+        if advice.method is not None:
+            done = export_run(config.out, advice.method, original=plain(prepared.setting.model), force=True)
+            exported = [f"Corrected weights: {display_path(done.weights.weights)}. {done.weights.folding.sentence}"]
         verdict = write_verdict(load_results(config.out)).lines
     differences = [describe_similarity(found) for found in similarities if found.differs]
     # verdict and advice share reasons
@@ -107,17 +115,13 @@ def run(
     return Result(rows, tuple(lines), advice.method, report)
 
 
-def evaluate_extra_artifacts(
-    experiment: Experiment, images: UserImages, artifacts: Sequence[str], *, methods: Sequence[str]
-) -> list[Row]:
-    """Return flip rate and balanced accuracy of the original model and of each method under each artifact.
+def evaluate_extra_artifact(
+    experiment: Experiment, images: UserImages, artifact: str, *, methods: Sequence[str]
+) -> Iterator[Row]:
+    """Yield flip rate and balanced accuracy of the original model and of each method under another artifact.
 
     A stage is of one artifact and one model, so that either can be added later.
     """
-    return [row for name in artifacts for row in _evaluate_under(experiment, images, name, methods)]
-
-
-def _evaluate_under(experiment: Experiment, images: UserImages, artifact: str, methods: Sequence[str]) -> Iterator[Row]:
     workspace = experiment.workspace
     inserted = put_in(images, -1, artifact, workspace.data.test_clean.ids)
 
@@ -161,33 +165,11 @@ def _chosen_row(experiment: Experiment, method: str) -> Row | None:
     return next(wanted, None)
 
 
-def _with_images_in_memory(prepared: PreparedRun, progress: Progress) -> Setting:
-    """Return the setting, with the images in memory if a method trains on them."""
-    setting = prepared.setting
-    if not any(map(reads_pictures, prepared.run.correction.trials)):
-        return setting
-    return replace(setting, data=keep_in_memory(setting.data, progress=progress))
-
-
-def _store_weights(folder: RunStore, model: nn.Module) -> None:
-    """Store the weights that the run is about; raise for others under the same path."""
-    folder.check_weights(fingerprint_model(model))
-    file = weights_file(folder)
-    if not file.exists():
-        write_weights(file, plain_state(model))
-
-
 def _image_names(images: UserImages) -> dict[int, str]:
     """Return the name of each image by id: its path below ``data.root``, or the whole path if it is elsewhere."""
     paths, root = map(Path, images.source.paths), images.root or Path()
     names = (path.relative_to(root) if path.is_relative_to(root) else path for path in paths)
     return dict(zip(images.source.ids.tolist(), map(Path.as_posix, names)))
-
-
-def _shown_names(experiment: Experiment, names: Mapping[int, str]) -> dict[str, str]:
-    """Return the names of the images whose heatmaps are shown, by id."""
-    ids = experiment.setting.data.test_biased.ids[experiment.workspace.shown_rows]
-    return {str(id_): names[id_] for id_ in ids.tolist()}
 
 
 def _about(prepared: PreparedRun, command: str) -> dict[str, Any]:
@@ -203,8 +185,3 @@ def _about(prepared: PreparedRun, command: str) -> dict[str, Any]:
         "unused": unused_keys(prepared.run, images),
         "command": command,
     }
-
-
-def _export(prepared: PreparedRun, method: str) -> str:
-    done = export_run(prepared.run.out, method, original=plain(prepared.setting.model), force=True)
-    return f"Corrected weights: {display_path(done.weights.weights)}. {done.weights.folding.sentence}"

@@ -41,6 +41,7 @@ from hansfree.pipeline.workspace import Setting, missing_pairs
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
 
 _FIRST_IMAGES = 4  # that go through the model before anything else does
+_RECIPE = {"optimizer", "learning_rate", "epochs", "batch_size", "balanced"}  # keys of correction
 _MAX_UPSCALING = 2  # warn above: the input is mostly interpolated
 
 
@@ -191,7 +192,7 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
         data=data,
         model=loaded.model,
         layer=loaded.layer,
-        tuning=_tuning(run),
+        tuning=FineTuning(**run.correction.model_dump(include=_RECIPE), seed=run.seed, device=run.device),
         network=NetworkTuning(
             **run.correction.network.model_dump(), seed=run.seed, device=run.device, workers=run.workers
         ),
@@ -312,11 +313,6 @@ def _artifact_name(run: RunConfig, images: UserImages) -> str:
     inserted = given.insert if given.file is None else given.file.stem
     by_column = images.artifact if images.artifact == given.column != COLUMN else ""
     return given.name or by_column or inserted or ""
-
-
-def _tuning(run: RunConfig) -> FineTuning:
-    recipe = run.correction.model_dump(include={"optimizer", "learning_rate", "epochs", "batch_size", "balanced"})
-    return FineTuning(**recipe, seed=run.seed, device=run.device)
 
 
 def estimate_disk_usage(out: Path, setting: Setting, *, methods: int, further: int = 0) -> str:

@@ -40,9 +40,14 @@ def read_marks(run: RunConfig) -> Marks:
     for key, names in (("remove", given.remove), ("keep", given.keep)):
         for name in names:
             if name not in known:
+                table = (
+                    "There is no table (data.table)."
+                    if run.data.table is None
+                    else (f"Further columns of {run.data.table.name}: {', '.join(columns) or 'none'}.")
+                )
                 raise OptionError(
                     f"artifact.{key}: {name!r} is no further column of the table, and no artifact that can be put in "
-                    f"by its name.{nearest(name, known)} {_tell_columns(run, columns)} "
+                    f"by its name.{nearest(name, known)} {table} "
                     f"Can be put in: {', '.join(insertable)}."
                 )
     wanted = [name for name in (*given.remove, *given.keep) if name in columns]
@@ -56,13 +61,14 @@ def find_concepts(
 
     A column is as good as for the artifact itself; only a kind of CAV that is learned from pairs puts in what it can.
     """
-    wants_pairs = CAV.named(cav).needs_pairs
-    return tuple(
-        _put_in(name, images, data)
-        if name not in marks or (wants_pairs and name in insertable_artifacts())
-        else _marked(name, marks[name], data)
-        for name in names
-    )
+    wants_pairs, clean = CAV.named(cav).needs_pairs, np.flatnonzero(~data.train.has_artifact)
+    concepts = []
+    for name in names:
+        if name in marks and not (wants_pairs and name in insertable_artifacts()):
+            concepts.append(_marked(name, marks[name], data))
+        else:
+            concepts.append(Concept(name=name, rows=clean, inserted=put_in(images, 0, name, data.train.ids[clean])))
+    return tuple(concepts)
 
 
 def describe_concept(concept: Concept, data: BiasedData) -> str:
@@ -78,17 +84,6 @@ def put_in(images: UserImages, part: int, artifact: str, ids: np.ndarray) -> Wit
     source = images.parts[part]
     some = SourceSubset(source, np.flatnonzero(np.isin(source.ids, ids)))
     return WithArtifact(some, Artifact.named(artifact)(), share=1, seed=images.seed, transform=images.transform)
-
-
-def _tell_columns(run: RunConfig, columns: Sequence[str]) -> str:
-    if run.data.table is None:
-        return "There is no table (data.table)."
-    return f"Further columns of {run.data.table.name}: {', '.join(columns) or 'none'}."
-
-
-def _put_in(name: str, images: UserImages, data: BiasedData) -> Concept:
-    rows = np.flatnonzero(~data.train.has_artifact)
-    return Concept(name=name, rows=rows, inserted=put_in(images, 0, name, data.train.ids[rows]))
 
 
 def _marked(name: str, by_row: np.ndarray, data: BiasedData) -> Concept:

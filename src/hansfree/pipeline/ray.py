@@ -39,7 +39,10 @@ _SECONDS = 10  # timeout for a head node to answer; Ray itself waits for minutes
 @contextmanager
 def connected(address: str | None) -> Iterator[Any]:
     """Connect to a cluster for the length of the block; yield the module ``ray``."""
-    ray = _import_ray()
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ModuleNotFoundError as error:
+        raise not_installed(error.name, extra="ray") from error
     # For a cluster that is started here.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address not in (None, "auto"):
@@ -57,13 +60,6 @@ def connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-
-
-def _import_ray() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ModuleNotFoundError as error:
-        raise not_installed(error.name, extra="ray") from error
 
 
 def _check_address(address: str) -> None:
