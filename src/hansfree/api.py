@@ -33,11 +33,11 @@ from hansfree.pipeline import (
     describe_joint,
     diagnose_direction,
     gather_results,
+    insert_into,
     is_deep,
     keep_images,
     keep_in_memory,
     local_executor,
-    put_in,
     reads_pictures,
     run_config,
     unused_keys,
@@ -123,7 +123,7 @@ def evaluate_extra_artifact(
     A stage is of one artifact and one model, so that either can be added later.
     """
     workspace = experiment.workspace
-    inserted = put_in(images, -1, artifact, workspace.data.test_clean.ids)
+    inserted = insert_into(images, -1, artifact, workspace.data.test_clean.ids)
 
     @cache  # the images pass the trunk once for all latent methods
     def activations() -> Activations:

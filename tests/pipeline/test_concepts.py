@@ -115,8 +115,8 @@ def test_a_kind_that_learns_from_pairs_puts_in_what_it_can(user: Path) -> None:
     [
         (
             {"remove": ["inc"]},
-            "artifact.remove: 'inc' is no further column of the table, and no artifact that can be put in by its "
-            "name. Did you mean 'ink'? Further columns of labels.csv: ink, hair. Can be put in: timestamp, "
+            "artifact.remove: 'inc' is no further column of the table, and no artifact that can be inserted by its "
+            "name. Did you mean 'ink'? Further columns: ink, hair. Insertable: timestamp, "
             "brightness, lsb.",
         ),
         ({"keep": ["brightnes"]}, "by its name. Did you mean 'brightness'?"),

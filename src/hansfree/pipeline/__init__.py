@@ -1,7 +1,7 @@
 """From a run file to results: checks, cached activations, tasks, executors."""
 
 from hansfree.pipeline.checks import PreparedRun, first_logits, load_run_model, model_facts, prepare_run
-from hansfree.pipeline.concepts import put_in
+from hansfree.pipeline.concepts import insert_into
 from hansfree.pipeline.config import RunConfig, is_deep, read_run_file
 from hansfree.pipeline.diagnosis import InsertionSimilarity, check_concepts, compare_insertion, diagnose_direction
 from hansfree.pipeline.executors import ExecutorFactory, local_executor, weights_file
@@ -44,6 +44,7 @@ __all__ = [
     "diagnose_direction",
     "first_logits",
     "gather_results",
+    "insert_into",
     "is_deep",
     "keep_images",
     "keep_in_memory",
@@ -51,7 +52,6 @@ __all__ = [
     "local_executor",
     "model_facts",
     "prepare_run",
-    "put_in",
     "read_run_file",
     "reads_pictures",
     "recommend",

@@ -33,7 +33,7 @@ from hansfree.models import (
     recommend_layer,
 )
 from hansfree.models.surgery import check_device, split
-from hansfree.pipeline.concepts import describe_concept, find_concepts, read_marks
+from hansfree.pipeline.concepts import describe_concept, find_concepts, read_concept_labels
 from hansfree.pipeline.config import AUTO, COLUMN, Rule, RunConfig, find_method, is_deep
 from hansfree.pipeline.identity import check_tried, known_config
 from hansfree.pipeline.workspace import Setting, missing_pairs
@@ -172,7 +172,7 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     """
     _check_strengths(run)
     _check_deep(run)
-    marks = read_marks(run)
+    concept_labels = read_concept_labels(run)
     known = known_config(run)
     del known["artifact"]["biased_class"]  # where none is given, the images tell it: see `check_unchanged`
     check_run_directory(run.out, known)
@@ -184,7 +184,7 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     if run.correction.needs_pairs and data.train_biased is None:
         raise OptionError(missing_pairs())
     removed, protected = (
-        find_concepts(names, marks, images=images, data=data, cav=run.correction.cav)
+        find_concepts(names, concept_labels, images=images, data=data, cav=run.correction.cav)
         for names in (run.artifact.remove, run.artifact.keep)
     )
     setting = Setting(

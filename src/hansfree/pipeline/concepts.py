@@ -22,11 +22,11 @@ from hansfree.errors import DataError, OptionError, nearest
 from hansfree.pipeline.config import RunConfig
 from hansfree.pipeline.workspace import Concept
 
-Marks = Mapping[str, np.ndarray]  # by column, a bit for every row of the table
+ConceptLabels = Mapping[str, np.ndarray]  # by column of the table, for every row
 
 
-def read_marks(run: RunConfig) -> Marks:
-    """Return the columns that ``remove`` and ``keep`` name; refuse a name that means nothing, before any long work."""
+def read_concept_labels(run: RunConfig) -> ConceptLabels:
+    """Return the columns that ``remove`` and ``keep`` name; raise OptionError for unknown names."""
     given = run.artifact
     if not (given.remove or given.keep):
         return {}
@@ -40,53 +40,50 @@ def read_marks(run: RunConfig) -> Marks:
     for key, names in (("remove", given.remove), ("keep", given.keep)):
         for name in names:
             if name not in known:
-                table = (
-                    "There is no table (data.table)."
-                    if run.data.table is None
-                    else (f"Further columns of {run.data.table.name}: {', '.join(columns) or 'none'}.")
-                )
                 raise OptionError(
-                    f"artifact.{key}: {name!r} is no further column of the table, and no artifact that can be put in "
-                    f"by its name.{nearest(name, known)} {table} "
-                    f"Can be put in: {', '.join(insertable)}."
+                    f"artifact.{key}: {name!r} is no further column of the table, and no artifact that can be inserted "
+                    f"by its name.{nearest(name, known)} Further columns: {', '.join(columns) or 'none'}. "
+                    f"Insertable: {', '.join(insertable)}."
                 )
     wanted = [name for name in (*given.remove, *given.keep) if name in columns]
     return {} if listing is None else {name: listing.artifact_labels(name) for name in wanted}
 
 
 def find_concepts(
-    names: Sequence[str], marks: Marks, *, images: UserImages, data: BiasedData, cav: str
+    names: Sequence[str], labels: ConceptLabels, *, images: UserImages, data: BiasedData, cav: str
 ) -> tuple[Concept, ...]:
     """Return where the direction of each name is learned, from training images without the run's own artifact.
 
     A column is as good as for the artifact itself; only a kind of CAV that is learned from pairs puts in what it can.
     """
     wants_pairs, clean = CAV.named(cav).needs_pairs, np.flatnonzero(~data.train.has_artifact)
-    concepts = []
+    concepts: list[Concept] = []
     for name in names:
-        if name in marks and not (wants_pairs and name in insertable_artifacts()):
-            concepts.append(_marked(name, marks[name], data))
+        if name in labels and not (wants_pairs and name in insertable_artifacts()):
+            concepts.append(_from_labels(name, labels[name], data))
         else:
-            concepts.append(Concept(name=name, rows=clean, inserted=put_in(images, 0, name, data.train.ids[clean])))
+            concepts.append(
+                Concept(name=name, rows=clean, inserted=insert_into(images, 0, name, data.train.ids[clean]))
+            )
     return tuple(concepts)
 
 
 def describe_concept(concept: Concept, data: BiasedData) -> str:
     """Say in a few words where a direction comes from."""
     if concept.labels is None:
-        return f"{concept.name}, put into {len(concept.rows)} training images"
+        return f"{concept.name}, inserted into {len(concept.rows)} training images"
     label = data.train.class_names[data.train.labels[concept.rows[0]]]
     return f"{concept.name}, in {int(concept.labels.sum())} of {len(concept.rows)} training images of {label!r}"
 
 
-def put_in(images: UserImages, part: int, artifact: str, ids: np.ndarray) -> WithArtifact:
+def insert_into(images: UserImages, part: int, artifact: str, ids: np.ndarray) -> WithArtifact:
     """Return some images of a part, in its order, with an artifact in each."""
     source = images.parts[part]
     some = SourceSubset(source, np.flatnonzero(np.isin(source.ids, ids)))
     return WithArtifact(some, Artifact.named(artifact)(), share=1, seed=images.seed, transform=images.transform)
 
 
-def _marked(name: str, by_row: np.ndarray, data: BiasedData) -> Concept:
+def _from_labels(name: str, by_row: np.ndarray, data: BiasedData) -> Concept:
     """Learn within one class, as the run's own direction is: the one with the largest share of such images."""
     train = data.train
     bits, is_clean, n = by_row[train.ids], ~train.has_artifact, len(train.class_names)
