@@ -329,7 +329,7 @@ def test_damaged_answers_are_made_anew_as_the_sentence_says(user: Path, unreport
     kept = user / "run" / "stages" / "vanilla.npz"
     before = kept.read_bytes()
     kept.write_bytes(before[:-50])
-    with pytest.raises(RunError, match=r"vanilla\.npz is damaged\. Delete it and .*vanilla\.json, and run"):
+    with pytest.raises(RunError, match=r"vanilla\.npz is damaged\. Delete it and .*vanilla\.json, and resume"):
         run_quick(user)
     kept.unlink()
     kept.with_suffix(".json").unlink()
