@@ -76,9 +76,6 @@ def test_it_can_be_exported_by_its_name(finished: Result, tmp_path: Path) -> Non
     card = done.card.read_text()
     assert "after RR-ClArC along svm" in card
     assert "| direction (CAV) | svm |" in card
-    assert "use the run's own direction (signal), not the one that this correction went along" in card
-    own = export_run(folder, "rr-clarc", out=tmp_path / "own").card.read_text()
-    assert "use the direction that the correction may have been trained on" in own
     with pytest.raises(OptionError, match="Did you mean 'rr-clarc@svm'"):
         export_run(folder, "rr-clarc@swm")
 
