@@ -85,7 +85,7 @@ def test_python_m_starts_it_too() -> None:
         (("demo", "--model", "resnet81"), "Did you mean 'resnet18'?"),
         (("layers", "vgg61"), "Did you mean 'vgg16'?"),
         (("demo", "--size", "8"), "at least 32"),
-        (("demo", "--seed", "-1"), "0 or more"),
+        (("demo", "--seed", "-1"), "at least 0"),
         (("report", "nowhere"), "There is no run folder nowhere."),
     ],
 )
