@@ -42,6 +42,7 @@ from hansfree.pipeline import (
     put_in,
     reads_pictures,
     run_config,
+    transplants_file,
     unused_keys,
     weights_file,
     write_outcome,
@@ -246,6 +247,8 @@ def run(
     check_unchanged(prepared)
     with open_run(config.out, run_config(prepared)) as store:
         _keep_weights(store, prepared.setting.model)
+        if prepared.transplants is not None and not transplants_file(config.out).exists():
+            prepared.transplants.write(transplants_file(config.out))
         keep_images(prepared)
         write_text(config.out / "run.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
         methods = config.correction.trials

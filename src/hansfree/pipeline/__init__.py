@@ -1,6 +1,13 @@
 """From a run file to results: checks, cached activations, tasks, executors."""
 
-from hansfree.pipeline.checks import PreparedRun, first_logits, load_run_model, model_facts, prepare_run
+from hansfree.pipeline.checks import (
+    PreparedRun,
+    first_logits,
+    load_run_model,
+    model_facts,
+    prepare_run,
+    transplants_file,
+)
 from hansfree.pipeline.class_order import assess_class_order
 from hansfree.pipeline.concepts import put_in
 from hansfree.pipeline.config import RunConfig, is_deep, read_run_file
@@ -60,6 +67,7 @@ __all__ = [
     "read_run_file",
     "reads_pictures",
     "run_config",
+    "transplants_file",
     "unused_keys",
     "weights_file",
     "write_outcome",
