@@ -201,7 +201,7 @@ def jobs(setting: Setting, trial: int, labels: str) -> Iterator[Job]:
     if labels == "all" and setting.kind != "trap":
         yield job("reference")
         yield job("plain-reference")
-    for method, strength in CANDIDATES:
+    for method, strength in (*CANDIDATES, STRONGEST):
         yield job(method, strength)
     if labels != "all":
         return
@@ -212,7 +212,8 @@ def jobs(setting: Setting, trial: int, labels: str) -> Iterator[Job]:
 
 
 # The defaults of `hansfree run` first; strength 0 is fine-tuning on the same images alone.
-CANDIDATES = (("match", 3.0), ("transplant", 1.0), ("match", 1.0), ("match", 0.0), ("match", 10.0))
+CANDIDATES = (("match", 3.0), ("transplant", 1.0), ("match", 1.0), ("match", 0.0))
+STRONGEST = ("match", 10.0)  # where there is time for it
 HEADS = ("rr-clarc", "vanilla", "p-clarc", "a-clarc", "rr-clarc-step", "p-clarc-one-sided", "r-clarc", "leace", "dfr")
 
 
