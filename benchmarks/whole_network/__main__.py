@@ -201,10 +201,8 @@ def jobs(setting: Setting, trial: int, labels: str) -> Iterator[Job]:
     if labels == "all" and setting.kind != "trap":
         yield job("reference")
         yield job("plain-reference")
-    for strength in STRENGTHS["transplant"]:
-        yield job("transplant", strength)
-    for strength in STRENGTHS["match"]:
-        yield job("match", strength)
+    for method, strength in (*CANDIDATES, STRONGEST):
+        yield job(method, strength)
     if labels != "all":
         return
     if setting.kind == "inserted":
@@ -213,7 +211,9 @@ def jobs(setting: Setting, trial: int, labels: str) -> Iterator[Job]:
         yield job(method)
 
 
-STRENGTHS = {"transplant": (1.0,), "match": (0.0, 0.3, 1.0, 3.0, 10.0)}  # 0: fine-tuning on the same images alone
+# The defaults of `hansfree run` first; strength 0 is fine-tuning on the same images alone.
+CANDIDATES = (("match", 3.0), ("transplant", 1.0), ("match", 1.0), ("match", 0.0))
+STRONGEST = ("match", 10.0)  # where there is time for it
 HEADS = ("rr-clarc", "vanilla", "p-clarc", "a-clarc", "rr-clarc-step", "p-clarc-one-sided", "r-clarc", "leace", "dfr")
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from benchmarks.whole_network.__main__ import STRENGTHS
+from benchmarks.whole_network.__main__ import CANDIDATES, DEEP
 from benchmarks.whole_network.settings import SETTINGS
 from hansfree.corrections.deep.selection import EFFECT_COST, ValidationScore, choose_candidate, merit
 
 TABLE, PAGE = Path("results/whole_network.csv"), Path("docs/whole-network.md")
-DEEP = tuple(STRENGTHS)
-CANDIDATES = (*DEEP, "rr-clarc")  # both families; RR-ClArC with the strength that its own rule takes
+CHOOSABLE = (*DEEP, "rr-clarc")  # both families; RR-ClArC with the strength that its own rule takes
 GAP_TO_CLOSE, FLIPS_ABOVE_REFERENCE, CLEAN_DROP = 0.8, 0.10, 0.02  # what counts as corrected
 
 Row = dict[str, Any]
@@ -46,14 +45,14 @@ class Trial:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every candidate was run; one that could not be made has a row with its error."""
+        """Whether the candidates were run; one that could not be made has a row with its error."""
         done = {(row["method"], row["strength"]) for row in self.rows}
-        return all((method, strength) in done for method in DEEP for strength in STRENGTHS[method])
+        return done.issuperset(CANDIDATES)
 
     @property
     def candidates(self) -> list[Row]:
         """Rows that the rule may choose from."""
-        return [row for row in self.rows if row["method"] in CANDIDATES and row["rule_clean"] is not None]
+        return [row for row in self.rows if row["method"] in CHOOSABLE and row["rule_clean"] is not None]
 
     def chosen(self, original: Row) -> Row:
         """Return the row that the rule chooses; the original where no candidate is better by the rule."""

@@ -40,6 +40,7 @@ from hansfree.pipeline import (
     local_executor,
     reads_pictures,
     run_config,
+    transplants_file,
     unused_keys,
     weights_file,
     write_outcome,
@@ -71,6 +72,8 @@ def run(
         store.check_weights(fingerprint_model(prepared.setting.model))
         if not weights_file(store).exists():
             write_weights(weights_file(store), plain_state(prepared.setting.model))
+        if prepared.transplants is not None and not transplants_file(config.out).exists():
+            prepared.transplants.write(transplants_file(config.out))
         keep_images(prepared)
         write_text(config.out / "run.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
         methods = config.correction.trials

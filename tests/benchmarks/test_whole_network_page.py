@@ -6,7 +6,7 @@ import csv
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
-from benchmarks.whole_network.__main__ import STRENGTHS, Row
+from benchmarks.whole_network.__main__ import CANDIDATES, STRONGEST, Row
 from benchmarks.whole_network.page import read_trials, write_page
 
 TRANSPLANTED = Row(
@@ -20,8 +20,7 @@ def _candidates(original: Row, **better: float) -> list[Row]:
     """Return a row per candidate; the last is better."""
     rows = [
         replace(original, method=method, strength=strength, passes=10.0)
-        for method, strengths in STRENGTHS.items()
-        for strength in strengths
+        for method, strength in (*CANDIDATES, STRONGEST)
     ]
     rows[-1] = replace(rows[-1], **better)
     return rows

@@ -236,6 +236,7 @@ class BiasedData:
     is_localized: bool
     is_inserted: bool = True  # the biased sets are the clean ones with the artifact inserted; False: natural
     has_masks: bool = True  # the masks show where the artifact is
+    transplant: str | None = None  # kind of the transplants that the inserted artifact is; None: it is the artifact
 
     @property
     def learned(self) -> ImageDataset:

@@ -1,6 +1,13 @@
 """From a run file to results: checks, cached activations, tasks, executors."""
 
-from hansfree.pipeline.checks import PreparedRun, first_logits, load_run_model, model_facts, prepare_run
+from hansfree.pipeline.checks import (
+    PreparedRun,
+    first_logits,
+    load_run_model,
+    model_facts,
+    prepare_run,
+    transplants_file,
+)
 from hansfree.pipeline.concepts import insert_into
 from hansfree.pipeline.config import RunConfig, is_deep, read_run_file
 from hansfree.pipeline.diagnosis import InsertionSimilarity, check_concepts, compare_insertion, diagnose_direction
@@ -56,6 +63,7 @@ __all__ = [
     "reads_pictures",
     "recommend",
     "run_config",
+    "transplants_file",
     "unused_keys",
     "weights_file",
     "write_outcome",

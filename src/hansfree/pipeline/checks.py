@@ -16,7 +16,14 @@ from torch import Tensor, nn
 from hansfree._internal.files import format_bytes, suggest_path
 from hansfree._internal.progress import Progress, silent
 from hansfree._internal.store import check_run_directory
-from hansfree.corrections import BalancedRule, NetworkTuning, OneStandardErrorRule, SelectionRule, check_selectable
+from hansfree.corrections import (
+    BalancedRule,
+    NetworkTuning,
+    OneStandardErrorRule,
+    SelectionRule,
+    check_selectable,
+    has_counter_examples,
+)
 from hansfree.corrections.training import FineTuning, check_float64, check_head_size
 from hansfree.data import SETS, Artifact, BiasedData, ImageDataset, Normalize, Patch, UserImages, find_class
 from hansfree.errors import DataError, OptionError, RunError, nearest
@@ -36,6 +43,7 @@ from hansfree.models.surgery import check_device, split
 from hansfree.pipeline.concepts import describe_concept, find_concepts, read_concept_labels
 from hansfree.pipeline.config import AUTO, COLUMN, Rule, RunConfig, find_method, is_deep
 from hansfree.pipeline.identity import check_tried, known_config
+from hansfree.pipeline.transplants import Transplants, find_transplants
 from hansfree.pipeline.workspace import Setting, missing_pairs
 
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
@@ -162,6 +170,7 @@ class PreparedRun:
     run: RunConfig
     setting: Setting
     images: UserImages
+    transplants: Transplants | None  # between labelled images, where nothing else is inserted
     facts: tuple[tuple[str, str], ...]  # what was found or chosen, as (name, sentence)
 
 
@@ -180,6 +189,11 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     loaded = load_run_model(run)
     images = _open_images(run, loaded.preprocessing, progress)
     data = replace(images.data(), artifact=_artifact_name(run, images))
+    transplants = None
+    if run.artifact.transplant and not data.is_inserted and not has_counter_examples(data):
+        transplants = find_transplants(loaded.model, data, device=run.device, kept=transplants_file(run.out))
+    if transplants is not None:
+        data = transplants.apply(data, seed=run.seed)
     check_selectable(data, advice=advise_more(images))
     if run.correction.needs_pairs and data.train_biased is None:
         raise OptionError(missing_pairs())
@@ -218,6 +232,7 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
+        *([] if transplants is None else [("transplants", describe_transplants(transplants))]),
         *([("methods", ", ".join(trials))] if run.correction.further_cavs else []),
         ("disk", estimate_disk_usage(run.out, setting, methods=len(trials), further=further)),
         *(("also removed", describe_concept(each, data)) for each in removed),
@@ -225,7 +240,21 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
         *(("note", remark) for remark in (*check_preprocessing(images, loaded.preprocessing), *images.remarks)),
         *(("left out", sentence) for sentence in images.skipped),
     ]
-    return PreparedRun(run=run, setting=setting, images=images, facts=tuple(facts))
+    return PreparedRun(run=run, setting=setting, images=images, transplants=transplants, facts=tuple(facts))
+
+
+def transplants_file(out: Path) -> Path:
+    """Return the file in which a run stores its transplants."""
+    return out / "transplants.npz"
+
+
+def describe_transplants(found: Transplants) -> str:
+    """Return what is transplanted, and how well it stands for the artifact."""
+    return (
+        f"{found.insertion.kind}, covering {100 * found.coverage:.0f} % of the distance between images with and "
+        f"without the artifact, and {100 * found.area:.0f} % of the image. Held-out images get the artifact of other "
+        "held-out images"
+    )
 
 
 def _check_strengths(run: RunConfig) -> None:

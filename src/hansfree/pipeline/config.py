@@ -173,6 +173,7 @@ class ArtifactSection(Section):
     scale: Annotated[float, Field(gt=0, le=1)] = 0.25
     angle: Annotated[float, Field(ge=0, le=180)] = 0
     share: Share = 0.5
+    transplant: bool = True  # without insert: held-out images get the artifact of other held-out images
     also: DistinctListOf[Annotated[str, _insertable(by_name=True)]] = ()  # inserted into test images, and not corrected
     remove: DistinctListOf[Name] = ()  # other artifacts that are corrected too: columns, or insertable ones
     keep: DistinctListOf[Name] = ()  # concepts to protect

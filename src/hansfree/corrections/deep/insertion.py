@@ -52,14 +52,22 @@ class Insertion(ABC):
         """Return the images with the artifact of as many donors; all normalised."""
 
 
-class Region(Insertion):
-    """Paste the pixels where the artifact is found, at the same place, with soft edges.
+class Paste(Insertion):
+    """Paste the pixels of the masks at the same place."""
+
+    kind = "region"
+
+    def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
+        """Paste the donors' pixels where the masks are."""
+        return torch.lerp(images, donors, masks[:, None].to(images))
+
+
+class Region(Paste):
+    """Paste the pixels where the artifact is found, with soft edges.
 
     The artifact is where the output of the first stages, along their signal-CAVs, exceeds that of non-artifact images
     of the class at the same position. What the class itself shows there is thus no part of it.
     """
-
-    kind = "region"
 
     def __init__(self, network: nn.Module, images: TrainingImages, stages: Sequence[Stage], group: Group) -> None:
         self.stages = tuple(stages[:2])
@@ -95,21 +103,22 @@ class Region(Insertion):
         grown = functional.max_pool2d(is_artifact, 3, stride=1, padding=1)
         return functional.avg_pool2d(grown, 3, stride=1, padding=1, count_include_pad=False)[:, 0]
 
-    def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
-        """Paste the donors' pixels where the masks are."""
-        return torch.lerp(images, donors, masks[:, None].to(images))
-
 
 class Color(Insertion):
-    """Change each color channel's mean and contrast as artifact images differ from non-artifact ones of the class."""
+    """Scale and shift each color channel."""
 
     kind = "color"
     uses_donors = False
 
-    def __init__(self, images: TrainingImages, group: Group) -> None:
+    def __init__(self, scale: Tensor, shift: Tensor) -> None:
+        self.scale, self.shift = scale, shift
+
+    @classmethod
+    def between(cls, images: TrainingImages, group: Group) -> Color:
+        """Change mean and contrast as artifact images differ from non-artifact ones of the class."""
         means, spreads = zip(*(_color_statistics(images, rows) for rows in (group.with_it, group.without)))
-        self.scale = (spreads[0] / spreads[1].clamp_min(1e-6))[:, None, None]
-        self.shift = means[0][:, None, None] - self.scale * means[1][:, None, None]
+        scale = (spreads[0] / spreads[1].clamp_min(1e-6))[:, None, None]
+        return cls(scale, means[0][:, None, None] - scale * means[1][:, None, None])
 
     def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
         """Scale and shift the color channels."""
@@ -128,7 +137,7 @@ class LowBits(Insertion):
     def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
         """Combine the high bits of the images with the low bits of the donors."""
         low = (1 << LOW_BITS) - 1
-        own, other = (_to_pixels(each, self.transform) for each in (images, donors))
+        own, other = (to_pixels(each, self.transform) for each in (images, donors))
         combined: Tensor = self.transform((own & (255 - low)) | (other & low))
         return combined.to(images.device)
 
@@ -151,7 +160,7 @@ class Given(Insertion):
     def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
         """Call the function for each image."""
         changed = []
-        for number, pixels in enumerate(_to_pixels(images, self.transform)):
+        for number, pixels in enumerate(to_pixels(images, self.transform)):
             result = self.function(pixels, np.random.default_rng((seed, number)))
             changed.append(result[0] if isinstance(result, tuple) else result)
         return self.transform(np.stack(changed)).to(images.device)
@@ -184,7 +193,7 @@ def find_insertion(network: nn.Module, images: TrainingImages, stages: Sequence[
     group = max(groups, key=lambda each: len(each.with_it))
     transform = getattr(images.dataset, "transform", None)
     kinds: list[Insertion] = [LowBits(transform)] if isinstance(transform, Normalize) else []
-    kinds += [Color(images, group), Region(network, images, stages, group)]
+    kinds += [Color.between(images, group), Region(network, images, stages, group)]
     measured = []
     for insertion in kinds:
         measured.append(_measure(network, images, stages, group, insertion))
@@ -262,7 +271,8 @@ def _color_statistics(images: TrainingImages, rows: np.ndarray) -> tuple[Tensor,
     return mean, (squares / count - mean.square()).clamp_min(0).sqrt()
 
 
-def _to_pixels(images: Tensor, transform: Normalize) -> np.ndarray:
+def to_pixels(images: Tensor, transform: Normalize) -> np.ndarray:
+    """Return normalised images as uint8, channels last."""
     scale, shift = torch.tensor(transform.std), torch.tensor(transform.mean)
     values = (images.detach().cpu().movedim(1, -1) * scale + shift).mul(255).round().clamp(0, 255)
     return values.to(torch.uint8).numpy()

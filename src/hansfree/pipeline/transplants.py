@@ -1,0 +1,169 @@
+"""Counterfactual images where no function inserts the artifact: transplants between labelled images.
+
+Held-out images get the artifact of other held-out images, so that a run counts flips from artifact labels alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hansfree._internal.files import read_arrays, written_atomically
+from hansfree._internal.hashing import fingerprint, fingerprint_model
+from hansfree.corrections.deep.images import MIN_GROUP, TrainingImages
+from hansfree.corrections.deep.insertion import (
+    Color,
+    Insertion,
+    LowBits,
+    Measured,
+    Paste,
+    find_insertion,
+    from_bytes,
+    to_bytes,
+    to_pixels,
+)
+from hansfree.corrections.deep.stages import find_stages
+from hansfree.data import BiasedData, ImageDataset, Subset
+
+_PARTS = ("train", "val", "test")
+
+
+class Transplanted(ImageDataset):
+    """Images with the artifact of one of the ``donors``; which one depends on the seed and the image's id.
+
+    Args:
+        clean: images without the artifact.
+        donors: images with it.
+        masks: uint8, how much of each pixel of each donor is transplanted.
+    """
+
+    def __init__(
+        self, clean: ImageDataset, donors: ImageDataset, insertion: Insertion, masks: np.ndarray, *, seed: int = 0
+    ) -> None:
+        self.clean, self.donors, self.insertion, self.masks, self.seed = clean, donors, insertion, masks, seed
+        self.labels, self.ids, self.class_names = clean.labels, clean.ids, clean.class_names
+        self.has_artifact, self.transform = np.ones(len(clean), dtype=bool), clean.transform
+
+    @property
+    def fingerprint(self) -> str:
+        """Everything that the examples depend on."""
+        color = (self.insertion.scale, self.insertion.shift) if isinstance(self.insertion, Color) else ()
+        arrays = fingerprint(self.insertion.kind, self.masks, *(each.numpy() for each in color))
+        return f"Transplanted({self.clean.fingerprint}, {self.donors.fingerprint}, {arrays}, seed={self.seed})"
+
+    def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the uint8 image with the artifact, and the pixels that changed."""
+        image, key = self.clean.pixels(index)[0], int(self.ids[index])
+        donor = int(np.random.default_rng((self.seed, key)).integers(len(self.donors)))
+        own, other = (self.transform(each)[None] for each in (image, self.donors.pixels(donor)[0]))
+        mask = from_bytes(torch.from_numpy(self.masks[donor]))[None]
+        changed = to_pixels(self.insertion.insert(own, other, mask, seed=key), self.transform)[0]
+        return changed, (changed != image).any(axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Transplants:
+    """What is transplanted between the images of each split, found by the original model.
+
+    ``coverage`` and ``area`` as in `Measured`; ``masks`` are those of the artifact images of each split.
+    """
+
+    key: str  # of the model and the images
+    insertion: Insertion
+    coverage: float
+    area: float
+    masks: dict[str, np.ndarray]
+
+    def apply(self, data: BiasedData, *, seed: int) -> BiasedData:
+        """Return the data with transplants in place of the natural artifact images of validation and test."""
+        is_marked = data.train.has_artifact
+        clean = {
+            "train": Subset(data.train, np.flatnonzero(~is_marked)),
+            "val": data.val_clean,
+            "test": data.test_clean,
+        }
+        donors = {
+            "train": Subset(data.train, np.flatnonzero(is_marked)),
+            "val": data.val_biased,
+            "test": data.test_biased,
+        }
+        train, val, test = (
+            Transplanted(clean[part], donors[part], self.insertion, self.masks[part], seed=seed) for part in _PARTS
+        )
+        return replace(
+            data,
+            train_biased=train,
+            val_biased=val,
+            test_biased=test,
+            is_inserted=True,
+            is_localized=isinstance(self.insertion, Paste),
+            has_masks=False,  # its location in training images is not known
+            transplant=self.insertion.kind,
+        )
+
+    def write(self, path: Path) -> None:
+        """Write them to the run directory, so that a resumed run uses the same ones."""
+        arrays = {f"masks_{part}": masks for part, masks in self.masks.items()}
+        if isinstance(self.insertion, Color):
+            arrays |= {"scale": self.insertion.scale.numpy(), "shift": self.insertion.shift.numpy()}
+        facts = {"key": self.key, "kind": self.insertion.kind, "coverage": self.coverage, "area": self.area}
+        with written_atomically(path) as temporary:
+            np.savez_compressed(temporary, **arrays, **{name: np.array(value) for name, value in facts.items()})
+
+
+def find_transplants(
+    model: nn.Module, data: BiasedData, *, device: str, kept: Path | None = None
+) -> Transplants | None:
+    """Return how the artifact is transplanted; None where no transplant stands for it, or too few images carry it.
+
+    Args:
+        kept: file that an earlier start of the run wrote.
+    """
+    donors = {"train": data.train.has_artifact.sum(), "val": len(data.val_biased), "test": len(data.test_biased)}
+    if min(donors.values()) < MIN_GROUP:
+        return None
+    key = fingerprint(fingerprint_model(model), *(getattr(data, name).fingerprint for name in _NEEDED))
+    if kept is not None and kept.exists():
+        found = _read(kept, data)
+        if found.key == key:
+            return found
+    network = copy.deepcopy(model).eval().to(device)
+    images = TrainingImages.of(data.train)
+    measured = find_insertion(network, images, find_stages(network, images.batch([0, 1]).to(device)))
+    if not measured.is_usable:
+        return None
+    masks = {
+        "train": _masks(network, measured, images, np.flatnonzero(data.train.has_artifact)),
+        "val": _masks(network, measured, TrainingImages.of(data.val_biased)),
+        "test": _masks(network, measured, TrainingImages.of(data.test_biased)),
+    }
+    insertion = measured.insertion if isinstance(measured.insertion, Color | LowBits) else Paste()
+    return Transplants(key, insertion, measured.coverage, measured.area, masks)
+
+
+_NEEDED = ("train", "val_biased", "test_biased")
+
+
+def _masks(
+    network: nn.Module, measured: Measured, images: TrainingImages, rows: np.ndarray | None = None
+) -> np.ndarray:
+    rows = np.arange(len(images)) if rows is None else rows
+    found: list[Tensor] = [to_bytes(measured.insertion.masks(network, batch)) for batch in images.all_batches(rows)]
+    return torch.cat(found).numpy()
+
+
+def _read(path: Path, data: BiasedData) -> Transplants:
+    arrays = read_arrays(path)
+    kind = str(arrays["kind"])
+    insertion: Insertion = Paste()
+    if kind == Color.kind:
+        insertion = Color(torch.from_numpy(arrays["scale"]), torch.from_numpy(arrays["shift"]))
+    elif kind == LowBits.kind:
+        insertion = LowBits(data.train.transform)
+    masks = {part: arrays[f"masks_{part}"] for part in _PARTS}
+    return Transplants(str(arrays["key"]), insertion, float(arrays["coverage"]), float(arrays["area"]), masks)
