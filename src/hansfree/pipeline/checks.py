@@ -18,9 +18,11 @@ from hansfree._internal.progress import Progress, silent
 from hansfree._internal.store import check_run_directory
 from hansfree.corrections import (
     BalancedRule,
+    DeepCorrection,
     NetworkTuning,
     OneStandardErrorRule,
     SelectionRule,
+    TrainingImages,
     check_selectable,
     has_counter_examples,
 )
@@ -41,7 +43,16 @@ from hansfree.models import (
 )
 from hansfree.models.surgery import check_device, split
 from hansfree.pipeline.concepts import describe_concept, find_concepts, read_concept_labels
-from hansfree.pipeline.config import AUTO, COLUMN, Rule, RunConfig, find_method, is_deep
+from hansfree.pipeline.config import (
+    AUTO,
+    COLUMN,
+    Rule,
+    RunConfig,
+    find_method,
+    is_deep,
+    unfit_for_deep,
+    without_deep,
+)
 from hansfree.pipeline.identity import check_tried, known_config
 from hansfree.pipeline.transplants import Transplants, find_transplants
 from hansfree.pipeline.workspace import Setting, missing_pairs
@@ -195,6 +206,13 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     if transplants is not None:
         data = transplants.apply(data, seed=run.seed)
     check_selectable(data, advice=advise_more(images))
+    if "methods" not in run.correction.model_fields_set:
+        try:
+            for name in filter(is_deep, run.correction.methods):
+                DeepCorrection.named(name)().check(TrainingImages.of(data.train))
+        except DataError as error:
+            run = without_deep(run)
+            images.remarks.append(f"{name} is left out: {error}")
     if run.correction.needs_pairs and data.train_biased is None:
         raise OptionError(missing_pairs())
     removed, protected = (
@@ -266,18 +284,9 @@ def _check_strengths(run: RunConfig) -> None:
 
 
 def _check_deep(run: RunConfig) -> None:
-    """Raise OptionError for what a correction of the whole network cannot do."""
-    deep = [name for name in run.correction.methods if is_deep(name)]
-    if deep and run.model.output == "label":
-        raise OptionError(
-            f"{deep[0]} trains the whole network, which would change the other labels of a multi-label model too. "
-            "Leave it out of correction.methods."
-        )
-    if deep and (run.artifact.remove or run.artifact.keep):
-        raise OptionError(
-            f"{deep[0]} corrects the run's own artifact only. Leave it out of correction.methods, or leave out "
-            "artifact.remove and artifact.keep."
-        )
+    deep, reason = [name for name in run.correction.methods if is_deep(name)], unfit_for_deep(run)
+    if deep and reason:
+        raise OptionError(f"{deep[0]} trains the whole network: it {reason}. Leave it out of correction.methods.")
 
 
 def _open_images(run: RunConfig, seen: Preprocessing, progress: Progress) -> UserImages:

@@ -91,7 +91,7 @@ def _insertable(*, by_name: bool = False) -> AfterValidator:
 
     def check(name: str) -> str:
         known = insertable_artifacts() if by_name else list(Artifact.for_images())
-        if name not in known:
+        if name not in known and (by_name or ":" not in name):  # else a function of the user, file.py:function
             way = " by its name alone" if by_name else ""
             raise ValueError(
                 f"artifact {name!r} cannot be inserted{way}.{nearest(name, known)} Known: {', '.join(known)}"
@@ -206,10 +206,13 @@ class NetworkSection(Section):
     augment: bool = True  # flip and shift images of the task loss at random
 
 
-class CorrectionSection(Section):
-    """Methods and training; the defaults are the paper's recipe."""
+_METHODS = ("vanilla", "p-clarc", "a-clarc", "rr-clarc", "match")
 
-    methods: Annotated[DistinctListOf[Method], Field(min_length=1)] = ("vanilla", "p-clarc", "a-clarc", "rr-clarc")
+
+class CorrectionSection(Section):
+    """Methods and training; by default the paper's methods for the head, by its recipe, and one for all layers."""
+
+    methods: Annotated[DistinctListOf[Method], Field(min_length=1)] = _METHODS
     cav: Kind = "signal"
     further_cavs: DistinctListOf[Kind] = ()  # that methods go along too, each as a method of its own
     train: Literal["all", "last"] = "all"
@@ -275,6 +278,28 @@ class RunConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # as far as all generators go
     device: str = "cpu"
     workers: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _default_methods_fit(self) -> RunConfig:
+        """Leave methods of the whole network out of the default where they do not apply."""
+        if "methods" not in self.correction.model_fields_set and unfit_for_deep(self):
+            object.__setattr__(self, "correction", without_deep(self).correction)  # the model is frozen
+        return self
+
+
+def without_deep(run: RunConfig) -> RunConfig:
+    """Return the run without methods of the whole network."""
+    methods = tuple(name for name in run.correction.methods if not is_deep(name))
+    return run.model_copy(update={"correction": run.correction.model_copy(update={"methods": methods})})
+
+
+def unfit_for_deep(run: RunConfig) -> str:
+    """Return why methods of the whole network do not apply to a run; empty if they do."""
+    if run.model.output == "label":
+        return "would change the other labels of a multi-label model too"
+    if run.artifact.remove or run.artifact.keep:
+        return "corrects the run's own artifact only, without artifact.remove and artifact.keep"
+    return ""
 
 
 _MERGE = "tag:yaml.org,2002:merge"  # of `<<`, which takes keys from elsewhere in the file
@@ -365,6 +390,8 @@ def _anchored(section: SectionT, folder: Path) -> SectionT:
             changed[name] = _in(folder, str(value))
         elif isinstance(value, Section):
             changed[name] = _anchored(value, folder)
+    if isinstance(section, ArtifactSection) and section.insert is not None:
+        changed["insert"] = move_source(section.insert, lambda path: str(_in(folder, path)))
     if isinstance(section, ModelSection):
         changed["source"] = move_source(section.source, lambda path: str(_in(folder, path)))
         if section.weights not in (None, PRETRAINED):

@@ -29,12 +29,12 @@ class Match(DeepCorrection, name="match"):
         stages: how many depths are matched.
     """
 
-    info = MethodInfo(title="Match", strengths=(1.0, 3.0, 10.0), needs=frozenset({Need.ARTIFACT_LABELS}))
+    info = MethodInfo(title="Match", strengths=(3.0,), needs=frozenset({Need.ARTIFACT_LABELS}))
 
     def __init__(
         self,
         *,
-        strength: float = 1.0,
+        strength: float = 3.0,
         group_size: int = 12,
         memory: float = 0.9,
         stages: int = 4,
