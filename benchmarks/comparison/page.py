@@ -22,7 +22,8 @@ from hansfree.corrections.selection import BalancedRule
 from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.paper.aggregate import SubjectKey
 from hansfree.paper.figures import add_legend, panel_grid, panel_titles, show_fine_percent
-from hansfree.paper.tables import markdown_table, paragraphs
+from hansfree.paper.tables import paragraphs
+from hansfree.report import markdown_table
 from hansfree.report.figures import FAINT, INK, OTHER_STYLE, Drawing, style_of
 
 EntryResults = Mapping[str, EntryResult]  # by entry

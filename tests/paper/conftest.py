@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hansfree.paper.aggregate import Finding
 from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.runner import Finding, Reproduction
+from hansfree.paper.runner import Reproduction
 from tests.pipeline.studies import opened
 
 Examine = Callable[..., Finding]

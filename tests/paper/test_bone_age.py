@@ -140,20 +140,3 @@ def test_what_is_left_must_still_be_three_parts(root):
             (root / IMAGES / f"{1377 + row}.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"training-dataset\.csv has no validation image that can be read"):
         BoneAge(root, size=32, skip_bad=True)
-
-
-def test_what_is_published():
-    published, recipe = BoneAge.published, BoneAge.recipe
-    assert len(published.scores) == 3 * 5 * 4
-    assert published.scores["vgg16", "rr-clarc", "accuracy_biased"] == pytest.approx((0.777, 0.012))
-    assert published.scores["resnet18", "a-clarc", "tcav_positions"] == pytest.approx((0.339, 0.002))
-    assert published.scores["efficientnet_b0", "p-clarc", "accuracy_clean"] == pytest.approx((0.652, 0.013))
-    assert published.scores["efficientnet_b0", "rrr", "tcav_sensitivity"] == pytest.approx((0.00107, 0.00001))
-    assert published.strengths["vgg16", "rrr"] == 0.05
-    assert published.strengths["efficientnet_b0", "rr-clarc"] == 5e11
-    assert published.seconds["vgg16", "rrr"] == (147.8, 0.4)
-    assert published.seconds["efficientnet_b0", "rrr"] == (998.3, 2.5)
-    assert len(published.strengths) == 6
-    assert len(published.seconds) == 15
-    assert recipe.epochs == {"vgg16": 100, "resnet18": 100, "efficientnet_b0": 100}
-    assert recipe.milestones == (30, 40)

@@ -227,15 +227,3 @@ def test_too_few_images_are_an_error_that_says_of_which_kind(root):
     write_list(root, lines)
     with pytest.raises(DataError, match=r"no training image is blonde with a necktie"):
         CelebA(root)
-
-
-def test_published_numbers():
-    published, recipe = CelebA.published, CelebA.recipe
-    assert published.scores["resnet18", "vanilla", "accuracy_biased"] == pytest.approx((0.583, 0.032))
-    assert published.scores["efficientnet_b0", "rr-clarc", "tcav_sensitivity"] == pytest.approx((0, 0.00001))
-    assert published.scores["vgg16", "rrr", "artifact_relevance"] == pytest.approx((0.02, 0.004))
-    assert (len(published.scores), len(published.seconds), len(published.strengths)) == (75, 15, 6)
-    assert published.strengths["efficientnet_b0", "rr-clarc"] == 5e11
-    assert published.seconds["efficientnet_b0", "rrr"] == (126.8, 0.3)
-    assert (set(recipe.epochs.values()), recipe.milestones) == ({40}, (20, 30))
-    assert recipe.correction_rates == {"resnet18": 2e-5}

@@ -237,19 +237,3 @@ def test_too_few_melanomas_are_refused_by_name(root):
     )
     with pytest.raises(DataError, match=r"8 % of the . training images of class 'Melanoma' is 0 images"):
         ISIC2019(root, size=32).data("vgg16")
-
-
-def test_what_is_published():
-    published, recipe = ISIC2019.published, ISIC2019.recipe
-    assert len(published.scores) == 3 * 5 * 4
-    assert published.scores["vgg16", "vanilla", "accuracy_biased"] == pytest.approx((0.349, 0.009))
-    assert published.scores["resnet18", "rr-clarc", "accuracy_clean"] == pytest.approx((0.785, 0.008))
-    assert published.scores["efficientnet_b0", "p-clarc", "tcav_sensitivity"] == pytest.approx((0.01379, 0.00002))
-    assert published.scores["efficientnet_b0", "rr-clarc", "tcav_positions"] == pytest.approx((0.544, 0.001))
-    assert published.strengths["resnet18", "rr-clarc"] == 1e11
-    assert published.strengths["vgg16", "rrr"] == 50
-    assert published.seconds["efficientnet_b0", "rrr"] == (1382.7, 1.3)
-    assert len(published.strengths) == 6
-    assert len(published.seconds) == 15
-    assert recipe.epochs == {"vgg16": 150, "resnet18": 150, "efficientnet_b0": 150}
-    assert recipe.milestones == (30, 40)
