@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
-from hansfree.errors import UnknownNameError
 from hansfree.models import build_model
 from hansfree.paper.aggregate import Finding, SubjectKey
 from hansfree.paper.dataset import Published
-from hansfree.paper.runner import Reproduction, finding_of, heatmaps_by_subject, reasons_of
+from hansfree.paper.runner import finding_of, heatmaps_by_subject, reasons_of
 from tests.pipeline.studies import Single, opened
 
 PUBLISHED = Published(scores={}, strengths={}, seconds={})
@@ -97,13 +96,3 @@ def test_heatmaps_of_a_finding_are_those_called_relevance() -> None:
     assert list(maps.relevance) == ["a", "b"]
     assert maps.relevance["b"] is arrays["relevance/b"]
     assert (maps.images, maps.masks) == (arrays["images"], arrays["masks"])
-
-
-def test_the_papers_experiments_are_all_there() -> None:
-    assert {"overview", "q1", "table1", "runtime", "q3", "natural"} < set(Reproduction.members())
-    assert {f"ablation-{part}" for part in ("cav", "strength", "target", "epochs")} < set(Reproduction.members())
-    for member in Reproduction.members().values():
-        assert member.title
-        assert member.__doc__
-    with pytest.raises(UnknownNameError, match="Did you mean 'table1'"):
-        Reproduction.named("table")

@@ -8,23 +8,13 @@ import numpy as np
 import pytest
 
 from hansfree.data.artifacts import LSB
-from hansfree.data.biased import BiasedData, insert_bias
-from hansfree.data.insertion import WithArtifact
+from hansfree.data.biased import insert_bias
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError, OptionError
 from hansfree.paper.dataset import PUBLISHED_METRICS, BenchmarkDataset, find_folder, unlisted_files
 from hansfree.paper.embedded import Synthetic
 
 SOURCES = [SyntheticLesions(16, size=16, start=start) for start in (0, 16, 32)]
-
-
-def sets(**changes):
-    data = insert_bias(SOURCES, LSB(), biased_class=0, share=0.5)
-    return BiasedData(**{**vars(data), **changes})
-
-
-def stamped(part, share):
-    return WithArtifact(SOURCES[part], LSB(), share=share)
 
 
 @pytest.mark.parametrize("study", BenchmarkDataset.members().values(), ids=lambda study: study.name)
@@ -62,20 +52,6 @@ def test_a_study_of_drawn_images_has_nothing_to_read_or_remark():
     assert (study.skipped, study.remarks, study.starts_clean) == ([], [], False)
     assert study.published_labels("vgg16") == ()
     assert study.flags() == {}
-
-
-@pytest.mark.parametrize("part", ["val", "test"])
-def test_sets_that_could_prove_nothing_are_refused(part):
-    number = ("train", "val", "test").index(part)
-    sets()
-    with pytest.raises(DataError, match="16 of the 16 clean images have"):
-        sets(**{f"{part}_clean": stamped(number, 1)})
-    with pytest.raises(DataError, match="16 of the 16 biased images do not have"):
-        sets(**{f"{part}_biased": stamped(number, 0)})
-    other = {f"{part}_biased": stamped(0, 1)}
-    with pytest.raises(DataError, match="must be the same images"):
-        sets(**other)
-    assert not sets(**other, is_inserted=False).is_inserted
 
 
 def test_a_share_without_images_is_refused():

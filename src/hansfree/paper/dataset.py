@@ -83,7 +83,6 @@ class BenchmarkDataset(Registered, ABC):
         seed: of splits and of which images carry the artifact.
         skip_bad: leave out images that are missing or cannot be read, and record them in ``skipped``; otherwise the
             first one is an error. All others keep their part, and each bad one moves the artifact of one other at most.
-        progress: shows how far long work is, first the check of all files.
     """
 
     kind = "dataset"

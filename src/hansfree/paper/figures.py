@@ -12,22 +12,13 @@ import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from hansfree.data import to_rgb
 from hansfree.evaluation import FIRST, HeatmapSet, Row, Variant, method_title
-from hansfree.paper.aggregate import (
-    GROUPS,
-    Average,
-    Finding,
-    SubjectKey,
-    average,
-    change_titles,
-    unseeded,
-)
+from hansfree.paper.aggregate import GROUPS, Average, Finding, SubjectKey, average, change_titles, unseeded
 from hansfree.paper.tables import spread
 from hansfree.report.figures import (
     ALARM,
@@ -75,10 +66,6 @@ def panel_grid(keys: Collection[SubjectKey], *, height: float = 2.8) -> tuple[Fi
     """Return a titled panel per subject; all share their scales, and one alone is not stretched over the page.
 
     A row holds the biases of one model where they are four at most and every model has as many.
-
-    Args:
-        keys: the subjects, in the order of the panels.
-        height: of one row, in inches.
     """
     per_model = set(Counter(key.model for key in keys).values())
     n = len(keys)
@@ -167,21 +154,6 @@ def _accuracy(rows: Iterable[Row]) -> str | None:
 
 def _words(metric: str | None) -> str:
     return (metric or "").replace("_", " ").capitalize()
-
-
-class _FinePercent(PercentFormatter):
-    """Percent with as many decimals as the ticks need to differ, three at most."""
-
-    def format_ticks(self, values: list[float]) -> list[str]:
-        shares = 100 * np.asarray(values, dtype=np.float64)
-        self.decimals = next((d for d in range(3) if np.allclose(shares, shares.round(d), atol=1e-6)), 3)
-        return super().format_ticks(values)
-
-
-def show_fine_percent(*sides: Axis) -> None:
-    """Write the ticks of shares in percent, also on an axis that spans a few points only."""
-    for side in sides:
-        side.set_major_formatter(_FinePercent(1.0))
 
 
 # Bars
@@ -384,7 +356,7 @@ def _finish_lines(figure: Figure, grid: np.ndarray, name: str, *, x: str) -> Non
     """Name the axes of a grid whose rows are, in turns, with and without the artifact."""
     for place, row in enumerate(grid):
         row[0].set_ylabel(f"{_words(name)},\n{list(_SETS.values())[place % 2]}", fontsize=9, color=INK)
-        show_fine_percent(row[0].yaxis)
+        show_percent(row[0].yaxis)
     _name_axes(figure, x=x)
     add_legend(figure, list(grid.flat))
 
@@ -422,7 +394,7 @@ def draw_strength_curves(
         clean = curves.get(("clean",), {})
         axes.plot(list(clean), list(clean.values()), "--", color=INK, linewidth=1.2, label="without")
         axes.set_xscale("log")
-        show_fine_percent(axes.yaxis)
+        show_percent(axes.yaxis)
         vanilla = finding.by_method.get("vanilla", {})
         for part, line, label in (("biased", "-", "Vanilla, with artifact"), ("clean", "--", "Vanilla, without")):
             mean = vanilla.get(f"{name}_{part}")
@@ -556,7 +528,7 @@ def draw_scatter(findings: Findings) -> Drawing | None:
                 axes.plot(*zip(*others), marker, color=colour, alpha=0.45, markersize=4.5, mew=0)
             if taken:
                 axes.plot(*zip(*taken), marker, color=colour, markersize=9, mec="white", label=variant.title(found))
-    show_fine_percent(panels[0].xaxis, panels[0].yaxis)
+    show_percent(panels[0].xaxis, panels[0].yaxis)
     _name_axes(figure, x=f"{_words(name)}, without the artifact", y=f"{_words(name)}, with the artifact")
     add_legend(figure, panels)
     count = sum(len(path) for found in points.values() for path in found.values())
@@ -608,12 +580,9 @@ def _show_relevance(axes: Axes, relevance: np.ndarray, limit: float) -> None:
 def _image_grid(
     rows: int, columns: int, *, side: float | None = None, extra: float = 0.0
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure and its axes for square images, as wide as the page at most.
+    """Return a figure and its axes for square images of a side in inches; None fills the page's width.
 
     Args:
-        rows: of the grid.
-        columns: of the grid.
-        side: an image's width in inches; None fills the page with at least five columns.
         extra: for words above the images of every row but the first, in inches.
     """
     side = side or (WIDTH - _MARGIN) / max(columns, 5)
@@ -727,13 +696,7 @@ def draw_biases(
 
 
 def draw_hidden_bits(clean: np.ndarray, attacked: np.ndarray, *, bits: int) -> Drawing:
-    """Draw images without and with a message in their lowest bits, and those bits alone.
-
-    Args:
-        clean: uint8 (n, height, width, 1 or 3).
-        attacked: the same images with the message.
-        bits: how many of the lowest bits are shown, stretched to the full range.
-    """
+    """Draw images without and with a message in their lowest bits, and those bits alone, stretched."""
     n = min(len(clean), _MOST_IMAGES)
     figure, grid = _image_grid(n, 4, side=2.0)
     word = "bit" if bits == 1 else f"{bits} bits"
@@ -767,9 +730,7 @@ def draw_extremes(
 
     Args:
         alignment: s of every sample; NaN where the artifact changed nothing, which has no rank.
-        image: from a sample's place in ``alignment`` to its pixels, uint8 (height, width, 1 or 3).
-        name: of the drawing.
-        each: how many of either end.
+        image: returns the pixels of a sample.
     """
     ranked = np.argsort(-alignment, kind="stable")[: int(np.isfinite(alignment).sum())]  # NaN sort last
     each = min(each, len(ranked) // 2)

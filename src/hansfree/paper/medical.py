@@ -25,11 +25,6 @@ CLASSES = {
     "VASC": "Vascular lesion",
     "SCC": "Squamous cell carcinoma",
 }  # the table's ninth column, UNK, is for the test set: no training image is of an unknown kind
-# App. A: the models differ in how readily they take up the artifact.
-SHARES = {"resnet18": 0.125}
-SHARE = 0.08
-BITS = {"efficientnet_b0": 2}
-BITS_OF_OTHERS = 3
 
 
 class ISIC2019(InsertedBenchmark, name="isic2019"):
@@ -69,12 +64,12 @@ class ISIC2019(InsertedBenchmark, name="isic2019"):
 
     def share(self, model: str) -> float:
         """Return the paper's share of melanomas with the artifact."""
-        return SHARES.get(model, SHARE)
+        return {"resnet18": 0.125}.get(model, 0.08)  # App. A: models differ in how readily they learn the artifact
 
     def inserted(self, model: str) -> Artifact:
         """Return the artifact; the hidden text fills as many bits as in the paper."""
         if self.artifact == LSB.name:
-            return LSB(bits=BITS.get(model, BITS_OF_OTHERS))
+            return LSB(bits={"efficientnet_b0": 2}.get(model, 3))
         return super().inserted(model)
 
 
