@@ -61,6 +61,6 @@ def test_images_in_whose_scenes_the_bias_is_are_no_twins(tmp_path: Path) -> None
 
 def test_a_bias_stands_once_however_many_models_there_are() -> None:
     grey = np.full(SHAPE, 128, dtype=np.uint8)
-    shown = Reproduction.named("overview")().present([found("a", grey, grey), found("a", grey, grey, model="vgg16")])
-    assert shown.drawings[0] is not None
-    assert "for d · a." in shown.drawings[0].alt
+    _, drawings = Reproduction.named("overview")().present([found("a", grey, grey), found("a", grey, grey, model="vgg16")])
+    assert drawings[0] is not None
+    assert "for d · a." in drawings[0].alt
