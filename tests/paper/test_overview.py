@@ -61,6 +61,7 @@ def test_images_in_whose_scenes_the_bias_is_are_no_twins(tmp_path: Path) -> None
 
 def test_a_bias_stands_once_however_many_models_there_are() -> None:
     grey = np.full(SHAPE, 128, dtype=np.uint8)
-    _, drawings = Reproduction.named("overview")().present([found("a", grey, grey), found("a", grey, grey, model="vgg16")])
+    findings = [found("a", grey, grey), found("a", grey, grey, model="vgg16")]
+    _, drawings = Reproduction.named("overview")().present(findings)
     assert drawings[0] is not None
     assert "for d · a." in drawings[0].alt
