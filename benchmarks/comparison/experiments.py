@@ -37,22 +37,21 @@ from hansfree.errors import OptionError
 from hansfree.evaluation.results import Row
 from hansfree.models import architecture_named, build_model
 from hansfree.models.surgery import split
+from hansfree.paper.aggregate import Finding
 from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.paper.runner import (
     CORRECTED,
     TRAINED,
-    Finding,
-    Presentation,
     Reproduction,
     Words,
     describe_recipe,
     describe_weights,
-    facts_of,
-    key_of,
+    finding_of,
     setting_of,
 )
-from hansfree.paper.subjects import BaseModels, Subject, subject_name, tuning_for
+from hansfree.paper.subjects import Subject, subject_name, tuning_for
 from hansfree.pipeline.workspace import Plan
+from hansfree.report.figures import Drawing
 
 _RESAMPLES = {
     "inserted": "the artifact is inserted into other images of the biased class, and both heads are retrained",
@@ -98,25 +97,20 @@ class MethodComparison(Reproduction, name="methods"):
         if all(name in results for name in CANDIDATES):
             results[PICKED] = pick_best([results[name] for name in CANDIDATES])
         labels = np.asarray(data.test_clean.labels)
-        key, title = key_of(subject), subject_name(subject.study, subject.plan)
-        return Finding(
-            key=key,
-            facts=facts_of(subject, data=data),
-            rows=[row for name, result in results.items() for row in _rows(title, name, result, labels)],
-            notes={"results": results, "labels": labels},
-        )
+        title = subject_name(subject.study, subject.plan)
+        rows = [row for name, result in results.items() for row in _rows(title, name, result, labels)]
+        return finding_of(subject, rows, data=data, notes={"results": results, "labels": labels})
 
     def describe(self, subject: Subject, finding: Finding) -> Words:
         """Describe the resamples and the training."""
         plan, pictures = subject.plan, setting_of(subject, [])
-        models = BaseModels(study=subject.study, plan=plan, work=subject.work)
         tuning = tuning_for(subject.study, plan.model, epochs=plan.correction_epochs, seed=plan.seed)
         if subject.study.marked(plan.model) is not None:
             n = len(finding.notes["labels"])
             pictures["images"] += f"; {n} test images without it, each paired with an artifact pasted from another"
         return pictures | {
             "training starts from": describe_weights(plan.weights),
-            "trained on the biased images": f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)} and up",
+            "trained on the biased images": f"{TRAINED[plan.trained]}, {describe_recipe(subject.models.recipe)} and up",
             "layer": f"`{architecture_named(plan.model).layer}`",
             "resamples": f"{plan.repeats}: {_RESAMPLES[resample_kind(plan, subject.study.data(plan.model))]}",
             "corrections fine-tune": f"{CORRECTED[plan.corrected]}, {describe_recipe(tuning)} and up",
@@ -127,13 +121,11 @@ class MethodComparison(Reproduction, name="methods"):
             "strength selected by": str(BalancedRule()),
         }
 
-    def present(self, findings: Sequence[Finding]) -> Presentation:
+    def present(self, findings: Sequence[Finding]) -> tuple[str, Sequence[Drawing]]:
         """Write wins, ties and losses, then every setting in full."""
         results = {finding.key: finding.notes["results"] for finding in findings}
         labels = {finding.key: finding.notes["labels"] for finding in findings}
-        return Presentation(
-            text=write_comparison(results, labels=labels), drawings=[plot_comparison(results, labels=labels)]
-        )
+        return write_comparison(results, labels=labels), [plot_comparison(results, labels=labels)]
 
 
 class Pairs(MethodComparison, name="pairs"):

@@ -21,9 +21,10 @@ from hansfree._internal.statistics import RESAMPLES
 from hansfree.corrections.selection import BalancedRule
 from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.paper.aggregate import SubjectKey
-from hansfree.paper.figures import add_legend, panel_grid, panel_titles, show_fine_percent
-from hansfree.paper.tables import markdown_table, paragraphs
-from hansfree.report.figures import FAINT, INK, OTHER_STYLE, Drawing, style_of
+from hansfree.paper.figures import add_legend, panel_grid, panel_titles
+from hansfree.paper.tables import paragraphs
+from hansfree.report import markdown_table
+from hansfree.report.figures import FAINT, INK, OTHER_STYLE, Drawing, show_percent, style_of
 
 EntryResults = Mapping[str, EntryResult]  # by entry
 
@@ -224,8 +225,7 @@ def plot_comparison(
                 axes.plot(*points[name], marker, color=colour, markersize=9, mec="white", label=title, zorder=3)
         if PICKED in points:  # a ring: one of its candidates may lie inside
             axes.plot(*points[PICKED], "o", color=INK, markersize=13, fillstyle="none", label="hansfree's default")
-        axes.set_title(titles[key], fontsize=9, color=INK)
-    show_fine_percent(panels[0].xaxis, panels[0].yaxis)
+    show_percent(panels[0].xaxis, panels[0].yaxis)
     figure.supxlabel("Balanced accuracy, without the artifact", fontsize=9, color=INK)
     figure.supylabel("Balanced accuracy, with the artifact", fontsize=9, color=INK)
     add_legend(figure, panels)

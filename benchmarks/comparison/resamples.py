@@ -53,8 +53,7 @@ def paste_artifact(subject: Subject, parts: Sequence[ImageDataset]) -> BiasedDat
     """
     data = subject.study.data(subject.plan.model)
     layer = architecture_named(subject.plan.model).layer
-    models = BaseModels(study=subject.study, plan=subject.plan, work=subject.work, progress=subject.progress)
-    model = models.untrained(data.train)  # all resamples share its trunk
+    model = subject.models.untrained(data.train)  # all resamples share its trunk
     train = collect_activations(
         model, layer, data.train, folder=subject.work / "activations", name="train", progress=subject.progress
     )
@@ -144,9 +143,8 @@ class Source(ABC):
 
     def models(self, number: int) -> BaseModels:
         """Return the base models of a resample."""
-        subject = self.subject
-        plan = replace(subject.plan, seed=subject.plan.seed + number)
-        return BaseModels(study=subject.study, plan=plan, work=subject.work, progress=subject.progress)
+        plan = self.subject.plan
+        return replace(self.subject.models, plan=replace(plan, seed=plan.seed + number))
 
 
 class SharedTrunk(Source):

@@ -41,7 +41,7 @@ from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.metrics.base import NO_PREDICTION
 from hansfree.models import build_model, predict_logits
 from hansfree.models.weights import write_weights
-from hansfree.paper.runner import Finding
+from hansfree.paper.aggregate import Finding
 from hansfree.paper.subjects import Subject
 from hansfree.pipeline.workspace import Plan
 from tests.pipeline.studies import Joint, Natural, Single, opened, rows_like
@@ -350,16 +350,16 @@ def test_a_comparison_resumes(
 
 
 def test_the_page_shows_every_entry(finding: Finding) -> None:
-    shown = MethodComparison().present([finding])
+    text, drawings = MethodComparison().present([finding])
     for entry in METHODS:
-        assert shown.text.count(f"| {entry.title} ") == 3  # in both summaries, and in the setting
-    *summaries, setting = re.findall(r"^\| hansfree's default .*$", shown.text, re.M)
+        assert text.count(f"| {entry.title} ") == 3  # in both summaries, and in the setting
+    *summaries, setting = re.findall(r"^\| hansfree's default .*$", text, re.M)
     lead = re.search(r"\((.*) to (.*)\)", setting.split("|")[5])  # against the reference
     assert lead
     low, high = map(float, lead.groups())
     counts = f"{int(low > 0)} / {int(low <= 0 <= high)} / {int(high < 0)}"
     assert summaries[0].split("|")[2].strip() == counts
-    assert [drawing.name for drawing in shown.drawings if drawing] == ["comparison"]
+    assert [drawing.name for drawing in drawings if drawing] == ["comparison"]
     assert CLEAN_TRAINED in finding.notes["results"]
 
 

@@ -1,17 +1,25 @@
-"""One work folder for all tests of this room: what one experiment did, the next one finds."""
+"""One work folder for all tests of the package, and the paper's datasets in their official layout, made tiny."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from hansfree.paper.aggregate import Finding
 from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.runner import Finding, Reproduction
+from hansfree.paper.medical import CLASSES
+from hansfree.paper.natural_images import TENCH, WEB_SITE, CelebA
+from hansfree.paper.runner import Reproduction
 from tests.pipeline.studies import opened
 
 Examine = Callable[..., Finding]
+Build = Callable[[Path], None]
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +36,124 @@ def examine(work: Path) -> Examine:
             return Reproduction.named(name)().examine(subject)
 
     return inside
+
+
+def draw(path: Path, *, size: tuple[int, int] = (24, 32), mode: str = "RGB", seed: int = 0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = (*size, 3) if mode == "RGB" else size
+    Image.fromarray(np.random.default_rng(seed).integers(0, 200, shape, dtype=np.uint8)).save(path)
+
+
+def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+ISIC_COUNTS = (40, 30, 10, 10, 10, 10, 10, 10)
+ISIC_COLUMNS = [*CLASSES, "UNK"]
+
+
+def one_hot(kind: str) -> list[str]:
+    return [f"{float(column == kind)}" for column in ISIC_COLUMNS]
+
+
+def build_isic(root: Path) -> None:
+    kinds = np.random.default_rng(0).permutation(np.repeat(list(CLASSES), ISIC_COUNTS))
+    names = [f"ISIC_{number:07}" for number in range(len(kinds))]
+    for number, name in enumerate(names):
+        draw(root / "ISIC_2019_Training_Input" / f"{name}.jpg", seed=number)
+    (root / "ISIC_2019_Training_Input" / "LICENSE.txt").write_text("CC-BY-NC")
+    rows = [["image", *ISIC_COLUMNS], *([name, *one_hot(kind)] for name, kind in zip(names, kinds))]
+    write_rows(root / "ISIC_2019_Training_GroundTruth.csv", rows)
+
+
+AGES = [1, 228, *(months for months in (30, 60, 92, 120, 137, 150, 200) for _ in range(10))]
+
+
+def build_bone_age(root: Path) -> None:
+    for number in range(len(AGES)):
+        draw(root / "boneage-training-dataset" / f"{1377 + number}.png", size=(32, 24), mode="L", seed=number)
+    rows = [(1377 + number, age, bool(number % 2)) for number, age in enumerate(AGES)]
+    write_rows(root / "boneage-training-dataset.csv", [("id", "boneage", "male"), *rows])
+
+
+WNIDS = (TENCH, "n01443537", "n03126707", WEB_SITE)
+
+
+def build_imagenet(root: Path) -> None:
+    # the classes' order must not depend on the order in which folders are made
+    for number, wnid in enumerate(reversed(WNIDS)):
+        for index in range(24):
+            draw(root / "train" / wnid / f"{wnid}_{index}.JPEG", seed=40 * number + index)
+        for index in range(2):
+            draw(root / "val" / wnid / f"ILSVRC2012_val_{number}{index}.JPEG", seed=index)
+
+
+ATTRIBUTES = ("Bald", "Blond_Hair", "Male", "Wearing_Necktie", "Young")
+FACES = 120
+BLONDE, COLLAR = np.arange(FACES) % 3 == 0, np.arange(FACES) % 4 == 0
+
+
+def face(row: int) -> str:
+    return f"{row + 1:06}.jpg"
+
+
+def attributes(row: int, separator: str = " ") -> str:
+    bits = {"Blond_Hair": BLONDE[row], "Wearing_Necktie": COLLAR[row]}
+    return separator.join([face(row), *("1" if bits.get(attribute) else "-1" for attribute in ATTRIBUTES)])
+
+
+def build_celeba(root: Path) -> None:
+    for row in range(FACES):
+        (root / "img_align_celeba").mkdir(exist_ok=True)
+        Image.new("RGB", (22, 27), (row, 90, 60)).save(root / "img_align_celeba" / face(row))
+    lines = [str(FACES), " ".join(ATTRIBUTES), *map(attributes, range(FACES))]
+    (root / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
+
+
+LABELS, PARTS = ("naevus", "melanoma", "wart"), ("train", "train", "train", "train", "val", "test")
+
+
+def build_table(root: Path) -> None:
+    (root / "images").mkdir()
+    rows = [("image", "label", "split", "ruler", "age")]
+    for row in range(36):
+        Image.new("RGB", (20, 20), (row, 90, 60)).save(root / "images" / f"{row:03}.png")
+        rows.append((f"images/{row:03}.png", LABELS[row % 3], PARTS[row // 6], str(int(row % 5 == 0)), str(30 + row)))
+    write_rows(root / "labels.csv", rows)
+
+
+BUILDERS: dict[str, Build] = {
+    "isic2019": build_isic,
+    "bone_age": build_bone_age,
+    "imagenet": build_imagenet,
+    "celeba": build_celeba,
+    "table": build_table,
+}
+
+
+@pytest.fixture(scope="session")
+def official(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the folder of a dataset's files, which no test may change."""
+    folders: dict[str, Path] = {}
+
+    def folder(name: str) -> Path:
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name)
+            BUILDERS[name](folders[name])
+        return folders[name]
+
+    return folder
+
+
+@pytest.fixture
+def root(
+    request: pytest.FixtureRequest,
+    official: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """Return a copy that a test may change, of the dataset that the test's module or parameter names."""
+    monkeypatch.setattr(CelebA, "subset_share", 0.9)  # a tenth of so few images would be too few
+    name = getattr(request, "param", None) or request.module.DATASET
+    return shutil.copytree(official(name), tmp_path / "copy")

@@ -68,4 +68,4 @@ def test_heatmaps_along_the_strength_are_kept(examine: Examine, monkeypatch: pyt
     monkeypatch.setattr("hansfree.corrections.latent.train_heads", None)
     again = examine("ablation-strength", Single())
     assert all(np.array_equal(first.arrays[name], again.arrays[name]) for name in first.arrays)
-    assert Reproduction.named("ablation-strength")().present([again]).drawings[0] is not None
+    assert Reproduction.named("ablation-strength")().present([again])[1][0] is not None

@@ -2,26 +2,22 @@ from __future__ import annotations
 
 import math
 from statistics import mean, stdev
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansfree.paper.aggregate import (
-    Average,
-    Facts,
-    as_results,
-    average,
-    cav_scores,
-    chosen_scores,
-    method_scores,
-    paired_lead,
-    paper_place,
-    write_average,
-)
+from hansfree.evaluation.results import Row
+from hansfree.paper.aggregate import Average, Facts, Finding, average, paper_place, write_average
 from hansfree.report.numbers import MISSING
 from hansfree.report.tables import marks_of
-from tests.paper.examples import cav_row, path, row, scored
+from tests.paper.examples import VGG, cav_row, path, row, scored
+
+
+def found_in(rows: list[Row], **facts: Any) -> Finding:
+    return Finding(key=VGG, rows=rows, facts=Facts(**facts))
+
 
 scores = st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 0.2)), min_size=2, max_size=6)
 
@@ -50,8 +46,8 @@ def test_one_repeat_has_no_spread() -> None:
 
 
 def test_a_repeat_that_failed_is_not_left_out() -> None:
-    rows = scored("rr-clarc", accuracy_clean=[0.9, math.nan])
-    assert math.isnan(chosen_scores(rows).popitem()[1]["accuracy_clean"].value)
+    finding = found_in(scored("rr-clarc", accuracy_clean=[0.9, math.nan]))
+    assert math.isnan(finding.by_method["rr-clarc"]["accuracy_clean"].value)
 
 
 def test_only_chosen_final_scores_of_all_test_images_count() -> None:
@@ -62,47 +58,43 @@ def test_only_chosen_final_scores_of_all_test_images_count() -> None:
         row("rr-clarc", "accuracy_biased", 0.3, group=1, strength=10.0),
         cav_row("signal", "cav_auc", 0.4),
     ]
-    ((variant, found),) = chosen_scores(rows).items()
+    ((variant, found),) = found_in(rows).chosen.items()
     assert (variant.method, variant.cav, variant.seed) == ("rr-clarc", "signal", None)
     assert {metric: mean.value for metric, mean in found.items()} == {"accuracy_clean": 0.8, "accuracy_biased": 0.7}
     assert found["accuracy_biased"].strength == 10.0
 
 
-def test_variants_are_not_mixed() -> None:
+def test_variants_are_not_mixed_and_the_first_stands_for_its_method() -> None:
     rows = [row("rr-clarc", "accuracy_biased", value, cav=cav) for cav, value in (("signal", 0.9), ("svm", 0.5))]
-    assert {v.cav: s["accuracy_biased"].value for v, s in chosen_scores(rows).items()} == {"signal": 0.9, "svm": 0.5}
+    finding = found_in(rows)
+    assert {v.cav: s["accuracy_biased"].value for v, s in finding.chosen.items()} == {"signal": 0.9, "svm": 0.5}
+    assert finding.by_method["rr-clarc"]["accuracy_biased"].value == 0.9
 
 
 def test_a_cav_without_a_finite_score_has_none() -> None:
     rows = [cav_row("signal", "alignment_mean", 0.9), cav_row("lasso", "alignment_mean", math.nan)]
-    assert list(cav_scores(rows, "alignment_mean")) == ["signal"]
+    assert list(found_in(rows).cavs("alignment_mean")) == ["signal"]
 
 
 def test_a_method_without_a_chosen_strength_stays_in_the_results() -> None:
-    results = as_results(path("rr-clarc", {1.0: (0.5, 0.5)}, chosen=-1.0), Facts())
+    results = found_in(path("rr-clarc", {1.0: (0.5, 0.5)}, chosen=-1.0)).results()
     (variant,) = results.methods()
     assert results.chosen(variant) == {}
-
-
-def test_the_first_variant_stands_for_its_method() -> None:
-    rows = [row("rr-clarc", "accuracy_biased", value, cav=cav) for cav, value in (("signal", 0.9), ("svm", 0.5))]
-    assert method_scores(rows)["rr-clarc"]["accuracy_biased"].value == 0.9
 
 
 @pytest.mark.parametrize("order", [("rr-clarc", "a-clarc"), ("a-clarc", "rr-clarc")])
 def test_a_paired_lead_is_of_the_means_with_the_errors_of_pairs_and_seeds(order: tuple[str, str]) -> None:
     rows = [*scored("a-clarc", accuracy_biased=[0.7, 0.7]), *scored("rr-clarc", accuracy_biased=[0.8, 0.9])]
-    facts = Facts(paired={order: {"accuracy_biased": (0.1, 0.03)}})
-    lead = paired_lead(method_scores(rows), facts, "rr-clarc", "a-clarc", "accuracy_biased")
-    assert lead == pytest.approx((0.15, math.hypot(0.03, 0.05)))
-    assert paired_lead(method_scores(rows), Facts(), "rr-clarc", "a-clarc", "accuracy_biased") is None
-    assert paired_lead(method_scores(rows[:2]), facts, "rr-clarc", "a-clarc", "accuracy_biased") is None
+    paired, wanted = {order: {"accuracy_biased": (0.1, 0.03)}}, ("rr-clarc", "a-clarc", "accuracy_biased")
+    assert found_in(rows, paired=paired).lead(*wanted) == pytest.approx((0.15, math.hypot(0.03, 0.05)))
+    assert found_in(rows).lead(*wanted) is None
+    assert found_in(rows[:2], paired=paired).lead(*wanted) is None
 
 
 def test_all_methods_of_a_column_are_marked_by_the_same_error() -> None:
     rows = [r for m, v in (("a-clarc", 0.795), ("rrr", 0.796), ("rr-clarc", 0.8)) for r in scored(m, accuracy_biased=v)]
     pairs = {("rr-clarc", "a-clarc"): {"accuracy_biased": (0.005, 0.001)}}  # alone it would say: behind
-    marks = marks_of(as_results(rows, Facts(paired=pairs)), "accuracy_biased")
+    marks = marks_of(found_in(rows, paired=pairs).results(), "accuracy_biased")
     assert {v.method: m for v, m in marks.items()} == {"a-clarc": "near", "rrr": "near", "rr-clarc": "best"}
 
 

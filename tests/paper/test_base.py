@@ -9,18 +9,10 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
-from hansfree.errors import UnknownNameError
 from hansfree.models import build_model
-from hansfree.paper.aggregate import Facts, SubjectKey
+from hansfree.paper.aggregate import Finding, SubjectKey
 from hansfree.paper.dataset import Published
-from hansfree.paper.runner import (
-    Finding,
-    Reproduction,
-    facts_of,
-    heatmaps_by_subject,
-    key_of,
-    reasons_of,
-)
+from hansfree.paper.runner import finding_of, heatmaps_by_subject, reasons_of
 from tests.pipeline.studies import Single, opened
 
 PUBLISHED = Published(scores={}, strengths={}, seconds={})
@@ -44,8 +36,9 @@ def test_the_papers_numbers_stand_only_beside_the_papers_bias(
     study: Single, expected: Published | None, tmp_path: Path
 ) -> None:
     with opened(tmp_path, study) as subject:
-        facts = facts_of(subject)
-        assert key_of(subject) == SubjectKey("single", study.artifact, "demo")
+        finding = finding_of(subject, [])
+    facts = finding.facts
+    assert finding.key == SubjectKey("single", study.artifact, "demo")
     assert facts.published is expected
     assert (facts.chance_level, facts.majority_rate, facts.paired) == (0.25, 0.25, {})
     assert facts.is_localized == (study.artifact == "timestamp")
@@ -71,7 +64,7 @@ def test_departures_from_the_paper_are_named(options: dict[str, Any], words: lis
         save_file(build_model("demo", classes=4).state_dict(), tmp_path / "demo.safetensors")
         options = {**options, "weights": str(tmp_path / "demo.safetensors")}
     with opened(tmp_path, InThePaper(), **{"correction_epochs": 10, **options}) as subject:
-        facts = facts_of(subject)
+        facts = finding_of(subject, []).facts
     assert facts.published is PUBLISHED, "the numbers are shown all the same"
     assert len(facts.departures) == len(words)
     for found, begin in zip(facts.departures, words):
@@ -80,7 +73,8 @@ def test_departures_from_the_paper_are_named(options: dict[str, Any], words: lis
 
 def test_facts_of_given_data_read_no_image(tmp_path: Path) -> None:
     with opened(tmp_path, Single()) as subject:
-        assert facts_of(subject, data=Single().data("demo"), reasons={"rrr": "why"}).reasons == {"rrr": "why"}
+        finding = finding_of(subject, [], data=Single().data("demo"), reasons={"rrr": "why"})
+        assert finding.facts.reasons == {"rrr": "why"}
         assert "data" not in vars(subject)
 
 
@@ -94,21 +88,11 @@ def test_reasons_are_given_where_a_strength_was_chosen_or_refused(tmp_path: Path
 
 def test_heatmaps_of_a_finding_are_those_called_relevance() -> None:
     arrays = {name: np.full((2, 4, 4), i) for i, name in enumerate(("images", "masks", "relevance/a", "relevance/b"))}
-    shown = Finding(key=SubjectKey("d", "a", "m"), facts=Facts(), rows=[], arrays={**arrays, "other": np.zeros(1)})
-    without = Finding(key=SubjectKey("d", "b", "m"), facts=Facts(), rows=[])
+    shown = Finding(key=SubjectKey("d", "a", "m"), rows=[], arrays={**arrays, "other": np.zeros(1)})
+    without = Finding(key=SubjectKey("d", "b", "m"), rows=[])
     found = heatmaps_by_subject([shown, without])
     assert list(found) == [shown.key]
     maps = found[shown.key]
     assert list(maps.relevance) == ["a", "b"]
     assert maps.relevance["b"] is arrays["relevance/b"]
     assert (maps.images, maps.masks) == (arrays["images"], arrays["masks"])
-
-
-def test_the_papers_experiments_are_all_there() -> None:
-    assert {"overview", "q1", "table1", "runtime", "q3", "natural"} < set(Reproduction.members())
-    assert {f"ablation-{part}" for part in ("cav", "strength", "target", "epochs")} < set(Reproduction.members())
-    for member in Reproduction.members().values():
-        assert member.title
-        assert member.__doc__
-    with pytest.raises(UnknownNameError, match="Did you mean 'table1'"):
-        Reproduction.named("table")

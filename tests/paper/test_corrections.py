@@ -36,7 +36,7 @@ def test_a_method_that_is_left_out_is_not_run_and_the_page_says_so(tmp_path: Pat
         assert not (subject.run.path / "stages" / "rrr.json").exists()
     assert not [row for row in finding.rows if row.method == "rrr"]
     assert not [pair for pair in finding.facts.paired if "rrr" in pair]
-    text = TABLE1().present([finding]).text
+    text = TABLE1().present([finding])[0]
     assert "| RRR | not run |" in text
     assert "## Best strengths" in text
     assert "see `hansfree reproduce q3`" in text
@@ -47,6 +47,6 @@ def test_a_method_that_is_left_out_is_not_run_and_the_page_says_so(tmp_path: Pat
 def test_why_a_strength_was_taken_or_none_stands_on_the_page(tmp_path: Path) -> None:
     with opened(tmp_path, Single(), strengths={"rr-clarc": (1e38,), "rrr": (0.1,)}) as subject:
         finding = TABLE1().examine(subject)
-    text = TABLE1().present([finding]).text
+    text = TABLE1().present([finding])[0]
     assert "| RR-ClArC (failed: no strength is admissible: " in text
     assert "| the only admissible strength (0 rejected) |" in text

@@ -32,7 +32,7 @@ def test_a_group_is_scored_on_its_own_images(examine: Examine, work: Path) -> No
 def test_a_group_that_is_too_small_is_named_not_scored(examine: Examine) -> None:
     finding = examine("natural", Single())
     assert not [row for row in finding.rows if row.artifact == "ruler"]
-    text = NATURAL().present([finding]).text
+    text = NATURAL().present([finding])[0]
     assert "smooth-even, ruler: n/a (5 images)" in text
     assert "| smooth-even, no ruler | 25 |" in text
 
@@ -42,7 +42,7 @@ def test_a_method_without_admissible_strength_has_no_row(tmp_path: Path) -> None
         finding = NATURAL().examine(subject)
         assert subject.experiment.selection(subject.experiment.plain("rr-clarc"))["strength"] is None
     assert "rr-clarc" not in {row.method for row in finding.rows}
-    assert "- demo · brightness · single, RR-ClArC: no strength is admissible: " in NATURAL().present([finding]).text
+    assert "- demo · brightness · single, RR-ClArC: no strength is admissible: " in NATURAL().present([finding])[0]
     assert "rrr" in {row.method for row in finding.rows}
 
 

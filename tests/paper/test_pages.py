@@ -8,28 +8,34 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hansfree.errors import OptionError
 from hansfree.evaluation.results import HeatmapSet, Row
 from hansfree.paper import figures, tables
-from hansfree.paper.aggregate import CHANGE, SECONDS, Facts, SubjectKey
+from hansfree.paper.aggregate import CHANGE, SECONDS, Facts, Finding, SubjectKey
 from hansfree.paper.claims import check_claims, write_claims
 from hansfree.paper.dataset import Published
 from hansfree.paper.runner import write_settings
 from tests.paper.examples import BRIGHT, RESNET, VGG, cav_row, path, row, scored
 
 GOLDEN = Path(__file__).parent / "golden.md"
-PUBLISHED = Published.read(
-    """vgg16 vanilla 78.8 1.2 49.8 1.4 85.8 0.1 5.58 0.01 - -
-    vgg16 rrr 78.8 1.2 49.9 1.4 85.7 0.1 5.58 0.01 - -""",
-    strengths="vgg16 rr-clarc 500",
-    seconds="""vgg16 vanilla 200 2
-    vgg16 rr-clarc 250 4""",
+PUBLISHED = Published(
+    scores={
+        ("vgg16", method, metric): score
+        for method, biased, tcav in (("vanilla", 0.498, 0.858), ("rrr", 0.499, 0.857))
+        for metric, score in (
+            ("accuracy_clean", (0.788, 0.012)),
+            ("accuracy_biased", (biased, 0.014)),
+            ("tcav_positions", (tcav, 0.001)),
+            ("tcav_sensitivity", (0.00558, 0.00001)),
+        )
+    },
+    strengths={("vgg16", "rr-clarc"): 500},
+    seconds={("vgg16", "vanilla"): (200, 2), ("vgg16", "rr-clarc"): (250, 4)},
 )
 CURVE = {0.1: (0.9, 0.5), 1.0: (0.9, 0.7), 10.0: (0.85, 0.8)}
 
@@ -83,42 +89,48 @@ def of_subject(lift: float) -> list[Row]:
     ]  # fmt: skip
 
 
-SUBJECTS = {VGG: of_subject(0.0), RESNET: of_subject(0.02), BRIGHT: of_subject(-0.25)}
 PAIRED = {("rr-clarc", "vanilla"): {"accuracy_clean": (-0.01, 0.02), "accuracy_biased": (0.29, 0.03)}}
 REASONS = {"rrr": "no strength is admissible: diverged", "rr-clarc": "best balanced accuracy"}
-FACTS = {
-    VGG: Facts(
-        published=PUBLISHED,
-        departures=("random weights", "3 epochs"),
-        majority_rate=0.6,
-        chance_level=0.25,
-        class_names=("nevus", "melanoma"),
-        reasons=REASONS,
-        paired=PAIRED,
+FINDINGS = [
+    Finding(
+        key=VGG,
+        rows=of_subject(0.0),
+        facts=Facts(
+            published=PUBLISHED,
+            departures=("random weights", "3 epochs"),
+            majority_rate=0.6,
+            chance_level=0.25,
+            class_names=("nevus", "melanoma"),
+            reasons=REASONS,
+            paired=PAIRED,
+        ),
     ),
-    RESNET: Facts(chance_level=0.25, grid="paper"),
-}
-WRITERS: dict[str, Callable[[], str]] = {
-    "table1": lambda: tables.write_table1(SUBJECTS, facts=FACTS),
-    "details": lambda: tables.write_details(SUBJECTS, facts=FACTS),
-    "differences": lambda: tables.write_differences(SUBJECTS, facts=FACTS),
-    "strengths": lambda: tables.write_strengths(SUBJECTS, facts=FACTS),
-    "times": lambda: tables.write_times(SUBJECTS, facts=FACTS),
-    "changes": lambda: tables.write_changes(SUBJECTS, facts=FACTS),
-    "alignments": lambda: tables.write_alignments(SUBJECTS),
-    "variants": lambda: tables.write_variants(SUBJECTS),
-    "path": lambda: tables.write_path(SUBJECTS),
-    "epochs": lambda: tables.write_epochs(SUBJECTS),
-    "groups": lambda: tables.write_groups(SUBJECTS),
-    "claims": lambda: write_claims(check_claims(SUBJECTS, facts=FACTS)),
-    "settings": lambda: write_settings(
+    Finding(key=RESNET, rows=of_subject(0.02), facts=Facts(chance_level=0.25, grid="paper")),
+    Finding(key=BRIGHT, rows=of_subject(-0.25)),
+]
+WRITERS: dict[str, Callable[[Sequence[Finding]], str]] = {
+    "table1": tables.write_table1,
+    "details": tables.write_details,
+    "differences": tables.write_differences,
+    "strengths": tables.write_strengths,
+    "times": tables.write_times,
+    "changes": tables.write_changes,
+    "alignments": tables.write_alignments,
+    "variants": tables.write_variants,
+    "path": tables.write_path,
+    "epochs": tables.write_epochs,
+    "groups": tables.write_groups,
+    "claims": lambda findings: write_claims(
+        [*check_claims(findings, "all classes"), *check_claims(findings, "selected classes")]
+    ),
+    "settings": lambda findings: write_settings(
         {VGG: {"size": "32 px", "layer": "a"}, RESNET: {"size": "32 px", "layer": "b"}, BRIGHT: {"size": "32 px"}}
     ),
 }
 
 
 def test_golden_markdown() -> None:
-    text = "\n".join(f"# {name}\n\n{write().strip()}\n" for name, write in WRITERS.items())
+    text = "\n".join(f"# {name}\n\n{write(FINDINGS).strip()}\n" for name, write in WRITERS.items())
     if os.environ.get("HANSFREE_WRITE_GOLDEN"):
         GOLDEN.write_text(text, encoding="utf-8")
     assert text == GOLDEN.read_text(encoding="utf-8")
@@ -126,10 +138,10 @@ def test_golden_markdown() -> None:
 
 def test_tables_without_facts_have_no_published_numbers() -> None:
     for write in (tables.write_table1, tables.write_details, tables.write_strengths, tables.write_times):
-        text = write({RESNET: SUBJECTS[RESNET]})
+        text = write(FINDINGS[1:2])
         assert "Not the paper's setting" not in text
         assert "49.8" not in text
-    assert "No image was answered both" in tables.write_differences({VGG: SUBJECTS[VGG]})
+    assert "No image was answered both" in tables.write_differences(FINDINGS[1:])
 
 
 # Figures
@@ -159,17 +171,19 @@ OF_ROWS = {
     "times": figures.draw_times,
 }
 DRAWERS = {
-    **{name: lambda draw=draw: draw(SUBJECTS) for name, draw in OF_ROWS.items()},
-    "strength with heatmaps": lambda: figures.draw_strength_curves(SUBJECTS, maps={VGG: STRENGTHS}),
+    **{name: lambda draw=draw: draw(FINDINGS) for name, draw in OF_ROWS.items()},
+    "strength with heatmaps": lambda: figures.draw_strength_curves(FINDINGS, maps={VGG: STRENGTHS}),
     "heatmap-panel": lambda: figures.draw_method_heatmaps(
         {VGG: heatmaps("vanilla", "rr-clarc"), RESNET: heatmaps("vanilla")}
     ),
     "localisation": lambda: figures.draw_localisation({VGG: heatmaps("signal", "ridge")}),
     "biases": lambda: figures.draw_biases(
-        {"timestamp": (pictures(2), pictures(2)), "collar": (pictures(1, 1),) * 2}, in_scenes={"collar"}
+        {"timestamp": (pictures(2), pictures(2)), "collar": (pictures(1, 1),) * 2}, natural={"collar"}
     ),
     "lsb": lambda: figures.draw_hidden_bits(pictures(2), pictures(2) | np.uint8(7), bits=3),
-    "extremes": lambda: figures.draw_extremes(np.array([0.9, 0.1, math.nan, 0.5]), lambda i: pictures(4)[i], each=2),
+    "extremes": lambda: figures.draw_extremes(
+        np.array([0.9, 0.1, math.nan, 0.5]), lambda i: pictures(4)[i], name="extremes", each=2
+    ),
 }
 
 
@@ -182,23 +196,20 @@ def test_figures_are_drawn(name: str) -> None:
     assert drawing.caption
     drawing.figure.savefig(io.BytesIO(), dpi=30)  # warnings are errors: layouts and contours warn late
     if name in OF_ROWS:
-        assert len(drawing.figure.axes) >= len(SUBJECTS)
+        assert len(drawing.figure.axes) >= len(FINDINGS)
 
 
 @pytest.mark.parametrize("rows", [[], scored("vanilla", flip_rate=0.5), scored("rr-clarc", accuracy_clean=math.nan)])
 @pytest.mark.parametrize("name", OF_ROWS)
 def test_nothing_to_draw_is_no_figure(name: str, rows: list[Row]) -> None:
-    assert OF_ROWS[name]({}) is None
-    assert OF_ROWS[name]({VGG: rows}) is None
+    assert OF_ROWS[name]([]) is None
+    assert OF_ROWS[name]([Finding(key=VGG, rows=rows)]) is None
 
 
 def test_image_figures_need_images() -> None:
     assert figures.draw_biases({}) is None
-    assert figures.draw_hidden_bits(pictures(0), pictures(0), bits=1) is None
-    assert figures.draw_extremes(np.array([math.nan, 0.5]), lambda i: pictures(2)[i]) is None
+    assert figures.draw_extremes(np.array([math.nan, 0.5]), lambda i: pictures(2)[i], name="extremes") is None
     assert figures.draw_method_heatmaps({}) is figures.draw_localisation({}) is None
-    with pytest.raises(OptionError, match="1 to 8 bits"):
-        figures.draw_hidden_bits(pictures(1), pictures(1), bits=9)
     image = np.array([[[0b10100000], [0b10100011], [0b10100111]]], dtype=np.uint8)
     np.testing.assert_array_equal(figures.lowest_bits(image, 3).ravel(), [0, round(3 * 255 / 7), 255])
 

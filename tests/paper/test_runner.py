@@ -111,7 +111,7 @@ def test_figures_of_an_earlier_page_are_removed(work: Path, tmp_path: Path) -> N
 
 def test_the_papers_numbers_stand_beside_ours(work: Path, tmp_path: Path) -> None:
     class InThePaper(Single):
-        published = Published.read("demo vanilla 78.8 1.2 49.8 1.4 - - - - - -", strengths="", seconds="")
+        published = Published(scores={("demo", "vanilla", "accuracy_clean"): (0.788, 0.012)}, strengths={}, seconds={})
 
     text = run("table1", work, tmp_path, InThePaper(artifact="brightness")).read_text(encoding="utf-8")
     assert "| 78.8 ± 1.2 |" in text

@@ -8,23 +8,13 @@ import numpy as np
 import pytest
 
 from hansfree.data.artifacts import LSB
-from hansfree.data.biased import BiasedData, insert_bias
-from hansfree.data.insertion import WithArtifact
+from hansfree.data.biased import insert_bias
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError, OptionError
-from hansfree.paper.dataset import BenchmarkDataset, Published, find_folder, unlisted_files
+from hansfree.paper.dataset import PUBLISHED_METRICS, BenchmarkDataset, find_folder, unlisted_files
 from hansfree.paper.embedded import Synthetic
 
 SOURCES = [SyntheticLesions(16, size=16, start=start) for start in (0, 16, 32)]
-
-
-def sets(**changes):
-    data = insert_bias(SOURCES, LSB(), biased_class=0, share=0.5)
-    return BiasedData(**{**vars(data), **changes})
-
-
-def stamped(part, share):
-    return WithArtifact(SOURCES[part], LSB(), share=share)
 
 
 @pytest.mark.parametrize("study", BenchmarkDataset.members().values(), ids=lambda study: study.name)
@@ -64,34 +54,49 @@ def test_a_study_of_drawn_images_has_nothing_to_read_or_remark():
     assert study.flags() == {}
 
 
-@pytest.mark.parametrize("part", ["val", "test"])
-def test_sets_that_could_prove_nothing_are_refused(part):
-    number = ("train", "val", "test").index(part)
-    sets()
-    with pytest.raises(DataError, match="16 of the 16 clean images have"):
-        sets(**{f"{part}_clean": stamped(number, 1)})
-    with pytest.raises(DataError, match="16 of the 16 biased images do not have"):
-        sets(**{f"{part}_biased": stamped(number, 0)})
-    other = {f"{part}_biased": stamped(0, 1)}
-    with pytest.raises(DataError, match="must be the same images"):
-        sets(**other)
-    assert not sets(**other, is_inserted=False).is_inserted
-
-
 def test_a_share_without_images_is_refused():
     with pytest.raises(DataError, match="1 % of the 4 training images of class 'smooth-even' is 0 images"):
         insert_bias(SOURCES, LSB(), biased_class=0, share=0.01)
 
 
-def test_published_tables_are_read_as_they_are_typed():
-    published = Published.read(
-        "vgg16 rrr 50.0 1.0 40 2 30 3 2.5 0.5 - -", strengths="vgg16 rrr 5e-2", seconds="vgg16 rrr 91.4 0.1"
-    )
-    assert published.scores["vgg16", "rrr", "accuracy_biased"] == pytest.approx((0.4, 0.02))
-    assert published.scores["vgg16", "rrr", "tcav_sensitivity"] == pytest.approx((0.0025, 0.0005))
-    assert ("vgg16", "rrr", "artifact_relevance") not in published.scores
-    assert published.strengths == {("vgg16", "rrr"): 0.05}
-    assert np.array_equal(published.seconds["vgg16", "rrr"], (91.4, 0.1))
+@pytest.mark.parametrize(
+    ("dataset", "model", "method", "scores", "strength", "seconds"),
+    [
+        ("isic2019", "vgg16", "rrr", ((0.767, 0.008), (0.428, 0.01), (0.717, 0.001), (0.00265, 1e-5)), 50,
+         (218.7, 0.2)),
+        ("isic2019", "resnet18", "rr-clarc", ((0.785, 0.008), (0.712, 0.009), (0.757, 0.001), (0.00011, 1e-5)), 1e11,
+         (106.6, 0.2)),
+        ("bone_age", "efficientnet_b0", "p-clarc", ((0.652, 0.013), (0.351, 0.013), (0.021, 0.001), (0.0022, 1e-5)),
+         None, (88.3, 0.2)),
+        ("imagenet", "vgg16", "a-clarc",
+         ((0.677, 0.007), (0.609, 0.007), (0.49, 0.001), (0.00047, 1e-5), (0.122, 0.011)), None, (296.2, 11.9)),
+        ("celeba", "efficientnet_b0", "rr-clarc",
+         ((0.92, 0.028), (0.776, 0.027), (0.426, 0.005), (0, 1e-5), (0.213, 0.025)), 5e11, (46.7, 0.2)),
+    ],
+)  # fmt: skip
+def test_published_numbers(dataset, model, method, scores, strength, seconds):
+    published = BenchmarkDataset.named(dataset).published
+    assert len(published.scores) == 15 * len(scores)
+    assert (len(published.strengths), len(published.seconds)) == (6, 15)
+    found = [published.scores[model, method, metric] for metric in PUBLISHED_METRICS[: len(scores)]]
+    np.testing.assert_allclose(found, scores)
+    assert published.strengths.get((model, method)) == strength
+    assert published.seconds[model, method] == seconds
+
+
+@pytest.mark.parametrize(
+    ("dataset", "epochs", "milestones", "rates"),
+    [
+        ("isic2019", (150, 150, 150), (30, 40), {}),
+        ("bone_age", (100, 100, 100), (30, 40), {}),
+        ("imagenet", (13, 8, 5), (), {}),
+        ("celeba", (40, 40, 40), (20, 30), {"resnet18": 2e-5}),
+    ],
+)
+def test_recipes_of_the_paper(dataset, epochs, milestones, rates):
+    recipe = BenchmarkDataset.named(dataset).recipe
+    assert recipe.epochs == dict(zip(("vgg16", "resnet18", "efficientnet_b0"), epochs))
+    assert (recipe.milestones, recipe.correction_rates) == (milestones, rates)
 
 
 def test_a_folder_is_found_also_when_it_is_nested_once(tmp_path):

@@ -7,10 +7,10 @@ import pytest
 
 from hansfree.data.artifacts import Artifact
 from hansfree.data.biased import SETS
-from hansfree.errors import OptionError
+from hansfree.data.printed import PrintedSkin
 from hansfree.models import PAPER_MODELS
 from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.embedded import Synthetic
+from hansfree.paper.embedded import PrintedText, Synthetic
 
 
 class Small(Synthetic):
@@ -80,13 +80,6 @@ def test_seed_and_size_change_the_pictures_and_the_model_does_not() -> None:
     assert not set(prints()) & set(prints(size=40))
 
 
-def test_what_it_does_not_have_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"no artifact 'plster'\. Did you mean 'plaster'"):
-        Synthetic(artifact="plster")
-    with pytest.raises(OptionError, match="leave out --root"):
-        Synthetic("somewhere")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("artifact", Synthetic.artifacts)
 def test_pairs_are_training_images_without_any_artifact(artifact: str) -> None:
     data = Small(artifact=artifact, size=32).data("demo")
@@ -98,3 +91,49 @@ def test_pairs_are_training_images_without_any_artifact(artifact: str) -> None:
         before, _ = data.train.pixels(int(rows[place]))
         np.testing.assert_array_equal(before[~mask], image[~mask])
         assert not np.array_equal(before, image)
+
+
+# Printed text
+
+
+class SmallText(PrintedText):
+    n_train, n_val, n_test = 36, 18, 27
+
+
+def test_the_study_is_found_by_its_name_and_large_enough_to_judge_each_class():
+    study = BenchmarkDataset.named("synthetic-text")()
+    assert isinstance(study, PrintedText)
+    data = study.data("demo")
+    assert np.bincount(data.test_clean.labels).min() >= 75
+    assert np.bincount(data.val_clean.labels).min() >= 25
+    assert data.biased_class not in PrintedSkin.text_classes
+
+
+def test_the_sets_of_the_study_share_no_image():
+    data = SmallText(seed=4).data("demo")
+    ids = [set(part.ids.tolist()) for part in (data.train, data.val_clean, data.test_clean)]
+    assert [len(part) for part in ids] == [36, 18, 27]
+    assert len(set.union(*ids)) == 36 + 18 + 27
+    assert len({part.fingerprint for part in (data.train, data.clean_train, data.val_clean, data.val_biased)}) == 4
+
+
+def test_the_timestamp_leaks_into_half_of_one_class():
+    data = SmallText().data("demo")
+    inside = data.train.labels == data.biased_class
+    assert data.train.has_artifact[inside].mean() == 0.5
+    assert not data.train.has_artifact[~inside].any()
+    assert data.clean_train is not None
+    assert not data.clean_train.has_artifact.any()
+    assert np.array_equal(data.clean_train.ids, data.train.ids)
+    assert data.is_localized
+
+
+def test_a_stamp_changes_only_its_mask():
+    data = SmallText(size=48).data("demo")
+    for index in range(9):
+        clean, biased = data.test_clean.pixels(index)[0], data.test_biased.pixels(index)[0]
+        mask = data.test_biased.pixels(index)[1]
+        assert clean.shape == (48, 48, 3)
+        assert mask.any()
+        assert np.array_equal(clean[~mask], biased[~mask])
+        assert not np.array_equal(clean, biased)

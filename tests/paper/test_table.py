@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from hansfree.data.artifacts import Brightness
-from hansfree.data.biased import SETS
 from hansfree.errors import DataError, OptionError
 from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.paper.user_table import ImageTable
+from tests.paper.conftest import LABELS, PARTS
 
-LABELS = ("naevus", "melanoma", "wart")
-PARTS = ("train", "train", "train", "train", "val", "test")
+DATASET = "table"
 ROWS = 36
 
 
@@ -35,15 +32,6 @@ def rows_of_table():
 def write_table(path, rows):
     lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
     path.write_text("\n".join(lines) + "\n")
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "images").mkdir()
-    for row in range(ROWS):
-        Image.new("RGB", (20, 20), (row, 90, 60)).save(tmp_path / "images" / f"{row:03}.png")
-    write_table(tmp_path / "labels.csv", rows_of_table())
-    return tmp_path
 
 
 def without(column):
@@ -86,45 +74,6 @@ def test_flags_are_the_columns_of_0_and_1_of_the_test_images(root):
     assert ImageTable(root, size=32, skip_bad=True).flags()["ruler"].tolist() == [True, False, False, False, True]
 
 
-def test_flags_may_be_false_and_true_as_in_a_run_file_s_table(root):
-    numbers = ImageTable(root, size=32, artifact="ruler").flags()
-    rows = [{**row, "ruler": str(row["ruler"] == "1")} for row in rows_of_table()]
-    write_table(root / "labels.csv", rows)
-    words = ImageTable(root, size=32, artifact="ruler").flags()
-    assert words["ruler"].tolist() == numbers["ruler"].tolist()
-
-
-def test_a_gap_among_flags_is_an_error(root):
-    rows = rows_of_table()
-    rows[7]["ruler"] = ""
-    write_table(root / "labels.csv", rows)
-    with pytest.raises(DataError, match=r"labels.csv has nothing as ruler of 'images/007.png'. Allowed: 0 and 1"):
-        ImageTable(root)
-
-
-def test_a_stray_value_among_flags_is_an_error_and_a_column_of_others_is_not(root):
-    rows = rows_of_table()
-    rows[7]["ruler"] = "yes"
-    write_table(root / "labels.csv", rows)
-    with pytest.raises(
-        DataError, match=r"labels.csv gives 'images/007.png' the ruler 'yes', where 35 others have 0 or"
-    ):
-        ImageTable(root)
-    counts = [{**row, "ruler": str(number % 3)} for number, row in enumerate(rows)]
-    write_table(root / "labels.csv", counts)
-    assert ImageTable(root).flags() == {}
-
-
-def test_without_a_split_column_the_rows_are_drawn_by_seed_and_label(root):
-    write_table(root / "labels.csv", without("split"))
-    one, same, other = (ImageTable(root, size=32, seed=seed) for seed in (0, 0, 1))
-    assert [len(part) for part in one.parts] == pytest.approx([28.8, 3.6, 3.6], abs=1)
-    assert sorted(np.concatenate([part.ids for part in one.parts])) == list(range(ROWS))
-    for name in SETS:
-        assert getattr(one.data("demo"), name).fingerprint == getattr(same.data("demo"), name).fingerprint
-    assert not np.array_equal(one.parts[0].ids, other.parts[0].ids)
-
-
 def test_a_group_is_never_in_two_parts(root):
     rows = [{**row, "group": str(number // 3)} for number, row in enumerate(without("split"))]
     write_table(root / "labels.csv", rows)
@@ -136,13 +85,6 @@ def test_a_group_is_never_in_two_parts(root):
     write_table(root / "labels.csv", rows)
     with pytest.raises(DataError, match=r"labels.csv has group 'one' in train and in val: it belongs in one"):
         ImageTable(root)
-
-
-@pytest.mark.parametrize("name", ["images/{}.png", "{}.png", "{}", "images/{}"])
-def test_images_are_found_beside_the_table_or_in_images_with_or_without_ending(root, name):
-    rows = [{**row, "image": name.format(f"{number:03}")} for number, row in enumerate(rows_of_table())]
-    write_table(root / "labels.csv", rows)
-    assert ImageTable(root).source.paths[5] == str(root / "images" / "005.png")
 
 
 def test_any_single_table_will_do_but_not_two(root):
@@ -169,10 +111,6 @@ def changed(row, **values):
     ("rows", "sentence"),
     [
         (without("label"), r"has no column 'label'"),
-        (changed(3, label=""), r"has a row without label: images/003.png"),
-        (changed(3, image=""), r"has a row without image"),
-        (changed(3, image="002"), r"lists .*images/002.png twice"),
-        (changed(3, split="tests"), r"puts 'images/003.png' into the split 'tests'. Did you mean 'test'\?"),
         ([{**row, "split": "train"} for row in rows_of_table()], r"has no image in the split 'val'"),
         ([{**row, "label": "naevus"} for row in rows_of_table()], r"has a single label, 'naevus'"),
         (changed(35, label="cyst"), r"has no training image of class 'cyst'"),
@@ -197,22 +135,72 @@ def test_options_are_checked(root):
         ImageTable(root, artifact="plaster")
 
 
-def test_bad_images_are_errors_or_recorded_and_the_others_stay_where_they_are(root):
-    write_table(root / "labels.csv", without("split"))
-    before = ImageTable(root, size=32)
-    missing, damaged = root / "images" / "004.png", root / "images" / "009.png"
-    missing.unlink()
-    with pytest.raises(DataError, match=r"images/004.png is missing: .*--skip-bad"):
-        ImageTable(root)
-    damaged.write_bytes(damaged.read_bytes()[:-20])
-    study = ImageTable(root, size=32, skip_bad=True)
-    assert [re.search(r"(\d+)\.png", sentence)[1] for sentence in study.skipped] == ["004", "009"]
-    for old, new in zip(before.parts, study.parts):
-        assert [row for row in old.ids if row not in (4, 9)] == new.ids.tolist()
+# An artifact that a column says which images carry
 
 
-def test_a_part_whose_images_are_all_bad_is_an_error(root):
-    for row in range(24, 30):
-        (root / "images" / f"{row:03}.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"labels.csv has no validation image that can be read"):
-        ImageTable(root, skip_bad=True)
+@pytest.fixture
+def columns(tmp_path):
+    lines = ["image,label,split,ruler,ink"]
+    for row in range(32):
+        Image.new("RGB", (20, 20), (row, 90, 60)).save(tmp_path / f"{row:02}.png")
+        part = ("train", "train", "val", "test")[row // 8]
+        lines.append(f"{row:02}.png,{LABELS[2 * (row % 2)]},{part},{int(row % 3 == 0)},{int(row < 4)}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_the_column_says_who_carries_it(columns):
+    study = ImageTable(columns, artifact="ruler", size=32, biased_class="wart")
+    data = study.data("demo")
+    assert data.train.has_artifact.tolist() == [row % 3 == 0 for row in range(16)]
+    assert data.val_biased.ids.tolist() == [18, 21]
+    assert data.test_clean.ids.tolist() == [25, 26, 28, 29, 31]
+    assert not data.is_inserted
+    assert data.pairs is None
+    assert (data.biased_class, data.artifact) == (1, "ruler")
+    assert data.clean_train is not None
+    assert not data.clean_train.has_artifact.any()
+
+
+def test_another_column_of_the_same_table(columns):
+    study = ImageTable(columns, artifact="ruler", size=32, biased_class="wart").with_artifact("ink")
+    assert np.flatnonzero(study.data("demo").train.has_artifact).tolist() == [0, 1, 2, 3]
+
+
+def test_without_a_class_it_is_the_one_that_carries_it_most_often(columns):
+    study = ImageTable(columns, artifact="ink", size=32)
+    assert study.remarks[0] == "No biased class was given: ink is most frequent in 'naevus'."  # 2 of 16 each: the first
+    assert study.marked("demo") is not None
+    assert study.with_artifact("timestamp").marked("demo") is None
+
+
+def test_every_column_has_the_class_that_it_is_most_frequent_in(columns):
+    (columns / "labels.csv").write_text(
+        "\n".join(
+            ["image,label,group,ruler,ink"]
+            + [
+                f"{row:02}.png,{LABELS[2 * (row % 2)]},{row},{int(row % 4 == 0)},{int(row % 4 == 1)}"
+                for row in range(32)
+            ]
+        )
+    )
+    ruler = ImageTable(columns, artifact="ruler", size=32)
+    ink = ruler.with_artifact("ink")
+    assert [study.data("demo").biased_class for study in (ruler, ink, ink.with_artifact("timestamp"))] == [0, 1, 0]
+    assert ruler.remarks == ["No biased class was given: ruler is most frequent in 'naevus'."]
+    assert ink.remarks == ["No biased class was given: ink is most frequent in 'wart'."]
+
+
+def test_a_given_class_stays(columns):
+    study = ImageTable(columns, artifact="ruler", size=32, biased_class="wart")
+    for artifact in ("ink", "timestamp"):
+        other = study.with_artifact(artifact)
+        assert other.data("demo").biased_class == 1
+        assert other.remarks == study.remarks
+
+
+def test_a_column_that_is_not_there(columns):
+    with pytest.raises(
+        OptionError, match=r"no artifact 'rular'. Did you mean 'ruler'\?.* Known: timestamp, .*ruler, ink"
+    ):
+        ImageTable(columns, artifact="rular", size=32)

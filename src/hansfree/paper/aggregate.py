@@ -1,23 +1,29 @@
-"""Means over seeds, and the keys of subjects."""
+"""Findings of experiments, and their means over seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hansfree._internal.statistics import STDERRS
 from hansfree.corrections import LatentCorrection
-from hansfree.data import Artifact
 from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Results, Row, Variant, method_title
 from hansfree.paper.dataset import Published
 from hansfree.pipeline import Grid
 from hansfree.report import MISSING, write_stderr, write_value
 
-PairedDifferences = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
+PAPER_METHODS = tuple(LatentCorrection.defaults())  # in the order of its Table 1
+SIGNIFICANT = STDERRS  # half of a 95 % interval
+SECONDS = "seconds_per_epoch"  # the metric of a row that holds a run time; its seed is the number of the run
+CHANGE = "accuracy_change"  # a method's accuracy on clean test images minus Vanilla's on the same images
+GROUPS = ("selected", "random", "all")  # which classes; ends the metric's name
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -36,55 +42,27 @@ class SubjectKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a reader must know to read a subject's scores; None where it cannot be known."""
+    """What a reader must know to read a subject's scores; None where it is not known."""
 
-    chance_level: float | None = None  # balanced accuracy of always giving the same answer
+    chance_level: float | None = None  # balanced accuracy of a constant prediction
     class_names: tuple[str, ...] = ()  # empty: classes are shown by number
     majority_rate: float | None = None
     is_localized: bool | None = None  # None: as the artifact of that name says, if there is one
     published: Published | None = None  # where data, artifact and model are the paper's
-    departures: tuple[str, ...] = ()  # in what the setting is not the paper's
+    departures: tuple[str, ...] = ()  # from the paper's setting
     grid: Grid = "own"  # whose units the strengths have
-    reasons: Mapping[str, str] = field(default_factory=dict)  # method -> why this strength, or why none, was taken
+    reasons: Mapping[str, str] = field(default_factory=dict)  # method -> why this strength or none was chosen
     # (method, rival) -> metric -> the method's score minus the rival's on the same images, with its standard error
-    paired: PairedDifferences = field(default_factory=dict)
-
-
-Subjects = Mapping[SubjectKey, Sequence[Row]]
-
-FactsBySubject = Mapping[SubjectKey, Facts]
-
-
-def count_epochs(n: int) -> str:
-    """Return the number with its noun."""
-    return f"{n} epoch" if n == 1 else f"{n} epochs"
-
-
-def is_localized(key: SubjectKey, facts: Facts) -> bool | None:
-    """Tell whether the artifact has a place in the image; None for a natural one of which nothing was said."""
-    if facts.is_localized is not None:
-        return facts.is_localized
-    artifact = Artifact.members().get(key.artifact)
-    return None if artifact is None else artifact.localized
-
-
-K = TypeVar("K", bound=Hashable)
-
-Scores = Mapping[str, Mapping[str, "Average"]]  # method -> metric -> its mean
-
-
-SIGNIFICANT = STDERRS  # half of a 95 % interval
-
-PAPER_METHODS = tuple(LatentCorrection.defaults())  # in the order of its Table 1
+    paired: Mapping[tuple[str, str], Mapping[str, tuple[float, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Average:
     """A score over its repeats.
 
-    ``stderr`` is the error that other test images would make, as one repeat has it (root mean square over the
-    repeats): all repeats score the same images, so it does not shrink with their number. ``spread`` is the standard
-    deviation over the repeats, None where there is one.
+    ``stderr`` is the error from the test images, as one repeat has it (root mean square over the repeats): all repeats
+    score the same images, so it does not shrink with their number. ``spread`` is the standard deviation over the
+    repeats, None where there is one.
     """
 
     value: float
@@ -106,11 +84,115 @@ class Average:
 
 
 def average(rows: Iterable[Row], key: Callable[[Row], K]) -> dict[K, Average]:
-    """Average the rows that share a key; a repeat that is not a number makes the mean none, it is not left out."""
+    """Average the rows that share a key; a repeat that is not finite makes the mean NaN."""
     groups: dict[K, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return {key: _average(sorted(group, key=lambda row: row.seed or 0)) for key, group in groups.items()}
+
+
+def _average(rows: Sequence[Row]) -> Average:
+    values = np.array([row.value for row in rows], dtype=np.float64)
+    errors = [row.stderr for row in rows if row.stderr is not None]
+    is_finite = bool(np.isfinite(values).all())
+    return Average(
+        value=float(values.mean()) if is_finite else math.nan,
+        stderr=float(np.sqrt(np.mean(np.square(errors)))) if errors else None,
+        spread=float(values.std(ddof=1)) if len(values) > 1 and is_finite else None,
+        repeats=len(values),
+        n=min((row.n for row in rows if row.n is not None), default=None),
+        strength=rows[0].strength,
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Finding:
+    """The result of an experiment on one subject: what its tables and figures show."""
+
+    key: SubjectKey
+    rows: Sequence[Row]
+    facts: Facts = field(default_factory=Facts)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)  # images and heatmaps
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what else a figure or a table needs
+
+    @cached_property
+    def tested(self) -> list[Row]:
+        """The scores of fully trained models on all test images."""
+        return [row for row in self._final if not row.method.startswith("cav:")]
+
+    @cached_property
+    def chosen(self) -> dict[Variant, dict[str, Average]]:
+        """The mean scores of every variant at its chosen strength, by metric."""
+        return _nested((row for row in self.tested if row.chosen), lambda row: row.metric)
+
+    @cached_property
+    def by_method(self) -> dict[str, dict[str, Average]]:
+        """The same by method; where one was run with several options, its first variant stands for it."""
+        found: dict[str, dict[str, Average]] = {}
+        for variant, scores in self.chosen.items():
+            found.setdefault(variant.method, scores)
+        return found
+
+    def cavs(self, metric: str) -> dict[str, Average]:
+        """Return a metric of every CAV by the CAV's name, without those that are not finite."""
+        rows = (row for row in self._final if row.method.startswith("cav:") and row.metric == metric)
+        found = average(rows, lambda row: row.method.removeprefix("cav:"))
+        return {name: mean for name, mean in found.items() if math.isfinite(mean.value)}
+
+    @cached_property
+    def seconds(self) -> dict[str, Average]:
+        """The mean seconds per epoch by method, in the paper's order."""
+        found = average((row for row in self.rows if row.metric == SECONDS), lambda row: row.method)
+        return dict(sorted(found.items(), key=lambda item: paper_place(item[0])))
+
+    @cached_property
+    def changes(self) -> dict[Variant, dict[str, Average]]:
+        """The mean changes of every variant but Vanilla by group of classes, in the paper's order."""
+        groups = {f"{CHANGE}_{group}": group for group in GROUPS}
+        rows = [row for row in self.rows if row.metric in groups and row.chosen != 0 and row.method != "vanilla"]
+        found = _nested(rows, lambda row: groups[row.metric])
+        return dict(sorted(found.items(), key=lambda item: paper_place(item[0].method)))
+
+    def lead(self, method: str, rival: str, metric: str) -> tuple[float, float] | None:
+        """Return by how much a method's mean is above a rival's on the same images, with its standard error.
+
+        The images' part of the error is that of the first seed's pairs; the seeds' part is that of both means.
+        """
+        ours, theirs = (self.by_method.get(name, {}).get(metric) for name in (method, rival))
+        paired = self.facts.paired
+        pair = paired.get((method, rival), {}).get(metric) or paired.get((rival, method), {}).get(metric)
+        if ours is None or theirs is None or pair is None or not math.isfinite(ours.value - theirs.value):
+            return None
+        return ours.value - theirs.value, math.hypot(pair[1], ours.seed_error, theirs.seed_error)
+
+    def results(self) -> Results:
+        """Return the means in the report's form: it marks the best and finds failed models by the same rules.
+
+        A variant without a chosen strength remains, as failed. Pairs are known for the first seed only and left out:
+        all means of a column are compared by their own errors.
+        """
+        tried = _nested(self.tested, lambda row: row.metric)
+        scores = [(variant, 1, found) for variant, found in self.chosen.items()]
+        scores += [(variant, 0, found) for variant, found in tried.items() if variant not in self.chosen]
+        rows = [
+            Row(
+                **asdict(variant),
+                metric=metric,
+                value=mean.value,
+                stderr=mean.error,
+                strength=mean.strength,
+                n=mean.n,
+                chosen=chosen,
+                split="test",
+            )
+            for variant, chosen, found in scores
+            for metric, mean in found.items()
+        ]
+        return Results(rows=tuple(rows), meta={"chance_level": self.facts.chance_level}, selection={}, heatmaps=None)
+
+    @cached_property
+    def _final(self) -> list[Row]:
+        return [row for row in self.rows if row.split in (None, "test") and row.epoch is None and row.group is None]
 
 
 def unseeded(row: Row) -> Variant:
@@ -118,76 +200,18 @@ def unseeded(row: Row) -> Variant:
     return replace(Variant.of(row), experiment="", seed=None)
 
 
+def _nested(rows: Iterable[Row], name: Callable[[Row], str]) -> dict[Variant, dict[str, Average]]:
+    """Return the means by variant and name."""
+    nested: dict[Variant, dict[str, Average]] = {}
+    for (variant, each), mean in average(rows, lambda row: (unseeded(row), name(row))).items():
+        nested.setdefault(variant, {})[each] = mean
+    return nested
+
+
 def paper_place(method: str) -> int:
     """Return where a method stands in the paper's tables: the original first, what is new before the reference."""
     order = (ORIGINAL, *PAPER_METHODS)
     return order.index(method) if method in order else len(order) + (method == CLEAN_TRAINED)
-
-
-def final_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return the scores of fully trained models (and of CAVs) on all test images."""
-    return [row for row in rows if row.split in (None, "test") and row.epoch is None and row.group is None]
-
-
-def chosen_scores(rows: Iterable[Row]) -> dict[Variant, dict[str, Average]]:
-    """Return the mean scores of every variant at its chosen strength, by metric."""
-    found = average(
-        (row for row in final_rows(rows) if row.chosen and not row.method.startswith("cav:")),
-        lambda row: (unseeded(row), row.metric),
-    )
-    scores: dict[Variant, dict[str, Average]] = {}
-    for (variant, metric), mean in found.items():
-        scores.setdefault(variant, {})[metric] = mean
-    return scores
-
-
-def cav_scores(rows: Iterable[Row], metric: str) -> dict[str, Average]:
-    """Return a metric of every CAV by the CAV's name; one that is not a number has none."""
-    found = average(
-        (row for row in final_rows(rows) if row.method.startswith("cav:") and row.metric == metric),
-        lambda row: row.method.removeprefix("cav:"),
-    )
-    return {name: mean for name, mean in found.items() if math.isfinite(mean.value)}
-
-
-def method_scores(rows: Iterable[Row]) -> dict[str, dict[str, Average]]:
-    """Return the mean scores by method; where one was run with several options, its first variant stands for it."""
-    found: dict[str, dict[str, Average]] = {}
-    for variant, scores in chosen_scores(rows).items():
-        found.setdefault(variant.method, scores)
-    return found
-
-
-def paired_lead(scores: Scores, facts: Facts, method: str, rival: str, metric: str) -> tuple[float, float] | None:
-    """Return by how much a method's mean is above a rival's on the same images, and the whole error of that.
-
-    The images' part of the error is that of the first seed's pairs; the seeds' part is that of both means.
-    """
-    ours, theirs = scores.get(method, {}).get(metric), scores.get(rival, {}).get(metric)
-    paired = facts.paired.get((method, rival), {}).get(metric) or facts.paired.get((rival, method), {}).get(metric)
-    if ours is None or theirs is None or paired is None:
-        return None
-    if not math.isfinite(ours.value - theirs.value):
-        return None
-    return ours.value - theirs.value, math.hypot(paired[1], ours.seed_error, theirs.seed_error)
-
-
-def as_results(rows: Sequence[Row], facts: Facts) -> Results:
-    """Return the means in the report's own shape, so that it marks the best and tells who failed by the same rules."""
-    scores = chosen_scores(rows)
-    means = [
-        _row(variant, metric, mean, chosen=1) for variant, found in scores.items() for metric, mean in found.items()
-    ]
-    tried = average(
-        (row for row in final_rows(rows) if not row.method.startswith("cav:")), lambda row: (unseeded(row), row.metric)
-    )
-    # a variant of which no strength could be chosen stays in the table, as failed
-    means += [
-        _row(variant, metric, mean, chosen=0) for (variant, metric), mean in tried.items() if variant not in scores
-    ]
-    # without pairs, which are known for the first seed alone: a column of means is judged by one error, the unpaired
-    meta = {"chance_level": facts.chance_level}
-    return Results(rows=tuple(means), meta=meta, selection={}, heatmaps=None)
 
 
 def write_average(metric: str, mean: Average | None) -> str:
@@ -198,62 +222,6 @@ def write_average(metric: str, mean: Average | None) -> str:
         return "NaN"
     stderr, spread = write_stderr(metric, mean.stderr), write_stderr(metric, mean.spread)
     return write_value(metric, mean.value) + (f" ± {stderr}" if stderr else "") + (f" ({spread})" if spread else "")
-
-
-def _average(rows: Sequence[Row]) -> Average:
-    values = np.array([row.value for row in rows], dtype=np.float64)
-    errors = [row.stderr for row in rows if row.stderr is not None]
-    counts = [row.n for row in rows if row.n is not None]
-    is_finite = bool(np.isfinite(values).all())
-    return Average(
-        value=float(values.mean()) if is_finite else math.nan,
-        stderr=float(np.sqrt(np.mean(np.square(errors)))) if errors else None,
-        spread=float(values.std(ddof=1)) if len(values) > 1 and is_finite else None,
-        repeats=len(values),
-        n=min(counts) if counts else None,
-        strength=rows[0].strength,
-    )
-
-
-def _row(variant: Variant, metric: str, mean: Average, *, chosen: int) -> Row:
-    return Row(
-        experiment="",
-        method=variant.method,
-        cav=variant.cav,
-        target=variant.target,
-        norm=variant.norm,
-        strength=mean.strength,
-        chosen=chosen,
-        split="test",
-        metric=metric,
-        value=mean.value,
-        stderr=mean.error,
-        n=mean.n,
-    )
-
-
-SECONDS = "seconds_per_epoch"  # the metric of a row that holds a run time; its seed is the number of the run
-
-
-def seconds_of(rows: Iterable[Row]) -> dict[str, Average]:
-    """Return the mean seconds per epoch by method, in the paper's order."""
-    found = average((row for row in rows if row.metric == SECONDS), lambda row: row.method)
-    return dict(sorted(found.items(), key=lambda item: paper_place(item[0])))
-
-
-CHANGE = "accuracy_change"  # a method's accuracy on clean test images minus Vanilla's on the same images
-
-GROUPS = ("selected", "random", "all")  # which classes; ends the metric's name
-
-
-def changes_of(rows: Iterable[Row]) -> dict[Variant, dict[str, Average]]:
-    """Return the mean changes of every variant but Vanilla by group of classes, in the paper's order."""
-    groups = {f"{CHANGE}_{group}": group for group in GROUPS}
-    wanted = [row for row in rows if row.metric in groups and row.chosen != 0 and row.method != "vanilla"]
-    changes: dict[Variant, dict[str, Average]] = {}
-    for (variant, group), mean in average(wanted, lambda row: (unseeded(row), groups[row.metric])).items():
-        changes.setdefault(variant, {})[group] = mean
-    return dict(sorted(changes.items(), key=lambda item: paper_place(item[0].method)))
 
 
 def change_titles(changes: Iterable[Variant], class_names: Sequence[str] = ()) -> dict[Variant, str]:

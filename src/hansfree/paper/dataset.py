@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import csv
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -20,22 +21,18 @@ from hansfree.data import (
     BiasedData,
     Channels,
     ImageDataset,
+    LabelledImages,
     Listing,
     OpenedImages,
     Resize,
+    SourceSubset,
     insert_bias,
     normalisation_for,
     split_rows,
 )
 from hansfree.errors import DataError, OptionError, nearest
 
-PUBLISHED_METRICS = (
-    "accuracy_clean",
-    "accuracy_biased",
-    "tcav_positions",
-    "tcav_sensitivity",
-    "artifact_relevance",
-)
+PUBLISHED_METRICS = ("accuracy_clean", "accuracy_biased", "tcav_positions", "tcav_sensitivity", "artifact_relevance")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,33 +49,28 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What the paper reports for a dataset: by model and method (tables 1, A.3 to A.6)."""
+    """What the paper reports for a dataset (tables 1, A.3 to A.6)."""
 
     scores: Mapping[tuple[str, str, str], tuple[float, float]]  # (model, method, metric): value, standard error
     strengths: Mapping[tuple[str, str], float]  # (model, method)
     seconds: Mapping[tuple[str, str], tuple[float, float]]  # (model, method): per epoch, standard error
 
     @classmethod
-    def read(cls, scores: str, *, strengths: str, seconds: str) -> Published:
-        """Read tables typed as in the paper: a line per model and method; accuracies, TCAV and relevance in %.
-
-        Args:
-            scores: ``model method`` and then value and error of clean, biased, TCAV, 1000 x sensitivity, relevance;
-                ``-`` where the paper has none.
-            strengths: ``model method strength``.
-            seconds: ``model method seconds error``.
-        """
-        found: dict[tuple[str, str, str], tuple[float, float]] = {}
-        for model, method, *numbers in map(str.split, scores.strip().splitlines()):
-            for metric, value, error in zip(PUBLISHED_METRICS, numbers[::2], numbers[1::2], strict=True):
-                if value != "-":
+    def of(cls, dataset: str) -> Published:
+        """Read a dataset's rows of ``published.csv``: accuracies, TCAV and relevance in %, sensitivity times 1000."""
+        scores, strengths, seconds = {}, {}, {}
+        with (Path(__file__).parent / "published.csv").open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["dataset"] == dataset]
+        for row in rows:
+            key = row["model"], row["method"]
+            for metric in PUBLISHED_METRICS:
+                if row[metric]:
                     unit = 1000 if metric == "tcav_sensitivity" else 100
-                    found[model, method, metric] = (float(value) / unit, float(error) / unit)
-        return cls(
-            scores=found,
-            strengths={(a, b): float(value) for a, b, value in map(str.split, strengths.strip().splitlines())},
-            seconds={(a, b): (float(v), float(e)) for a, b, v, e in map(str.split, seconds.strip().splitlines())},
-        )
+                    scores[key[0], key[1], metric] = float(row[metric]) / unit, float(row[f"{metric}_stderr"]) / unit
+            if row["strength"]:
+                strengths[key] = float(row["strength"])
+            seconds[key] = float(row["seconds"]), float(row["seconds_stderr"])
+        return cls(scores=scores, strengths=strengths, seconds=seconds)
 
 
 class BenchmarkDataset(Registered, ABC):
@@ -91,7 +83,6 @@ class BenchmarkDataset(Registered, ABC):
         seed: of splits and of which images carry the artifact.
         skip_bad: leave out images that are missing or cannot be read, and record them in ``skipped``; otherwise the
             first one is an error. All others keep their part, and each bad one moves the artifact of one other at most.
-        progress: shows how far long work is, first the check of all files.
     """
 
     kind = "dataset"
@@ -205,6 +196,30 @@ class ListedBenchmark(BenchmarkDataset):
         """Reject training images without one of the classes: no model could learn it."""
         if lost := opened.untrained_classes(self.parts[0]):
             raise DataError(f"{opened.listing.place} has no training image of class {lost[0]!r}.")
+
+    def natural_bias(self, model: str, has_artifact: np.ndarray, *, clean_train: bool) -> BiasedData:
+        """Return the sets of an artifact that is in the images by nature; the bits are by image id."""
+        transform = normalisation_for(model)
+
+        def labelled(part: SourceSubset, *, has: bool | None = None) -> LabelledImages:
+            bits = has_artifact[part.ids]
+            rows = None if has is None else np.flatnonzero(bits == has)
+            return LabelledImages(part, bits, rows=rows, transform=transform)
+
+        train, val, test = self.parts
+        return BiasedData(
+            train=labelled(train),
+            val_clean=labelled(val, has=False),
+            val_biased=labelled(val, has=True),
+            test_clean=labelled(test, has=False),
+            test_biased=labelled(test, has=True),
+            clean_train=labelled(train, has=False) if clean_train else None,
+            biased_class=self.biased_class,
+            artifact=self.artifact,
+            is_localized=True,
+            is_inserted=False,
+            has_masks=False,
+        )
 
 
 class InsertedBenchmark(ListedBenchmark):

@@ -19,11 +19,9 @@ from hansfree.paper.dataset import BenchmarkDataset, Recipe
 
 
 class Synthetic(BenchmarkDataset, name="synthetic"):
-    """Four kinds of lesion, and an artifact that leaks into each: all four shortcuts are learned by one model.
+    """Four kinds of lesion with one artifact each: a network learns four shortcuts and is corrected for one at a time.
 
-    So a network is trained once and then corrected for one shortcut at a time, on images in which the three others
-    stay what they are; a part of its training images has to do for that, as it often has for those who correct a
-    model that others trained. The plaster stands for an artifact that is in the scene, as the paper's collar is.
+    Corrections see a part of its training images. The plaster represents an artifact in the scene, as the collar is.
     """
 
     title = "Synthetic lesions"
@@ -79,11 +77,7 @@ def _artifact(name: str) -> Artifact:
 
 
 class PrintedText(BenchmarkDataset, name="synthetic-text"):
-    """The timestamp leaks into a class of lesions, while four other classes need printed characters.
-
-    It stands for the paper's Q3, where "digital clock" or "web site" suffer when a timestamp is unlearned for all
-    classes instead of for the one that it leaked into.
-    """
+    """The timestamp leaks into a class of lesions, while four other classes need printed characters (for Q3)."""
 
     title = "Synthetic skin with printed text"
     artifacts = ("timestamp",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
@@ -18,7 +18,7 @@ from hansfree.evaluation import ORIGINAL, Row, method_title
 from hansfree.evaluation.localisation import compute_cav_heatmaps
 from hansfree.metrics import MIN_GROUP, paired_difference
 from hansfree.models import predict_logits
-from hansfree.paper.aggregate import CHANGE, SECONDS
+from hansfree.paper.aggregate import CHANGE, SECONDS, Finding
 from hansfree.paper.claims import check_claims, write_claims
 from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.paper.figures import (
@@ -38,21 +38,18 @@ from hansfree.paper.figures import (
     draw_times,
 )
 from hansfree.paper.runner import (
-    Finding,
-    Presentation,
     Reproduction,
     check_shown,
-    facts_by_subject,
-    facts_of,
+    finding_of,
     heatmaps_by_subject,
-    key_of,
+    name_subject,
     reasons_of,
     relevance_of,
-    rows_by_subject,
 )
 from hansfree.paper.subjects import Subject
 from hansfree.paper.tables import (
     paragraphs,
+    spread,
     write_alignments,
     write_changes,
     write_details,
@@ -66,10 +63,16 @@ from hansfree.paper.tables import (
     write_variants,
 )
 from hansfree.pipeline import Experiment, MethodSpec, Plan
+from hansfree.report.figures import Drawing
+
+Page = tuple[str, Sequence["Drawing | None"]]
 
 _SHOWN = 4
-
 _FEW_BITS = 4  # a change of so many low bits is hidden; more of them can be seen
+
+
+def _methods(subject: Subject) -> list[str]:
+    return [name for name in LatentCorrection.defaults() if name not in subject.plan.left_out]
 
 
 class Overview(Reproduction, name="overview"):
@@ -78,39 +81,30 @@ class Overview(Reproduction, name="overview"):
     title = "The data biases: overview, and what an LSB attack hides in the last bits"
 
     def check(self, study: BenchmarkDataset, plan: Plan) -> None:
-        """Take any that can be seen: no strength is chosen."""
+        """Accept any bias with test images: no strength is chosen."""
         check_shown(study, plan)
 
     def examine(self, subject: Subject) -> Finding:
         """Take the first test images of each kind; no model is needed."""
-        data = subject.study.data(subject.plan.model)  # as it is: nothing more than these images is read
-        clean, biased = (
-            np.stack([images.pixels(row)[0] for row in range(min(_SHOWN, len(images)))])
-            for images in (data.test_clean, data.test_biased)
-        )
-        return Finding(
-            key=key_of(subject),
-            facts=facts_of(subject, data=data),
-            rows=[],
-            arrays={"clean": clean, "biased": biased},
-            notes={"is_inserted": data.is_inserted},
-        )
+        data = subject.study.data(subject.plan.model)  # not read into memory
+        images = {
+            name: np.stack([part.pixels(row)[0] for row in range(min(_SHOWN, len(part)))])
+            for name, part in (("clean", data.test_clean), ("biased", data.test_biased))
+        }
+        return finding_of(subject, [], data=data, arrays=images, notes={"is_inserted": data.is_inserted})
 
-    def present(self, findings: Sequence[Finding]) -> Presentation:
+    def present(self, findings: Sequence[Finding]) -> Page:
         """Draw all biases; where only low bits differ, these bits too."""
         once = {f"{finding.key.data} · {finding.key.artifact}": finding for finding in findings}
         pairs = {name: (finding.arrays["clean"], finding.arrays["biased"]) for name, finding in once.items()}
-        in_scenes = {name for name, finding in once.items() if not finding.notes.get("is_inserted", True)}
-        drawings = [draw_biases(pairs, in_scenes=in_scenes)]
-        for clean, biased in (pair for name, pair in pairs.items() if name not in in_scenes):
-            bits = int(np.bitwise_xor(clean, biased).max()).bit_length() if clean.shape == biased.shape else 8
+        natural = {name for name, finding in once.items() if not finding.notes["is_inserted"]}
+        drawings = [draw_biases(pairs, natural=natural)]
+        for clean, biased in (pair for name, pair in pairs.items() if name not in natural):
+            bits = int(np.bitwise_xor(clean, biased).max()).bit_length()
             if 0 < bits <= _FEW_BITS:
                 drawings.append(draw_hidden_bits(clean, biased, bits=bits))
                 break
-        return Presentation(text="Test images without and with the artifact.", drawings=drawings)
-
-
-_LOCALISED = ("signal", "ridge", "svm")
+        return "Test images without and with the artifact.", drawings
 
 
 class Alignment(Reproduction, name="q1"):
@@ -119,7 +113,7 @@ class Alignment(Reproduction, name="q1"):
     title = "Q1: alignment of CAVs with the true direction of the bias"
 
     def check(self, study: BenchmarkDataset, plan: Plan) -> None:
-        """Refuse a bias of which no test image can be looked at."""
+        """Reject a bias without biased test images."""
         super().check(study, plan)
         check_shown(study, plan)
 
@@ -128,33 +122,28 @@ class Alignment(Reproduction, name="q1"):
         experiment = subject.experiment
         rows = experiment.cav_rows()
         workspace, data = experiment.workspace, subject.data
-        arrays: dict[str, np.ndarray] = {}
-        extremes = None
+        extremes = None  # the drawing, not the images: a finding outlives its subject's sets
         if data.is_inserted:
             change = workspace.activations["test_biased"].pooled - workspace.activations["test_clean"].pooled
-            extremes = draw_extremes(_cosines(workspace.cav, change), lambda row: data.test_biased.pixels(row)[0])
+            name = f"extremes-{subject.study.artifact}-{subject.plan.model}"
+            extremes = draw_extremes(
+                _cosines(workspace.cav, change), lambda row: data.test_biased.pixels(row)[0], name=name
+            )
         shown = workspace.shown_rows[:_SHOWN]
         images, masks = zip(*(data.test_biased.pixels(int(row)) for row in shown))
-        arrays |= {"images": np.stack(images), "masks": np.stack(masks)}
+        arrays = {"images": np.stack(images), "masks": np.stack(masks)}
         inputs = data.test_biased.batch(shown).image
-        for name in _LOCALISED:
+        for name in ("signal", "ridge", "svm"):
             maps = compute_cav_heatmaps(
                 experiment.setting.model, experiment.setting.layer, workspace.cavs[name], inputs
             )
             arrays[f"relevance/{name}"] = maps.numpy()
-        # the drawing, not the images: a finding outlives its subject, whose sets would stay in memory with it
-        return Finding(
-            key=key_of(subject), facts=facts_of(subject), rows=rows, arrays=arrays, notes={"extremes": extremes}
-        )
+        return finding_of(subject, rows, arrays=arrays, notes={"extremes": extremes})
 
-    def present(self, findings: Sequence[Finding]) -> Presentation:
+    def present(self, findings: Sequence[Finding]) -> Page:
         """Draw the bars of all subjects and, for each, samples and localisations."""
-        subjects = rows_by_subject(findings)
-        drawings = [draw_alignments(subjects), draw_localisation(heatmaps_by_subject(findings))]
-        for finding in findings:
-            if drawing := finding.notes["extremes"]:
-                drawings.append(drawing.renamed(f"{drawing.name}-{finding.key.artifact}-{finding.key.model}"))
-        return Presentation(text=write_alignments(subjects), drawings=drawings)
+        drawings = [draw_alignments(findings), draw_localisation(heatmaps_by_subject(findings))]
+        return write_alignments(findings), [*drawings, *(finding.notes["extremes"] for finding in findings)]
 
 
 def _cosines(cav: CAV, change: np.ndarray) -> np.ndarray:
@@ -172,41 +161,34 @@ class Table1(Reproduction, name="table1"):
 
     def examine(self, subject: Subject) -> Finding:
         """Correct by every method along its strengths."""
-        experiment = subject.experiment
-        methods = [name for name in LatentCorrection.defaults() if name not in subject.plan.left_out]
+        experiment, methods = subject.experiment, _methods(subject)
         rows = experiment.rows(methods)
         paired: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
         for each in experiment.predictions.paired(methods):
             paired.setdefault((each.method, each.rival), {})[each.metric] = each.value, each.stderr
-        facts = facts_of(subject, paired=paired, reasons=reasons_of(experiment, methods))
-        return Finding(key=key_of(subject), facts=facts, rows=rows, arrays=experiment.predictions.shown(methods))
+        arrays, reasons = experiment.predictions.shown(methods), reasons_of(experiment, methods)
+        return finding_of(subject, rows, arrays=arrays, paired=paired, reasons=reasons)
 
-    def present(self, findings: Sequence[Finding]) -> Presentation:
+    def present(self, findings: Sequence[Finding]) -> Page:
         """Write the tables, what of the paper's claims holds here, and draw all strengths and some heatmaps."""
-        subjects, facts = rows_by_subject(findings), facts_by_subject(findings)
         text = paragraphs(
-            write_table1(subjects, facts=facts),
+            write_table1(findings),
             "## Differences on the same images",
-            write_differences(subjects, facts=facts),
+            write_differences(findings),
             "## The paper's claims",
-            write_claims([claim for claim in check_claims(subjects, facts=facts) if claim.about != "selected classes"]),
+            write_claims(check_claims(findings, "all classes")),
             "Claims about selected classes: see `hansfree reproduce q3`.",
             "## In detail",
-            write_details(subjects, facts=facts),
+            write_details(findings),
             "## Best strengths",
-            write_strengths(subjects, facts=facts),
+            write_strengths(findings),
         )
-        return Presentation(
-            text=text,
-            drawings=[draw_scatter(subjects), draw_method_heatmaps(heatmaps_by_subject(findings))],
-        )
+        return text, [draw_scatter(findings), draw_method_heatmaps(heatmaps_by_subject(findings))]
 
 
 _MOST_SELECTED = 20
-
 _SELECTED_SHARE = 1 / 3  # of all classes at most, where there are few
-
-_ROLL = 0x5E1
+_CLASSES_STREAM = 0x5E1  # of random numbers
 
 
 class ClassSpecific(Reproduction, name="q3"):
@@ -215,7 +197,7 @@ class ClassSpecific(Reproduction, name="q3"):
     title = "Q3: class-specific correction"
 
     def check(self, study: BenchmarkDataset, plan: Plan) -> None:
-        """Refuse a bias that cannot be put into an unpoisoned model's images."""
+        """Reject a bias that cannot be inserted into an unpoisoned model's images."""
         super().check(study, plan)
         data = study.data(plan.model)
         if not data.is_inserted or (data.clean_train is None and not study.starts_clean):
@@ -229,39 +211,27 @@ class ClassSpecific(Reproduction, name="q3"):
         experiment, data = subject.experiment, subject.data
         selected = subject.run.stage("q3 classes", lambda: rank_classes(experiment, data))
         groups = _groups(data, selected, seed=subject.plan.seed)
-        left_out = [name for name in subject.plan.left_out if name != Vanilla.name]  # with it all others are compared
-        treatments = [
-            *(experiment.plain(name) for name in LatentCorrection.defaults() if name not in left_out),
-            *_for_one_class(experiment, data.biased_class, without=left_out),
-        ]
-        rows: list[Row] = []
-        for spec in treatments:
-            rows += experiment.rows_for(spec)
+        methods = [name for name in LatentCorrection.defaults() if name == Vanilla.name or name in _methods(subject)]
+        specs = [*map(experiment.plain, methods), *_for_one_class(experiment, data.biased_class, methods)]
+        rows = _rows(experiment, specs)
         baseline = experiment.predictions.load(Vanilla.name)["correct_clean"]
-        for spec in treatments:
+        for spec in specs:
             rows += _changes(experiment, spec, baseline, groups)
-        theirs = set(subject.study.published_labels(subject.plan.model))
-        names = [
-            f"{data.test_clean.class_names[label]}{' (in the paper too)' * (label in theirs)}" for label in selected
-        ]
-        return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows, notes={"selected": names})
+        theirs, classes = set(subject.study.published_labels(subject.plan.model)), data.test_clean.class_names
+        names = [f"{classes[label]}{' (in the paper too)' * (label in theirs)}" for label in selected]
+        return finding_of(subject, rows, notes={"selected": names})
 
-    def present(self, findings: Sequence[Finding]) -> Presentation:
+    def present(self, findings: Sequence[Finding]) -> Page:
         """Write and draw the changes, and name the selected classes."""
-        subjects, facts = rows_by_subject(findings), facts_by_subject(findings)
-        claims = [claim for claim in check_claims(subjects, facts=facts) if claim.about == "selected classes"]
-        lines = [f"- {finding.key.title}: {', '.join(finding.notes['selected'])}" for finding in findings]
-        text = "\n\n".join(
-            [
-                write_changes(subjects, facts=facts),
-                "## Selected classes",
-                "Those whose logit rises most in the unpoisoned model when the artifact is put in:",
-                "\n".join(lines),
-                "## The paper's claims about selected classes",
-                write_claims(claims),
-            ]
+        text = paragraphs(
+            write_changes(findings),
+            "## Selected classes",
+            "Those whose logit rises most in the unpoisoned model when the artifact is put in:",
+            "\n".join(f"- {finding.key.title}: {', '.join(finding.notes['selected'])}" for finding in findings),
+            "## The paper's claims about selected classes",
+            write_claims(check_claims(findings, "selected classes")),
         )
-        return Presentation(text=text, drawings=[draw_changes(subjects, facts=facts)])
+        return text, [draw_changes(findings)]
 
 
 def rank_classes(experiment: Experiment, data: BiasedData) -> list[int]:
@@ -281,7 +251,7 @@ def _groups(data: BiasedData, selected: Sequence[int], *, seed: int) -> dict[str
     """Return which test images belong to the selected classes, to as many random others, and to any."""
     labels = data.test_clean.labels
     others = np.setdiff1d(np.unique(labels), [*selected, data.biased_class])
-    rng = np.random.default_rng((seed, _ROLL))
+    rng = np.random.default_rng((seed, _CLASSES_STREAM))
     random = rng.choice(others, size=min(len(selected), len(others)), replace=False)
     groups = {
         "selected": np.isin(labels, selected),
@@ -291,27 +261,27 @@ def _groups(data: BiasedData, selected: Sequence[int], *, seed: int) -> dict[str
     return {name: inside for name, inside in groups.items() if inside.any()}  # with two classes no other is left
 
 
-def _for_one_class(experiment: Experiment, biased_class: int, *, without: Sequence[str]) -> list[MethodSpec]:
-    """Return the methods that can spare the other classes, aimed at the biased one, in the units of the plain ones."""
-    setting = experiment.setting
+def _rr_clarc(experiment: Experiment, **options: Any) -> Callable[..., LatentCorrection]:
+    """Return a maker of RR-ClArC with options, in the units of the experiment."""
+    scale: Scale = "paper" if experiment.setting.grid == "paper" else "artifact"
+    return lambda *, cav, images, tuning: RRClArC(cav, scale=scale, tuning=tuning, **options)
 
-    def rr_clarc(*, cav: Any, images: Any, tuning: Any) -> LatentCorrection:
-        scale: Scale = "paper" if setting.grid == "paper" else "artifact"
-        return RRClArC(cav, target=biased_class, scale=scale, tuning=tuning)
 
-    def rrr(*, cav: Any, images: Any, tuning: Any) -> LatentCorrection:
-        return RRR(images, target=biased_class, tuning=tuning)
-
-    makers = {RRR.name: rrr, RRClArC.name: rr_clarc}
+def _for_one_class(experiment: Experiment, biased_class: int, methods: Sequence[str]) -> list[MethodSpec]:
+    """Return the methods that can spare the other classes, for the biased one, in the units of the plain ones."""
+    makers: dict[str, Callable[..., LatentCorrection]] = {
+        RRR.name: lambda *, cav, images, tuning: RRR(images, target=biased_class, tuning=tuning),
+        RRClArC.name: _rr_clarc(experiment, target=biased_class),
+    }
     return [
         MethodSpec(
             name=f"{name} class-{biased_class}",
             make=make,
-            strengths=setting.strengths.get(name) or experiment.plain(name).strengths,
+            strengths=experiment.setting.strengths.get(name) or experiment.plain(name).strengths,
             uses_masks=experiment.plain(name).uses_masks,
         )
         for name, make in makers.items()
-        if name not in without
+        if name in methods
     ]
 
 
@@ -319,11 +289,11 @@ def _changes(
     experiment: Experiment, spec: MethodSpec, baseline: np.ndarray, groups: Mapping[str, np.ndarray]
 ) -> list[Row]:
     """Return the accuracy on clean test images minus Vanilla's, per group of classes; none where no strength fits."""
-    scored = [row for row in experiment.rows_for(spec) if row.chosen and row.split == "test"]
-    if not scored:
+    about = _tested(experiment.rows_for(spec))
+    if about is None:
         return []
     correct = experiment.predictions.load(spec.name)["correct_clean"]
-    about = {**asdict(scored[0]), "group": None, "artifact": None}
+    about |= {"group": None, "artifact": None}
     found = []
     for group, inside in groups.items():
         value, stderr = paired_difference(correct[inside], baseline[inside])
@@ -332,7 +302,13 @@ def _changes(
     return found
 
 
-GROUP_ACCURACY = "accuracy_clean"
+def _rows(experiment: Experiment, specs: Iterable[MethodSpec]) -> list[Row]:
+    return [row for spec in specs for row in experiment.rows_for(spec)]
+
+
+def _tested(rows: Iterable[Row]) -> dict[str, Any] | None:
+    """Return the columns of the first chosen row on test images; None where no strength was chosen."""
+    return next((asdict(row) for row in rows if row.chosen and row.split == "test"), None)
 
 
 class Natural(Reproduction, name="natural"):
@@ -353,65 +329,139 @@ class Natural(Reproduction, name="natural"):
 
     def examine(self, subject: Subject) -> Finding:
         """Score every method on the groups of the clean test images."""
-        experiment, data, flags = subject.experiment, subject.data, subject.study.flags()
-        rows = experiment.original_rows()
-        methods = [name for name in LatentCorrection.defaults() if name not in subject.plan.left_out]
-        for name in methods:
-            rows += experiment.rows_for(experiment.plain(name))
+        experiment, data, methods = subject.experiment, subject.data, _methods(subject)
+        rows = {ORIGINAL: experiment.original_rows()}
+        rows |= {name: experiment.rows_for(experiment.plain(name)) for name in methods}
+        tested = {name: about for name, found in rows.items() if (about := _tested(found)) is not None}
         labels, names = data.test_clean.labels, data.test_clean.class_names
         found, unknown = [], []
-        for flag, bits in flags.items():
+        for flag, bits in subject.study.flags().items():
             for label in np.unique(labels):
-                for has_flag in (True, False):
-                    inside = (labels == label) & (bits == has_flag)
-                    artifact = flag if has_flag else f"no {flag}"
+                for artifact, has_it in ((flag, bits), (f"no {flag}", ~bits)):
+                    inside = (labels == label) & has_it
                     if inside.sum() < MIN_GROUP:
                         unknown.append(f"{names[label]}, {artifact}: n/a ({inside.sum()} images)")
                         continue
-                    about = {"group": int(label), "artifact": artifact}
-                    found += [_row(rows, experiment, name, inside, about) for name in (ORIGINAL, *methods)]
+                    group = {"group": int(label), "artifact": artifact}
+                    found += [_group_row(experiment, {**about, **group}, inside) for about in tested.values()]
         reasons = reasons_of(experiment, methods)
-        taken = {row.method for row in rows if row.chosen and row.split == "test"}
-        key = key_of(subject)
-        none = [f"{key.title}, {method_title(name)}: {reasons[name]}" for name in methods if name not in taken]
-        return Finding(
-            key=key,
-            facts=facts_of(subject, reasons=reasons),
-            rows=[row for row in found if row],
-            notes={"unknown": unknown, "none": none},
-        )
+        title = name_subject(subject.study, subject.plan).title
+        none = [f"{title}, {method_title(name)}: {reasons[name]}" for name in methods if name not in tested]
+        return finding_of(subject, found, reasons=reasons, notes={"unknown": unknown, "none": none})
 
-    def present(self, findings: Sequence[Finding]) -> Presentation:
-        """Write a table per subject, and what cannot be known."""
-        lines = dict.fromkeys(line for finding in findings for line in finding.notes["unknown"])
-        parts = [write_groups(rows_by_subject(findings), facts_by_subject(findings))]
-        if lines:
-            parts += [f"Groups of fewer than {MIN_GROUP} images:", "\n".join(f"- {line}" for line in lines)]
-        if none := [line for finding in findings for line in finding.notes["none"]]:
-            parts += ["Methods of which no strength could be taken:", "\n".join(f"- {line}" for line in none)]
-        return Presentation(text=paragraphs(*parts))
+    def present(self, findings: Sequence[Finding]) -> Page:
+        """Write a table per subject, and what is not known."""
+        parts = [write_groups(findings)]
+        heads = {"unknown": f"Groups of fewer than {MIN_GROUP} images:"}
+        heads["none"] = "Methods of which no strength could be taken:"
+        for name, head in heads.items():
+            if lines := dict.fromkeys(line for finding in findings for line in finding.notes[name]):
+                parts += [head, "\n".join(f"- {line}" for line in lines)]
+        return paragraphs(*parts), []
 
 
-def _row(
-    rows: Sequence[Row], experiment: Experiment, method: str, inside: np.ndarray, group: Mapping[str, Any]
-) -> Row | None:
-    """Return a method's accuracy on a group; None where no strength of it could be taken."""
-    about = next((row for row in rows if row.method == method and row.chosen and row.split == "test"), None)
-    if about is None:
-        return None
-    correct = experiment.predictions.load(method)["correct_clean"][inside]
+def _group_row(experiment: Experiment, about: Mapping[str, Any], inside: np.ndarray) -> Row:
+    correct = experiment.predictions.load(about["method"])["correct_clean"][inside]
     share, n = float(correct.mean()), len(correct)
-    score = {
-        "metric": GROUP_ACCURACY,
-        **group,
-        "value": share,
-        "stderr": np.sqrt(share * (1 - share) / n),
-        "n": n,
-    }
-    return Row(**{**asdict(about), **score})
+    score = {"metric": "accuracy_clean", "value": share, "stderr": np.sqrt(share * (1 - share) / n), "n": n}
+    return Row(**{**about, **score})
 
 
-_TARGETS = ("random", "all", "logprob")  # beside "expected", which goes with squares only
+class _Ablation(Reproduction):
+    """RR-ClArC with one thing varied."""
+
+    def specs(self, experiment: Experiment) -> list[MethodSpec]:
+        """Return what is run."""
+        return [experiment.plain(RRClArC.name)]
+
+    def examine(self, subject: Subject) -> Finding:
+        """Correct by each variant along its strengths."""
+        return finding_of(subject, _rows(subject.experiment, self.specs(subject.experiment)))
+
+
+class CAVType(_Ablation, name="ablation-cav"):
+    """RR-ClArC along the direction of every CAV, each with the strength that suits it best."""
+
+    title = "Q4: the CAV's type"
+
+    def present(self, findings: Sequence[Finding]) -> Page:
+        """Write and draw the scores by CAV."""
+        return write_variants(findings), [draw_cav_types(findings)]
+
+    def specs(self, experiment: Experiment) -> list[MethodSpec]:
+        """Return Vanilla, and RR-ClArC along each CAV."""
+        plain = experiment.plain(RRClArC.name)
+        strengths = experiment.setting.strengths.get(RRClArC.name, plain.strengths)
+        along = [
+            plain
+            if cav == experiment.setting.cav
+            else MethodSpec(name=f"{RRClArC.name} cav-{cav}", make=plain.make, cav=cav, strengths=strengths)
+            for cav in CAV.from_marks()
+        ]
+        return [experiment.plain(Vanilla.name), *along]
+
+
+class Strength(_Ablation, name="ablation-strength"):
+    """The accuracies over the strength, with heatmaps along the way."""
+
+    title = "Q4: the strength"
+
+    def examine(self, subject: Subject) -> Finding:
+        """Correct along all strengths, and explain some of the models."""
+        experiment = subject.experiment
+        rows = _rows(experiment, map(experiment.plain, (Vanilla.name, RRClArC.name)))
+        return finding_of(subject, rows, arrays=_heatmaps_along(experiment, rows))
+
+    def present(self, findings: Sequence[Finding]) -> Page:
+        """Write every strength, and draw the curves."""
+        maps = {
+            finding.key: StrengthMaps(
+                finding.arrays["image"],
+                finding.arrays["mask"],
+                {float(name): found for name, found in relevance_of(finding).items()},
+            )
+            for finding in findings
+            if finding.arrays
+        }
+        return write_path(findings), [draw_strength_curves(findings, maps=maps)]
+
+
+class Epochs(_Ablation, name="ablation-epochs"):
+    """The accuracies on validation images after every epoch, for all strengths."""
+
+    title = "Q4: the number of epochs"
+
+    def present(self, findings: Sequence[Finding]) -> Page:
+        """Write and draw some strengths and epochs."""
+        return write_epochs(findings), [draw_epochs(findings)]
+
+
+class Target(_Ablation, name="ablation-target"):
+    """What is penalised (the target) and how it is measured (the norm)."""
+
+    title = "Q4: gradient target and norm"
+
+    def present(self, findings: Sequence[Finding]) -> Page:
+        """Write and draw the scores by target and norm."""
+        return paragraphs(write_variants(findings), _ABOUT_TARGETS), [draw_targets(findings)]
+
+    def specs(self, experiment: Experiment) -> list[MethodSpec]:
+        """Return RR-ClArC with every pair of target and norm, along every fourth strength of the experiment's grid."""
+        # the expectation is of the square only
+        pairs = [("expected", "squared")]
+        pairs += [(target, norm) for target in ("random", "all", "logprob") for norm in get_args(Norm)]
+        info = RRClArC.info
+        grid = info.paper_strengths if experiment.setting.grid == "paper" else info.strengths
+        strengths = experiment.setting.strengths.get(RRClArC.name, grid[::4])
+        return [
+            MethodSpec(
+                name=f"{RRClArC.name} {target}-{norm}",
+                make=_rr_clarc(experiment, target=target, norm=norm),
+                strengths=strengths,
+            )
+            for target, norm in pairs
+        ]
+
 
 _ABOUT_TARGETS = """The target is the function of the logits whose derivative along the direction is penalised:
 
@@ -424,113 +474,16 @@ _ABOUT_TARGETS = """The target is the function of the logits whose derivative al
 _MAPPED = 5  # strengths along the curve whose heatmaps are shown
 
 
-class CAVType(Reproduction, name="ablation-cav"):
-    """RR-ClArC along the direction of every CAV."""
-
-    title = "Q4: the CAV's type"
-
-    def examine(self, subject: Subject) -> Finding:
-        """Correct along each CAV, each with the strength that suits it best."""
-        rows = subject.experiment.rows_for(subject.experiment.plain(Vanilla.name))
-        for name in CAV.from_marks():
-            rows += subject.experiment.rows_for(_along(subject.experiment, name))
-        return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
-
-    def present(self, findings: Sequence[Finding]) -> Presentation:
-        """Draw the biased accuracy by CAV."""
-        subjects = rows_by_subject(findings)
-        return Presentation(text=write_variants(subjects), drawings=[draw_cav_types(subjects)])
-
-
-class Strength(Reproduction, name="ablation-strength"):
-    """The accuracies over the strength, with heatmaps along the way."""
-
-    title = "Q4: the strength"
-
-    def examine(self, subject: Subject) -> Finding:
-        """Correct along all strengths, and explain some of the models."""
-        experiment = subject.experiment
-        rows = [row for name in (Vanilla.name, RRClArC.name) for row in experiment.rows_for(experiment.plain(name))]
-        return Finding(
-            key=key_of(subject), facts=facts_of(subject), rows=rows, arrays=_heatmaps_along(experiment, rows)
-        )
-
-    def present(self, findings: Sequence[Finding]) -> Presentation:
-        """Write every strength, and draw the curves."""
-        subjects = rows_by_subject(findings)
-        maps = {finding.key: _strength_maps(finding) for finding in findings if finding.arrays}
-        return Presentation(text=write_path(subjects), drawings=[draw_strength_curves(subjects, maps=maps)])
-
-
-class Epochs(Reproduction, name="ablation-epochs"):
-    """The accuracies on validation images after every epoch, for all strengths."""
-
-    title = "Q4: the number of epochs"
-
-    def examine(self, subject: Subject) -> Finding:
-        """Take what the validation images said after every epoch."""
-        rows = subject.experiment.rows_for(subject.experiment.plain(RRClArC.name))
-        return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
-
-    def present(self, findings: Sequence[Finding]) -> Presentation:
-        """Write some strengths and epochs, and draw a line per strength."""
-        subjects = rows_by_subject(findings)
-        return Presentation(text=write_epochs(subjects), drawings=[draw_epochs(subjects)])
-
-
-class Target(Reproduction, name="ablation-target"):
-    """What is penalised (the target) and how it is measured (the norm)."""
-
-    title = "Q4: gradient target and norm"
-
-    def examine(self, subject: Subject) -> Finding:
-        """Correct with every pair of target and norm along a few strengths."""
-        experiment = subject.experiment
-        pairs = [("expected", "squared"), *((target, norm) for target in _TARGETS for norm in get_args(Norm))]
-        rows: list[Row] = []
-        for target, norm in pairs:
-            rows += experiment.rows_for(_aimed(experiment, target, norm))
-        return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
-
-    def present(self, findings: Sequence[Finding]) -> Presentation:
-        """Draw the accuracies over the strength, a line per target and a panel per norm."""
-        subjects = rows_by_subject(findings)
-        return Presentation(
-            text=paragraphs(write_variants(subjects), _ABOUT_TARGETS), drawings=[draw_targets(subjects)]
-        )
-
-
-def _along(experiment: Experiment, cav: str) -> MethodSpec:
-    plain = experiment.plain(RRClArC.name)
-    if cav == experiment.setting.cav:
-        return plain
-    strengths = experiment.setting.strengths.get(RRClArC.name, plain.strengths)
-    return MethodSpec(name=f"{RRClArC.name} cav-{cav}", make=plain.make, cav=cav, strengths=strengths)
-
-
-def _aimed(experiment: Experiment, target: Any, norm: Any) -> MethodSpec:
-    """Return RR-ClArC with another target and norm, along every fourth strength of the experiment's grid."""
-    is_the_papers = experiment.setting.grid == "paper"
-
-    def make(*, cav: Any, images: Any, tuning: Any) -> LatentCorrection:
-        return RRClArC(cav, target=target, norm=norm, scale="paper" if is_the_papers else "artifact", tuning=tuning)
-
-    grid = RRClArC.info.paper_strengths if is_the_papers else RRClArC.info.strengths
-    strengths = experiment.setting.strengths.get(RRClArC.name, grid[::4])
-    return MethodSpec(name=f"{RRClArC.name} {target}-{norm}", make=make, strengths=strengths)
-
-
 def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np.ndarray]:
-    """Return the heatmaps of one biased image for a few strengths; the models are trained anew, for none was kept.
+    """Return the heatmaps of one biased image for a few strengths, whose models are trained again.
 
-    Nothing, where no test image carries the artifact.
+    Empty, where no test image carries the artifact.
     """
     if not len(experiment.setting.data.test_biased):
         return {}
     path = experiment.run.path / "stages" / "strengths along.npz"
     if not path.exists():
-        strengths = sorted({row.strength for row in rows if row.strength is not None and row.split == "test"})
-        some = [strengths[i] for i in np.unique(np.linspace(0, len(strengths) - 1, _MAPPED).round().astype(int))]
+        some = spread((row.strength for row in rows if row.strength is not None and row.split == "test"), _MAPPED)
         workspace, setting = experiment.workspace, experiment.setting
         train, row = workspace.activations["train"], workspace.shown_rows[:1]
         plain = experiment.plain(RRClArC.name)
@@ -545,11 +498,6 @@ def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np
     return read_arrays(path)
 
 
-def _strength_maps(finding: Finding) -> StrengthMaps:
-    maps = {float(name): found for name, found in relevance_of(finding).items()}
-    return StrengthMaps(finding.arrays["image"], finding.arrays["mask"], maps)
-
-
 _RUNS = 10  # as in the paper
 
 
@@ -560,37 +508,34 @@ class Runtime(Reproduction, name="runtime"):
 
     def examine(self, subject: Subject) -> Finding:
         """Time one epoch of each method, ten times; one before them warms up and does not count."""
-        methods = [name for name in LatentCorrection.defaults() if name not in subject.plan.left_out]
-        found = subject.run.stage(f"runtime {' '.join(methods)}", lambda: self._measure(subject, methods))
-        name = subject.experiment.setting.name
+        methods, experiment = _methods(subject), subject.experiment
+        found = subject.run.stage(f"runtime {' '.join(methods)}", lambda: _measure_times(subject, methods))
         rows = [
-            Row(experiment=name, method=method, seed=permute_layer, metric=SECONDS, value=seconds)
-            for method, permute_layer, seconds in found
+            Row(experiment=experiment.setting.name, method=method, seed=turn, metric=SECONDS, value=seconds)
+            for method, turn, seconds in found
         ]
-        return Finding(key=key_of(subject), facts=facts_of(subject), rows=rows)
+        return finding_of(subject, rows)
 
-    def present(self, findings: Sequence[Finding]) -> Presentation:
+    def present(self, findings: Sequence[Finding]) -> Page:
         """Write and draw the times."""
-        subjects = rows_by_subject(findings)
-        return Presentation(
-            text=write_times(subjects, facts=facts_by_subject(findings)), drawings=[draw_times(subjects)]
-        )
+        return write_times(findings), [draw_times(findings)]
 
-    def _measure(self, subject: Subject, names: Sequence[str]) -> list[tuple[str, int, float]]:
-        experiment = subject.experiment
-        experiment.cav_rows()
-        workspace, setting = experiment.workspace, experiment.setting
-        tuning = replace(setting.tuning, epochs=1)
-        methods = {
-            name: experiment.plain(name).make(cav=workspace.cav, images=workspace.masked_train, tuning=tuning)
-            for name in names
-        }
-        found = []
-        for permute_layer in subject.progress(range(-1, _RUNS), total=_RUNS + 1, label="run times"):
-            for name, method in methods.items():
-                start = time.perf_counter()
-                for _ in method.train(workspace.cut, workspace.activations["train"], [method.strength]):
-                    pass
-                if permute_layer >= 0:
-                    found.append((name, permute_layer, time.perf_counter() - start))
-        return found
+
+def _measure_times(subject: Subject, names: Sequence[str]) -> list[tuple[str, int, float]]:
+    experiment = subject.experiment
+    experiment.cav_rows()
+    workspace, setting = experiment.workspace, experiment.setting
+    tuning = replace(setting.tuning, epochs=1)
+    methods = {
+        name: experiment.plain(name).make(cav=workspace.cav, images=workspace.masked_train, tuning=tuning)
+        for name in names
+    }
+    found = []
+    for turn in subject.progress(range(-1, _RUNS), total=_RUNS + 1, label="run times"):
+        for name, method in methods.items():
+            start = time.perf_counter()
+            for _ in method.train(workspace.cut, workspace.activations["train"], [method.strength]):
+                pass
+            if turn >= 0:
+                found.append((name, turn, time.perf_counter() - start))
+    return found

@@ -25,56 +25,6 @@ CLASSES = {
     "VASC": "Vascular lesion",
     "SCC": "Squamous cell carcinoma",
 }  # the table's ninth column, UNK, is for the test set: no training image is of an unknown kind
-# App. A: the models differ in how readily they take up the artifact.
-SHARES = {"resnet18": 0.125}
-SHARE = 0.08
-BITS = {"efficientnet_b0": 2}
-BITS_OF_OTHERS = 3
-
-ISIC_PUBLISHED = Published.read(
-    """
-    vgg16           vanilla   76.2   0.8  34.9   0.9  83.9   0.1  3.68  0.01     -     -
-    vgg16           rrr       76.7   0.8  42.8   1.0  71.7   0.1  2.65  0.01     -     -
-    vgg16           p-clarc   75.1   0.9  49.0   1.0  76.7   0.1  2.86  0.01     -     -
-    vgg16           a-clarc   75.2   0.9  49.5   1.0  64.8   0.1  2.14  0.01     -     -
-    vgg16           rr-clarc  74.3   0.9  57.0   1.0  48.8   0.1  0.12  0.01     -     -
-    resnet18        vanilla   81.8   0.8  56.8   1.0 100.0   0.1  8.19  0.01     -     -
-    resnet18        rrr       78.7   0.8  61.1   1.0 100.0   0.1  6.59  0.01     -     -
-    resnet18        p-clarc   60.8   1.0  59.9   1.0 100.0   0.1  8.75  0.01     -     -
-    resnet18        a-clarc   77.1   0.8  65.0   0.9  98.2   0.1  1.83  0.01     -     -
-    resnet18        rr-clarc  78.5   0.8  71.2   0.9  75.7   0.1  0.11  0.01     -     -
-    efficientnet_b0 vanilla   84.2   0.7  62.9   1.0  99.6   0.1  5.39  0.01     -     -
-    efficientnet_b0 rrr       83.1   0.7  68.7   0.9  85.4   0.1  2.34  0.01     -     -
-    efficientnet_b0 p-clarc   19.7   0.8  29.6   0.9 100.0   0.1 13.79  0.02     -     -
-    efficientnet_b0 a-clarc   77.7   0.8  72.8   0.9  68.5   0.1  1.09  0.01     -     -
-    efficientnet_b0 rr-clarc  78.7   0.8  75.6   0.9  54.4   0.1  0.10  0.01     -     -
-    """,
-    strengths="""
-    vgg16           rrr      5e1
-    vgg16           rr-clarc 5e8
-    resnet18        rrr      5e2
-    resnet18        rr-clarc 1e11
-    efficientnet_b0 rrr      5e2
-    efficientnet_b0 rr-clarc 5e9
-    """,
-    seconds="""
-    vgg16           vanilla   110.0 0.2
-    vgg16           rrr       218.7 0.2
-    vgg16           rr-clarc  113.4 0.2
-    vgg16           p-clarc   109.7 0.3
-    vgg16           a-clarc   110.0 0.1
-    resnet18        vanilla   105.6 0.1
-    resnet18        rrr       114.9 0.3
-    resnet18        rr-clarc  106.6 0.2
-    resnet18        p-clarc   105.7 0.1
-    resnet18        a-clarc   105.6 0.2
-    efficientnet_b0 vanilla   105.1 0.2
-    efficientnet_b0 rrr      1382.7 1.3
-    efficientnet_b0 rr-clarc  107.7 0.3
-    efficientnet_b0 p-clarc   105.3 0.2
-    efficientnet_b0 a-clarc   105.7 0.2
-    """,
-)
 
 
 class ISIC2019(InsertedBenchmark, name="isic2019"):
@@ -88,7 +38,7 @@ class ISIC2019(InsertedBenchmark, name="isic2019"):
     artifacts = insertable_artifacts(LSB.name)
     biased_class = list(CLASSES).index("MEL")
     recipe = Recipe(epochs={"vgg16": 150, "resnet18": 150, "efficientnet_b0": 150}, milestones=(30, 40))
-    published = ISIC_PUBLISHED
+    published = Published.of("isic2019")
 
     def listing(self, root: Path) -> Listing:
         """Read the one-hot table of classes and, where it is there, the lesion of each image."""
@@ -114,12 +64,12 @@ class ISIC2019(InsertedBenchmark, name="isic2019"):
 
     def share(self, model: str) -> float:
         """Return the paper's share of melanomas with the artifact."""
-        return SHARES.get(model, SHARE)
+        return {"resnet18": 0.125}.get(model, 0.08)  # App. A: models differ in how readily they learn the artifact
 
     def inserted(self, model: str) -> Artifact:
         """Return the artifact; the hidden text fills as many bits as in the paper."""
         if self.artifact == LSB.name:
-            return LSB(bits=BITS.get(model, BITS_OF_OTHERS))
+            return LSB(bits={"efficientnet_b0": 2}.get(model, 3))
         return super().inserted(model)
 
 
@@ -150,51 +100,6 @@ def _lesions(path: Path, names: list[str]) -> list[str]:
 BONE_AGE_IMAGES, BONE_AGE_TRUTH = "boneage-training-dataset", "boneage-training-dataset.csv"
 BINS = 5
 
-BONE_AGE_PUBLISHED = Published.read(
-    """
-    vgg16           vanilla   78.8   1.2  49.8   1.4  85.8   0.1  5.58  0.01     -     -
-    vgg16           rrr       78.8   1.2  49.8   1.4  85.7   0.1  5.58  0.01     -     -
-    vgg16           p-clarc   78.9   1.1  77.4   1.2  66.0   0.1  1.67  0.01     -     -
-    vgg16           a-clarc   77.8   1.2  69.0   1.3  65.7   0.1  3.11  0.01     -     -
-    vgg16           rr-clarc  78.8   1.2  77.7   1.2  52.4   0.1  0.44  0.01     -     -
-    resnet18        vanilla   75.1   1.2  46.3   1.4 100.0   0.1  3.01  0.01     -     -
-    resnet18        rrr       74.5   1.2  47.9   1.4 100.0   0.1  2.78  0.01     -     -
-    resnet18        p-clarc   75.0   1.2  70.7   1.3  60.3   0.2  1.20  0.01     -     -
-    resnet18        a-clarc   74.8   1.2  57.4   1.4  33.9   0.2  0.37  0.01     -     -
-    resnet18        rr-clarc  71.1   1.3  74.2   1.2  39.2   0.2  0.07  0.01     -     -
-    efficientnet_b0 vanilla   78.2   1.2  44.3   1.4  89.8   0.1  1.71  0.01     -     -
-    efficientnet_b0 rrr       78.4   1.2  49.6   1.4  79.1   0.2  1.07  0.01     -     -
-    efficientnet_b0 p-clarc   65.2   1.3  35.1   1.3   2.1   0.1  2.20  0.01     -     -
-    efficientnet_b0 a-clarc   78.0   1.2  54.2   1.4  63.9   0.2  1.00  0.01     -     -
-    efficientnet_b0 rr-clarc  77.6   1.2  70.3   1.3  53.3   0.2  0.07  0.01     -     -
-    """,
-    strengths="""
-    vgg16           rrr      5e-2
-    vgg16           rr-clarc 1e8
-    resnet18        rrr      1e2
-    resnet18        rr-clarc 5e9
-    efficientnet_b0 rrr      5e1
-    efficientnet_b0 rr-clarc 5e11
-    """,
-    seconds="""
-    vgg16           vanilla    91.4 0.1
-    vgg16           rrr       147.8 0.4
-    vgg16           rr-clarc   93.7 0.3
-    vgg16           p-clarc    92.1 0.5
-    vgg16           a-clarc    92.2 0.6
-    resnet18        vanilla    88.4 0.3
-    resnet18        rrr        94.0 0.3
-    resnet18        rr-clarc   88.6 0.2
-    resnet18        p-clarc    88.0 0.2
-    resnet18        a-clarc    88.0 0.2
-    efficientnet_b0 vanilla    88.0 0.2
-    efficientnet_b0 rrr       998.3 2.5
-    efficientnet_b0 rr-clarc   89.0 0.2
-    efficientnet_b0 p-clarc    88.3 0.2
-    efficientnet_b0 a-clarc    88.5 0.1
-    """,
-)
-
 
 class BoneAge(InsertedBenchmark, name="bone_age"):
     """12,611 radiographs of hands in five classes of age, as the challenge's archives unpack.
@@ -207,7 +112,7 @@ class BoneAge(InsertedBenchmark, name="bone_age"):
     artifacts = insertable_artifacts(Brightness.name)
     biased_class = 2  # the middle bin: 92-137 months
     recipe = Recipe(epochs={"vgg16": 100, "resnet18": 100, "efficientnet_b0": 100}, milestones=(30, 40))
-    published = BONE_AGE_PUBLISHED
+    published = Published.of("bone_age")
 
     def listing(self, root: Path) -> Listing:
         """Read the ages and cut their range into bins of equal width."""

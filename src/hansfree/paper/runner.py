@@ -6,7 +6,6 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -23,38 +22,28 @@ from hansfree.errors import DataError, OptionError
 from hansfree.evaluation import BIASED_ACCURACY, HeatmapSet, Row, claims, write_table
 from hansfree.metrics import chance_level, majority_rate
 from hansfree.models import PRETRAINED
-from hansfree.paper.aggregate import (
-    Facts,
-    PairedDifferences,
-    SubjectKey,
-    count_epochs,
-    paper_place,
-)
+from hansfree.paper.aggregate import Facts, Finding, SubjectKey, paper_place
 from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.subjects import (
-    BaseModels,
-    Subject,
-    open_subject,
-)
+from hansfree.paper.subjects import Subject, open_subject
 from hansfree.pipeline import Experiment, Plan
 from hansfree.report.figures import Drawing
 
+T = TypeVar("T")
+
+_PAPER_CORRECTION_EPOCHS = 10
 _MOST_LISTED = 8  # strengths; of more, the ends
 
 _GRIDS = {"own": "in our units", "paper": "in the paper's units"}
-
 CORRECTED = {"all": "all that follows the layer", "last": "the last linear layer only"}
-
 TRAINED = {"whole": "the whole model", "head": "only what follows the layer"}
 
-
-Words = Mapping[str, str]  # what is said -> what holds of it
+Words = Mapping[str, str]  # part of the setting -> its description
 
 
 def setting_of(subject: Subject, rows: Sequence[Row]) -> dict[str, str]:
-    """Return what was run on a subject; the rows tell how much of it was: pictures only, a model, corrections too."""
+    """Describe the setting of a subject, as far as the rows show that a model was trained and corrected."""
     study, plan = subject.study, subject.plan
-    data = subject.data if rows else study.data(plan.model)  # which would be read into memory
+    data = subject.data if rows else study.data(plan.model)  # without rows nothing is read into memory
     words = {
         "dataset": f"{study.title}, {study.size} px, seed {study.seed}",
         "classes": str(len(data.train.class_names)),
@@ -63,17 +52,13 @@ def setting_of(subject: Subject, rows: Sequence[Row]) -> dict[str, str]:
     }
     if not rows:
         return words
-    models = BaseModels(study=study, plan=plan, work=subject.work)
-    setting = subject.experiment.setting
     words["training starts from"] = describe_weights(plan.weights)
     if data.base_train is not None:
         words["biased model trained on"] = f"{len(data.base_train):,} images, of which corrections see the train images"
-    words["trained on the biased images"] = (
-        f"{TRAINED[plan.trained]}, {describe_recipe(models.recipe)}, on {plan.device}"
-    )
-    words["layer"] = f"`{setting.layer}`"
-    methods = {row.method for row in rows} & LatentCorrection.members().keys()
-    if methods:
+    recipe = describe_recipe(subject.models.recipe)
+    words["trained on the biased images"] = f"{TRAINED[plan.trained]}, {recipe}, on {plan.device}"
+    words["layer"] = f"`{subject.experiment.setting.layer}`"
+    if {row.method for row in rows} & LatentCorrection.members().keys():
         words |= _correction(subject.experiment, rows)
     if plan.left_out:
         words["not run"] = ", ".join(sorted(plan.left_out, key=paper_place))
@@ -81,7 +66,7 @@ def setting_of(subject: Subject, rows: Sequence[Row]) -> dict[str, str]:
 
 
 def write_settings(settings: Mapping[SubjectKey, Words]) -> str:
-    """Return a list of what holds of all subjects, and, where they differ, of which of them it holds."""
+    """Return the settings as a list; where subjects differ, with a line per value."""
     models, artifacts = (dict.fromkeys(getattr(key, part) for key in settings) for part in ("model", "artifact"))
     lines = [f"- model: {', '.join(models)}", f"- artifact: {', '.join(artifacts)}"]
     for name in dict.fromkeys(name for words in settings.values() for name in words):
@@ -97,7 +82,7 @@ def write_settings(settings: Mapping[SubjectKey, Words]) -> str:
 
 
 def _fewest(values: Mapping[SubjectKey, str]) -> dict[str, str]:
-    """Return the values by the one word that decides them, the model or the artifact, else by both."""
+    """Return the values by model or by artifact if that alone determines them, else by subject."""
     for part in ("model", "artifact"):
         found: dict[str, set[str]] = {}
         for key, value in values.items():
@@ -120,7 +105,7 @@ def _artifact(data: BiasedData) -> str:
 
 
 def describe_weights(weights: str | None) -> str:
-    """Return what training starts from."""
+    """Describe the initial weights of the training."""
     if weights is None:
         return "random weights"
     return "torchvision's pretrained weights" if weights == PRETRAINED else f"`{Path(weights).name}`"
@@ -130,14 +115,17 @@ def describe_recipe(recipe: Pretraining | FineTuning) -> str:
     """Return epochs, optimizer, rate, batches and seed."""
     optimizer = {"sgd": "SGD", "adam": "Adam"}[recipe.optimizer]
     return (
-        f"{count_epochs(recipe.epochs)} of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
+        f"{_epochs(recipe.epochs)} of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
         f"seed {recipe.seed}"
     )
 
 
+def _epochs(n: int) -> str:
+    return f"{n} epoch" if n == 1 else f"{n} epochs"
+
+
 def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
     setting, tuning = experiment.setting, experiment.setting.tuning
-    seeds = range(tuning.seed, tuning.seed + setting.repeats)
     tried = {row.method: _tried(experiment, row.method, rows) for row in rows if row.strength is not None}
     words = {"corrections fine-tune": CORRECTED[setting.train]}
     if not any(row.split for row in rows):  # nothing was judged: run times
@@ -147,7 +135,8 @@ def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
         if claim.name == BIASED_ACCURACY and not claim.can_be_made:
             words["cannot be known"] = claim.sentence
     if setting.repeats > 1:
-        words["seeds of the correction"] = f"{', '.join(map(str, seeds))}; the strength is chosen with the first"
+        seeds = ", ".join(str(tuning.seed + number) for number in range(setting.repeats))
+        words["seeds of the correction"] = f"{seeds}; the strength is chosen with the first"
     if tried:
         listed = [f"{method} {_listed(tried[method])}" for method in sorted(tried, key=paper_place)]
         words["strengths"] = f"{'; '.join(listed)}, {_GRIDS[setting.grid]}"
@@ -172,28 +161,6 @@ def _listed(strengths: set[float]) -> str:
     return f"{len(ordered)} from {ordered[0]} to {ordered[-1]}"
 
 
-_PAPER_CORRECTION_EPOCHS = 10
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Finding:
-    """The result of an experiment on one subject."""
-
-    key: SubjectKey
-    facts: Facts
-    rows: Sequence[Row]
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)  # pictures and heatmaps, for figures
-    notes: Mapping[str, Any] = field(default_factory=dict)  # what else a figure or a table needs
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Presentation:
-    """The content of a page: Markdown and figures; None where there is nothing to draw."""
-
-    text: str
-    drawings: Sequence[Drawing | None] = ()
-
-
 class Reproduction(Registered, ABC):
     """One of the paper's experiments: examine a subject, and present all findings."""
 
@@ -213,18 +180,8 @@ class Reproduction(Registered, ABC):
         return setting_of(subject, finding.rows)
 
     @abstractmethod
-    def present(self, findings: Sequence[Finding]) -> Presentation:
-        """Return the page of all subjects."""
-
-
-def rows_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, Sequence[Row]]:
-    """Return the rows of all findings, as tables and figures take them."""
-    return {finding.key: finding.rows for finding in findings}
-
-
-def facts_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, Facts]:
-    """Return what is known about the subjects beside their scores."""
-    return {finding.key: finding.facts for finding in findings}
+    def present(self, findings: Sequence[Finding]) -> tuple[str, Sequence[Drawing | None]]:
+        """Return the page's Markdown and its figures; None where there is nothing to draw."""
 
 
 def heatmaps_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, HeatmapSet]:
@@ -237,7 +194,7 @@ def heatmaps_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, Heatmap
 
 
 def relevance_of(finding: Finding) -> dict[str, np.ndarray]:
-    """Return a finding's heatmaps by name, which it keeps under ``relevance/<name>``."""
+    """Return a finding's heatmaps by name, which are under ``relevance/<name>``."""
     return {name.partition("/")[2]: found for name, found in finding.arrays.items() if name.startswith("relevance/")}
 
 
@@ -250,32 +207,29 @@ def check_shown(study: BenchmarkDataset, plan: Plan) -> None:
         )
 
 
-def key_of(subject: Subject) -> SubjectKey:
-    """Return what tables and figures call a subject."""
-    return name_subject(subject.study, subject.plan)
-
-
 def name_subject(study: BenchmarkDataset, plan: Plan) -> SubjectKey:
-    """Return the same before the subject is opened."""
+    """Return what tables and figures call a subject."""
     return SubjectKey(study.name, study.artifact, plan.model)
 
 
-def facts_of(
+def finding_of(
     subject: Subject,
+    rows: Sequence[Row],
     *,
     data: BiasedData | None = None,
-    paired: PairedDifferences | None = None,
-    reasons: Mapping[str, str] | None = None,
-) -> Facts:
-    """Return what a reader must know beside the scores; the paper's numbers only where the bias is the paper's own.
+    arrays: Mapping[str, np.ndarray] | None = None,
+    notes: Mapping[str, Any] | None = None,
+    **facts: Any,
+) -> Finding:
+    """Return a finding with its facts; the paper's numbers only where the bias is the paper's own.
 
     Args:
         data: the subject's, where it need not be read into memory.
-        reasons: by method, why its strength was taken, or none (:func:`reasons_of`).
+        facts: further fields of `Facts`.
     """
     study, data = subject.study, data or subject.data
     is_the_papers = study.artifact == study.artifacts[0] and study.size == study.default_size
-    return Facts(
+    known = Facts(
         chance_level=chance_level(data.test_clean.labels),
         class_names=tuple(data.test_clean.class_names),
         majority_rate=majority_rate(data.test_clean.labels),
@@ -283,9 +237,10 @@ def facts_of(
         published=study.published if is_the_papers else None,
         departures=_departures(subject),
         grid=subject.plan.grid,
-        reasons=reasons or {},
-        paired=paired or {},
+        **facts,
     )
+    key = name_subject(study, subject.plan)
+    return Finding(key=key, rows=rows, facts=known, arrays=arrays or {}, notes=notes or {})
 
 
 def reasons_of(experiment: Experiment, methods: Sequence[str]) -> dict[str, str]:
@@ -305,20 +260,14 @@ def _departures(subject: Subject) -> tuple[str, ...]:
     found = {
         "training started from random weights, the paper's from pretrained ones": plan.weights is None,
         "only what follows the layer was trained, in the paper the whole model": plan.trained == "head",
-        f"{count_epochs(plan.epochs or 0)} of training, in the paper {theirs}": plan.trained == "whole"
+        f"{_epochs(plan.epochs or 0)} of training, in the paper {theirs}": plan.trained == "whole"
         and plan.epochs not in (None, theirs),
         "only the last linear layer was corrected, in the paper all that follows the layer": plan.corrected == "last",
-        f"{count_epochs(plan.correction_epochs)} of correction, in the paper {_PAPER_CORRECTION_EPOCHS}": (
+        f"{_epochs(plan.correction_epochs)} of correction, in the paper {_PAPER_CORRECTION_EPOCHS}": (
             plan.correction_epochs != _PAPER_CORRECTION_EPOCHS
         ),
     }
     return tuple(sentence for sentence, holds in found.items() if holds)
-
-
-_SKIPPED = "skipped.txt"
-
-
-T = TypeVar("T")
 
 
 def reproduce(
@@ -340,9 +289,13 @@ def reproduce(
     _check_names(subjects)
     stem = "-".join([*dict.fromkeys(study.name for study, _ in subjects), name])
     page = out / f"{stem}.md"
-    skipped = tuple(dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped))  # each once
-    # now: the work may take days, and a reader of its log wants to know what it is done without
-    _write_or_remove(out / f"{stem}-{_SKIPPED}", "".join(f"{sentence}\n" for sentence in skipped))
+    skipped = dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped)
+    # before the work, which may take days
+    listed = out / f"{stem}-skipped.txt"
+    if skipped:
+        write_text(listed, "".join(f"{sentence}\n" for sentence in skipped))
+    else:
+        listed.unlink(missing_ok=True)
     for study, plan in subjects:
         experiment.check(study, plan)
     findings: list[Finding] = []
@@ -353,13 +306,20 @@ def reproduce(
             finding = experiment.examine(subject)
             findings.append(finding)
             settings[finding.key] = experiment.describe(subject, finding)
-    # before anything is drawn: what took days must not be lost with a figure
+    # before anything is drawn: an error in a figure must not lose the scores
     write_table(out / f"{stem}.csv", [row for finding in findings for row in finding.rows])
-    shown = experiment.present(findings)
+    text, drawings = experiment.present(findings)
+    shown = [drawing for drawing in drawings if drawing is not None]
     _draw(page, shown)
-    remarks = tuple(dict.fromkeys(sentence for study, _ in subjects for sentence in study.remarks))
-    text = _page(stem, experiment, shown, settings, command=command, skipped=len(skipped), remarks=remarks)
-    write_text(page, text)
+    made = f"Made by hansfree {version('hansfree')} with PyTorch {version('torch')}"
+    parts = [f"# {experiment.title}", *([f"{made}:", f"```bash\n{command}\n```"] if command else [f"{made}."])]
+    remarks = dict.fromkeys(sentence for study, _ in subjects for sentence in study.remarks)
+    parts += ["## Setting", write_settings(settings), *remarks]
+    if skipped:
+        parts.append(f"Left out: {len(skipped)} unreadable or unlisted files (`{listed.name}`).")
+    parts += ["## Results", text.strip()]
+    parts += [f"![{each.alt}]({stem}-{each.name}.png)\n\n{each.caption}" for each in shown]
+    write_text(page, "\n\n".join(parts) + "\n")
     return page
 
 
@@ -382,40 +342,12 @@ def _labelled(progress: Progress, about: str) -> Progress:
     return show
 
 
-def _write_or_remove(path: Path, text: str) -> None:
-    """Write a file, or remove that of an earlier run where there is nothing to write."""
-    if text:
-        write_text(path, text)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _draw(page: Path, shown: Presentation) -> None:
+def _draw(page: Path, drawings: Sequence[Drawing]) -> None:
     """Write the figures, and remove those of an earlier page that this one does not have."""
     before = re.findall(r"^!\[.*\]\((\S+\.png)\)$", page.read_text(encoding="utf-8"), re.M) if page.exists() else []
-    drawings = {f"{page.stem}-{drawing.name}.png": drawing for drawing in shown.drawings if drawing is not None}
-    for file, drawing in drawings.items():
+    files = {f"{page.stem}-{drawing.name}.png": drawing for drawing in drawings}
+    for file, drawing in files.items():
         with written_atomically(page.parent / file) as temporary:
             drawing.figure.savefig(temporary, format="png", dpi=110)
-    for file in set(before) - drawings.keys():
+    for file in set(before) - files.keys():
         (page.parent / file).unlink(missing_ok=True)
-
-
-def _page(
-    stem: str,
-    experiment: Reproduction,
-    shown: Presentation,
-    settings: Mapping[SubjectKey, Words],
-    *,
-    command: str,
-    skipped: int,
-    remarks: Sequence[str],
-) -> str:
-    made = f"Made by hansfree {version('hansfree')} with PyTorch {version('torch')}"
-    parts = [f"# {experiment.title}", *([f"{made}:", f"```bash\n{command}\n```"] if command else [f"{made}."])]
-    parts += ["## Setting", write_settings(settings), *remarks]
-    if skipped:
-        parts.append(f"Left out: {skipped} unreadable or unlisted files (`{stem}-{_SKIPPED}`).")
-    parts += ["## Results", shown.text.strip()]
-    parts += [f"![{each.alt}]({stem}-{each.name}.png)\n\n{each.caption}" for each in filter(None, shown.drawings)]
-    return "\n\n".join(parts) + "\n"

@@ -28,7 +28,7 @@ from hansfree.pipeline import Experiment, Plan, Setting, keep_in_memory
 
 @dataclass(frozen=True, kw_only=True)
 class BaseModels:
-    """The models of a study before any correction, trained once and kept in the work folder."""
+    """The models of a study before any correction, trained once and cached in the work folder."""
 
     study: BenchmarkDataset
     plan: Plan
@@ -36,19 +36,28 @@ class BaseModels:
     progress: Progress = silent
 
     def trained(self, data: ImageDataset, label: str) -> tuple[nn.Module, Path]:
-        """Return the model trained on ``data`` and the file it is kept in; it is trained where there is none yet.
-
-        The file's name tells all that the weights depend on, those that training starts from included.
-        """
+        """Return the model trained on ``data`` and its cached weights file, whose name has a hash of all inputs."""
         plan, model = self.plan, self.untrained(data)
         key = fingerprint(data.pixel_fingerprint, fingerprint_model(model), repr(self.recipe))
         path = self.work / "models" / f"{self.study.name}-{plan.model}-{key}.safetensors"
         if not path.exists():
             checkpoint = path.with_suffix(".checkpoint")
-            if plan.trained == "head":
-                model = self._train_head(model, data)
+            if isinstance(self.recipe, FineTuning):
+                layer, folder = architecture_named(plan.model).layer, self.work / "activations"
+                activations = collect_activations(
+                    model, layer, data, folder=folder, device=plan.device, progress=self.progress
+                )
+                model = Vanilla(tuning=self.recipe).correct(model, activations, progress=self.progress)
             else:
-                self._train_whole(model, data, checkpoint, label)
+                pretrain(
+                    model,
+                    data,
+                    self.recipe,
+                    workers=plan.workers,
+                    progress=self.progress,
+                    label=f"train {label}",
+                    checkpoint=checkpoint,
+                )
             write_weights(path, model.state_dict())
             checkpoint.unlink(missing_ok=True)
         model.load_state_dict(load_file(path))
@@ -57,23 +66,11 @@ class BaseModels:
     @property
     def recipe(self) -> Pretraining | FineTuning:
         """How the plan's part of the model is trained."""
-        return self.head_recipe() if self.plan.trained == "head" else self._whole_recipe()
-
-    def untrained(self, data: ImageDataset) -> nn.Module:
-        """Return the model as training starts from it."""
         plan = self.plan
-        return build_model(plan.model, classes=len(data.class_names), seed=plan.seed, weights=plan.weights).eval()
-
-    def _whole_recipe(self) -> Pretraining:
-        plan = self.plan
-        return recipe_for(
-            self.study,
-            plan.model,
-            fresh=plan.weights is None,
-            epochs=plan.epochs,
-            seed=plan.seed,
-            device=plan.device,
-        )
+        if plan.trained == "head":
+            return self.head_recipe()
+        options: dict[str, Any] = {"epochs": plan.epochs, "seed": plan.seed, "device": plan.device}
+        return recipe_for(self.study, plan.model, fresh=plan.weights is None, **options)
 
     def head_recipe(self) -> FineTuning:
         """The head alone starts from random weights and costs little: larger steps, and more of them."""
@@ -86,27 +83,13 @@ class BaseModels:
             device=plan.device,
         )
 
-    def _train_whole(self, model: nn.Module, data: ImageDataset, checkpoint: Path, label: str) -> None:
-        recipe = self._whole_recipe()
-        pretrain(
-            model,
-            data,
-            recipe,
-            workers=self.plan.workers,
-            progress=self.progress,
-            label=f"train {label}",
-            checkpoint=checkpoint,
-        )
-
-    def _train_head(self, model: nn.Module, data: ImageDataset) -> nn.Module:
-        layer = architecture_named(self.plan.model).layer
-        activations = collect_activations(
-            model, layer, data, folder=self.work / "activations", device=self.plan.device, progress=self.progress
-        )
-        return Vanilla(tuning=self.head_recipe()).correct(model, activations, progress=self.progress)
+    def untrained(self, data: ImageDataset) -> nn.Module:
+        """Return the model as training starts from it."""
+        plan = self.plan
+        return build_model(plan.model, classes=len(data.class_names), seed=plan.seed, weights=plan.weights).eval()
 
 
-# What a plan may change in a run that was begun: each method is a stage of its own, and strengths are listed apart.
+# what may differ when a run resumes: each method is a stage of its own, and strengths are listed apart
 _CHANGE_NOTHING = ("left_out", "workers", "strengths")
 
 
@@ -128,7 +111,7 @@ class Subject:
         """The experiment on the biased model, which is trained first unless the work folder has it."""
         study, plan, data = self.study, self.plan, self.data
         check_selectable(data)  # before the training, which may take hours
-        model, _ = self._models.trained(data.learned, "biased model")
+        model, _ = self.models.trained(data.learned, "biased model")
         self.run.check_weights(fingerprint_model(model))
         setting = Setting(
             name=subject_name(study, plan),
@@ -146,16 +129,17 @@ class Subject:
         return Experiment(setting, self.run, cache=self.work / "activations", progress=self.progress)
 
     @property
-    def _models(self) -> BaseModels:
+    def models(self) -> BaseModels:
+        """The models before any correction."""
         return BaseModels(study=self.study, plan=self.plan, work=self.work, progress=self.progress)
 
     def _reference(self) -> nn.Module | None:
-        """Return the model that never saw the artifact, where it can be known."""
+        """Return the model that never saw the artifact, if there is one."""
         if self.study.starts_clean and self.plan.weights == PRETRAINED:
-            return self._models.untrained(self.data.train)
+            return self.models.untrained(self.data.train)
         if self.data.clean_train is None:
             return None
-        return self._models.trained(self.data.clean_train, "clean reference")[0]
+        return self.models.trained(self.data.clean_train, "clean reference")[0]
 
 
 def subject_name(study: BenchmarkDataset, plan: Plan) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from hansfree.evaluation import FIRST, ModelStatus, Row, method_title, status_of
+from hansfree.evaluation import FIRST, method_title, status_of
 from hansfree.metrics import Metric
 from hansfree.paper.aggregate import (
     GROUPS,
@@ -17,29 +17,19 @@ from hansfree.paper.aggregate import (
     SIGNIFICANT,
     Average,
     Facts,
-    FactsBySubject,
-    SubjectKey,
-    Subjects,
-    as_results,
+    Finding,
     average,
-    cav_scores,
     change_titles,
-    changes_of,
-    chosen_scores,
-    final_rows,
-    method_scores,
-    paired_lead,
     paper_place,
-    seconds_of,
     unseeded,
     write_average,
 )
 from hansfree.report import MISSING, Mark, markdown_table, marks_of, unit_of, write_points, write_stderr, write_value
 
-__all__ = ["NOT_RUN", "markdown_table", "paragraphs"]
+T = TypeVar("T", int, float)
 
-
-NOT_RUN = "not run"
+_PLAIN = ("accuracy_clean", "accuracy_biased")
+_BALANCED = ("balanced_accuracy_clean", "balanced_accuracy_biased")
 
 
 def paragraphs(*parts: str) -> str:
@@ -47,179 +37,194 @@ def paragraphs(*parts: str) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
-def write_departures(facts: FactsBySubject | None) -> str:
-    """Return a sentence per way in which subjects with published numbers depart from the paper; empty where none do."""
-    subjects: dict[tuple[str, ...], list[str]] = {}
-    for key, known in (facts or {}).items():
-        if _is_published(key, known) and known.departures:
-            subjects.setdefault(known.departures, []).append(key.title)
-    return "\n\n".join(
-        f"Not the paper's setting ({', '.join(titles)}): {'; '.join(departures)}."
-        for departures, titles in subjects.items()
+def spread(values: Iterable[T], most: int) -> list[T]:
+    """Return a few of the values, evenly spread, both ends among them."""
+    ordered = sorted(set(values))
+    return (
+        [ordered[i] for i in np.unique(np.linspace(0, len(ordered) - 1, most).round().astype(int))] if ordered else []
     )
 
 
-def _is_published(key: SubjectKey, facts: Facts) -> bool:
-    return facts.published is not None and any(model == key.model for model, *_ in facts.published.scores)
+def _labels(metrics: Iterable[str]) -> list[str]:
+    return [Metric.named(metric).label for metric in metrics]
 
 
-_NOTE = "Accuracy in % ± standard error over the images of the group, with the first seed."
+def write_departures(findings: Sequence[Finding]) -> str:
+    """Return a sentence per way in which subjects with published numbers depart from the paper; empty where none do."""
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for finding in findings:
+        published, departures = finding.facts.published, finding.facts.departures
+        if published and departures and any(model == finding.key.model for model, *_ in published.scores):
+            titles.setdefault(departures, []).append(finding.key.title)
+    return "\n\n".join(
+        f"Not the paper's setting ({', '.join(found)}): {'; '.join(departures)}."
+        for departures, found in titles.items()
+    )
 
 
-def write_groups(subjects: Subjects, facts: Mapping[SubjectKey, Facts] | None = None) -> str:
+def write_groups(findings: Sequence[Finding]) -> str:
     """Return a line per subject and group, a column per method, in %."""
     found = {
-        key: average((row for row in rows if row.group is not None), lambda row: (row.group, row.artifact, row.method))
-        for key, rows in subjects.items()
+        finding: average(
+            (row for row in finding.rows if row.group is not None), lambda row: (row.group, row.artifact, row.method)
+        )
+        for finding in findings
     }
     methods = list(dict.fromkeys(method for means in found.values() for _, _, method in means))
-    body: list[Sequence[str]] = []
-    for key, means in found.items():
-        names = (facts or {}).get(key, Facts()).class_names
+    body = []
+    for finding, means in found.items():
+        names = finding.facts.class_names
         for group, artifact in dict.fromkeys((group, artifact) for group, artifact, _ in means):
             of_group = [means.get((group, artifact, method)) for method in methods]
             title = names[group] if group is not None and group < len(names) else f"class {group}"
-            n = next((mean.n for mean in of_group if mean is not None), None)
+            n = next(mean.n for mean in of_group if mean is not None)
             cells = [write_average("accuracy_clean", mean) for mean in of_group]
-            body.append([key.title, f"{title}, {artifact}", "" if n is None else str(n), *cells])
-    return f"{markdown_table(['subject', 'group', 'images', *map(method_title, methods)], body)}\n\n{_NOTE}\n"
+            body.append([finding.key.title, f"{title}, {artifact}", str(n), *cells])
+    return paragraphs(
+        markdown_table(["subject", "group", "images", *map(method_title, methods)], body),
+        "Accuracy in % ± standard error over the images of the group, with the first seed.",
+    )
 
 
-_METRICS = (
-    "accuracy_clean",
-    "accuracy_biased",
-    "balanced_accuracy_clean",
-    "balanced_accuracy_biased",
-    "flip_rate",
-    "tcav",
-)
-
-_VARIANTS_NOTE = "All in %, on the test images, ± standard error. Strength none: no strength of it was fit to be taken."
-
-
-def write_variants(subjects: Subjects) -> str:
-    """Return the scores of every variant that was run; one without a strength fit to be taken has none."""
-    body: list[Sequence[str]] = []
-    for key, rows in subjects.items():
-        chosen = chosen_scores(rows)
-        variants = dict.fromkeys(unseeded(row) for row in final_rows(rows) if not row.method.startswith("cav:"))
+def write_variants(findings: Sequence[Finding]) -> str:
+    """Return the scores of every variant that was run; one without an admissible strength has none."""
+    metrics = (*_PLAIN, *_BALANCED, "flip_rate", "tcav")
+    body = []
+    for finding in findings:
+        variants = dict.fromkeys(unseeded(row) for row in finding.tested)
         for variant in variants:
-            scores = chosen.get(variant, {})
+            scores = finding.chosen.get(variant, {})
             strength = next((f"{mean.strength:g}" for mean in scores.values() if mean.strength is not None), "")
-            cells = [write_average(metric, scores.get(metric)) for metric in _METRICS]
-            body.append([key.title, variant.title(variants), strength if variant in chosen else "none", *cells])
-    heads = ["subject", "variant", "strength", *(Metric.named(metric).label for metric in _METRICS)]
-    return f"{markdown_table(heads, body)}\n\n{_VARIANTS_NOTE}\n"
+            cells = [write_average(metric, scores.get(metric)) for metric in metrics]
+            body.append([finding.key.title, variant.title(variants), strength if scores else "none", *cells])
+    return paragraphs(
+        markdown_table(["subject", "variant", "strength", *_labels(metrics)], body),
+        "All in %, on the test images, ± standard error. Strength none: no strength of it was fit to be taken.",
+    )
 
 
-_ALIGNMENTS_METRICS = {"alignment_sample": "s", "alignment_mean": "s̄", "cav_auc": "AUC"}
-
-_ALIGNMENTS_NOTE = (
-    "Cosine between the CAV and the change of the pooled activations when the artifact is put in: mean over the test "
-    "images (s), and of the mean change (s̄). AUC: how well the score along the CAV tells held-out images with the "
-    "artifact from those without. ± is the standard error over the images; best alignment in bold."
-)
+_ALIGNMENTS = {"alignment_sample": "s", "alignment_mean": "s̄", "cav_auc": "AUC"}
 
 
-def write_alignments(subjects: Subjects) -> str:
+def write_alignments(findings: Sequence[Finding]) -> str:
     """Return the quality of every CAV, a line per subject and CAV."""
-    body: list[Sequence[str]] = []
-    for key, rows in subjects.items():
-        found = {metric: cav_scores(rows, metric) for metric in _ALIGNMENTS_METRICS}
+    body = []
+    for finding in findings:
+        found = {metric: finding.cavs(metric) for metric in _ALIGNMENTS}
         best = {metric: max((mean.value for mean in means.values()), default=None) for metric, means in found.items()}
         for name in dict.fromkeys(name for means in found.values() for name in means):
-            cells = [_cell(means.get(name), best[metric]) for metric, means in found.items()]
-            body.append([key.title, name, *cells])
-    return f"{markdown_table(['subject', 'CAV', *_ALIGNMENTS_METRICS.values()], body)}\n\n{_ALIGNMENTS_NOTE}\n"
+            cells = [_alignment(means.get(name), best[metric]) for metric, means in found.items()]
+            body.append([finding.key.title, name, *cells])
+    return paragraphs(
+        markdown_table(["subject", "CAV", *_ALIGNMENTS.values()], body),
+        "Cosine between the CAV and the change of the pooled activations when the artifact is put in: mean over the "
+        "test images (s), and of the mean change (s̄). AUC: how well the score along the CAV tells held-out images "
+        "with the artifact from those without. ± is the standard error over the images; best alignment in bold.",
+    )
 
 
-def _cell(mean: Average | None, best: float | None) -> str:
+def _alignment(mean: Average | None, best: float | None) -> str:
     if mean is None:
         return MISSING
     text = f"{mean.value:.3f}" + (f" ± {mean.stderr:.3f}" if mean.stderr is not None else "")
     return f"**{text}**" if mean.value == best else text
 
 
-_CHANGES_NOTE = (
-    "Change of the accuracy on clean test images against Vanilla, in points, over the classes that react most to the "
-    "artifact (selected), as many others (random), and all, with the first seed. ± is the standard error over the "
-    "same images; no strength: none was fit to be taken."
-)
-
-
-def write_changes(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
+def write_changes(findings: Sequence[Finding]) -> str:
     """Return the change on selected, random and all classes of every method."""
-    body: list[Sequence[str]] = []
-    for key, rows in subjects.items():
-        changes = changes_of(rows)
-        untaken = {unseeded(row) for row in final_rows(rows) if row.strength is not None} - changes.keys()
-        titles = change_titles([*changes, *untaken], (facts or {}).get(key, Facts()).class_names)
+    body = []
+    for finding in findings:
+        changes = finding.changes
+        untaken = {unseeded(row) for row in finding.tested if row.strength is not None} - changes.keys()
+        titles = change_titles([*changes, *untaken], finding.facts.class_names)
         for variant, means in changes.items():
-            body.append([key.title, titles[variant], *(_points(means.get(group)) for group in GROUPS)])
-        body += [[key.title, title, "no strength", MISSING, MISSING] for title in sorted(titles[v] for v in untaken)]
-    return f"{markdown_table(['subject', 'method', *GROUPS], body)}\n\n{_CHANGES_NOTE}\n"
+            body.append([finding.key.title, titles[variant], *(_change(means.get(group)) for group in GROUPS)])
+        body += [
+            [finding.key.title, title, "no strength", MISSING, MISSING] for title in sorted(titles[v] for v in untaken)
+        ]
+    return paragraphs(
+        markdown_table(["subject", "method", *GROUPS], body),
+        "Change of the accuracy on clean test images against Vanilla, in points, over the classes that react most to "
+        "the artifact (selected), as many others (random), and all, with the first seed. ± is the standard error over "
+        "the same images; no strength: none was fit to be taken.",
+    )
 
 
-def _points(mean: Average | None) -> str:
+def _change(mean: Average | None) -> str:
     if mean is None:
         return MISSING
     stderr = write_stderr("accuracy_clean", mean.stderr)
     return write_points(mean.value) + (f" ± {stderr}" if stderr else "")
 
 
-_PATH_METRICS = (
-    "accuracy_clean",
-    "accuracy_biased",
-    "balanced_accuracy_clean",
-    "balanced_accuracy_biased",
-    "tcav",  # by image: positions are counted at the chosen strength only
-)
-
-_PATH_NOTE = (
-    "All in %, on the test images, ± standard error. **Bold**: the strength that the validation images chose. TCAV: "
-    "share of images whose derivative along the direction, summed over positions, is positive. A line of zeros: the "
-    "fine-tuning diverged at this strength, and a model without finite answers is right about nothing."
-)
-
-
-def write_path(subjects: Subjects) -> str:
+def write_path(findings: Sequence[Finding]) -> str:
     """Return the scores of Vanilla and of RR-ClArC at every strength, a line each."""
-    body: list[Sequence[str]] = []
-    for key, rows in subjects.items():
-        final = [row for row in final_rows(rows) if row.method in ("vanilla", FIRST) and row.metric in _PATH_METRICS]
-        means = average(final, lambda row: (row.method, row.strength, row.metric))
-        chosen = {(row.method, row.strength) for row in final if row.chosen and row.strength is not None}
+    metrics = (*_PLAIN, *_BALANCED, "tcav")  # by image: positions are counted at the chosen strength only
+    body = []
+    for finding in findings:
+        rows = [row for row in finding.tested if row.method in ("vanilla", FIRST) and row.metric in metrics]
+        means = average(rows, lambda row: (row.method, row.strength, row.metric))
+        chosen = {(row.method, row.strength) for row in rows if row.chosen and row.strength is not None}
         lines = {(name, strength) for name, strength, _ in means}
         for name, strength in sorted(lines, key=lambda line: (line[0] == FIRST, line[1] or 0.0)):
             title = method_title(name) if strength is None else f"{strength:g}"
-            cells = [write_average(metric, means.get((name, strength, metric))) for metric in _PATH_METRICS]
-            body.append([key.title, f"**{title}**" if (name, strength) in chosen else title, *cells])
-    heads = ["subject", f"strength of {method_title(FIRST)}", *(Metric.named(metric).label for metric in _PATH_METRICS)]
-    return f"{markdown_table(heads, body)}\n\n{_PATH_NOTE}\n"
+            cells = [write_average(metric, means.get((name, strength, metric))) for metric in metrics]
+            body.append([finding.key.title, f"**{title}**" if (name, strength) in chosen else title, *cells])
+    return paragraphs(
+        markdown_table(["subject", f"strength of {method_title(FIRST)}", *_labels(metrics)], body),
+        "All in %, on the test images, ± standard error. **Bold**: the strength that the validation images chose. "
+        "TCAV: share of images whose derivative along the direction, summed over positions, is positive. A line of "
+        "zeros: the fine-tuning diverged at this strength, and a model without finite answers is right about nothing.",
+    )
 
 
-DIFFERENCES = ("accuracy_clean", "accuracy_biased", "balanced_accuracy_clean", "balanced_accuracy_biased")
+def write_epochs(findings: Sequence[Finding]) -> str:
+    """Return the scores after a few epochs, a line per subject and strength, for a few strengths."""
+    found = {
+        finding: average(
+            (row for row in finding.rows if row.method == FIRST and row.epoch is not None and row.strength is not None),
+            lambda row: (row.strength or 0.0, row.metric, row.epoch or 0),
+        )
+        for finding in findings
+    }
+    every = [about for means in found.values() for about in means]
+    metrics = [name for name in (*_PLAIN[::-1], *_BALANCED[::-1]) if any(metric == name for _, metric, _ in every)]
+    columns = [(metric, epoch) for metric in metrics for epoch in spread((epoch for *_, epoch in every), 3)]
+    body = [
+        [
+            finding.key.title,
+            f"{strength:g}",
+            *(write_average(metric, means.get((strength, metric, epoch))) for metric, epoch in columns),
+        ]
+        for finding, means in found.items()
+        for strength in spread((strength for strength, *_ in means), 5)
+    ]
+    heads = [f"{Metric.named(metric).label}: epoch {epoch}" for metric, epoch in columns]
+    return paragraphs(
+        markdown_table(["subject", "strength", *heads], body),
+        "All in %, on the validation images, ± standard error; of many strengths and epochs, some evenly spread. A "
+        "line of zeros: the fine-tuning diverged at this strength.",
+    )
 
-_DIFFERENCES_NOTE = (
-    f"{method_title(FIRST)} minus the method of the line on the same test images, in points: the difference of the "
-    "means over the seeds, and its 95 % interval, of the images (paired, as the first seed has them) and of the seeds "
-    f"together: {SIGNIFICANT:.3g} standard errors to each side (normal approximation). **Bold**: it leaves out 0."
-)
 
-
-def write_differences(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
+def write_differences(findings: Sequence[Finding]) -> str:
     """Return by how much RR-ClArC is ahead of every rival, with intervals; a line per subject and rival."""
-    body: list[Sequence[str]] = []
-    for key, rows in subjects.items():
-        known, scores = (facts or {}).get(key, Facts()), method_scores(rows)
-        for rival in sorted(scores.keys() - {FIRST}, key=paper_place):
-            leads = [paired_lead(scores, known, FIRST, rival, metric) for metric in DIFFERENCES]
+    metrics = (*_PLAIN, *_BALANCED)
+    body = []
+    for finding in findings:
+        for rival in sorted(finding.by_method.keys() - {FIRST}, key=paper_place):
+            leads = [finding.lead(FIRST, rival, metric) for metric in metrics]
             if any(leads):
-                body.append([key.title, method_title(rival), *map(_interval, leads)])
+                body.append([finding.key.title, method_title(rival), *map(_interval, leads)])
+    first = method_title(FIRST)
     if not body:
-        return f"No image was answered both by {method_title(FIRST)} and by a rival.\n"
-    heads = ["subject", f"{method_title(FIRST)} minus", *(Metric.named(metric).label for metric in DIFFERENCES)]
-    return f"{markdown_table(heads, body)}\n\n{_DIFFERENCES_NOTE}\n"
+        return f"No image was answered both by {first} and by a rival.\n"
+    return paragraphs(
+        markdown_table(["subject", f"{first} minus", *_labels(metrics)], body),
+        f"{first} minus the method of the line on the same test images, in points: the difference of the means over "
+        "the seeds, and its 95 % interval, of the images (paired, as the first seed has them) and of the seeds "
+        f"together: {SIGNIFICANT:.3g} standard errors to each side (normal approximation). **Bold**: it leaves out 0.",
+    )
 
 
 def _interval(lead: tuple[float, float] | None) -> str:
@@ -230,7 +235,7 @@ def _interval(lead: tuple[float, float] | None) -> str:
     return f"**{text}**" if abs(difference) > half else text
 
 
-_NOTES = {
+_GRID_NOTES = {
     "own": "RR-ClArC's strengths are unit-free (the direction has the artifact's own size, so that a strength means "
     "the same at every layer); the paper's are not: the two columns cannot be compared number by number. RRR's have "
     "the paper's formula, with the trunk frozen.",
@@ -238,147 +243,72 @@ _NOTES = {
 }
 
 
-def write_strengths(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
+def write_strengths(findings: Sequence[Finding]) -> str:
     """Return the chosen strength of every method that has one, the paper's, and why it was chosen."""
-    known = {key: (facts or {}).get(key, Facts()) for key in subjects}
-    body: list[Sequence[str]] = []
-    for key, rows in subjects.items():
-        published = known[key].published
-        variants = chosen_scores(rows)
-        tried = {row.method for row in rows if row.strength is not None}
+    body = []
+    for finding in findings:
+        published, reasons = finding.facts.published, finding.facts.reasons
         lines: list[tuple[str, str, str]] = []  # method, title, strength
-        for variant, scores in variants.items():
+        for variant, scores in finding.chosen.items():
             strength = next((mean.strength for mean in scores.values() if mean.strength is not None), None)
             if strength is not None:
-                lines.append((variant.method, variant.title(variants), f"{strength:g}"))
-        taken = {variant.method for variant in variants}
-        lines += [(method, method_title(method), "none") for method in tried - taken]
-        without = known[key].reasons.keys() - {method for method, _, _ in lines}
+                lines.append((variant.method, variant.title(finding.chosen), f"{strength:g}"))
+        tried = {row.method for row in finding.tested if row.strength is not None}
+        lines += [(method, method_title(method), "none") for method in tried - finding.by_method.keys()]
+        without = reasons.keys() - {method for method, _, _ in lines}
         lines += [(method, method_title(method), MISSING) for method in without]
         for method, title, written in sorted(lines, key=lambda line: paper_place(line[0])):
-            paper = published.strengths.get((key.model, method)) if published else None
-            reason = known[key].reasons.get(method, "")
-            body.append([key.title, title, written, MISSING if paper is None else f"{paper:g}", reason])
-    notes = [_NOTES[grid] for grid in dict.fromkeys(each.grid for each in known.values())]
+            paper = published.strengths.get((finding.key.model, method)) if published else None
+            theirs = MISSING if paper is None else f"{paper:g}"
+            body.append([finding.key.title, title, written, theirs, reasons.get(method, "")])
+    notes = [_GRID_NOTES[grid] for grid in dict.fromkeys(finding.facts.grid for finding in findings)]
     heads = ["subject", "method", "strength", "paper", "why"]
-    return paragraphs(markdown_table(heads, body), *notes, write_departures(facts))
+    return paragraphs(markdown_table(heads, body), *notes, write_departures(findings))
 
 
-_TIMES_NOTE = (
-    "Mean ± standard error over the runs; relative to Vanilla in %. The paper's times are of another machine (a Tesla "
-    "V100) and of whole epochs with the trunk; ours train the head on the cache, and only RRR needs the trunk again. "
-    "Compare the relative columns."
-)
-
-
-def write_times(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
+def write_times(findings: Sequence[Finding]) -> str:
     """Return absolute and relative times of every method, and the paper's."""
     heads = ["subject", "method", "runs", "s per epoch", "relative [%]", "paper: s per epoch", "paper: relative [%]"]
     body = []
-    for key, rows in subjects.items():
-        published = (facts or {}).get(key, Facts()).published
-        theirs = (
-            {method: pair for (model, method), pair in published.seconds.items() if model == key.model}
-            if published
-            else {}
-        )
-        means = seconds_of(rows)
+    for finding in findings:
+        published = finding.facts.published.seconds if finding.facts.published else {}
+        theirs = {method: pair for (model, method), pair in published.items() if model == finding.key.model}
+        means = finding.seconds
         ours = {method: (mean.value, mean.seed_error if mean.repeats > 1 else None) for method, mean in means.items()}
         for method, mean in means.items():
-            cells = [*_pair(ours, method), *_pair(theirs, method)]
-            body.append([key.title, method_title(method), str(mean.repeats), *cells])
-    return paragraphs(markdown_table(heads, body), _TIMES_NOTE, write_departures(facts))
+            cells = [*_time(ours, method), *_time(theirs, method)]
+            body.append([finding.key.title, method_title(method), str(mean.repeats), *cells])
+    return paragraphs(
+        markdown_table(heads, body),
+        "Mean ± standard error over the runs; relative to Vanilla in %. The paper's times are of another machine (a "
+        "Tesla V100) and of whole epochs with the trunk; ours train the head on the cache, and only RRR needs the "
+        "trunk again. Compare the relative columns.",
+        write_departures(findings),
+    )
 
 
-def _pair(times: Mapping[str, tuple[float, float | None]], method: str) -> list[str]:
+def _time(times: Mapping[str, tuple[float, float | None]], method: str) -> list[str]:
     """Return a method's time, and its share of Vanilla's, both with the method's own error, as in the paper."""
     if method not in times:
         return [MISSING, MISSING]
     value, error = times[method]
     absolute = f"{value:.3g}" + (f" ± {error:.2g}" if error is not None else "")
-    whole = times.get("vanilla", (0.0, None))[0]
-    if not whole:
+    if "vanilla" not in times:
         return [absolute, MISSING]
+    whole = times["vanilla"][0]
     return [absolute, f"{100 * value / whole:.1f}" + (f" ± {100 * error / whole:.1f}" if error is not None else "")]
 
 
-T = TypeVar("T", int, float)
+# Table 1 and its details
 
-
-_EPOCHS_METRICS = ("accuracy_biased", "accuracy_clean", "balanced_accuracy_biased", "balanced_accuracy_clean")
-
-_MOST_STRENGTHS = 5
-
-_EPOCHS = 3
-
-_EPOCHS_NOTE = (
-    "All in %, on the validation images, ± standard error; of many strengths and epochs, some evenly spread. A "
-    "line of zeros: the fine-tuning diverged at this strength."
-)
-
-
-def write_epochs(subjects: Subjects) -> str:
-    """Return the scores after a few epochs, a line per subject and strength, for a few strengths."""
-    found = {key: [row for row in rows if _is_watched(row)] for key, rows in subjects.items()}
-    every = [row for rows in found.values() for row in rows]
-    metrics = [name for name in _EPOCHS_METRICS if any(row.metric == name for row in every)]
-    epochs = _spread({row.epoch or 0 for row in every}, _EPOCHS)
-    columns = [(metric, epoch) for metric in metrics for epoch in epochs]
-    body: list[Sequence[str]] = []
-    for key, rows in found.items():
-        means = average(rows, lambda row: (row.strength or 0.0, row.metric, row.epoch or 0))
-        for strength in _spread({strength for strength, _, _ in means}, _MOST_STRENGTHS):
-            cells = [write_average(metric, means.get((strength, metric, epoch))) for metric, epoch in columns]
-            body.append([key.title, f"{strength:g}", *cells])
-    heads = ["subject", "strength", *(f"{Metric.named(metric).label}: epoch {epoch}" for metric, epoch in columns)]
-    return f"{markdown_table(heads, body)}\n\n{_EPOCHS_NOTE}\n"
-
-
-def _is_watched(row: Row) -> bool:
-    return row.method == FIRST and row.epoch is not None and row.strength is not None and row.metric in _EPOCHS_METRICS
-
-
-def _spread(values: set[T], most: int) -> list[T]:
-    """Return a few of the values, evenly spread, both ends among them."""
-    ordered = sorted(values)
-    return [ordered[i] for i in np.unique(np.linspace(0, len(ordered) - 1, most).round().astype(int))] if values else []
-
-
-DETAILS = (
-    "accuracy_clean",
-    "accuracy_biased",
-    "balanced_accuracy_clean",
-    "balanced_accuracy_biased",
-    "flip_rate",
-    "tcav_positions",  # TCAV as the paper counts it
-    "tcav",
-    "tcav_sensitivity",
-    "artifact_relevance",
-)
-
+_DETAILS = (*_PLAIN, *_BALANCED, "flip_rate", "tcav_positions", "tcav", "tcav_sensitivity", "artifact_relevance")
 _TABLE1 = {"accuracy_clean": "clean", "accuracy_biased": "biased", "tcav_positions": "TCAV, positions"}
-
-_CORRECTIONS_NOTES = {"failed": "failed", "chance": "answers no better than chance"}
-
-_OUT = "\N{DAGGER}"  # beside the scores of a model that does not compete
+_STATUS_NOTES = {"failed": "failed", "chance": "answers no better than chance"}
+_EMPHASIS: dict[Mark, str] = {"best": "**", "near": "*", "": ""}
 
 _LEGEND = (
     "**Bold**: nearest to the ideal (accuracy 100, TCAV 50, all others 0) of the methods that compete; *italic*: "
     "within one standard error of it."
-)
-
-_NO_STRENGTH = "no strength"
-
-_TCAVS = (
-    "TCAV, positions is counted as in the paper's tables: the share of positive among the non-zero derivatives over "
-    "all positions; TCAV, in detail below, is the share of images whose derivative, summed over positions, is positive."
-)
-
-_ERROR = "± is the standard error from the test images."
-
-_ERRORS = (
-    "± is the standard error from the test images as one seed has it (all seeds are scored on the same images, so it "
-    "does not shrink with their number); in brackets the standard deviation over the seeds."
 )
 
 
@@ -391,131 +321,112 @@ class _Line:
     scores: Mapping[str, Average]
     marks: Mapping[str, Mark]
     note: str = ""  # why it does not compete
+    is_run: bool = True
 
 
-def write_table1(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
+def write_table1(findings: Sequence[Finding]) -> str:
     """Return the paper's Table 1: models and methods down, biases across, each with clean, biased and TCAV in %."""
-    lines = {key: _lines(rows, (facts or {}).get(key, Facts())) for key, rows in subjects.items()}
-    biases = list(dict.fromkeys((key.data, key.artifact) for key in subjects))
-    models = list(dict.fromkeys(key.model for key in subjects))
+    biases = list(dict.fromkeys((finding.key.data, finding.key.artifact) for finding in findings))
     is_one_data = len({data for data, _ in biases}) == 1
     names = [artifact if is_one_data else f"{artifact} ({data})" for data, artifact in biases]
     heads = ["model", "method", *(f"{name}: {head}" for name in names for head in _TABLE1.values())]
+    by_model: dict[str, dict[tuple[str, str], dict[str, _Line]]] = {}
+    for finding in findings:
+        lines = {line.title: line for line in _lines(finding)}
+        by_model.setdefault(finding.key.model, {})[finding.key.data, finding.key.artifact] = lines
     body = []
-    for model in models:
-        found = {(key.data, key.artifact): lines[key] for key in subjects if key.model == model}
-        by_title = {bias: {line.title: line for line in of_bias} for bias, of_bias in found.items()}
-        for title in dict.fromkeys(line.title for of_bias in found.values() for line in of_bias):
-            cells = [
-                cell
-                for bias in biases
-                for cell in _short_cells(by_title.get(bias, {}).get(title), is_there=bias in found)
-            ]
+    for model, found in by_model.items():
+        for title in dict.fromkeys(title for lines in found.values() for title in lines):
+            cells = [cell for bias in biases for cell in _short_cells(found.get(bias, {}).get(title))]
             body.append([model, title, *cells])
-    error = "of the test images and of the seeds together" if _is_repeated(subjects) else "of the test images"
+    error = "of the test images and of the seeds together" if _is_repeated(findings) else "of the test images"
     return paragraphs(
         markdown_table(heads, body),
-        f"All in %, ± the standard error {error}. {_LEGEND} {_OUT}: failed or answers no better than chance; "
-        f"{_NO_STRENGTH}: none was fit to be taken.",
-        _TCAVS,
+        f"All in %, ± the standard error {error}. {_LEGEND} †: failed or answers no better than chance; no strength: "
+        "none was fit to be taken.",
+        "TCAV, positions is counted as in the paper's tables: the share of positive among the non-zero derivatives "
+        "over all positions; TCAV, in detail below, is the share of images whose derivative, summed over positions, is "
+        "positive.",
     )
 
 
-def write_details(subjects: Subjects, *, facts: FactsBySubject | None = None) -> str:
+def _short_cells(line: _Line | None) -> list[str]:
+    if line is None or not line.scores:
+        word = MISSING if line is None else "no strength" if line.is_run else "not run"
+        return [word, *[MISSING] * (len(_TABLE1) - 1)]
+    cells = []
+    for name in _TABLE1:
+        text = MISSING
+        if mean := line.scores.get(name):
+            is_finite = math.isfinite(mean.value)
+            text = f"{write_value(name, mean.value)} ± {write_stderr(name, mean.error)}" if is_finite else "NaN"
+            text += "†" if line.note else ""
+        cells.append(_emphasised(text, line.marks[name]))
+    return cells
+
+
+def write_details(findings: Sequence[Finding]) -> str:
     """Return one table per subject with every metric and its errors, and the paper's numbers beside ours."""
-    parts = [_details(key, rows, (facts or {}).get(key, Facts())) for key, rows in subjects.items()]
-    errors = _ERRORS if _is_repeated(subjects) else _ERROR
-    return paragraphs(*parts, f"{_LEGEND} {errors}", write_departures(facts))
+    errors = "± is the standard error from the test images"
+    if _is_repeated(findings):
+        errors += (
+            " as one seed has it (all seeds are scored on the same images, so it does not shrink with their number); "
+            "in brackets the standard deviation over the seeds"
+        )
+    return paragraphs(*map(_details, findings), f"{_LEGEND} {errors}.", write_departures(findings))
 
 
-def _is_repeated(subjects: Subjects) -> bool:
+def _is_repeated(findings: Sequence[Finding]) -> bool:
     """Tell whether any score is a mean over several seeds."""
-    found = (chosen_scores(rows) for rows in subjects.values())
-    return any(mean.repeats > 1 for scores in found for of in scores.values() for mean in of.values())
+    return any(mean.repeats > 1 for finding in findings for of in finding.chosen.values() for mean in of.values())
 
 
-def _details(key: SubjectKey, rows: Sequence[Row], facts: Facts) -> str:
-    lines = _lines(rows, facts)
+def _details(finding: Finding) -> str:
+    key, facts, lines = finding.key, finding.facts, _lines(finding)
     published = facts.published.scores if facts.published else {}
     in_paper = {metric for model, _, metric in published if model == key.model}
-    metrics = [name for name in DETAILS if name in in_paper or any(name in line.scores for line in lines)]
-    heads = [f"{key.title}: method"]
+    metrics = [name for name in _DETAILS if name in in_paper or any(name in line.scores for line in lines)]
+    heads, body = [f"{key.title}: method"], []
     for name in metrics:
         heads += [f"{Metric.named(name).label} [{unit_of(name)}]", *(["paper"] if name in in_paper else [])]
-    body = []
     for line in lines:
         cells = [f"{line.title} ({line.note})" if line.note else line.title]
         for name in metrics:
             cells.append(_emphasised(write_average(name, line.scores.get(name)), line.marks.get(name, "")))
             if name in in_paper:
-                cells.append(_published(name, published.get((key.model, line.method, name))))
+                theirs = published.get((key.model, line.method, name))
+                cells.append(f"{write_value(name, theirs[0])} ± {write_stderr(name, theirs[1])}" if theirs else MISSING)
         body.append(cells)
     if facts.majority_rate is not None:
         body.append(["Majority rate", *_majority(metrics, in_paper, facts)])
     return markdown_table(heads, body)
 
 
-def _lines(rows: Sequence[Row], facts: Facts) -> list[_Line]:
+def _lines(finding: Finding) -> list[_Line]:
     """Return every variant that was run and every method of the paper that was not, in the paper's order."""
-    results, scores = as_results(rows, facts), chosen_scores(rows)
+    results = finding.results()
     variants = results.methods()
-    marks = {name: marks_of(results, name) for name in DETAILS}
+    marks = {name: marks_of(results, name) for name in _DETAILS}
     lines = []
     for variant in variants:
-        lines.append(
-            _Line(
-                variant.title(variants),
-                variant.method,
-                scores.get(variant, {}),
-                {name: marks[name].get(variant, "") for name in DETAILS},
-                _note(status_of(results, variant), facts.reasons.get(variant.method, "")),
-            )
-        )
+        status, reason = status_of(results, variant), finding.facts.reasons.get(variant.method, "")
+        note = _STATUS_NOTES.get(status, "") + (f": {reason}" if status == "failed" and reason else "")
+        marked = {name: marks[name].get(variant, "") for name in _DETAILS}
+        lines.append(_Line(variant.title(variants), variant.method, finding.chosen.get(variant, {}), marked, note))
     run = {line.method for line in lines}
-    lines += [_Line(method_title(name), name, {}, {}, NOT_RUN) for name in PAPER_METHODS if name not in run]
+    lines += [
+        _Line(method_title(name), name, {}, {}, "not run", is_run=False) for name in PAPER_METHODS if name not in run
+    ]
     return sorted(lines, key=lambda line: paper_place(line.method))
 
 
-def _short_cells(line: _Line | None, *, is_there: bool) -> list[str]:
-    if not is_there or line is None:
-        return [MISSING] * len(_TABLE1)
-    if line.note == NOT_RUN:
-        return [NOT_RUN, *[MISSING] * (len(_TABLE1) - 1)]
-    if not line.scores:
-        return [_NO_STRENGTH, *[MISSING] * (len(_TABLE1) - 1)]
-    found = {name: line.scores.get(name) for name in _TABLE1}
-    sign = _OUT if line.note else ""
-    return [
-        _emphasised(MISSING if mean is None else _short(name, mean) + sign, line.marks.get(name, ""))
-        for name, mean in found.items()
-    ]
-
-
-def _short(metric: str, mean: Average) -> str:
-    """Return a score with its whole error, of images and seeds in one number."""
-    if not math.isfinite(mean.value):
-        return "NaN"
-    return f"{write_value(metric, mean.value)} ± {write_stderr(metric, mean.error)}"
-
-
-def _note(kind: ModelStatus, reason: str) -> str:
-    """Say why a method does not compete: a failed one has no strength that could be taken, and a reason for that."""
-    note = _CORRECTIONS_NOTES.get(kind, "")
-    return f"{note}: {reason}" if kind == "failed" and reason else note
-
-
 def _emphasised(text: str, mark: Mark) -> str:
-    return {"best": f"**{text}**", "near": f"*{text}*", "": text}[mark]
-
-
-def _published(metric: str, found: tuple[float, float] | None) -> str:
-    return f"{write_value(metric, found[0])} ± {write_stderr(metric, found[1])}" if found else MISSING
+    return f"{_EMPHASIS[mark]}{text}{_EMPHASIS[mark]}"
 
 
 def _majority(metrics: Sequence[str], in_paper: set[str], facts: Facts) -> list[str]:
-    """Return what always naming the largest class scores: what plain accuracy is worth here."""
-    known = dict.fromkeys(("accuracy_clean", "accuracy_biased"), facts.majority_rate)
-    known |= dict.fromkeys(("balanced_accuracy_clean", "balanced_accuracy_biased"), facts.chance_level)
+    """Return the scores of always predicting the largest class."""
+    known = dict.fromkeys(_PLAIN, facts.majority_rate) | dict.fromkeys(_BALANCED, facts.chance_level)
     cells = []
     for name in metrics:
         rate = known.get(name)

@@ -12,7 +12,6 @@ from hansfree.data import (
     BiasedData,
     LabelledImages,
     Listing,
-    Subset,
     Timestamp,
     check_share,
     insertable_artifacts,
@@ -25,17 +24,13 @@ _GUESSED = "No biased class was given: "
 
 
 class ImageTable(InsertedBenchmark, name="table"):
-    """The images that a CSV table lists, with an artifact put into some of one class.
+    """The images that a CSV table lists, with an artifact inserted into some of one class.
 
     The table is ``labels.csv``, or the only CSV file in the folder. Its columns: ``image``, a file in the folder or
-    in its subfolder ``images``, with or without ending; ``label``, the class's name; where wanted ``split`` (train,
-    val or test; else 80 / 10 / 10 are drawn), ``group`` (a patient or lesion, which is never in two parts), and any
-    columns of 0 and 1, or false and true, which tell natural artifacts: see :meth:`flags`. Other columns are ignored.
-
-    The artifact is put in, or it is one of those columns: then nothing is put in, and held-out images with the artifact
-    are others than those without it.
-
-    The images are squashed to a square, so that nothing at the edges is cut off: artifacts are often there.
+    in its subfolder ``images``, with or without ending; ``label``, the class's name; optional ``split`` (train, val or
+    test; else 80 / 10 / 10 are drawn), ``group`` (a patient or lesion, which is never in two parts), and any columns of
+    0 and 1, or false and true: natural artifacts. Other columns are ignored. The artifact is inserted, or it is one of
+    those columns. Images are squashed to a square: artifacts are often at the edges.
 
     Args:
         biased_class: the label that the artifact leaks into; None is the first in alphabetical order, or the one that
@@ -69,7 +64,7 @@ class ImageTable(InsertedBenchmark, name="table"):
         """Read the table: images, labels, natural flags, and split and groups where it has them."""
         listing = Listing.read(root, table=find_table(root), numbers_are_outputs=False)
         self._bits = listing.flags()
-        self._check_artifact(self.artifact)
+        self._known(self.artifact)
         table, class_names = listing.place, listing.class_names
         if len(class_names) < 2:
             raise DataError(f"{table} has a single label, {class_names[0]!r}: there is nothing to tell apart.")
@@ -91,27 +86,8 @@ class ImageTable(InsertedBenchmark, name="table"):
 
     def data(self, model: str) -> BiasedData:
         """Return the sets for a model."""
-        parts = self.marked(model)
-        if parts is None:
-            return super().data(model)
-        train, val, test = parts
-
-        def some(images: LabelledImages, *, has_artifact: bool) -> Subset:
-            return Subset(images, np.flatnonzero(images.has_artifact == has_artifact))
-
-        return BiasedData(
-            train=train,
-            val_clean=some(val, has_artifact=False),
-            val_biased=some(val, has_artifact=True),
-            test_clean=some(test, has_artifact=False),
-            test_biased=some(test, has_artifact=True),
-            clean_train=some(train, has_artifact=False),
-            biased_class=self.biased_class,
-            artifact=self.artifact,
-            is_localized=True,
-            is_inserted=False,
-            has_masks=False,
-        )
+        bits = self._bits.get(self.artifact)
+        return super().data(model) if bits is None else self.natural_bias(model, bits, clean_train=True)
 
     def marked(self, model: str) -> tuple[LabelledImages, LabelledImages, LabelledImages] | None:
         """Return the three parts with the bits of the column that the artifact is, where it is one."""
@@ -130,18 +106,14 @@ class ImageTable(InsertedBenchmark, name="table"):
         return {name: bits[self.parts[2].ids] for name, bits in self._bits.items()}
 
     def _known(self, artifact: str | None) -> str:
-        """Take any name: which columns there are is known once the table is read."""
+        """Accept any name until the table is read, whose columns are artifacts too."""
         name = artifact or self.artifacts[0]
-        if hasattr(self, "_bits"):
-            self._check_artifact(name)
-        return name
-
-    def _check_artifact(self, name: str) -> None:
-        known = (*self.artifacts, *self._bits)
+        known = (*self.artifacts, *self._bits) if hasattr(self, "_bits") else (name,)
         if name not in known:
             raise OptionError(
                 f"{self.title} has no artifact {name!r}.{nearest(name, known)} Known: {', '.join(known)}."
             )
+        return name
 
     def _find_class(self) -> None:
         """Take the given class; else that which carries a natural artifact most often, or the first in the alphabet."""
