@@ -291,8 +291,6 @@ def test_tensors_without_the_images_in_front_are_refused(folder: Path | None) ->
 
 
 CASE = CASES["mlp"]
-
-
 ROWS = np.array([7, 0, 19, 7])
 
 
@@ -543,13 +541,8 @@ def test_peak_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
 
 
 QUICK = settings(max_examples=40, deadline=None)
-
-
 sizes = st.integers(1, 4)
-
-
 shapes = st.one_of(st.tuples(sizes, sizes), st.tuples(sizes, sizes, sizes), st.tuples(sizes, sizes, sizes, sizes))
-
 
 activations = shapes.flatmap(
     lambda shape: hnp.arrays(np.float64, shape, elements=st.floats(-10, 10, allow_subnormal=False))

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansfree.data.artifacts import (
-    LSB,
-    Artifact,
-    Brightness,
-    Plaster,
-    Timestamp,
-)
+from hansfree.data.artifacts import LSB, Artifact, Brightness, Plaster, Timestamp
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError, OptionError, UnknownNameError
 

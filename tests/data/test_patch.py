@@ -14,11 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hansfree.data.artifacts import (
-    Artifact,
-    Patch,
-    Place,
-)
+from hansfree.data.artifacts import Artifact, Patch, Place
 from hansfree.data.biased import insertable_artifacts
 from hansfree.errors import DataError, HansfreeError, OptionError
 

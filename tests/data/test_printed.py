@@ -8,11 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansfree.data import lesions
-from hansfree.data.printed import (
-    KINDS,
-    PrintedSkin,
-    print_text,
-)
+from hansfree.data.printed import KINDS, PrintedSkin, print_text
 from hansfree.errors import DataError, OptionError
 
 CLASSES = len(PrintedSkin.class_names)

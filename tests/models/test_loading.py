@@ -19,14 +19,7 @@ from hansfree.cavs import SignalCAV
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import OptionError
-from hansfree.models import (
-    DemoNet,
-    adapt,
-    load_model,
-    loading,
-    plain,
-    plain_state,
-)
+from hansfree.models import DemoNet, adapt, load_model, loading, plain, plain_state
 from hansfree.models.layers import recommend_layer
 from hansfree.models.surgery import list_layers
 from tests.models.zoo import ZOO, hugging_face_folder, make, pictures

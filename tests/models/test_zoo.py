@@ -19,8 +19,6 @@ from hansfree.models.weights import load_weights
 from hansfree.models.zoo import rename_lite
 
 REAL = Path(__file__).parents[3] / "shared" / "real" / "weights"  # beside the repository, where there are any
-
-
 State = dict[str, Tensor]
 
 

@@ -16,7 +16,6 @@ from hansfree.errors import DataError
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Interval = tuple[float, float]
-
 LEVEL = 0.95  # of all intervals, and of the tests beside them
 STDERRS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard errors to each side, for intervals built from those
 RESAMPLES = 2000

@@ -100,8 +100,6 @@ def random_signs(activations: Tensor, generator: torch.Generator) -> Tensor:
 
 
 Precision = Literal["float32", "float16"]
-
-
 _FORMAT = "2"  # part of the key: raise it when the content of a shard changes its meaning
 
 

@@ -20,9 +20,7 @@ from torch import Tensor
 from hansfree._internal.files import make_array, written_atomically
 
 log = logging.getLogger(__name__)
-
 Shard = dict[str, Tensor]
-
 FACTS = ("pooled", "labels", "ids", "has_artifact")
 _IMAGES = 256
 

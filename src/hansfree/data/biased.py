@@ -10,12 +10,7 @@ import numpy as np
 
 from hansfree.data.artifacts import Artifact
 from hansfree.data.datasets import LabelledImages, Subset
-from hansfree.data.examples import (
-    IMAGENET,
-    ImageDataset,
-    ImageSource,
-    Normalize,
-)
+from hansfree.data.examples import IMAGENET, ImageDataset, ImageSource, Normalize
 from hansfree.data.insertion import WithArtifact
 from hansfree.data.splits import SourceSubset
 from hansfree.errors import DataError, OptionError

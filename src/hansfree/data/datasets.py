@@ -10,13 +10,7 @@ from torch import Tensor
 
 from hansfree._internal.hashing import fingerprint
 from hansfree._internal.progress import Progress, silent
-from hansfree.data.examples import (
-    IMAGENET,
-    Example,
-    ImageDataset,
-    ImageSource,
-    Normalize,
-)
+from hansfree.data.examples import IMAGENET, Example, ImageDataset, ImageSource, Normalize
 from hansfree.errors import DataError
 
 

@@ -17,10 +17,7 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.errors import DataError, OptionError, check_choice
 
 Channels = Literal[1, 3]
-
 Resize = Literal["squash", "crop"]
-
-
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"\0\0\0\0IEND\xaeB`\x82"}
 
 

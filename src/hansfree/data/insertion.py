@@ -8,12 +8,7 @@ import numpy as np
 
 from hansfree._internal.hashing import fingerprint
 from hansfree.data.artifacts import Artifact
-from hansfree.data.examples import (
-    IMAGENET,
-    ImageDataset,
-    ImageSource,
-    Normalize,
-)
+from hansfree.data.examples import IMAGENET, ImageDataset, ImageSource, Normalize
 from hansfree.errors import DataError, OptionError
 
 _CHOICE = 0x57A3  # separates this random choice from others with the same seed

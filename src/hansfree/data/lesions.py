@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from hansfree.errors import DataError, OptionError
 
 Floats = NDArray[np.float32]
-
-
 ANGLES = 256  # samples of the border's radius
 
 
@@ -22,7 +20,6 @@ def _colour(red: float, green: float, blue: float) -> Floats:
 
 
 LIGHT_SKIN, DARK_SKIN = _colour(238, 200, 184), _colour(186, 134, 106)
-
 LIGHT_LESION, DARK_LESION = _colour(168, 108, 80), _colour(104, 66, 52)
 
 # The two ways in which a variegated lesion differs from place to place: black-brown to tan, and red to blue-grey.
@@ -204,17 +201,11 @@ def _waves(rng: np.random.Generator, first: int, last: int) -> Floats:
 
 VERSION = 1  # of the drawing: raise it when the pixels of any scene change, for caches are keyed by it
 
-
 # How far a lesion strays from its class's typical value, in steps between classes. Classes overlap on purpose:
 # a task that the lesion alone solves perfectly leaves no reason to learn a shortcut.
 SPREAD = 0.22
-
-
 BORDERS = ("smooth", "wavy", "notched", "ragged")
-
 COLOURS = ("even", "mottled", "variegated")
-
-
 _CLASS, _SCENE, _PLASTER = 1, 2, 3  # what a random number is for: part of its key
 
 

@@ -22,9 +22,7 @@ from hansfree.errors import DataError, OptionError, closest, nearest
 
 PARTS = ("train", "val", "test")
 PART_NAMES = ("training", "validation", "test")
-
 Row = dict[str, str]
-
 _ENDINGS = ("", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 _BITS = {"0": False, "1": True, "false": False, "true": True}  # as spreadsheets and pandas write them
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that spreadsheets write in place of commas, by country

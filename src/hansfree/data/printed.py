@@ -12,13 +12,11 @@ from hansfree.data.lesions import SyntheticLesions, balanced_labels
 from hansfree.errors import DataError, OptionError
 
 VERSION = 1  # of the printing: raise it when the pixels of any picture change, for caches are keyed by it
-
 KINDS = 4  # of lesions: more of them could hardly be told apart after as few pictures as this world is trained on
 
 # Of a camera, a monitor and a scanner: the timestamp's orange is one of several colours, akin and not the same.
 INKS = ((255, 150, 30), (245, 245, 235), (90, 230, 110))
 OUTLINE = (20, 20, 20)  # around the letters, so that they show on any skin
-
 _SCENE, _TEXT = 11, 12  # what a random number is for: part of its key, apart from the keys of the lesions
 
 PRINTS: Mapping[str, Callable[[np.random.Generator], str]] = {

@@ -101,10 +101,7 @@ def _file_of_hub(name: str) -> Path | None:
 
 
 log = logging.getLogger(__name__)
-
-
 Output = Literal["classes", "binary", "label"]
-
 Place = Literal["itself", "attribute", "key", "first"]
 
 

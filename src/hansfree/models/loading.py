@@ -20,13 +20,7 @@ from torch import nn
 
 from hansfree._internal.hashing import fingerprint, seeded
 from hansfree.errors import OptionError, nearest, not_installed
-from hansfree.models.weights import (
-    PRETRAINED,
-    check_finite,
-    count_classes_of,
-    fill_with_weights,
-    read_weights,
-)
+from hansfree.models.weights import PRETRAINED, check_finite, count_classes_of, fill_with_weights, read_weights
 from hansfree.models.zoo import PAPER_MODELS, DemoNet
 
 
@@ -172,9 +166,7 @@ def _lies_in(module: ModuleType, folder: Path) -> bool:
 
 
 LIBRARIES = ("torchvision", "timm", "hf")
-
 _DEMO = "demo"
-
 _CLASSES = 1000  # classes of a model that nothing else is known of, as the libraries have it
 
 _ALLOWED = (

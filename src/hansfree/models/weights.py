@@ -22,7 +22,6 @@ from hansfree._internal.files import ordered_metadata, written_atomically
 from hansfree.errors import OptionError, nearest
 
 log = logging.getLogger(__name__)
-
 PRETRAINED = "pretrained"
 """The word for torchvision's pretrained weights, where otherwise a file of weights is given."""
 

@@ -11,12 +11,7 @@ from torch import Tensor, nn
 
 from hansfree._internal.hashing import seeded
 from hansfree.errors import OptionError, nearest, not_installed
-from hansfree.models.weights import (
-    PRETRAINED,
-    load_weights,
-    pretrained_weights,
-    read_weights,
-)
+from hansfree.models.weights import PRETRAINED, load_weights, pretrained_weights, read_weights
 
 
 class PooledVGG(nn.Module):
@@ -141,7 +136,6 @@ ARCHITECTURES = {
         rename=rename_lite,
     ),
 }
-
 
 PAPER_MODELS = ("vgg16", "resnet18", "efficientnet_b0")
 

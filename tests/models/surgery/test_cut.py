@@ -81,7 +81,6 @@ BUILDERS: dict[str, Callable[[], nn.Module]] = {
     "demo": demo,
 }
 
-
 LAYERS = {
     "vgg16": ["features.28", "features.10", "classifier.3"],
     "resnet18": [
@@ -97,7 +96,6 @@ LAYERS = {
     "vit": ["encoder.layers.encoder_layer_0", "encoder.layers.encoder_layer_1.add", "conv_proj", "encoder.ln"],
     "demo": ["0.0", "2.1", "3", "3.1", "5"],
 }
-
 
 CASES = [(name, layer) for name, layers in LAYERS.items() for layer in layers]
 

@@ -109,7 +109,6 @@ def built(name: str) -> nn.Module:
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
-
 LAST = [
     ("swin", "features.0"),
     ("swin", "features.1"),
@@ -134,7 +133,6 @@ LAST = [
     ("untraceable last", "inner.2"),
 ]
 
-
 ELSEWHERE: list[tuple[str, str, AxisOrder]] = [
     ("turned", "transpose", (0, 2, 1, 3)),
     ("columns", "flat", (0, 2, 1)),
@@ -142,7 +140,6 @@ ELSEWHERE: list[tuple[str, str, AxisOrder]] = [
     ("columns", "narrow", (0, 2, 1)),
     ("columns", "cat", (0, 2, 1)),
 ]
-
 
 RIGHT = [
     ("swin", "features.0.0"),
@@ -171,7 +168,6 @@ RIGHT = [
     ("untraceable first", "inner"),
     ("untraceable first", "inner.0"),
 ]
-
 
 TURNED = [*((name, layer, (0, 3, 1, 2)) for name, layer in LAST), *ELSEWHERE]
 

@@ -138,7 +138,6 @@ def keep_dropout(root: nn.Module, graph: fx.Graph) -> None:
 
 # Operations that return several tensors; such a node is neither a layer nor a tensor that can be cached.
 _SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid", "native_layer_norm"])
-
 _SIZES = frozenset(["size", "dim", "numel", "ndimension", "is_floating_point"])
 
 # Attributes of a tensor that hold no tensor; `x.mT` and `torch.max(x, 1).values` hold one.

@@ -23,7 +23,6 @@ from hansfree.models.surgery.hooked import run_recorded
 from hansfree.models.surgery.tracing import AxisOrder
 
 CHANNEL_AXIS = {2: 1, 3: 2, 4: 1}  # by the number of axes: flat, tokens, maps
-
 _LAST = {functional.linear, functional.layer_norm, torch.layer_norm}
 _TURNED: dict[tuple[int, ...], int] = {(0, 2, 3, 1): 3, (0, 3, 1, 2): 1}  # where the channels of a map go
 # They deal the numbers out anew in the same order: the shapes say where the channels are then, if anywhere.

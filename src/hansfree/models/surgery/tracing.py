@@ -107,11 +107,8 @@ def remove_hooks(model: nn.Module) -> dict[str, AppliedAfter]:
 
 
 Shape = tuple[int, ...]
-
 Answer = TypeVar("Answer", bool, int)
-
 _SIZES = (224, 32, 64, 150)  # in pixels: some that are padded for patches and windows, and some that are not
-
 _NAMES = ("image_size", "img_size")  # under which models keep the one size that they take
 
 
