@@ -18,8 +18,8 @@ class WithArtifact(ImageDataset):
     """Insert an artifact into a share of the images; ``share=0`` is the clean set, ``share=1`` the biased one.
 
     Which images are chosen depends only on the seed and the source's ``id_range``: a larger share includes the choice
-    of a smaller one, and a missing image changes the choice by at most one other. The artifact's appearance in an
-    image depends only on the seed and the image's id, so it is the same in every stage.
+    of a smaller one, and a missing image changes the choice by at most one other. How the artifact looks in an image
+    depends only on the seed and the image's id.
 
     Args:
         share: Of the images in ``only_class`` (None: of all) that get the artifact.
@@ -193,10 +193,8 @@ class Pasted(ImageDataset):
                 f"{masks.dtype} of {masks.shape}."
             )
         self.clean, self.donors, self.masks, self.seed = clean, donors, masks, seed
-        self.labels, self.ids = clean.labels, clean.ids
-        self.is_relabelled = clean.is_relabelled
+        self._copy_facts(clean)
         self.has_artifact = np.ones(len(clean), dtype=bool)
-        self.class_names, self.transform = clean.class_names, clean.transform
 
     @property
     def donor_ids(self) -> np.ndarray:
