@@ -27,7 +27,7 @@ def test_equal_exactly_when_the_parts_are(a: list[Any], b: list[Any]) -> None:
     assert (fingerprint(*a) == fingerprint(*b)) == (plain(a) == plain(b))
 
 
-def test_it_is_a_hash_of_all_bytes_and_so_the_same_in_every_process() -> None:
+def test_a_known_hash_is_the_same_in_every_process() -> None:
     array = np.arange(3, dtype=np.int64)
     expected = hashlib.sha256(b"text 2\n" + "aü".encode() + b"array int64 (3,)\n" + array.tobytes()).hexdigest()
     assert fingerprint("aü", array) == expected[:24]
@@ -151,9 +151,3 @@ def test_global_state_stays_as_it_was(fails: bool) -> None:
     assert torch.equal(torch_before, torch.get_rng_state())
     assert all(np.array_equal(a, b) for a, b in zip(numpy_before, np.random.get_state()))
     assert python_before == random.getstate()
-
-
-def test_the_global_generator_does_not_reach_in() -> None:
-    first = draw(1)
-    torch.rand(5)
-    assert draw(1) == first

@@ -40,7 +40,7 @@ from hansfree.errors import CacheError, DataError, OptionError, SplitError
 from hansfree.models import build_model
 from tests.activations.killed import IMAGES, STALL_AT
 from tests.activations.measured import COUNTS
-from tests.activations.samples import Pictures, batches_of, branching, hooked, lively, many_skips, small_net
+from tests.activations.samples import Pictures, batches_of, branching, hooked, lively, small_net
 from tests.corrections.examples import CASES, TinyImages, collect
 
 LAYER = "features.4"  # maps of 4 x 4 at 16 px
@@ -67,29 +67,16 @@ def test_values_are_the_models_own(folder: Path | None) -> None:
     np.testing.assert_allclose(mean.pooled, expected.mean((2, 3)), rtol=1e-5, atol=1e-6)
 
 
-def test_facts_keep_the_order_of_the_dataset(folder: Path | None) -> None:
-    data = Pictures(300)
-    activations = collect_activations(small_net(), LAYER, data, folder=folder, batch_size=32)
-    rows = np.arange(300)
-    assert len(activations) == 300
-    assert np.array_equal(activations.labels, rows * 7 % 4)
-    assert np.array_equal(activations.ids, 1000 + 2 * rows)
-    assert activations.has_artifact is not None
-    assert np.array_equal(activations.has_artifact, rows % 3 == 0)
-    assert activations.has_artifact.dtype == bool
-
-
-def test_every_image_is_read_once(folder: Path | None) -> None:
-    data = Pictures(300)
-    collect_activations(small_net(), LAYER, data, folder=folder, batch_size=32)
-    assert data.reads == Counter({0: 2} | dict.fromkeys(range(1, 300), 1))  # the first also checks the cut
-
-
 def test_disk_is_memory(tmp_path: Path) -> None:
     model, data = small_net(), Pictures(300)
     memory = collect_activations(model, LAYER, data, batch_size=32)
     disk = collect_activations(model, LAYER, data, batch_size=32, folder=tmp_path)
     assert len(disk.shards) == 2
+    assert data.reads == Counter({0: 4} | dict.fromkeys(range(1, 300), 2))  # the first also checks the cut
+    rows = np.arange(300)
+    assert np.array_equal(disk.labels, rows * 7 % 4)
+    assert np.array_equal(disk.ids, 1000 + 2 * rows)
+    assert np.array_equal(disk.has_artifact, rows % 3 == 0)
     assert torch.equal(live(memory)[0], live(disk)[0])
     for fact in ("pooled", "labels", "ids", "has_artifact"):
         assert np.array_equal(getattr(memory, fact), getattr(disk, fact))
@@ -122,16 +109,6 @@ def test_skip_connections_are_kept(folder: Path | None) -> None:
     cut = cut_at(model, activations)
     with torch.no_grad():
         assert torch.allclose(cut.head(*cut.phi(output, skip)), model.eval()(torch.cat(batches)), atol=1e-5)
-
-
-def test_more_than_ten_live_tensors_keep_their_order(folder: Path | None) -> None:
-    model, data = many_skips(), Pictures(5)
-    activations = collect_activations(model, "layer", data, folder=folder)
-    cut = cut_at(model, activations)
-    tensors = live(activations)
-    assert len(tensors) == 13
-    with torch.no_grad():
-        assert torch.allclose(cut.head(*cut.phi(*tensors)), model(batches_of(data, 5)[0]), atol=1e-5)
 
 
 def test_a_model_that_cannot_be_traced_is_cut_by_hooks(folder: Path | None, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,36 +192,6 @@ def test_overflow_of_half_precision_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not finite in float16 .*or use precision='float32'"):
         collect_activations(model, LAYER, Pictures(4), precision="float16", folder=tmp_path)
     assert not list(tmp_path.rglob("shard*"))
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"precision": "float15"}, "precision is 'float15'. Did you mean 'float16'? Allowed: 'float32', 'float16'."),
-        ({"pooling": "man"}, "pooling is 'man'. Did you mean 'mean'? Allowed: 'max', 'mean'."),
-        ({"device": "gpu"}, "There is no device 'gpu'. Did you mean 'cpu'? Known: cpu, cuda, mps."),
-    ],
-)
-def test_unknown_choices_are_refused(options: dict[str, Any], sentence: str) -> None:
-    data = Pictures(4)
-    with pytest.raises(OptionError) as caught:
-        collect_activations(small_net(), LAYER, data, **options)
-    assert str(caught.value) == sentence
-    assert not data.reads
-
-
-def test_progress_reaches_its_end() -> None:
-    told, done = [], []
-
-    def progress(steps: Any, *, total: int, label: str) -> Any:
-        told.append((total, label))
-        for step in steps:
-            yield step
-            done.append(label)
-
-    collect_activations(small_net(), LAYER, Pictures(40), batch_size=16, progress=progress)
-    assert told == [(3, "activations at features.4")]
-    assert len(done) == 3
 
 
 @pytest.mark.parametrize(("make", "layer", "head"), [(small_net, LAYER, "classifier"), (branching, "stem", "fc")])
@@ -384,15 +331,6 @@ def test_the_same_is_not_collected_twice(tmp_path: Path) -> None:
     assert np.array_equal(first.pooled, second.pooled)
 
 
-def test_training_mode_and_another_head_share_a_cache(tmp_path: Path) -> None:
-    model = small_net().train()
-    first = collect_activations(model, LAYER, Pictures(8), folder=tmp_path)
-    other = copy.deepcopy(model).eval()
-    with torch.no_grad():
-        other.get_parameter("classifier.weight").add_(1)
-    assert collect_activations(other, LAYER, Pictures(8), folder=tmp_path).folder == first.folder
-
-
 def test_whatever_differs_has_a_folder_of_its_own(tmp_path: Path) -> None:
     def folder(model: nn.Module, layer: str = LAYER, data: Any = None, **options: Any) -> Path:
         given = Pictures(8) if data is None else data
@@ -402,6 +340,9 @@ def test_whatever_differs_has_a_folder_of_its_own(tmp_path: Path) -> None:
     with torch.no_grad():
         checkpoint.get_parameter("features.0.weight")[0, 0, 0, 0] += 1e-6
         statistics.get_buffer("features.4.running_var")[0] += 1e-6
+    for options in ({"precision": "float15"}, {"pooling": "man"}, {"device": "gpu"}):
+        with pytest.raises(OptionError, match="Did you mean"):
+            folder(small_net(), **options)
     model = small_net()
     found = [
         folder(model),
@@ -418,25 +359,6 @@ def test_whatever_differs_has_a_folder_of_its_own(tmp_path: Path) -> None:
     ]
     assert len(set(found)) == len(found)
     assert folder(model) == found[0]
-
-
-class Scaled(nn.Module):
-    """Prepares images by numbers that are in no weight."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor, self.model = factor, small_net()
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.model(images * self.factor)
-
-
-def test_preprocessing_in_the_model_is_part_of_the_key(tmp_path: Path) -> None:
-    one, two = (
-        collect_activations(Scaled(factor), f"model.{LAYER}", Pictures(4), folder=tmp_path) for factor in (1.0, 2.0)
-    )
-    assert one.folder != two.folder
-    assert not np.allclose(one.pooled, two.pooled)
 
 
 def test_data_that_do_not_say_what_they_are_need_a_key(tmp_path: Path) -> None:
@@ -485,17 +407,6 @@ def test_another_batch_size_does_not_disturb_activations_in_use(tmp_path: Path) 
     second = collect_small(tmp_path, DataLoader(Pictures(700), batch_size=100))
     assert torch.equal(torch.cat([batch for (batch,) in first.stream()]), expected)
     assert torch.allclose(torch.cat([batch for (batch,) in second.stream()]), expected, atol=1e-5)
-
-
-def test_no_temporary_file_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_shard: Any, path: Path) -> None:
-        path.write_bytes(b"half a sh")
-        raise OSError("no space left")
-
-    monkeypatch.setattr("hansfree.activations.shards.save_file", full)
-    with pytest.raises(OSError, match="no space left"):
-        collect_small(tmp_path, Pictures(8))
-    assert {Path(name).name for name in contents(tmp_path)} == {"about.json"}
 
 
 def test_resume_after_a_kill(tmp_path: Path) -> None:

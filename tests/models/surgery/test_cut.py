@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.func import functional_call, jvp, vmap
+from torch.func import functional_call, jvp
 from torch.nn import functional
 from torch.nn.utils import parametrizations, spectral_norm
 from torch.utils.flop_counter import FlopCounterMode
@@ -227,27 +228,17 @@ def test_dropout_shared_with_the_trunk_stays_off_there() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.second(self.drop(self.first(self.drop(x))))
 
-    parts = split(Shared(), "first")
-    parts.train_mode()
-    x = torch.ones(8, 4)
-    assert torch.equal(parts.trunk(x)[0], parts.trunk(x)[0])
-    assert not torch.equal(together(parts, x), together(parts, x))
-
-
-def test_functional_dropout_is_active_in_training() -> None:
-    class Functional(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
-
+    class Functional(Shared):
         def forward(self, x: Tensor) -> Tensor:
             return self.second(functional.dropout(self.first(x), 0.5, training=self.training))
 
-    parts = split(Functional(), "first")
     x = torch.ones(8, 4)
-    assert torch.equal(together(parts, x), together(parts, x))
-    parts.train_mode()
-    assert not torch.equal(together(parts, x), together(parts, x))
+    for model in (Shared(), Functional()):
+        parts = split(model, "first")
+        assert torch.equal(together(parts, x), together(parts, x))
+        parts.train_mode()
+        assert torch.equal(parts.trunk(x)[0], parts.trunk(x)[0])
+        assert not torch.equal(together(parts, x), together(parts, x))
 
 
 def test_dropout_before_frozen_layers_belongs_to_phi_when_only_the_last_is_trained() -> None:
@@ -309,41 +300,18 @@ def test_jvp_agrees_with_double_backward(name: str, layer: str) -> None:
         torch.testing.assert_close(penalty[key], torch.zeros_like(penalty[key]) if value is None else value)
 
 
-def test_heads_run_batched_with_the_same_dropout() -> None:
-    parts = split(built("demo"), "3.1")
-    parts.train_mode()
-    # `stack_module_state` itself refuses graph modules, each of which has a class of its own.
-    state = {name: torch.stack([value.detach()] * 3) for name, value in parts.head_parameters().items()}
-    kept = parts.phi(*parts.trunk(images("demo", 4)))
-
-    logits = vmap(lambda one: functional_call(parts.head, one, kept), randomness="same")(state)
-    assert logits.shape == (3, 4, 4)
-    assert torch.equal(logits[0], logits[1])
-    assert not torch.equal(logits[0], parts.head(*kept))
-
-
-def test_unknown_layer_names_the_nearest() -> None:
-    with pytest.raises(
-        LayerNotFoundError, match=r"ResNet has no layer 'layer4\.1\.ad'\. Did you mean 'layer4\.1\.add'\?"
-    ):
-        split(built("resnet18"), "layer4.1.ad")
-
-
-def test_a_shared_module_lists_its_calls() -> None:
-    with pytest.raises(AmbiguousLayerError, match=r"2 times.*'layer4\.1\.relu_0', 'layer4\.1\.relu_1'"):
-        split(built("resnet18"), "layer4.1.relu")
-
-
 @pytest.mark.parametrize(
-    ("name", "layer", "sentence"),
+    ("name", "layer", "error", "sentence"),
     [
-        ("resnet18", "fc", "is the output of ResNet"),
-        ("vit", "encoder.layers.encoder_layer_0.self_attention", "several tensors"),
-        ("vit", "encoder.layers.encoder_layer_0.getitem_1", "does not depend on"),
+        ("resnet18", "layer4.1.ad", LayerNotFoundError, r"no layer 'layer4\.1\.ad'\. Did you mean 'layer4\.1\.add'\?"),
+        ("resnet18", "layer4.1.relu", AmbiguousLayerError, r"2 times.*'layer4\.1\.relu_0', 'layer4\.1\.relu_1'"),
+        ("resnet18", "fc", SplitError, "is the output of ResNet"),
+        ("vit", "encoder.layers.encoder_layer_0.self_attention", SplitError, "several tensors"),
+        ("vit", "encoder.layers.encoder_layer_0.getitem_1", SplitError, "does not depend on"),
     ],
 )
-def test_layers_that_cannot_be_cut(name: str, layer: str, sentence: str) -> None:
-    with pytest.raises(SplitError, match=sentence):
+def test_layers_that_cannot_be_cut(name: str, layer: str, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
         split(built(name), layer)
 
 
@@ -352,11 +320,8 @@ def test_tied_weights_are_refused() -> None:
     model[2].weight = model[0].weight
     with pytest.raises(SplitError, match=r"'2\.weight' of Sequential is also used before '1'"):
         split(model, "1")
-
-
-def test_options_are_checked() -> None:
     with pytest.raises(OptionError, match="Did you mean 'all'"):
-        split(built("demo"), "3", train="al")  # type: ignore[arg-type]
+        split(model, "1", train="al")  # type: ignore[arg-type]
 
 
 class InPlace(nn.Module):
@@ -411,20 +376,31 @@ def test_in_place_writes_that_cannot_be_followed_are_cut_by_hooks(style: str, ca
     assert torch.equal(together(parts, x), model(x))
 
 
-def test_a_graph_with_other_numbers_than_the_model_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
-    class Sneaky(nn.Module):
-        """Augmented assignment overwrites ``kept`` in eager mode; a trace cannot see it."""
+class Sneaky(nn.Module):
+    """Augmented assignment overwrites ``kept`` in eager mode; a trace cannot see it."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
 
-        def forward(self, x: Tensor) -> Tensor:
-            kept = x = self.first(x)
-            x += 1
-            return self.second(x) * kept
+    def forward(self, x: Tensor) -> Tensor:
+        kept = x = self.first(x)
+        x += 1
+        return self.second(x) * kept
 
-    model, x = Sneaky(), torch.randn(3, 4)
+
+class Failing(Sneaky):
+    """The traced graph is one for tensors of another width."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).reshape(-1, 5 if isinstance(x, torch.fx.Proxy) else 4))
+
+
+@pytest.mark.parametrize("kind", [Sneaky, Failing])
+def test_a_graph_with_other_numbers_than_the_model_is_not_used(
+    kind: type[nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    model, x = kind(), torch.randn(3, 4)
     parts = split(model, "first", example=x)
     assert not parts.traced
     assert "does not give the model's numbers" in caplog.text
@@ -534,23 +510,6 @@ def test_an_attribute_that_is_a_tensor_is_no_size(spelling: str) -> None:
     torch.testing.assert_close(together(parts, x), model(x))
 
 
-def test_a_graph_that_fails_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
-    class ByLength(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second, self.calls = nn.Linear(4, 4), nn.Linear(4, 3), 0
-
-        def forward(self, x: Tensor) -> Tensor:
-            # Traced, the shape is that of the first call.
-            width = 5 if isinstance(x, torch.fx.Proxy) else 4
-            return self.second(self.first(x).reshape(-1, width))
-
-    with caplog.at_level(logging.WARNING):
-        parts = split(ByLength(), "first", example=torch.randn(3, 4))
-    assert not parts.traced
-    assert "does not give the model's numbers" in caplog.text
-
-
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -569,37 +528,33 @@ def run(parts: HeadParts, x: Tensor) -> Tensor:
     return x
 
 
-def test_plain_ones_are_stages() -> None:
-    parts = split(Net(), "first").head_parts()
-    assert [stage.path for stage in parts.stages] == ["second", None, "third"]
-    assert parts.entry == "second"
-    assert not parts.is_linear
-    torch.testing.assert_close(run(parts, X), parts.whole(X))
-
-
 class Skipping(Net):
     def forward(self, x: Tensor) -> Tensor:
         x = self.second(self.first(x)).relu()
         return self.third(x) + x[:, :2]
 
 
-def test_one_that_something_passes_by_is_none() -> None:
-    parts = split(Skipping(), "first").head_parts()
-    assert [stage.path for stage in parts.stages] == ["second", None]
+def tied() -> nn.Module:
+    model = Net()
+    model.second, model.third = nn.Linear(4, 4), nn.Linear(4, 4)
+    model.third.weight = model.second.weight
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "stages"),
+    [
+        (Net, ["second", None, "third"]),
+        (Skipping, ["second", None]),
+        (tied, [None]),
+        (lambda: nn.Sequential(OrderedDict(first=nn.Linear(4, 4), last=nn.Linear(4, 2))), ["last"]),
+    ],
+)
+def test_stages_of_a_head(make: Callable[[], nn.Module], stages: list[str | None]) -> None:
+    parts = split(make(), "first").head_parts()
+    assert [stage.path for stage in parts.stages] == stages
+    assert (parts.entry, parts.is_linear) == (stages[0], stages == ["last"])
     torch.testing.assert_close(run(parts, X), parts.whole(X))
-
-
-def test_tied_weights_are_left_whole() -> None:
-    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
-    model[2].weight = model[1].weight
-    parts = split(model, "0").head_parts()
-    assert [stage.path for stage in parts.stages] == [None]
-
-
-def test_a_single_one_is_all() -> None:
-    parts = split(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), "0").head_parts()
-    assert parts.is_linear
-    assert parts.entry == "1"
 
 
 def normed(layer: nn.Module) -> None:

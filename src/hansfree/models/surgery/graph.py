@@ -193,6 +193,11 @@ def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
     return own if share else own.cpu()
 
 
+def device_of(model: nn.Module, example: Tensor) -> torch.device:
+    """Return the device of the model's parameters; of the example where it has none."""
+    return next((tensor.device for tensor in model.parameters()), example.device)
+
+
 def trace(model: nn.Module, *, share: bool = False) -> Traced:
     """Trace a copy of ``model`` in eval mode.
 
