@@ -39,7 +39,13 @@ class RunStore:
 
     def read(self, name: str) -> Any:
         """Return the stored result of a finished stage."""
-        content = _read_stage(self._stage_path(name))
+        file = self._stage_path(name)
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:  # no JSON, or no text at all
+            content = None
+        if not isinstance(content, dict) or not {"seconds", "result"} <= content.keys():
+            raise damaged(file)
         self.seconds[name] = content["seconds"]
         return content["result"]
 
@@ -132,7 +138,7 @@ def check_run_directory(path: Path, known: Mapping[str, Any] | None = None) -> N
     if file.exists():
         before = _read_config(file)
         if known is not None:
-            _check_same_run(path, _differences(before, _as_stored(known), only_known=True))
+            _check_same_run(path, before, known, only_known=True)
     # Hidden files do not count: the lock, and temporary files of a killed process.
     elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise RunError(f"{path} is not empty and holds no run. Choose another directory.")
@@ -155,18 +161,15 @@ def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[RunStore]:
     except OSError as error:
         raise RunError(f"Cannot write {path} ({error.strerror}). Choose another directory.") from error
     with held:
-        _write_or_compare(path / "config.yaml", dict(config))
+        file = path / "config.yaml"
+        if file.exists():
+            before = _read_config(file)
+            if not before.keys() & config.keys():
+                raise RunError(f"{file} is not the config of a hansfree run. Choose another directory.")
+            _check_same_run(path, before, config)
+        else:
+            write_text(file, yaml.safe_dump(dict(config), sort_keys=False))
         yield RunStore(path)
-
-
-def _read_stage(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:  # no JSON, or no text at all
-        content = None
-    if not isinstance(content, dict) or not {"seconds", "result"} <= content.keys():
-        raise damaged(file)
-    return content
 
 
 def _read_config(file: Path) -> dict[str, Any]:
@@ -179,20 +182,12 @@ def _read_config(file: Path) -> dict[str, Any]:
     return content
 
 
-def _write_or_compare(file: Path, config: dict[str, Any]) -> None:
-    if not file.exists():
-        write_text(file, yaml.safe_dump(config, sort_keys=False))
-        return
-    before = _read_config(file)
-    if not before.keys() & config.keys():
-        raise RunError(f"{file} is not the config of a hansfree run. Choose another directory.")
-    _check_same_run(file.parent, _differences(before, _as_stored(config)))
-
-
-def _as_stored(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config as it is read back: a tuple becomes a list."""
-    content: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(config)))
-    return content
+def _check_same_run(
+    path: Path, before: Mapping[str, Any], config: Mapping[str, Any], *, only_known: bool = False
+) -> None:
+    now = yaml.safe_load(yaml.safe_dump(dict(config)))  # as it is read back: a tuple becomes a list
+    if changes := ", ".join(_differences(before, now, only_known=only_known)):
+        raise another_run(path, changes)
 
 
 def _differences(
@@ -208,11 +203,6 @@ def _differences(
             yield from _differences(old, new, only_known=only_known and is_section, section=f"{section}{key}.")
         elif old != new:
             yield f"{section}{key} was {old!r}, is now {new!r}"
-
-
-def _check_same_run(path: Path, differences: Iterator[str]) -> None:
-    if changes := ", ".join(differences):
-        raise another_run(path, changes)
 
 
 def another_run(path: Path, changes: str) -> RunError:

@@ -92,20 +92,16 @@ def map_facts(home: Path, paths: list[Path], images: int) -> dict[str, np.ndarra
         target = home / f"{name}.npy"
         if target.exists():
             continue
+        table: np.memmap[Any, Any] | None = None
+        row = 0
         with written_atomically(target) as temporary:
-            _join_on_disk(temporary, name, paths, images)
+            for path in paths:
+                with safe_open(path, framework="pt") as file:
+                    part = file.get_tensor(name).numpy()
+                if table is None:
+                    table = make_array(temporary, (images, *part.shape[1:]), part.dtype)
+                table[row : row + len(part)] = part
+                row += len(part)
+            if table is not None:
+                table.flush()
     return {name: np.load(home / f"{name}.npy", mmap_mode="r") for name in names}
-
-
-def _join_on_disk(target: Path, name: str, paths: list[Path], images: int) -> None:
-    table: np.memmap[Any, Any] | None = None
-    row = 0
-    for path in paths:
-        with safe_open(path, framework="pt") as file:
-            part = file.get_tensor(name).numpy()
-        if table is None:
-            table = make_array(target, (images, *part.shape[1:]), part.dtype)
-        table[row : row + len(part)] = part
-        row += len(part)
-    if table is not None:
-        table.flush()

@@ -103,7 +103,7 @@ _TAKE: dict[Place, Callable[[Any], Any]] = {
 
 
 class AdaptedForward:
-    """The ``forward`` of a model instance that takes the logits out of what the model returns, as two columns or more.
+    """The ``forward`` of a model instance: logits of at least two columns, taken out of what the model returns.
 
     An object and not a closure: a copy of the model then holds one that runs the copy.
     """
@@ -242,9 +242,10 @@ def predict_logits(
 ) -> np.ndarray:
     """Return the logits of a model in eval mode for all images, in order; the model itself is not changed."""
     own = eval_copy(model, share=True)
-    loader: Any = (
-        DataLoader(images, batch_size=batch_size) if isinstance(images, Dataset) else images.split(batch_size)
-    )
+    if isinstance(images, Tensor):
+        loader: Any = torch.split(images, batch_size)
+    else:
+        loader = DataLoader(images, batch_size=batch_size)
     logits = []
     for batch in progress(loader, total=len(loader), label="model predictions"):
         inputs = batch if isinstance(batch, Tensor) else batch.image
