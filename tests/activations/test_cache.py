@@ -182,27 +182,12 @@ def test_weights_that_are_not_finite_are_refused(folder: Path | None) -> None:
     with pytest.raises(DataError, match=r"at 'features.4' are not finite in float32 .* images 0 to 3") as caught:
         collect_activations(model, LAYER, Pictures(8), folder=folder, batch_size=4)
     assert "use precision" not in str(caught.value)
-
-
-def test_overflow_of_half_precision_is_refused(tmp_path: Path) -> None:
-    model = small_net()
+    overflowing = small_net()
     with torch.no_grad():
-        model.get_parameter("features.4.weight").mul_(1e6)
-    collect_activations(model, LAYER, Pictures(4))
+        overflowing.get_parameter("features.4.weight").mul_(1e6)
     with pytest.raises(DataError, match=r"not finite in float16 .*or use precision='float32'"):
-        collect_activations(model, LAYER, Pictures(4), precision="float16", folder=tmp_path)
-    assert not list(tmp_path.rglob("shard*"))
-
-
-@pytest.mark.parametrize(("make", "layer", "head"), [(small_net, LAYER, "classifier"), (branching, "stem", "fc")])
-def test_cut_again_accepts_another_head(make: Any, layer: str, head: str) -> None:
-    model = make()
-    activations = collect_activations(model, layer, Pictures(4))
-    other = copy.deepcopy(model).train()
-    with torch.no_grad():
-        other.get_parameter(f"{head}.weight").add_(1)
-    cut = cut_at(other, activations)
-    assert torch.equal(cut.head_parameters()[f"{head}.weight"], other.get_parameter(f"{head}.weight"))
+        collect_activations(overflowing, LAYER, Pictures(4), precision="float16", folder=folder)
+    assert folder is None or not list(folder.rglob("shard*"))
 
 
 @pytest.mark.parametrize(
@@ -369,22 +354,6 @@ def test_data_that_do_not_say_what_they_are_need_a_key(tmp_path: Path) -> None:
     assert not data.reads
     assert not list(tmp_path.iterdir())
     assert collect_small(tmp_path, data, data_key="mine").folder is not None
-
-
-def test_resume_collects_only_what_is_missing(tmp_path: Path) -> None:
-    broken, data = Pictures(700, fail_at=600), Pictures(700)
-    with pytest.raises(OSError, match="disk is gone"):
-        collect_small(tmp_path / "broken", broken)
-    left = {Path(name).name for name in contents(tmp_path / "broken")}
-    assert left == {
-        "about.json",
-        "shard-00000000-00000256.safetensors",
-        "shard-00000256-00000512.safetensors",
-    }  # no temporary file
-    collect_small(tmp_path / "broken", data)
-    assert data.reads == Counter([0, *range(512, 700)])
-    collect_small(tmp_path / "whole", Pictures(700))
-    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("keep", [0, 5, 200, -1])

@@ -147,11 +147,6 @@ def test_a_function_in_a_module_of_the_working_folder(tmp_path: Path, monkeypatc
     assert str(tmp_path) not in sys.path
 
 
-def test_a_function_of_an_installed_package() -> None:
-    model = load_model("torchvision.models:mobilenet_v3_small", classes=4)
-    assert model.classifier[-1].out_features == 4
-
-
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
@@ -321,8 +316,6 @@ def test_pretrained_weights_of_torchvision_keep_their_classes(monkeypatch: pytes
     with pytest.raises(OptionError, match="for 1000 classes, not for 2"):
         load_model("resnet18", weights="pretrained", classes=2)
 
-
-def test_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*_: object, **__: object) -> None:
         raise OSError("no route to host\nand more")
 

@@ -61,11 +61,7 @@ def _placements(scores: NDArray[Any], is_positive: NDArray[np.bool_]) -> Floats:
 
 
 def share_below(scores: NDArray[Any], others: NDArray[Any]) -> Floats:
-    """Return the share of ``others`` below each score, ties by half; much faster than ranks of all together.
-
-    >>> share_below(np.array([0.0, 2.0, 9.0]), np.array([1.0, 2.0])).tolist()
-    [0.0, 0.75, 1.0]
-    """
+    """Return the share of ``others`` below each score, ties by half; much faster than ranks of all together."""
     ordered = np.sort(others)
     twice = np.searchsorted(ordered, scores, side="left") + np.searchsorted(ordered, scores, side="right")
     return np.asarray(twice / (2 * len(others)), dtype=np.float64)
@@ -106,11 +102,7 @@ def balanced_difference_interval(hits_a: ArrayLike, hits_b: ArrayLike, labels: A
 
 
 def paired_difference(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[float, float]:
-    """Return the accuracy of a minus that of b on the same images, and its standard error.
-
-    Only images on which exactly one of the two is right distinguish them (McNemar), so for similar models the error is
-    far below that of two separate accuracies.
-    """
+    """Return the accuracy of a minus that of b on the same images, and the standard error of this paired difference."""
     a, b = _same_images(correct_a, correct_b)
     only_a, only_b = np.sum(a & ~b), np.sum(b & ~a)
     difference = (only_a - only_b) / a.size

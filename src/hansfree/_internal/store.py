@@ -91,10 +91,7 @@ class JoinedRunStore(RunStore):
 
 @contextmanager
 def join_token(run: RunStore) -> Iterator[str]:
-    """Let other processes join an open run for the length of the block; yield the token that they join with.
-
-    The token is the name of a hidden file in the directory: a process that finds it sees the same directory.
-    """
+    """Let other processes join an open run in the block; yield a token, which names a hidden file in the directory."""
     token = secrets.token_hex(8)
     file = _token_file(run.path, token)
     file.touch()
@@ -105,11 +102,7 @@ def join_token(run: RunStore) -> Iterator[str]:
 
 
 def join_run(path: Path, token: str) -> RunStore:
-    """Join a run that another process has locked; several can, as each stage is written atomically.
-
-    Args:
-        token: What `join_token` gave; a directory without it is another one under the same path.
-    """
+    """Join a run that another process has locked, with the token of `join_token`; several processes can."""
     if not _token_file(path, token).exists():
         raise RunError(
             f"The run directory {path} is not the same here as where the run was started. Put it on a disk that all "
@@ -126,8 +119,7 @@ def check_run_directory(path: Path, known: Mapping[str, Any] | None = None) -> N
     """Raise RunError where no run can be opened: a file, a directory of other files, another run. Writes nothing.
 
     Args:
-        known: The part of the config that is known already, so that another run is found before any work. Sections and
-            keys of sections that it lacks are left to `open_run`.
+        known: The part of the config that is known already; the rest is left to `open_run`.
     """
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a run directory.")

@@ -1,7 +1,6 @@
-"""How activations lie on disk: shards of fixed index ranges, and one memory-mapped table of facts over all of them.
+"""Activations on disk: shards of fixed index ranges, and a memory-mapped table of facts over all of them.
 
-A shard holds, for its images, the live tensors at the layer (``live000`` is the layer's output, the rest are skip
-connections) and the facts: ``pooled``, ``labels``, ``ids`` and, where known, ``has_artifact``.
+A shard holds the live tensors at the layer (``live000`` is the layer's output, the rest are skip connections).
 """
 
 from __future__ import annotations

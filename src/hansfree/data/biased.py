@@ -70,11 +70,7 @@ _CLEARLY = 2  # times the share of the given class: less may be chance
 
 
 def infer_biased_class(carry: np.ndarray, all_of: np.ndarray) -> int:
-    """Return the class with the largest share of training images with the artifact; of equals, the one with more.
-
-    Args:
-        carry, all_of: Number of training images by class, with the artifact and in total.
-    """
+    """Return the class whose training images have the artifact most often: ``carry`` of ``all_of``, by class."""
     share = carry / np.maximum(all_of, 1)
     share[carry < MIN_IMAGES] = -1  # a class of one image has a share of 0 or 1
     return int(np.lexsort((carry, share))[-1])

@@ -55,10 +55,7 @@ class Subset(ImageDataset):
     """The examples of ``dataset`` in ``rows``, in that order.
 
     Example:
-        >>> from hansfree.data.artifacts import Timestamp
-        >>> from hansfree.data.datasets import Subset
-        >>> from hansfree.data.insertion import WithArtifact
-        >>> from hansfree.data.lesions import SyntheticLesions
+        >>> from hansfree.data import Subset, SyntheticLesions, Timestamp, WithArtifact
         >>> whole = WithArtifact(SyntheticLesions(80), Timestamp(), share=0.5, only_class=0)
         >>> len(Subset(whole, range(20)))
         20
@@ -87,12 +84,7 @@ class Subset(ImageDataset):
 
 
 class InMemory(ImageDataset):
-    """All images of a dataset in memory, uint8, for training over many epochs.
-
-    Args:
-        dataset: Its images must have one size.
-        label: Of the progress bar.
-    """
+    """All images of a dataset in memory, uint8, for training over many epochs; they must have one size."""
 
     fingerprint: str = ""  # those of the dataset: the examples are the same
     pixel_fingerprint: str = ""

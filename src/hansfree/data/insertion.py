@@ -29,9 +29,7 @@ class WithArtifact(ImageDataset):
             those of ``elsewhere``; see ``is_relabelled``.
 
     Example:
-        >>> from hansfree.data.artifacts import Timestamp
-        >>> from hansfree.data.lesions import SyntheticLesions
-        >>> from hansfree.data.insertion import WithArtifact
+        >>> from hansfree.data import SyntheticLesions, Timestamp, WithArtifact
         >>> train = WithArtifact(SyntheticLesions(80), Timestamp(), share=0.5, only_class=0)
         >>> int(train.has_artifact.sum())
         10
@@ -125,9 +123,8 @@ class MultiArtifact(ImageDataset):
     """Insert one artifact per class; artifact labels and masks are those of one class.
 
     Args:
-        artifacts: By biased class.
+        artifacts: By biased class, of which a ``share`` gets its artifact.
         target_class: The class whose artifact ``has_artifact`` and the masks refer to.
-        share: Of each of these classes that gets its artifact.
     """
 
     def __init__(
@@ -172,12 +169,9 @@ class MultiArtifact(ImageDataset):
 class Pasted(ImageDataset):
     """Paste the artifact of one of the ``donors`` onto every image of ``clean``, at the same place.
 
-    The choice of the donor depends only on the seed and the image's id.
-
     Args:
-        clean: Images without the artifact.
-        donors: Images with it.
         masks: bool, (donors, height, width): the pixels that are pasted.
+        seed: It and the image's id decide which donor.
     """
 
     def __init__(self, clean: ImageDataset, donors: ImageDataset, masks: np.ndarray, *, seed: int = 0) -> None:

@@ -252,10 +252,8 @@ class SyntheticLesions(DrawnImages):
     """Dermoscopy-like pictures whose class is how irregular the border and how varied the colour is.
 
     Args:
-        n: how many images.
         size: side in pixels, at least 16.
         classes: 2 to 12; 4 is two kinds of border times two kinds of colour.
-        start: id of the first image.
 
     Example:
         >>> train, test = SyntheticLesions(3000), SyntheticLesions(1000, start=3000)

@@ -165,14 +165,11 @@ class Listing:
         return found
 
     def read_artifact_list(self, file: Path, *, column: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return which images a list names as having the artifact, and which of these labels a person gave.
-
-        Images are named by their path below the root, or by file name where only one has it. The second is None where
-        the list does not say.
+        """Return which images a list names as having the artifact, and which labels a person gave (None: not known).
 
         Args:
-            file: A text with one image per line, or a CSV with a column ``image``. Where that has ``column`` too,
-                only its rows with a 1 count.
+            file: A text with one image per line (path below the root, or a unique file name), or a CSV with a column
+                ``image``. Where that has ``column`` too, only its rows with a 1 count.
         """
         rows = _read_list(file)
         annotated = annotated_column(column)
@@ -393,12 +390,7 @@ def number_labels(
     label: str | None = None,
     place: Path,
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the classes' names and the class number of each cell.
-
-    Args:
-        also: Labels without a cell, as empty class folders.
-        label: The one of interest, where cells hold several; the classes are then without and with it.
-    """
+    """Return the classes' names and the class number of each cell; ``also`` are labels without a cell."""
     if label is None:
         names, number_of = number_classes({*cells, *also}, classes, place=place)
         return names, np.array([number_of[cell] for cell in cells])

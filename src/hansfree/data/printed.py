@@ -29,13 +29,10 @@ PRINTS: Mapping[str, Callable[[np.random.Generator], str]] = {
 class PrintedSkin(DrawnImages):
     """Lesions, bare skin, and bare skin under printed text, whose kind alone tells the last four classes.
 
-    Without the text, a picture of those classes is one of bare skin, which is a class too: a model that is made to
-    ignore printed characters everywhere cannot be right about them.
+    A model that ignores printed characters everywhere cannot be right about them.
 
     Args:
-        n: how many images.
         size: side in pixels, at least 32.
-        start: id of the first image.
 
     Example:
         >>> source = PrintedSkin(90)

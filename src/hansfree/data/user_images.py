@@ -46,16 +46,11 @@ class UserImages:
         table: CSV file with the columns image and label, and optionally split (train, val, test), group (a patient,
             never in two parts) and the artifact column; None: class folders.
         artifacts: For class folders, a text or CSV file that lists the images with the artifact.
-        classes: Names in the order of the model's outputs; None: those found, sorted. Labels that are whole numbers
-            are numbers of outputs.
-        label: Of a multi-label table, whose cells hold several names separated by ``;`` or ``|``: the one of
-            interest. The classes are then without and with it.
-        artifact_column: Column of artifact labels.
+        classes: Names in the order of the model's outputs; None: those found, sorted, or numbers of outputs.
+        label: The label of interest where cells hold several, separated by ``;`` or ``|``.
         biased_class: The class that the artifact is correlated with; None: the one with the largest share of it.
         shares: Of training, validation and test images, where the split is not given.
-        insert: Artifact to insert.
-        share: Share of the biased class's training images that get it, where there are no artifact labels.
-        channels: Of the model's input; ``transform`` has a mean and a std for each.
+        share: Of the biased class's training images that ``insert`` is inserted into.
         skip_bad: Leave out unreadable images, and record them in ``skipped``; otherwise the first is an error.
     """
 
@@ -98,7 +93,7 @@ class UserImages:
             raise OptionError("Give either a table with an artifact column or a list of artifacts, not both.")
         if table is None and label is not None:
             raise OptionError("label selects one of several labels of an image, which only a table can have.")
-        if insert is not None and not insert.fits_images():
+        if insert is not None and insert.name not in Artifact.for_images():
             raise OptionError(f"The artifact {insert.name!r} cannot be inserted into a finished image.")
         self.root, self.size, self.resize, self.channels, self.transform = root, size, resize, channels, transform
         self.seed, self.skip_bad, self.shares = seed, skip_bad, tuple(shares)

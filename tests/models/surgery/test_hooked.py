@@ -161,11 +161,6 @@ def test_layers_that_cannot_be_used(
         split(model, layer, example=images)
 
 
-def test_an_example_is_asked_for(model: Untraceable) -> None:
-    with pytest.raises(SplitError, match=r"cannot be traced.*Give `example`"):
-        split(model, "block1")
-
-
 def test_tied_weights_are_refused(model: Untraceable, images: Tensor) -> None:
     model.block2.conv1.weight = model.block1.conv1.weight
     with pytest.raises(SplitError, match=r"'block1\.conv1\.weight' of Untraceable is used before and after 'block1'"):

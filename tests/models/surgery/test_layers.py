@@ -191,19 +191,6 @@ def test_copies_of_an_edited_model_are_independent(layer: str, images: Tensor, t
     torch.testing.assert_close(edited.to(torch.float64)(images.double()), expected.double(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("layer", ["layer4.1.add", "layer4.1.bn2", "layer4.1", "layer3"])
-def test_an_edited_model_splits_behind_the_edit(layer: str, images: Tensor) -> None:
-    channels = 256 if layer == "layer3" else 512
-    edited = insert_after(resnet(), layer, Shift(channels))
-    parts, plain = split(edited, layer), split(resnet(), layer)
-    assert torch.equal(parts.head(*parts.phi(*parts.trunk(images))), edited(images))
-    torch.testing.assert_close(parts.trunk(images)[0], Shift(channels)(plain.trunk(images)[0]))
-    assert f"{PROJECTION}.shift" in parts.trunk.state_dict()
-    assert parts.trainable == plain.trainable
-    early = split(edited, "layer2.0.add")
-    assert torch.equal(early.head(*early.phi(*early.trunk(images))), edited(images))
-
-
 def test_insertion_into_a_model_that_cannot_be_traced(images: Tensor) -> None:
     model = Branching().eval()
     edited = insert_after(model, "norm", Shift(4))

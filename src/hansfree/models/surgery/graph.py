@@ -41,8 +41,8 @@ _FUNCTIONAL_DROPOUT: dict[Any, Callable[[float], nn.Module]] = {
 
 def is_dropout_like(module: nn.Module) -> bool:
     """Return whether the module is random in training: dropout, stochastic depth, attention with dropout."""
-    names = ("p", "drop_prob", "dropout")
-    rate = next((getattr(module, name) for name in names if isinstance(getattr(module, name, None), float | int)), None)
+    values = (getattr(module, name, None) for name in ("p", "drop_prob", "dropout"))
+    rate = next((value for value in values if isinstance(value, float | int)), None)
     if _is_dropout(module):
         return rate is None or rate > 0
     return isinstance(module, nn.MultiheadAttention | nn.RNNBase) and bool(rate)
@@ -199,10 +199,7 @@ def device_of(model: nn.Module, example: Tensor) -> torch.device:
 
 
 def trace(model: nn.Module, *, share: bool = False) -> Traced:
-    """Trace a copy of ``model`` in eval mode.
-
-    Whatever in-place operations overwrite is rewritten so that every node keeps its value: a recorded ``features.28``
-    of VGG is otherwise changed by the ReLU that follows.
+    """Trace a copy of ``model`` in eval mode, without in-place operations: every node keeps its value.
 
     Raises:
         SplitError: the model cannot be traced exactly (control flow that depends on data, writes into views).
@@ -218,9 +215,8 @@ def trace(model: nn.Module, *, share: bool = False) -> Traced:
     own = root.__dict__.get("forward")
     if isinstance(own, EditedForward):
         nodes = {node.name: node for node in own.graph.nodes}
-        return Traced(
-            root, own.graph, {layer: nodes[name] for layer, name in own.names.items()}, own.calls, own.returned
-        )
+        layers = {layer: nodes[name] for layer, name in own.names.items()}
+        return Traced(root, own.graph, layers, own.calls, own.returned)
     recorded = record(root, type(model).__name__)
     graph = recorded.graph
     remove_in_place(root, graph, in_place)
@@ -253,7 +249,7 @@ def scalar_nodes(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _name(recorded: Recorded) -> tuple[dict[str, fx.Node], dict[str, tuple[str, ...]]]:
-    """Give every selectable node its names; see the module's docstring for the rule."""
+    """Name every node that can be a layer: modules by path, their calls by number, operations by enclosing module."""
     graph = recorded.graph
     scalars = scalar_nodes(graph)
     of_module: defaultdict[str, list[fx.Node]] = defaultdict(list)
@@ -292,7 +288,7 @@ _BATCH_NORMS = {functional.batch_norm, torch.batch_norm, torch.native_batch_norm
 
 
 def check_batch_norms(traced: Traced) -> None:
-    """Refuse a graph with such a norm."""
+    """Refuse a graph with a norm that uses the statistics of the batch in eval mode."""
     for node in traced.graph.nodes:
         module = traced.module_of(node)
         if isinstance(module, _BatchNorm) and module.running_mean is None and module.running_var is None:
@@ -302,7 +298,7 @@ def check_batch_norms(traced: Traced) -> None:
 
 
 class NoBatchStatistics(TorchFunctionMode):
-    """Refuse such a norm wherever it runs in the block: for models, or modules inside them, that are not traced."""
+    """Refuse such a norm wherever it runs in the block: for models, or parts of them, that are not traced."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None

@@ -31,11 +31,7 @@ def hooked(model: nn.Module, edit: Callable[[str, Any], Any]) -> Iterator[None]:
 
 
 class AutogradFlow:
-    """One run of a model, with a mark in autograd's graph behind every module that returns a tensor.
-
-    Args:
-        model: A copy of its own: all its parameters will want gradients.
-    """
+    """One run of a copy of a model, with a mark in autograd's graph behind every module that returns a tensor."""
 
     def __init__(self, model: nn.Module, example: Tensor) -> None:
         self.model, self.kind = model, type(model).__name__
@@ -64,9 +60,6 @@ class AutogradFlow:
         """Return the parameters whose first use together with activations depends on the layer, and when that is.
 
         A gradient alone does not show it: beside a skip connection, parameters before the layer have one too.
-
-        Args:
-            layer: A module that is called once.
         """
         mark = self._marks.get(layer)
         if isinstance(mark, str):

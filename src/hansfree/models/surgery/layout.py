@@ -1,9 +1,7 @@
-"""Where the channels of a layer's output stand: an array does not say, what computed it does.
+"""Find the axis of the channels in a layer's output, from the operations that computed it.
 
-hansfree keeps maps as ``(n, channels, height, width)`` and tokens as ``(n, tokens, channels)``. Some models do not:
-Swin's maps have their channels last. The cut then turns them on their way out of the trunk and back on their way into
-phi, so that nothing else has to know. Taken as they are, their rows would pass for channels and give a direction in the
-picture's height without a word.
+hansfree keeps maps as ``(n, channels, height, width)`` and tokens as ``(n, tokens, channels)``. Where a model does not
+(Swin), the cut permutes the axes behind the trunk and back before phi.
 """
 
 from __future__ import annotations

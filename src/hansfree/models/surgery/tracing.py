@@ -30,19 +30,15 @@ PROJECTION = "hansfree_projection"
 
 
 class AppliedAfter:
-    """A forward hook that sends a module's output through another module.
+    """A forward hook that sends a module's output, its axes in ``order``, through another module.
 
     An object and not a closure: a copy of the model then holds a hook with the copy's own inserted module.
-
-    Args:
-        order: of the axes that the inserted module expects; None: as the model has them.
     """
 
     def __init__(self, module: nn.Module, order: AxisOrder | None = None) -> None:
         self.module, self.order = module, order
 
     def __call__(self, _module: nn.Module, _args: Any, output: Tensor) -> Any:
-        """Return the edited output."""
         return self.edit(output)
 
     def edit(self, output: Any) -> Any:
@@ -123,8 +119,9 @@ def image_shapes(root: nn.Module) -> list[Shape]:
 
 def _sides(value: object) -> list[tuple[int, int]]:
     pair = (value, value) if isinstance(value, int) else value
-    is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(side, int) for side in pair)
-    return [(int(pair[0]), int(pair[1]))] if is_pair else []  # type: ignore[index]  # seen to be a pair
+    if isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(side, int) for side in pair):
+        return [(pair[0], pair[1])]
+    return []
 
 
 class ShapeGuards:
@@ -141,15 +138,8 @@ class ShapeGuards:
         """Shapes without numbers: nothing is computed. It loads sympy, which takes a second, and few models ask."""
         return FakeTensorMode(allow_non_fake_inputs=True)
 
-    def truth(self, root: nn.Module, node: fx.Node) -> bool:
-        """Return whether the node's value is true; whatever goes wrong on the way means that there is no answer."""
-        return self._answer(root, node, bool)
-
-    def length(self, root: nn.Module, node: fx.Node) -> int:
-        """Return how many items the node has, such as a shape; of a tensor that is no question of its shape alone."""
-        return self._answer(root, node, _count)
-
-    def _answer(self, root: nn.Module, node: fx.Node, read: Callable[[Any], Answer]) -> Answer:
+    def answer(self, root: nn.Module, node: fx.Node, read: Callable[[Any], Answer]) -> Answer:
+        """Return what ``read`` says of the node's value; any error on the way means that there is no answer."""
         with self._answering():
             answer = read(self._value(root, node, self.first))
             for shape in list(self.agreeing):
@@ -270,7 +260,7 @@ class _Tracer(fx.Tracer):
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         try:
-            return self.answers.truth(self.root, obj.node)
+            return self.answers.answer(self.root, obj.node, bool)
         except Exception as error:  # the model's own code, on shapes without numbers
             raise fx.proxy.TraceError("a branch depends on the images' own numbers") from error
 
@@ -279,7 +269,7 @@ class _Tracer(fx.Tracer):
 
     def length(self, obj: fx.Proxy) -> int:
         try:
-            return self.answers.length(self.root, obj.node)
+            return self.answers.answer(self.root, obj.node, _count)
         except Exception as error:
             raise fx.proxy.TraceError("a loop or a length depends on the images") from error
 
@@ -317,9 +307,9 @@ def record(root: nn.Module, kind: str) -> Recorded:
 
 
 def _with_class_forward(root: nn.Module) -> nn.Module:
-    """Return ``root`` such that tracing sees a ``forward`` set on the instance; fx looks at the class only.
+    """Return ``root`` such that fx, which looks at the class only, sees a ``forward`` that is set on the instance.
 
-    So it does with one whose images have a default or that takes any keyword (Hugging Face's): only images are given.
+    The same where the images have a default or any keyword is taken (Hugging Face): only images are given.
     """
     own, cls = root.__dict__.pop("forward", None), type(root)
     _, *parameters = inspect.signature(cls.forward).parameters.values()
