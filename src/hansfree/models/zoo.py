@@ -123,14 +123,7 @@ ARCHITECTURES = {
         PooledVGG, "features.28", Activation("features.29"), "classifier", "sgd", 0.005, has_pretrained=False
     ),
     "efficientnet_lite0": Architecture(  # its bn2 is a batch norm and an activation in one module
-        build_lite,
-        "conv_head",
-        Activation("bn2"),
-        "classifier",
-        "adam",
-        0.001,
-        has_pretrained=False,
-        rename=rename_lite,
+        _lite, "conv_head", Activation("bn2"), "classifier", "adam", 0.001, has_pretrained=False, rename=rename_lite
     ),
 }
 

@@ -39,6 +39,7 @@ class AppliedAfter:
         self.module, self.order = module, order
 
     def __call__(self, _module: nn.Module, _args: Any, output: Tensor) -> Any:
+        """Return the edited output."""
         return self.edit(output)
 
     def edit(self, output: Any) -> Any:
