@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -106,7 +107,7 @@ def _is_tied(module: nn.Module) -> bool:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Cut:
+class Cut(Partition):
     """A model in three parts, each taking the tuple that the one before returns.
 
     The first tensor that the trunk returns is the layer's output, its channels where `CHANNEL_AXIS` says. All tensors
@@ -114,15 +115,8 @@ class Cut:
     """
 
     layer: str
-    trunk: nn.Module
-    phi: nn.Module
-    head: nn.Module
-    trainable: tuple[str, ...]  # names of parameters, as in the model's own state_dict
-    parameters_after: int  # how many numbers the parameters after the layer hold, trained or not
     traced: bool
-    random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
     order: AxisOrder | None = None  # of the model's axes in the trunk's output; None: as the model has them
-    may_change: tuple[str, ...] = ()  # cut by hooks, the trunk holds the whole model: what some training may change
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
         """Return what is to be trained, by name in the original model; ``functional_call`` on the head takes it too."""
@@ -206,18 +200,8 @@ def _as_cut(layer: str, parts: Partition, order: AxisOrder | None) -> Cut:
     elif order is not None:
         trunk.order = order  # type: ignore[assignment]  # a plain tuple, not a module
         phi = PermutedBack(order)
-    return Cut(
-        layer=layer,
-        trunk=trunk,
-        phi=phi,
-        head=parts.head,
-        trainable=parts.trainable,
-        parameters_after=parts.parameters_after,
-        traced=is_traced,
-        random=parts.random,
-        order=order,
-        may_change=parts.may_change,
-    )
+    own: dict[str, Any] = {**vars(parts), "phi": phi}
+    return Cut(**own, layer=layer, traced=is_traced, order=order)
 
 
 def _is_exact(parts: Partition, model: nn.Module, example: Tensor) -> bool:

@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError, nearest
-from hansfree.models.surgery.tracing import EditedForward, Recorded, record
+from hansfree.models.surgery.tracing import EditedForward, record
 
 # Outputs that may share memory with their input: writing into one of them also writes into the other.
 # fmt: off
@@ -220,7 +220,7 @@ def trace(model: nn.Module, *, share: bool = False) -> Traced:
     recorded = record(root, type(model).__name__)
     graph = recorded.graph
     remove_in_place(root, graph, in_place)
-    layers, calls = _name(recorded)
+    layers, calls = _name(graph, recorded.scopes, recorded.outputs)
     keep_dropout(root, graph)
     result = next(node for node in graph.nodes if node.op == "output").args[0]
     return Traced(root, graph, layers, calls, recorded.returned if isinstance(result, dict) else None)
@@ -248,12 +248,13 @@ def scalar_nodes(graph: fx.Graph) -> set[fx.Node]:
     return scalars
 
 
-def _name(recorded: Recorded) -> tuple[dict[str, fx.Node], dict[str, tuple[str, ...]]]:
+def _name(
+    graph: fx.Graph, scopes: dict[fx.Node, str], outputs: list[tuple[str, fx.Node]]
+) -> tuple[dict[str, fx.Node], dict[str, tuple[str, ...]]]:
     """Name every node that can be a layer: modules by path, their calls by number, operations by enclosing module."""
-    graph = recorded.graph
     scalars = scalar_nodes(graph)
     of_module: defaultdict[str, list[fx.Node]] = defaultdict(list)
-    for path, node in recorded.outputs:
+    for path, node in outputs:
         if node.op not in ("placeholder", "get_attr") and node not in scalars:
             of_module[path].append(node)
     named: list[tuple[str, fx.Node]] = []
@@ -276,7 +277,7 @@ def _name(recorded: Recorded) -> tuple[dict[str, fx.Node], dict[str, tuple[str, 
     for node in graph.nodes:
         if node.op not in ("call_function", "call_method") or node in scalars:
             continue
-        scope = recorded.scopes[node]
+        scope = scopes[node]
         base = f"{scope}.{operation_name(node)}" if scope else operation_name(node)
         named.append((free(base, counts[base]), node))
         counts[base] += 1

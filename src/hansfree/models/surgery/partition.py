@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import fx, nn
@@ -18,18 +18,18 @@ from hansfree.models.surgery.tracing import AxisOrder, inverse
 Train = Literal["all", "last"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Partition:
-    """The three parts of a model, graph modules or cut by hooks, and the parameters of the head that are trained."""
+    """The three parts of a model, graph modules or cut by hooks."""
 
-    root: nn.Module  # the copy of the model whose modules they call
+    root: nn.Module = field(repr=False)  # the copy of the model whose modules they call
     trunk: nn.Module
     phi: nn.Module
     head: nn.Module
-    trainable: tuple[str, ...]
-    parameters_after: int
-    random: tuple[nn.Module, ...]  # of the head: active while it is trained
-    may_change: tuple[str, ...] = ()
+    trainable: tuple[str, ...]  # names of parameters, as in the model's own state_dict
+    parameters_after: int  # how many numbers the parameters after the layer hold, trained or not
+    random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
+    may_change: tuple[str, ...] = ()  # cut by hooks, the trunk holds the whole model: what some training may change
 
 
 def permute_layer(trunk: fx.GraphModule, phi: fx.GraphModule, order: AxisOrder) -> None:
@@ -124,11 +124,16 @@ class GraphCut:
         # What phi hands on keeps the trunk's order, so that a phi without operations returns what it is given.
         boundary = [*(node for node in live if node in found), *(node for node in found if node not in live)]
         self._check_tied(self._needed(live, stop=set()), trained)
-        trunk = self._build("Trunk", [n for n in self.nodes if n.op == "placeholder"], live)
-        phi = self._build("Phi", live, boundary)
         head = self._build("Head", boundary, self.output)
-        random = tuple(_own_random_modules(head))
-        return Partition(self.traced.root, trunk, phi, head, tuple(trained), self._count(after), random)
+        return Partition(
+            root=self.traced.root,
+            trunk=self._build("Trunk", [n for n in self.nodes if n.op == "placeholder"], live),
+            phi=self._build("Phi", live, boundary),
+            head=head,
+            trainable=tuple(trained),
+            parameters_after=self._count(after),
+            random=tuple(_own_random_modules(head)),
+        )
 
     def parameters_after(self) -> int:
         """Return how many numbers the parameters after the layer hold; an error where the layer cannot be used."""

@@ -7,7 +7,6 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -190,16 +189,6 @@ def _needed(node: fx.Node) -> list[fx.Node]:
     return [one for one in node.graph.nodes if one in found]
 
 
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """A model's graph, and what ran where."""
-
-    graph: fx.Graph
-    scopes: dict[fx.Node, str]  # the path of every node's enclosing module
-    outputs: list[tuple[str, fx.Node]]  # of every module call, in the order in which they return
-    returned: type[dict[str, Any]] | None  # the class of the last object that the model made of several tensors
-
-
 class _Proxy(fx.Proxy):
     """What stands for a value in a trace; of a shape, it also knows the length."""
 
@@ -224,9 +213,9 @@ class _Tracer(fx.Tracer):
         self.edits = edits  # modules inserted behind others by a hook; in the graph they become nodes
         self.answers = answers  # to what the model asks about shapes
         self.enclosing = ""
-        self.scopes: dict[fx.Node, str] = {}
-        self.outputs: list[tuple[str, fx.Node]] = []
-        self.returned: type[dict[str, Any]] | None = None
+        self.scopes: dict[fx.Node, str] = {}  # the path of every node's enclosing module
+        self.outputs: list[tuple[str, fx.Node]] = []  # of every module call, in the order in which they return
+        self.returned: type[dict[str, Any]] | None = None  # the class of the last object made of several tensors
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         childless = next(m.children(), None) is None
@@ -251,7 +240,7 @@ class _Tracer(fx.Tracer):
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, dict) and type(a) is not dict:
-            self.returned = type(a)  # the last one is what the model returns
+            self.returned = type(a)
         return super().create_arg(a)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
@@ -283,16 +272,19 @@ class _Tracer(fx.Tracer):
         return node
 
 
-def record(root: nn.Module, kind: str) -> Recorded:
+def record(root: nn.Module, kind: str) -> _Tracer:
     """Trace with the first shape of images that the model takes; another graph for other images is an error."""
     edits, shapes = remove_hooks(root), image_shapes(root)
     root = _with_class_forward(root)
-    found: Recorded | None = None
+    parameters = inspect.signature(type(root).forward).parameters.values()
+    # As proxies, optional arguments would take the branch `is not None`.
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    found: _Tracer | None = None
     reason: Exception | None = None
     while shapes:
         tracer = _Tracer(edits, ShapeGuards(shapes))
         try:
-            graph = tracer.trace(root, concrete_args=_defaults(root))
+            tracer.trace(root, concrete_args=defaults)
         except Exception as error:  # the model's own code runs on proxies: anything may come out of it
             reason = reason or error
         else:
@@ -300,7 +292,7 @@ def record(root: nn.Module, kind: str) -> Recorded:
                 raise SplitError(
                     f"{kind} cannot be traced: it does other things with images of another size or number."
                 )
-            found = Recorded(graph, tracer.scopes, tracer.outputs, tracer.returned)
+            found = tracer
         shapes = tracer.answers.differing  # the others go the same way
     if found is None:
         raise SplitError(f"{kind} cannot be traced: {str(reason).rstrip('.')}.") from reason
@@ -320,9 +312,3 @@ def _with_class_forward(root: nn.Module) -> nn.Module:
     elif is_open:
         root.__class__ = type(cls.__name__, (cls,), {"forward": lambda self, x: cls.forward(self, x)})
     return root
-
-
-def _defaults(root: nn.Module) -> dict[str, Any]:
-    """Fix optional arguments at their defaults; as proxies they would take the branch ``is not None``."""
-    parameters = inspect.signature(type(root).forward).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
