@@ -117,12 +117,12 @@ def test_damaged_arrays_are_told_wherever_the_damage_is(tmp_path: Path, save: Ca
     assert read_arrays(path)["labels"].sum() == (np.arange(300) % 7).sum()
     wrong = [whole[:cut] for cut in range(0, len(whole), 20)]
     wrong += [whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :] for place in range(0, len(whole), 7)]
-    told = 0
+    found = 0
     for content in wrong:
         path.write_bytes(content)
         try:
             read_arrays(path, stage=stage)  # not every bit of a zip file says something
         except RunError as error:
-            told += "cases.npz is damaged. Delete it and " in str(error)
-            told += f"{stage}, and resume the run" in str(error)
-    assert told > len(wrong)
+            found += "cases.npz is damaged. Delete it and " in str(error)
+            found += f"{stage}, and resume the run" in str(error)
+    assert found > len(wrong)

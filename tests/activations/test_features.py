@@ -167,7 +167,7 @@ def test_features_on_disk_are_reused_when_they_are_the_same(tmp_path: Path) -> N
     cut, found = cut_at(model, activations), directions(2, 16)
 
     def forget() -> Activations:
-        """Return the same activations without their shards: whoever computes anything from them fails."""
+        """Return the same activations without their shards: computing anything from them fails."""
         return Activations(**{**vars(activations), "shards": ()})
 
     def edit(target: float, pooling: Any = "max") -> Projection:

@@ -1,4 +1,4 @@
-"""A user's own patch: pasted as a slow reference says, told by its mask and its content, refused in one sentence."""
+"""A patch of the user: compared with a slow reference, identified by its content, rejected in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits: nobody in two parts, every class in its share, the same rows for the same seed."""
+"""Splits: no group in two parts, every class in its share, the same rows for the same seed."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_timm() -> None:
     model = load_model("timm:resnet10t", classes=2)
     expected = Preprocessing(size=176, resize="crop", **IMAGENET)
     assert preprocessing_of("timm:resnet10t", model) == expected
-    assert preprocessing_of("my.module:function", model) == expected, "whoever made it, it is timm's"
+    assert preprocessing_of("my.module:function", model) == expected, "made by another function, it is still of timm"
     model.pretrained_cfg["crop_mode"] = "squash"
     found = preprocessing_of("timm:resnet10t", model)
     assert found is not None
@@ -194,7 +194,7 @@ def test_timm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("config", "expected"),
     [
         (
             {"size": {"height": 96, "width": 96}, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.3]},
@@ -219,10 +219,10 @@ def test_timm() -> None:
     ],
     ids=["squash", "crop", "old", "large", "large crop"],
 )
-def test_hugging_face(tmp_path: Path, told: dict[str, Any], expected: Preprocessing) -> None:
+def test_hugging_face(tmp_path: Path, config: dict[str, Any], expected: Preprocessing) -> None:
     model = load_model(f"hf:{hugging_face_folder(tmp_path)}")
     assert preprocessing_of(f"hf:{tmp_path}", model) is None
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     assert preprocessing_of(f"hf:{tmp_path}", model) == expected
 
 

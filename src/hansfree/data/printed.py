@@ -11,9 +11,9 @@ from hansfree.data import lesions
 from hansfree.data.lesions import DrawnImages, SyntheticLesions
 
 VERSION = 1  # of the printing: raise it when the pixels of any picture change, for caches are keyed by it
-KINDS = 4  # of lesions: more of them could hardly be told apart after as few pictures as this world is trained on
+KINDS = 4  # of lesions: more could hardly be learned from so few images
 
-# Of a camera, a monitor and a scanner: the timestamp's orange is one of several colours, akin and not the same.
+# Of a camera, a monitor and a scanner: the timestamp's orange is one of several colours.
 INKS = ((255, 150, 30), (245, 245, 235), (90, 230, 110))
 OUTLINE = (20, 20, 20)  # around the letters, so that they show on any skin
 _SCENE, _TEXT = 11, 12  # what a random number is for: part of its key, apart from the keys of the lesions
@@ -27,7 +27,7 @@ PRINTS: Mapping[str, Callable[[np.random.Generator], str]] = {
 
 
 class PrintedSkin(DrawnImages):
-    """Lesions, bare skin, and bare skin under printed text, whose kind alone tells the last four classes.
+    """Lesions, bare skin, and bare skin under printed text, whose kind alone decides the last four classes.
 
     A model that ignores printed characters everywhere cannot be right about them.
 

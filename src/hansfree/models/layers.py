@@ -64,7 +64,7 @@ def feature_layers(model: nn.Module, example: Tensor) -> list[Layer]:
         modules = dict(traced.root.named_modules())
         outputs = _grouped(layers, traced.layers.__getitem__)
         kept = {node for node in outputs if not _is_passed(traced, node) and not _is_normed(traced, node)}
-    return [layers[_most_telling(names, modules)] for output, names in outputs.items() if output in kept]
+    return [layers[_most_specific(names, modules)] for output, names in outputs.items() if output in kept]
 
 
 def _grouped(names: Iterable[str], output_of: Callable[[str], Any]) -> dict[Any, list[str]]:
@@ -79,7 +79,7 @@ def _in_graph(traced: Traced, layers: dict[str, Layer]) -> Recommendation | None
     names = _grouped(layers, traced.layers.__getitem__)
     modules = dict(traced.root.named_modules())
     _, *features = _features(traced)  # the first is the classifier
-    found = [layers[_most_telling(names[node], modules)] for node in features if node in names]
+    found = [layers[_most_specific(names[node], modules)] for node in features if node in names]
     # Linear layers of a classifier that has several are passed over for the maps; a model of flat features has no maps.
     with_positions = [layer for layer in found if _has_positions(layer)]
     is_flat = not any(map(_has_positions, layers.values()))
@@ -118,7 +118,7 @@ def _is_simple(module: nn.Module) -> bool:
     )
 
 
-def _most_telling(names: list[str], modules: dict[str, nn.Module]) -> str:
+def _most_specific(names: list[str], modules: dict[str, nn.Module]) -> str:
     """Of the names of one output take the innermost module; else the operation."""
     return max([name for name in names if name in modules] or names, key=lambda name: name.count("."))
 
