@@ -420,80 +420,49 @@ def test_peak_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
     assert many - few < 0.1 * cache
 
 
-QUICK = settings(max_examples=40, deadline=None)
-sizes = st.integers(1, 4)
-shapes = st.one_of(st.tuples(sizes, sizes), st.tuples(sizes, sizes, sizes), st.tuples(sizes, sizes, sizes, sizes))
-
-activations = shapes.flatmap(
+SHAPES = st.integers(2, 4).flatmap(lambda ndim: st.tuples(*[st.integers(1, 4)] * ndim))
+ACTIVATIONS = SHAPES.flatmap(
     lambda shape: hnp.arrays(np.float64, shape, elements=st.floats(-10, 10, allow_subnormal=False))
 ).map(torch.from_numpy)
 
 
-def vectors(a: Tensor, image: int) -> list[Tensor]:
-    """Return the channel vector at each position of an image, in order: the definition, written out."""
+def vectors(a: Tensor) -> list[list[Tensor]]:
+    """Return the channel vector at each position of each image, in order: the definition, written out."""
     if a.ndim == 2:
-        return [a[image]]
+        return [[image] for image in a]
     if a.ndim == 3:
-        return [a[image, token] for token in range(a.shape[1])]
-    return [a[image, :, y, x] for y, x in itertools.product(range(a.shape[2]), range(a.shape[3]))]
+        return [list(image) for image in a]
+    return [[image[:, y, x] for y, x in itertools.product(*map(range, image.shape[1:]))] for image in a]
 
 
-def channels(a: Tensor) -> int:
-    return len(vectors(a, 0)[0])
-
-
-@QUICK
-@given(activations)
-def test_pool_and_sum(a: Tensor) -> None:
-    for image in range(len(a)):
-        stack = torch.stack(vectors(a, image))
-        assert torch.equal(pool(a, "max")[image], stack.amax(0))
-        assert torch.allclose(pool(a, "mean")[image], stack.mean(0))
-        assert torch.allclose(sum_positions(a)[image], stack.sum(0))
-    assert pool(a, "max").shape == pool(a, "mean").shape == sum_positions(a).shape == (len(a), channels(a))
-
-
-@QUICK
-@given(activations)
-def test_counts(a: Tensor) -> None:
-    assert count_positions(tuple(a.shape)) == len(vectors(a, 0))
-    assert a.shape[channel_axis(a.ndim)] == channels(a)
+@given(ACTIVATIONS, st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_functions_of_positions(a: Tensor, seed: int) -> None:
+    each = vectors(a)
+    channels = len(each[0][0])
+    assert count_positions(tuple(a.shape)) == len(each[0])
+    assert a.shape[channel_axis(a.ndim)] == channels
     assert sorted([0, channel_axis(a.ndim), *position_axes(a.ndim)]) == list(range(a.ndim))
-
-
-@QUICK
-@given(activations, st.integers(0, 99))
-def test_along(a: Tensor, seed: int) -> None:
-    direction = torch.randn(channels(a), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    found = along(a, direction)
-    for image in range(len(a)):
-        assert torch.allclose(found[image], torch.stack([v @ direction for v in vectors(a, image)]))
-
-
-@QUICK
-@given(activations, st.integers(0, 99))
-def test_at_every_position(a: Tensor, seed: int) -> None:
-    added = torch.randn(len(a), channels(a), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    shifted = a + at_every_position(added, a.ndim)
-    assert shifted.shape == a.shape
-    for image in range(len(a)):
-        for before, after in zip(vectors(a, image), vectors(shifted, image)):
-            assert torch.equal(after, before + added[image])
-
-
-@QUICK
-@given(activations, st.integers(0, 99))
-def test_random_signs(a: Tensor, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    direction = torch.randn(channels, generator=generator, dtype=torch.float64)
+    added = torch.randn(len(a), channels, generator=generator, dtype=torch.float64)
     before = torch.get_rng_state()
     signs = random_signs(a, torch.Generator().manual_seed(seed))
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(signs, random_signs(a, torch.Generator().manual_seed(seed)))
     assert signs.dtype == a.dtype
     assert signs.abs().eq(1).all()
-    whole = signs.expand_as(a)
-    for image in range(len(a)):
-        assert all((vector == vector[0]).all() for vector in vectors(whole, image))
-    assert signs.numel() == len(a) * count_positions(tuple(a.shape))
+    assert signs.numel() == len(a) * len(each[0])
+    shifted, whole = vectors(a + at_every_position(added, a.ndim)), vectors(signs.expand_as(a))
+    assert pool(a, "max").shape == pool(a, "mean").shape == sum_positions(a).shape == (len(a), channels)
+    for image, own in enumerate(each):
+        stack = torch.stack(own)
+        assert torch.equal(pool(a, "max")[image], stack.amax(0))
+        assert torch.allclose(pool(a, "mean")[image], stack.mean(0))
+        assert torch.allclose(sum_positions(a)[image], stack.sum(0))
+        assert torch.allclose(along(a, direction)[image], stack @ direction)
+        assert torch.equal(torch.stack(shifted[image]), stack + added[image])
+        assert all((vector == vector[0]).all() for vector in whole[image])
 
 
 @pytest.mark.parametrize("ndim", [0, 1, 5])
