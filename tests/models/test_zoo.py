@@ -10,12 +10,13 @@ from urllib.error import URLError
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from hansfree.errors import OptionError
 from hansfree.models import ARCHITECTURES, PRETRAINED, build_model, check_start
-from hansfree.models.weights import load_weights
+from hansfree.models.weights import load_weights, write_weights
 from hansfree.models.zoo import rename_lite
 
 State = dict[str, Tensor]
@@ -205,3 +206,25 @@ def test_weights_are_renamed_by_their_order(names: str, expected: list[str] | No
     else:
         renamed = rename_lite(given, nn.Linear(2, 3))
         assert {name: value.item() for name, value in renamed.items()} == {expected[0]: 0.0, expected[1]: 1.0}
+
+
+def test_tied_and_transposed_tensors_come_back(tmp_path: Path) -> None:
+    tied = nn.ModuleDict({"first": nn.Linear(3, 3, bias=False), "second": nn.Linear(3, 3, bias=False)})
+    tied["second"].weight = tied["first"].weight
+    state = {**tied.state_dict(), "turned": torch.arange(6.0).reshape(2, 3).T}
+    write_weights(tmp_path / "new" / "w.safetensors", state)
+    read = load_file(tmp_path / "new" / "w.safetensors")
+    assert set(read) == {"first.weight", "second.weight", "turned"}
+    assert all(torch.equal(read[name], tensor) for name, tensor in state.items())
+
+
+def test_the_same_weights_and_metadata_are_the_same_bytes(tmp_path: Path) -> None:
+    about = {name: f"«{name}»" for name in "zyxabc"}
+    path, found = tmp_path / "w.safetensors", set()
+    for _ in range(6):  # safetensors itself shuffles the metadata
+        write_weights(path, {"w": torch.ones(3)}, about)
+        found.add(path.read_bytes())
+    assert len(found) == 1
+    with safe_open(path, framework="pt") as file:
+        assert file.metadata() == about
+        assert torch.equal(file.get_tensor("w"), torch.ones(3))
