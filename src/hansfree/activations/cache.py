@@ -190,8 +190,8 @@ def plan_pass(
             "Pass model.float(), and turn the corrected model back afterwards."
         )
     loader = as_loader(data, batch_size)
-    key = data_key or getattr(loader.dataset, "fingerprint", None)
-    if folder is not None and key is None:
+    key = "" if folder is None else data_key or getattr(loader.dataset, "fingerprint", None)
+    if key is None:
         raise OptionError(
             f"{type(loader.dataset).__name__} does not say which data it holds, so a cache on disk could be reused "
             "wrongly. Pass data_key='...' (a text that changes when the data change), or leave out folder."
