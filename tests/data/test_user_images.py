@@ -140,9 +140,7 @@ def test_labels_that_nothing_can_be_learned_from(own: Own, bit: Callable[[int], 
 
 def test_held_out_parts_without_the_artifact_are_noted(own: Own) -> None:
     rows = table_rows(artifact=lambda n: str(int(n in (0, 2, 4, 6, 8, 50))))
-    for row in rows[40:]:
-        row["artifact_annotated"] = "0"
-    found = own([{"artifact_annotated": "1", **row} for row in rows])
+    found = own([{**row, "artifact_annotated": str(int(number < 40))} for number, row in enumerate(rows)])
     assert any(note.startswith("A person gave 40 of the 60 artifact labels") for note in found.remarks)
     assert "A person gave all 60 artifact labels." in own([{**row, "artifact_annotated": "1"} for row in rows]).remarks
     data = found.data()
