@@ -238,9 +238,6 @@ def test_model_with_replaces_only_what_is_given() -> None:
 @pytest.mark.parametrize(
     ("name", "layer"), [("resnet18", "layer4.0.conv2"), ("demo", "features.7"), ("vit", "conv_proj")]
 )
-@pytest.mark.parametrize(
-    ("name", "layer"), [("resnet18", "layer4.0.conv2"), ("demo", "features.7"), ("vit", "conv_proj")]
-)
 def test_jvp_agrees_with_double_backward(name: str, layer: str) -> None:
     parts = split(copy.deepcopy(built(name)).double(), layer)
     live = tuple(tensor.detach() for tensor in parts.trunk(images(name).double()))
