@@ -1,7 +1,4 @@
-"""What all tests share: a call of the command line, the same examples in every run, who works beside whom, and tidying.
-
-HYPOTHESIS_PROFILE=search looks for new ones.
-"""
+"""Shared fixtures, order of tests, the same hypothesis examples in every run (HYPOTHESIS_PROFILE=search: new ones)."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ settings.register_profile("search")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-# The groups that take longest, so that none of them is begun when the other processes are about to end. By seconds of
-# processor time; xdist itself would go by the number of tests (--no-loadscope-reorder in the Makefile).
+# The slowest groups come first, so that none begins when the other processes are about to end.
 LONGEST = (
     "paper", "cli/test_commands.py", "pipeline/test_api.py", "pipeline/ray", "pipeline/test_chain.py",
     "report", "label", "export", "browser",
@@ -37,7 +33,7 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests that share what is costly to make go to one process: those of a folder with fixtures, or of a file."""
+    """Run tests that share costly fixtures in one process: those of a folder with a conftest, or of a file."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     places = {name: place for place, name in enumerate(LONGEST)}
@@ -51,22 +47,19 @@ def _group(item: pytest.Item) -> str:
 
 
 def pytest_collection_finish() -> None:
-    """Leave out of every later garbage collection what was imported until now: half a million objects that stay."""
+    """Exclude the half million objects of imported modules from later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
-    """Let libraries find all of it again when the process ends: some complain of what is left."""
+    """Undo it: some libraries check for leaks when the process ends."""
     gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
 def _forgotten_graphs() -> Iterator[None]:
-    """Drop what torch.fx keeps of every graph with a leaf function, for ever, and goes through in every trace.
-
-    After the tests of Swin, each test that cuts a model took four times as long. Modules have a name; graphs have none.
-    """
+    """Drop torch.fx's records of wrapped functions: every trace visits all of them, four times as slow after Swin."""
     yield
     kept = getattr(_symbolic_trace, "_wrapped_fns_to_patch", {})
     for key in [key for key, names in kept.items() if "__name__" not in names]:

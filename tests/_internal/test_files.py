@@ -71,10 +71,23 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_an_error_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="stop"), folder_written_atomically(tmp_path / "a") as temporary:  # noqa: PT012
-        (temporary / "0.npy").write_bytes(b"0")
+    with pytest.raises(RuntimeError, match="stop"), folder_written_atomically(tmp_path / "a"):
         raise RuntimeError("stop")
     assert not names(tmp_path)
+    (tmp_path / "a").write_text("a file")
+    with pytest.raises(OSError, match="a"), folder_written_atomically(tmp_path / "a"):
+        pass
+    assert names(tmp_path) == {"a"}
+
+
+def test_json_and_sizes(tmp_path: Path) -> None:
+    content = {"ü": [1, 0.1, None, "x"], "b": {"c": True}}
+    write_json(tmp_path / "a.json", content)
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert json.loads(text) == content
+    assert "ü" in text
+    sizes = {64: "64 B", 1000: "1 KB", 100352: "100 KB", 3211264: "3.21 MB", 999600: "1 MB", 2e9: "2 GB"}
+    assert [format_bytes(number) for number in sizes] == list(sizes.values())
 
 
 def test_what_a_killed_process_left_is_not_part_of_a_new_folder(tmp_path: Path) -> None:
@@ -96,32 +109,6 @@ def test_where_another_process_was_first_its_folder_stays(tmp_path: Path) -> Non
     assert names(tmp_path) == {"a"}
 
 
-def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a file")
-    with pytest.raises(OSError, match="a"), folder_written_atomically(tmp_path / "a"):
-        pass
-    assert names(tmp_path) == {"a"}
-
-
-def test_json_comes_back(tmp_path: Path) -> None:
-    content = {"ü": [1, 0.1, None, "x"], "b": {"c": True}}
-    write_json(tmp_path / "a.json", content)
-    text = (tmp_path / "a.json").read_text(encoding="utf-8")
-    assert json.loads(text) == content
-    assert "ü" in text
-    assert text.endswith("}\n")
-    with pytest.raises(TypeError):
-        write_json(tmp_path / "b.json", {"a": object()})
-    assert names(tmp_path) == {"a.json"}
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(64, "64 B"), (1000, "1 KB"), (100352, "100 KB"), (3211264, "3.21 MB"), (999600, "1 MB")]
-)
-def test_sizes_are_told_in_short_units(number: int, text: str) -> None:
-    assert format_bytes(number) == text
-
-
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_damaged_arrays_are_told_wherever_the_damage_is(tmp_path: Path, save: Callable[..., None]) -> None:
     path, stage = tmp_path / "cases.npz", tmp_path / "stages" / "cases.json"
@@ -130,12 +117,12 @@ def test_damaged_arrays_are_told_wherever_the_damage_is(tmp_path: Path, save: Ca
     assert read_arrays(path)["labels"].sum() == (np.arange(300) % 7).sum()
     wrong = [whole[:cut] for cut in range(0, len(whole), 20)]
     wrong += [whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :] for place in range(0, len(whole), 7)]
-    told = 0
+    found = 0
     for content in wrong:
         path.write_bytes(content)
         try:
             read_arrays(path, stage=stage)  # not every bit of a zip file says something
         except RunError as error:
-            told += "cases.npz is damaged. Delete it and " in str(error)
-            told += f"{stage}, and resume the run" in str(error)
-    assert told > len(wrong)
+            found += "cases.npz is damaged. Delete it and " in str(error)
+            found += f"{stage}, and resume the run" in str(error)
+    assert found > len(wrong)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, fx, nn
+from torch import nn
 
 from hansfree._internal.hashing import fingerprint, fingerprint_model, seeded
 
@@ -27,7 +27,7 @@ def test_equal_exactly_when_the_parts_are(a: list[Any], b: list[Any]) -> None:
     assert (fingerprint(*a) == fingerprint(*b)) == (plain(a) == plain(b))
 
 
-def test_it_is_a_hash_of_all_bytes_and_so_the_same_in_every_process() -> None:
+def test_a_known_hash_is_the_same_in_every_process() -> None:
     array = np.arange(3, dtype=np.int64)
     expected = hashlib.sha256(b"text 2\n" + "aü".encode() + b"array int64 (3,)\n" + array.tobytes()).hexdigest()
     assert fingerprint("aü", array) == expected[:24]
@@ -94,20 +94,6 @@ def test_what_does_not_matter_does_not_change_it(net: Net) -> None:
     assert fingerprint_model(net) == before
 
 
-def test_the_operations_of_a_graph_are_seen() -> None:
-    class Powered(nn.Module):
-        def __init__(self, power: float) -> None:
-            super().__init__()
-            self.power, self.fc = power, nn.Linear(2, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(x) ** self.power
-
-    one, two = (fx.symbolic_trace(Powered(power)) for power in (2.0, 3.0))
-    two.load_state_dict(one.state_dict())
-    assert fingerprint_model(one) != fingerprint_model(two)
-
-
 def test_without_leaves_out_exactly_the_named(net: Net) -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
@@ -151,9 +137,3 @@ def test_global_state_stays_as_it_was(fails: bool) -> None:
     assert torch.equal(torch_before, torch.get_rng_state())
     assert all(np.array_equal(a, b) for a, b in zip(numpy_before, np.random.get_state()))
     assert python_before == random.getstate()
-
-
-def test_the_global_generator_does_not_reach_in() -> None:
-    first = draw(1)
-    torch.rand(5)
-    assert draw(1) == first

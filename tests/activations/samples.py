@@ -74,8 +74,6 @@ class SmallNet(nn.Module):
 class Branching(nn.Module):
     """A network that cannot be traced; a head called ``fc``, and a trunk with an ``fc`` of its own inside."""
 
-    forwards = 0  # of all copies together, in images
-
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 6, 3, stride=2)
@@ -85,7 +83,6 @@ class Branching(nn.Module):
         self.factor = 1.5
 
     def forward(self, images: Tensor) -> Tensor:
-        Branching.forwards += len(images)
         if images.sum() > 1e9:
             return images
         maps = self.stem(images) * self.factor

@@ -95,6 +95,10 @@ def test_tangents_are_slopes(make: Any, layer: str, k: int, folder: Path | None)
             assert got.shape == (40, k, *expected.shape[1:])
             assert np.allclose(got[:, row], expected, atol=2e-5)
             assert np.abs(expected).max() > 1e-2
+    for index in (np.array([7, 2, 30]), slice(4, 9)):
+        values, tangents = features.rows(index)  # which have the directions first
+        assert np.array_equal(values[0], features.values[0][index])
+        assert np.array_equal(tangents[0], np.moveaxis(features.tangents[0][index], 1, 0))
     plain = compute_features(cut, activations)
     assert all(np.array_equal(a, b) for a, b in zip(features.values, plain.values, strict=True))
 
@@ -138,15 +142,6 @@ def test_shifted_values(small: tuple[Cut, Activations]) -> None:
     assert np.allclose(at_layer.values[0], shifted, atol=1e-5)
 
 
-def test_rows_have_the_directions_first(small: tuple[Cut, Activations]) -> None:
-    cut, activations = small
-    features = compute_features(cut, activations, FeatureSpec(directions=directions(3, 16)))
-    for index in (np.array([7, 2, 30]), slice(4, 9)):
-        (value,), (tangent,) = features.rows(index)
-        assert np.array_equal(value, features.values[0][index])
-        assert np.array_equal(tangent, np.moveaxis(features.tangents[0][index], 1, 0))
-
-
 def test_disk_is_memory_over_several_shards(tmp_path: Path) -> None:
     model, data, found = small_net(), Pictures(300), directions(2, 16)
     kept = []
@@ -172,7 +167,7 @@ def test_features_on_disk_are_reused_when_they_are_the_same(tmp_path: Path) -> N
     cut, found = cut_at(model, activations), directions(2, 16)
 
     def forget() -> Activations:
-        """Return the same activations without their shards: whoever computes anything from them fails."""
+        """Return the same activations without their shards: computing anything from them fails."""
         return Activations(**{**vars(activations), "shards": ()})
 
     def edit(target: float, pooling: Any = "max") -> Projection:
@@ -241,9 +236,3 @@ def test_nothing_is_left_after_an_error(where: str, tmp_path: Path, monkeypatch:
     assert torch.is_grad_enabled()
     assert torch.backends.mha.get_fastpath_enabled() == fast
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_read_only_directions_are_taken(small: tuple[Cut, Activations]) -> None:
-    found = directions(1, 16)
-    found.setflags(write=False)
-    assert compute_features(*small, FeatureSpec(directions=found)).tangents[0].any()

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansfree.data.artifacts import (
-    LSB,
-    Artifact,
-    Brightness,
-    Plaster,
-    Timestamp,
-)
+from hansfree.data.artifacts import LSB, Artifact, Brightness, Plaster, Timestamp
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError, OptionError, UnknownNameError
 
@@ -79,20 +73,10 @@ def test_insert_depends_on_seed_and_sample_only(artifact):
     image, mask = artifact.insert(source, 2, seed=5)
     for index in (4, 0):
         artifact.insert(source, index, seed=5)
+    assert not (image != source.image(2)).any(axis=2)[~mask].any()
     for again, again_mask in (artifact.insert(source, 2, seed=5), artifact.insert(longer, 12, seed=5)):
         assert np.array_equal(image, again)
         assert np.array_equal(mask, again_mask)
-
-
-@pytest.mark.parametrize("artifact", [Timestamp(), LSB()], ids=lambda artifact: artifact.name)
-def test_insert_differs_between_samples_and_seeds(artifact):
-    class Blank(Photos):
-        def image(self, index: int) -> np.ndarray:
-            return np.full((64, 64, 3), 128, dtype=np.uint8)
-
-    first, _ = artifact.insert(Blank(), 0, seed=0)
-    assert not np.array_equal(first, artifact.insert(Blank(), 1, seed=0)[0])
-    assert not np.array_equal(first, artifact.insert(Blank(), 0, seed=1)[0])
 
 
 @pytest.mark.parametrize("size", [16, 64, 224, 1000])
@@ -107,13 +91,6 @@ def test_timestamp_is_bottom_right_readable_and_of_moderate_size(size):
     levels = stamped.astype(int)[mask].mean(axis=1)
     assert levels.min() < 60
     assert stamped[..., 0].max() > (200 if size >= 64 else 140)  # at 16 px the letters are thinner than a pixel
-
-
-@pytest.mark.parametrize("value", [0, 128, 255])
-def test_timestamp_shows_on_any_background(value):
-    image = np.full((64, 64, 1), value, dtype=np.uint8)
-    stamped, _ = Timestamp().stamp(image, np.random.default_rng(0))
-    assert np.ptp(stamped.astype(int)) > 150
 
 
 def test_timestamp_fits_odd_formats():
@@ -155,35 +132,6 @@ def test_lsb_is_the_bit_stream_of_the_message(bits, shape):
     assert np.array_equal(stamped >> bits, image >> bits)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_lsb_message_is_readable_text(channels):
-    stamped, _ = LSB(bits=1).stamp(picture(16, 16, channels), np.random.default_rng(0))
-    text = np.packbits(stamped.ravel() & 1).tobytes().decode("ascii")
-    assert len(text) == 16 * 16 * channels // 8
-    assert text.isalpha()
-    assert text.islower()
-
-
-def test_lsb_shows_vertical_stripes_where_the_width_is_a_multiple_of_8():
-    low = LSB(bits=3).stamp(picture(32, 24), np.random.default_rng(0))[0] & 7
-    # Every letter begins with 011, and a row of 24 * 3 values holds 9 whole letters.
-    values = low.reshape(32, 9, 8)
-    assert (values[..., 0] == 0).all()
-    assert (values[..., 1:3] == 7).all()
-    assert len(np.unique(values[..., 3:])) == 8
-    slanted = LSB(bits=3).stamp(picture(32, 25), np.random.default_rng(0))[0] & 7
-    assert not (slanted == slanted[:1]).all(axis=0).any()
-
-
-@pytest.mark.parametrize("index", range(20))
-def test_plaster_changes_the_picture_only_under_its_mask(index):
-    source = SyntheticLesions(20)
-    image, mask = Plaster().insert(source, index, seed=0)
-    changed = (image != source.image(index)).any(axis=2)
-    assert changed.any()
-    assert not (changed & ~mask).any()
-
-
 def test_plaster_needs_a_source_that_draws_it():
     with pytest.raises(DataError, match="Photos cannot draw a plaster"):
         Plaster().insert(Photos(), 0, seed=0)
@@ -202,20 +150,12 @@ def test_wrong_pixels_are_refused(artifact, image):
         artifact.stamp(image, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("alpha", [0, -0.1, 1.5, float("nan")])
-def test_brightness_refuses_impossible_alpha(alpha):
-    with pytest.raises(OptionError, match="above 0 and up to 1"):
-        Brightness(alpha=alpha)
-
-
-@pytest.mark.parametrize("bits", [0, 8, 2.5, True])
-def test_lsb_refuses_impossible_bits(bits):
-    with pytest.raises(OptionError, match="1 to 7"):
-        LSB(bits=bits)
-
-
-def test_equality_and_repr_tell_the_options():
+def test_options_are_checked_and_in_the_repr() -> None:
+    for alpha in (0, -0.1, 1.5, float("nan")):
+        with pytest.raises(OptionError, match="above 0 and up to 1"):
+            Brightness(alpha=alpha)
+    for bits in (0, 8, 2.5, True):
+        with pytest.raises(OptionError, match="1 to 7"):
+            LSB(bits=bits)  # type: ignore[arg-type]
     assert LSB(bits=2) == LSB(bits=2) != LSB(bits=3)
-    assert repr(LSB(bits=2)) == "LSB(bits=2)"
-    assert repr(Brightness()) == "Brightness(alpha=0.3)"
-    assert repr(Timestamp()) == "Timestamp()"
+    assert [repr(one) for one in STAMPS] == ["Timestamp()", "Brightness(alpha=0.3)", "LSB(bits=3)"]

@@ -143,24 +143,6 @@ def test_wrappers_keep_the_examples(name: str) -> None:
     assert InMemory(data).pixel_fingerprint == data.pixel_fingerprint
 
 
-def test_rows_of_labelled_images() -> None:
-    data = VARIANTS["LabelledImages"][0]()
-    assert (data.ids.tolist(), data.has_artifact.tolist()) == ([12, 5, 8], [False, True, True])
-    np.testing.assert_array_equal(data.pixels(0)[0], SOURCE.image(7))
-
-
-def test_in_memory_reports_progress() -> None:
-    seen: list[tuple[int, int, str]] = []
-
-    def progress(steps: Any, *, total: int, label: str) -> Any:
-        for step in steps:
-            yield step
-            seen.append((step, total, label))
-
-    InMemory(Subset(HALF, range(2)), progress=progress, label="reading")
-    assert seen == [(0, 2, "reading"), (1, 2, "reading")]
-
-
 def test_masks_go_to_the_images_with_the_artifact_in_order() -> None:
     np.testing.assert_array_equal(WithMasks(HALF, MASKS).batch(np.flatnonzero(HALF.has_artifact)).mask.numpy(), MASKS)
     assert WithMasks(INSERTED, np.zeros((6, 32, 32), dtype=bool)).is_relabelled.sum() == 4

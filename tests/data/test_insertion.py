@@ -101,17 +101,6 @@ def test_clean_images_share_their_cache_whatever_the_artifact() -> None:
         assert clean.fingerprint != other.fingerprint
 
 
-def test_a_million_images_can_be_chosen_from() -> None:
-    class Many:
-        labels, ids, id_range = np.zeros(1_300_000, dtype=np.int64), np.arange(1_300_000), range(1_300_000)
-        class_names, fingerprint = ("one",), "many"
-
-        def __len__(self) -> int:
-            return len(self.ids)
-
-    assert WithArtifact(Many(), LSB(), share=0.1, only_class=0).has_artifact.sum() == 130_000  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -1,4 +1,4 @@
-"""Splits: nobody in two parts, every class in its share, the same rows for the same seed."""
+"""Splits: no group in two parts, every class in its share, the same rows for the same seed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,20 @@ def test_every_row_is_in_one_part_and_every_class_in_its_share(counts, shares, s
             assert abs(np.sum(labels[part] == label) - share * count) < 1 + 1e-9
 
 
-def test_whole_shares_are_exact():
-    labels = np.repeat([0, 1, 2], [100, 50, 10])
-    parts = split_rows(labels)
-    assert [np.bincount(labels[part]).tolist() for part in parts] == [[80, 40, 8], [10, 5, 1], [10, 5, 1]]
-
-
-def test_many_small_classes_still_give_parts_of_the_right_size():
-    labels = np.repeat(np.arange(100), 4)  # 3.2, 0.4 and 0.4 images per class
-    assert [len(part) for part in split_rows(labels)] == pytest.approx([320, 40, 40], abs=1)
+@pytest.mark.parametrize(
+    ("labels", "groups", "shares", "sizes"),
+    [
+        (np.repeat([0, 1, 2], [100, 50, 10]), None, (0.8, 0.1, 0.1), [128, 16, 16]),
+        (np.repeat(np.arange(100), 4), None, (0.8, 0.1, 0.1), [320, 40, 40]),  # 3.2, 0.4 and 0.4 images per class
+        (np.repeat([0, 1], [60, 40]), [f"lone {row}" if row % 2 else "" for row in range(100)], None, [80, 10, 10]),
+        (np.zeros(100, dtype=int), ["giant"] * 40 + [""] * 60, None, [80, 10, 10]),
+        (np.zeros(85, dtype=int), ["a"] * 40 + ["b"] * 40 + [""] * 5, (0.4, 0.4, 0.2), [40, 40, 5]),
+    ],
+    ids=["exact", "small classes", "groups of one", "large group", "overfilled"],
+)
+def test_sizes_of_parts(labels, groups, shares, sizes):
+    parts = split_rows(labels, groups=groups, shares=shares or (0.8, 0.1, 0.1))
+    assert sorted(map(len, parts)) == pytest.approx(sorted(sizes), abs=int(len(np.unique(labels)) == 100))
 
 
 @given(seed=st.integers(0, 99), mixed=st.booleans())
@@ -60,12 +65,6 @@ def test_no_group_is_in_two_parts_and_classes_keep_their_shares(seed, mixed):
         assert np.abs(mix - np.bincount(labels) / 800).max() < 0.06
 
 
-def test_a_group_of_one_and_an_empty_name_do_not_tie_rows():
-    labels = np.repeat([0, 1], [60, 40])
-    groups = [f"lone {row}" if row % 2 else "" for row in range(100)]
-    assert [len(part) for part in split_rows(labels, groups=groups)] == [80, 10, 10]
-
-
 def test_large_and_small_groups_are_in_every_part():
     sizes = np.tile([1, 2, 8], 60)
     groups = np.repeat([f"patient {number}" for number in range(180)], sizes)
@@ -73,19 +72,6 @@ def test_large_and_small_groups_are_in_every_part():
     size_of = dict(zip(*np.unique(groups, return_counts=True)))
     for part in parts:
         assert {size_of[name] for name in groups[part]} == {1, 2, 8}
-
-
-def test_a_group_that_is_larger_than_a_small_part_goes_to_the_large_one():
-    groups = ["giant"] * 40 + [""] * 60
-    train, val, test = split_rows(np.zeros(100, dtype=int), groups=groups)
-    assert set(range(40)) <= set(train)
-    assert (len(val), len(test)) == (10, 10)
-
-
-def test_groups_that_overfill_a_part_leave_the_single_rows_to_the_others():
-    groups = ["a"] * 40 + ["b"] * 40 + [""] * 5
-    parts = split_rows(np.zeros(85, dtype=int), shares=(0.4, 0.4, 0.2), groups=groups)
-    assert sorted(map(len, parts)) == [5, 40, 40]
 
 
 def test_the_seed_decides():
@@ -97,19 +83,20 @@ def test_the_seed_decides():
         assert not np.array_equal(first, other)
 
 
-def test_what_cannot_be_split_is_refused():
-    with pytest.raises(DataError, match="3 images cannot be split into 3 parts of 80 % / 10 % / 10 %"):
-        split_rows(np.array([0, 0, 1]))
-    with pytest.raises(DataError, match="no images to split"):
-        split_rows(np.array([], dtype=int))
-    with pytest.raises(DataError, match="in their groups cannot be split"):
-        split_rows(np.zeros(30, dtype=int), groups=["one patient"] * 30)
-    with pytest.raises(DataError, match="3 labels need as many groups, not 2"):
-        split_rows(np.zeros(3, dtype=int), groups=["a", "b"])
-    with pytest.raises(OptionError, match="sum to 1"):
-        split_rows(np.zeros(30, dtype=int), shares=(0.8, 0.1))
-    with pytest.raises(OptionError, match="A seed is 0 or more"):
-        split_rows(np.zeros(30, dtype=int), seed=-1)
+@pytest.mark.parametrize(
+    ("labels", "options", "error", "words"),
+    [
+        ([0, 0, 1], {}, DataError, "3 images cannot be split into 3 parts of 80 % / 10 % / 10 %"),
+        ([], {}, DataError, "no images to split"),
+        ([0] * 30, {"groups": ["one patient"] * 30}, DataError, "in their groups cannot be split"),
+        ([0] * 3, {"groups": ["a", "b"]}, DataError, "3 labels need as many groups, not 2"),
+        ([0] * 30, {"shares": (0.8, 0.1)}, OptionError, "sum to 1"),
+        ([0] * 30, {"seed": -1}, OptionError, "A seed is 0 or more"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(labels, options, error, words):
+    with pytest.raises(error, match=words):
+        split_rows(np.array(labels, dtype=int), **options)
 
 
 def test_a_subset_keeps_the_images_and_their_names():

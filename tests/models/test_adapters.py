@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from hansfree.errors import OptionError
 from hansfree.models import Preprocessing, adapt, find_logits, load_model, plain, plain_state, preprocessing_of
-from hansfree.models.surgery import insert_after, list_layers, remove_inserted, split
+from hansfree.models.surgery import insert_after, remove_inserted, split
 from tests.models.zoo import SmallNet, hugging_face_folder, pictures
 
 Holder = namedtuple("Holder", ["loss", "logits"])
@@ -56,12 +56,6 @@ def test_logits_are_taken_out(kind: str) -> None:
     assert torch.allclose(cut.head(*cut.phi(*cut.trunk(images))), expected, atol=1e-6)
 
 
-def test_a_plain_classifier_is_returned_itself() -> None:
-    model = SmallNet().eval()
-    assert adapt(model, pictures()) is model
-    assert plain(model) is model
-
-
 @pytest.mark.parametrize("is_flat", [False, True])
 def test_one_logit_becomes_a_pair_with_the_same_probability_and_loss(is_flat: bool) -> None:
     class OneLogit(SmallNet):
@@ -78,18 +72,13 @@ def test_one_logit_becomes_a_pair_with_the_same_probability_and_loss(is_flat: bo
     assert torch.allclose(functional.cross_entropy(pair, labels), expected)
 
 
-def test_names_and_keys_stay_the_users() -> None:
-    model, images = SmallNet(1).eval(), pictures()
-    adapted = adapt(model, images, output="binary")
-    assert list(adapted.state_dict()) == list(model.state_dict()) == list(plain_state(adapted))
-    own = [layer.name for layer in list_layers(model, images)]
-    assert [layer.name for layer in list_layers(adapted, images)][: len(own)] == own
-    assert adapted.fc.weight is model.fc.weight, "nothing is copied"
-
-
 def test_a_copy_runs_its_own_weights_and_so_do_given_ones() -> None:
     model, images = SmallNet(1).eval(), pictures()
     adapted = adapt(model, images, output="binary")
+    assert list(adapted.state_dict()) == list(model.state_dict()) == list(plain_state(adapted))
+    assert adapted.fc.weight is model.fc.weight, "nothing is copied"
+    with pytest.raises(OptionError, match=r"plain\(model\)"):
+        adapt(adapted, images)
     twin = copy.deepcopy(adapted)
     with torch.no_grad():
         twin.fc.bias += 1
@@ -159,15 +148,10 @@ def test_what_does_not_fit_is_one_sentence(model: nn.Module, options: dict[str, 
     assert "\n" not in str(error.value)
 
 
-def test_a_model_is_adapted_once() -> None:
-    adapted = adapt(SmallNet(1).eval(), pictures(), output="binary")
-    with pytest.raises(OptionError, match=r"plain\(model\)"):
-        adapt(adapted, pictures())
-
-
 def test_probabilities_in_place_of_logits_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "hansfree"):
-        adapt(SmallNet().eval(), pictures())
+        model = SmallNet().eval()
+        assert adapt(model, pictures()) is plain(model) is model
         assert not caplog.text
         adapt(Wrapping(lambda logits: logits.softmax(1)).eval(), pictures())
     assert "leave out its final softmax" in caplog.text
@@ -189,6 +173,7 @@ IMAGENET: dict[str, Any] = {"channels": 3, "mean": (0.485, 0.456, 0.406), "std":
 
 
 def test_torchvision() -> None:
+    assert preprocessing_of("demo", SmallNet()) is preprocessing_of("my.module:function", SmallNet()) is None
     expected = Preprocessing(size=224, resize="crop", **IMAGENET)
     assert preprocessing_of("resnet18", SmallNet()) == expected
     assert preprocessing_of("torchvision:resnet18", SmallNet()) == expected
@@ -201,20 +186,15 @@ def test_timm() -> None:
     model = load_model("timm:resnet10t", classes=2)
     expected = Preprocessing(size=176, resize="crop", **IMAGENET)
     assert preprocessing_of("timm:resnet10t", model) == expected
-    assert preprocessing_of("my.module:function", model) == expected, "whoever made it, it is timm's"
+    assert preprocessing_of("my.module:function", model) == expected, "made by another function, it is still of timm"
     model.pretrained_cfg["crop_mode"] = "squash"
     found = preprocessing_of("timm:resnet10t", model)
     assert found is not None
     assert found.resize == "squash"
 
 
-def test_nobody_says_anything() -> None:
-    assert preprocessing_of("demo", SmallNet()) is None
-    assert preprocessing_of("my.module:function", SmallNet()) is None
-
-
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("config", "expected"),
     [
         (
             {"size": {"height": 96, "width": 96}, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.3]},
@@ -239,10 +219,10 @@ def test_nobody_says_anything() -> None:
     ],
     ids=["squash", "crop", "old", "large", "large crop"],
 )
-def test_hugging_face(tmp_path: Path, told: dict[str, Any], expected: Preprocessing) -> None:
+def test_hugging_face(tmp_path: Path, config: dict[str, Any], expected: Preprocessing) -> None:
     model = load_model(f"hf:{hugging_face_folder(tmp_path)}")
     assert preprocessing_of(f"hf:{tmp_path}", model) is None
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     assert preprocessing_of(f"hf:{tmp_path}", model) == expected
 
 

@@ -9,11 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.errors import SplitError
-from hansfree.models import (
-    ARCHITECTURES,
-    adapt,
-    load_model,
-)
+from hansfree.models import ARCHITECTURES, adapt, load_model
 from hansfree.models.layers import feature_layers, recommend_layer
 from hansfree.models.surgery import split
 from tests.models.zoo import ZOO, SmallNet, hugging_face_folder, make, pictures

@@ -24,9 +24,7 @@ from safetensors import SafetensorError
 from hansfree.errors import RunError, nearest
 
 _UMASK = os.umask(0o022)  # it can only be read by setting it
-
 os.umask(_UMASK)
-
 _PROCESS = secrets.token_hex(4)  # processes on two machines that share a folder may have the same number
 
 
@@ -59,14 +57,17 @@ def written_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Give a temporary path beside ``path``; it replaces ``path`` when the block succeeds, and is deleted otherwise.
 
     Args:
-        durable: Wait until the content is on the disk: else a loss of power could leave the name with nothing behind
-            it. That takes some 10 ms, too long for what is small, many and soon made again.
+        durable: Wait some 10 ms until the content is on the disk; otherwise a loss of power could leave an empty file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part{path.suffix}")
     try:
-        with _system_errors():
+        try:
             yield temporary
+        except SafetensorError as error:  # which wraps the system's errors
+            if found := re.search(r"\(os error (\d+)\)", str(error)):
+                raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+            raise
         if durable:
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
@@ -74,17 +75,6 @@ def written_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _system_errors() -> Iterator[None]:
-    """Raise system errors as OSError: safetensors wraps them in an error of its own."""
-    try:
-        yield
-    except SafetensorError as error:
-        if found := re.search(r"\(os error (\d+)\)", str(error)):
-            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
-        raise
 
 
 @contextmanager
@@ -119,11 +109,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_arrays(path: Path, *, stage: Path | None = None) -> dict[str, np.ndarray]:
-    """Return what an ``.npz`` file of a run folder holds.
-
-    Args:
-        stage: What the run keeps of the stage that wrote it; see `damaged`.
-    """
+    """Return what an ``.npz`` file of a run folder holds; ``stage`` as for `damaged`."""
     with path.open("rb") as file:  # numpy leaves one open that it cannot read
         try:
             with np.load(file, allow_pickle=False) as arrays:
@@ -134,10 +120,10 @@ def read_arrays(path: Path, *, stage: Path | None = None) -> dict[str, np.ndarra
 
 
 def damaged(path: Path, *, stage: Path | None = None) -> RunError:
-    """Return what to raise where a file of a run folder cannot be read any more.
+    """Return the error for a damaged file of a run folder.
 
     Args:
-        stage: What has to go too, as a stage that is done writes nothing.
+        stage: File to delete too, as a finished stage writes nothing.
     """
     what, them = ("it", "it") if stage is None else (f"it and {stage}", "both")
     return RunError(
@@ -194,14 +180,7 @@ def ordered_metadata(file: bytes) -> bytes:
 
 @cache
 def open_templates(package: str, *, is_html: bool) -> Environment:
-    """Return the templates of a package; a name that a template does not get is an error.
-
-    They are read and compiled once: in one process the same ones are filled again and again.
-
-    Args:
-        package: Folder below ``hansfree``.
-        is_html: Escape the values.
-    """
+    """Return the templates of a package, with escaped values for HTML; an undefined name is an error."""
     return Environment(
         loader=PackageLoader("hansfree", package),
         autoescape=is_html,

@@ -21,9 +21,7 @@ def seeded(*key: int) -> Iterator[torch.Generator]:
     """
     number = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
     with torch.random.fork_rng():
-        # For every kind of GPU that is not there, `torch.manual_seed` puts the whole call stack into words: up to some
-        # milliseconds, in every step of a training.
-        if _has_gpu():
+        if _has_gpu():  # without one, `torch.manual_seed` takes milliseconds, in every training step
             torch.random.manual_seed(number)
         else:
             torch.default_generator.manual_seed(number)

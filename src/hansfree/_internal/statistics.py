@@ -16,7 +16,6 @@ from hansfree.errors import DataError
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Interval = tuple[float, float]
-
 LEVEL = 0.95  # of all intervals, and of the tests beside them
 STDERRS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard errors to each side, for intervals built from those
 RESAMPLES = 2000
@@ -62,11 +61,7 @@ def _placements(scores: NDArray[Any], is_positive: NDArray[np.bool_]) -> Floats:
 
 
 def share_below(scores: NDArray[Any], others: NDArray[Any]) -> Floats:
-    """Return the share of ``others`` below each score, ties by half; much faster than ranks of all together.
-
-    >>> share_below(np.array([0.0, 2.0, 9.0]), np.array([1.0, 2.0])).tolist()
-    [0.0, 0.75, 1.0]
-    """
+    """Return the share of ``others`` below each score, ties by half; much faster than ranks of all together."""
     ordered = np.sort(others)
     twice = np.searchsorted(ordered, scores, side="left") + np.searchsorted(ordered, scores, side="right")
     return np.asarray(twice / (2 * len(others)), dtype=np.float64)
@@ -107,11 +102,7 @@ def balanced_difference_interval(hits_a: ArrayLike, hits_b: ArrayLike, labels: A
 
 
 def paired_difference(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[float, float]:
-    """Return the accuracy of a minus that of b on the same images, and its standard error.
-
-    Only images on which exactly one of the two is right distinguish them (McNemar), so for similar models the error is
-    far below that of two separate accuracies.
-    """
+    """Return the accuracy of a minus that of b on the same images, and the standard error of this paired difference."""
     a, b = _same_images(correct_a, correct_b)
     only_a, only_b = np.sum(a & ~b), np.sum(b & ~a)
     difference = (only_a - only_b) / a.size
@@ -121,8 +112,7 @@ def paired_difference(correct_a: ArrayLike, correct_b: ArrayLike) -> tuple[float
 def paired_balanced_difference(correct_a: ArrayLike, correct_b: ArrayLike, labels: ArrayLike) -> tuple[float, float]:
     """Return the balanced accuracy of a minus that of b on the same images, and its standard error.
 
-    The mean over the classes present of their paired differences; the errors of these are independent, as no image
-    belongs to two classes.
+    The mean over the classes present of their paired differences, whose errors are independent.
     """
     a, b = _same_images(correct_a, correct_b)
     of = np.asarray(labels)
@@ -146,11 +136,7 @@ def mcnemar(correct_a: ArrayLike, correct_b: ArrayLike) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm, 1979), in the same order.
-
-    The smallest counts as many times as there are tests, the next one time less, and none falls below a smaller one:
-    that any of them is below 0.05 by chance alone is then as rare as it is of a single test.
-    """
+    """Return Holm-adjusted p-values (1979), in the same order."""
     order = np.argsort(p_values, kind="stable")
     scaled = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(order), 0, -1)
     corrected = np.empty(len(order))
@@ -159,16 +145,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _tango(only_a: int, only_b: int, n: int) -> Interval:
-    """Return all differences that a score test would not refuse, given on how many images one alone is right.
-
-    Tango (1998). At a difference of zero the test is McNemar's, so interval and test agree but for the exact test's
-    caution where few images differ.
-    """
+    """Return Tango's score interval (1998) of a difference, given on how many images one alone is right."""
     return _tango_low(only_a, only_b, n), -_tango_low(only_b, only_a, n)
 
 
 def _tango_low(only_a: int, only_b: int, n: int) -> float:
-    """Return the lower end by halving: below it, every difference is refused."""
+    """Return the lower end by bisection: below it, the score test rejects every difference."""
     low, high = -1.0, (only_a - only_b) / n
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -187,14 +169,12 @@ def _tango_low(only_a: int, only_b: int, n: int) -> float:
 def _mean_interval(counts: np.ndarray, values: Floats, each: Sequence[Interval], seed: int) -> Interval:
     """Return the interval of the mean over classes of their mean values.
 
-    A percentile bootstrap within classes: redrawing the images of a class is drawing its counts anew. Where few images
-    show different outcomes, redrawing shows too little spread, or none; the interval is then as wide as the intervals
-    of the classes make it, whose distances from the means add like errors (Newcombe; Zou and Donner, 2008).
+    A percentile bootstrap within classes, on the counts ``(classes, outcomes)`` of images. It is never narrower than
+    the score intervals of the classes (``each``) make it, whose distances from the means add like errors (Newcombe;
+    Zou and Donner, 2008): where few images differ in outcome, resampling shows too little spread.
 
     Args:
-        counts: Images by class and outcome, ``(classes, outcomes)``.
         values: What an image of each outcome counts.
-        each: The score interval of every class.
     """
     n = counts.sum(axis=1)
     means = counts @ values / n

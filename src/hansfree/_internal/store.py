@@ -39,7 +39,13 @@ class RunStore:
 
     def read(self, name: str) -> Any:
         """Return the stored result of a finished stage."""
-        content = _read_stage(self._stage_path(name))
+        file = self._stage_path(name)
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:  # no JSON, or no text at all
+            content = None
+        if not isinstance(content, dict) or not {"seconds", "result"} <= content.keys():
+            raise damaged(file)
         self.seconds[name] = content["seconds"]
         return content["result"]
 
@@ -85,10 +91,7 @@ class JoinedRunStore(RunStore):
 
 @contextmanager
 def join_token(run: RunStore) -> Iterator[str]:
-    """Let other processes join an open run for the length of the block; yield the token that they join with.
-
-    The token is the name of a hidden file in the directory: a process that finds it sees the same directory.
-    """
+    """Let other processes join an open run in the block; yield a token, which names a hidden file in the directory."""
     token = secrets.token_hex(8)
     file = _token_file(run.path, token)
     file.touch()
@@ -99,11 +102,7 @@ def join_token(run: RunStore) -> Iterator[str]:
 
 
 def join_run(path: Path, token: str) -> RunStore:
-    """Join a run that another process has locked; several can, as each stage is written atomically.
-
-    Args:
-        token: What `join_token` gave; a directory without it is another one under the same path.
-    """
+    """Join a run that another process has locked, with the token of `join_token`; several processes can."""
     if not _token_file(path, token).exists():
         raise RunError(
             f"The run directory {path} is not the same here as where the run was started. Put it on a disk that all "
@@ -120,8 +119,7 @@ def check_run_directory(path: Path, known: Mapping[str, Any] | None = None) -> N
     """Raise RunError where no run can be opened: a file, a directory of other files, another run. Writes nothing.
 
     Args:
-        known: The part of the config that is known already, so that another run is found before any work. Sections and
-            keys of sections that it lacks are left to `open_run`.
+        known: The part of the config that is known already; the rest is left to `open_run`.
     """
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file, not a run directory.")
@@ -132,7 +130,7 @@ def check_run_directory(path: Path, known: Mapping[str, Any] | None = None) -> N
     if file.exists():
         before = _read_config(file)
         if known is not None:
-            _check_same_run(path, _differences(before, _as_stored(known), only_known=True))
+            _check_same_run(path, before, known, only_known=True)
     # Hidden files do not count: the lock, and temporary files of a killed process.
     elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise RunError(f"{path} is not empty and holds no run. Choose another directory.")
@@ -155,18 +153,15 @@ def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[RunStore]:
     except OSError as error:
         raise RunError(f"Cannot write {path} ({error.strerror}). Choose another directory.") from error
     with held:
-        _write_or_compare(path / "config.yaml", dict(config))
+        file = path / "config.yaml"
+        if file.exists():
+            before = _read_config(file)
+            if not before.keys() & config.keys():
+                raise RunError(f"{file} is not the config of a hansfree run. Choose another directory.")
+            _check_same_run(path, before, config)
+        else:
+            write_text(file, yaml.safe_dump(dict(config), sort_keys=False))
         yield RunStore(path)
-
-
-def _read_stage(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:  # no JSON, or no text at all
-        content = None
-    if not isinstance(content, dict) or not {"seconds", "result"} <= content.keys():
-        raise damaged(file)
-    return content
 
 
 def _read_config(file: Path) -> dict[str, Any]:
@@ -179,20 +174,12 @@ def _read_config(file: Path) -> dict[str, Any]:
     return content
 
 
-def _write_or_compare(file: Path, config: dict[str, Any]) -> None:
-    if not file.exists():
-        write_text(file, yaml.safe_dump(config, sort_keys=False))
-        return
-    before = _read_config(file)
-    if not before.keys() & config.keys():
-        raise RunError(f"{file} is not the config of a hansfree run. Choose another directory.")
-    _check_same_run(file.parent, _differences(before, _as_stored(config)))
-
-
-def _as_stored(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config as it is read back: a tuple becomes a list."""
-    content: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(config)))
-    return content
+def _check_same_run(
+    path: Path, before: Mapping[str, Any], config: Mapping[str, Any], *, only_known: bool = False
+) -> None:
+    now = yaml.safe_load(yaml.safe_dump(dict(config)))  # as it is read back: a tuple becomes a list
+    if changes := ", ".join(_differences(before, now, only_known=only_known)):
+        raise another_run(path, changes)
 
 
 def _differences(
@@ -208,11 +195,6 @@ def _differences(
             yield from _differences(old, new, only_known=only_known and is_section, section=f"{section}{key}.")
         elif old != new:
             yield f"{section}{key} was {old!r}, is now {new!r}"
-
-
-def _check_same_run(path: Path, differences: Iterator[str]) -> None:
-    if changes := ", ".join(differences):
-        raise another_run(path, changes)
 
 
 def another_run(path: Path, changes: str) -> RunError:

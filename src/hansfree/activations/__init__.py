@@ -23,34 +23,3 @@ from hansfree.activations.cache import (
 from hansfree.activations.features import Features, FeatureSpec, Live, compute_features
 from hansfree.activations.loading import read_batches
 from hansfree.activations.shards import is_whole, live_tensors, shard_path, shard_ranges, write_shard
-
-__all__ = [
-    "Activations",
-    "CachePass",
-    "FeatureSpec",
-    "Features",
-    "Live",
-    "Pooling",
-    "Precision",
-    "along",
-    "at_every_position",
-    "channel_axis",
-    "collect",
-    "collect_activations",
-    "compute_features",
-    "count_positions",
-    "cut_at",
-    "find_pairs",
-    "fingerprint_trunk",
-    "is_whole",
-    "join",
-    "live_tensors",
-    "plan_pass",
-    "pool",
-    "random_signs",
-    "read_batches",
-    "shard_path",
-    "shard_ranges",
-    "sum_positions",
-    "write_shard",
-]

@@ -100,8 +100,6 @@ def random_signs(activations: Tensor, generator: torch.Generator) -> Tensor:
 
 
 Precision = Literal["float32", "float16"]
-
-
 _FORMAT = "2"  # part of the key: raise it when the content of a shard changes its meaning
 
 
@@ -186,14 +184,23 @@ def plan_pass(
     check_choice("precision", precision, Precision)
     check_choice("pooling", pooling, Pooling)
     check_device(device)
-    _check_type(model)
+    if kinds := {parameter.dtype for parameter in model.parameters()} - {torch.float32}:
+        raise OptionError(
+            f"{type(model).__name__} has weights in {', '.join(sorted(map(str, kinds)))}; hansfree works in float32. "
+            "Pass model.float(), and turn the corrected model back afterwards."
+        )
     loader = as_loader(data, batch_size)
-    key = "" if folder is None else _data_key(loader.dataset, data_key)
+    key = "" if folder is None else data_key or getattr(loader.dataset, "fingerprint", None)
+    if key is None:
+        raise OptionError(
+            f"{type(loader.dataset).__name__} does not say which data it holds, so a cache on disk could be reused "
+            "wrongly. Pass data_key='...' (a text that changes when the data change), or leave out folder."
+        )
     example = unpack(next(iter(load_batches(loader, [[0]], in_process=True))), [0]).images
     cut = split(model, layer, example=example)
     trunk = fingerprint_trunk(cut)
     count = len(loader.dataset)  # type: ignore[arg-type]
-    parts = (_FORMAT, trunk, layer, key, str(count), precision, pooling)
+    parts = (_FORMAT, trunk, layer, str(key), str(count), precision, pooling)
     return CachePass(
         cut=cut,
         loader=loader,
@@ -212,15 +219,6 @@ def fingerprint_trunk(cut: Cut) -> str:
     return fingerprint_model(cut.trunk, without=[f"model.{name}" for name in cut.may_change])
 
 
-def _check_type(model: nn.Module) -> None:
-    kinds = {parameter.dtype for parameter in model.parameters()} - {torch.float32}
-    if kinds:
-        raise OptionError(
-            f"{type(model).__name__} has weights in {', '.join(sorted(map(str, kinds)))}; hansfree works in float32. "
-            "Pass model.float(), and turn the corrected model back afterwards."
-        )
-
-
 def _check_rows(cut: Cut, live: Iterable[Tensor], images: int) -> None:
     for tensor in live:
         if tensor.ndim == 0 or len(tensor) != images:
@@ -229,16 +227,6 @@ def _check_rows(cut: Cut, live: Iterable[Tensor], images: int) -> None:
                 f"{tuple(tensor.shape)}, which does not have the {images} images of the batch along its first "
                 "dimension. Choose another layer."
             )
-
-
-def _data_key(dataset: Any, given: str | None) -> str:
-    key = given or getattr(dataset, "fingerprint", None)
-    if key is None:
-        raise OptionError(
-            f"{type(dataset).__name__} does not say which data it holds, so a cache on disk could be reused wrongly. "
-            "Pass data_key='...' (a text that changes when the data change), or leave out folder."
-        )
-    return str(key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,21 +302,9 @@ def collect_activations(
         data_key: Says which data these are, for the cache on disk; datasets of hansfree know it themselves.
         name: What the progress calls the images.
     """
-    return collect(
-        plan_pass(
-            model,
-            layer,
-            data,
-            folder=folder,
-            data_key=data_key,
-            precision=precision,
-            pooling=pooling,
-            batch_size=batch_size,
-            device=device,
-            name=name,
-        ),
-        progress=progress,
-    )
+    options: Any = {"folder": folder, "data_key": data_key, "precision": precision, "pooling": pooling}
+    plan = plan_pass(model, layer, data, batch_size=batch_size, device=device, name=name, **options)
+    return collect(plan, progress=progress)
 
 
 def collect(plan: CachePass, *, progress: Progress = silent) -> Activations:

@@ -1,9 +1,4 @@
-"""What training needs at the first trainable parameter: values and tangents, streamed once from the cache.
-
-What follows the layer but holds nothing to train is a fixed function phi (ReLU, pooling, flatten). So each epoch starts
-from ``phi(a)`` and, for a penalty along a direction h, from the derivative of ``phi(a + e h)`` by e: often 512 numbers
-instead of an image.
-"""
+"""The head's inputs, computed once from the cache: ``phi(a)``, and the derivative of ``phi(a + e h)`` by e."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ WORKER_DIED = (
 
 
 class Batch(NamedTuple):
-    """Some images in a row; ``has_artifact`` is None when the data do not say."""
+    """Consecutive images; ``has_artifact`` is None when the data do not say."""
 
     images: Tensor
     labels: Tensor
@@ -96,7 +96,14 @@ def unpack(batch: Any, rows: list[int]) -> Batch:
     numbers = _numbers("labels", labels)
     if numbers.is_floating_point():
         raise DataError(f"The labels must be whole numbers, one class per image, not {numbers.dtype}.")
-    bits = None if has_artifact is None else _bits(has_artifact)
+    bits = None if has_artifact is None else _numbers("has_artifact", has_artifact)
+    if bits is not None and bits.dtype != torch.bool:
+        if not torch.isin(bits, torch.tensor([0, 1], dtype=bits.dtype)).all():  # an index, for example
+            raise DataError(
+                "The third of (image, label, has_artifact) must be true or false, 1 or 0, for each image; "
+                f"got {bits.flatten()[:8].tolist()}."
+            )
+        bits = bits.bool()
     found = Batch(images, numbers, bits, _numbers("ids", ids))
     for name, tensor in zip(found._fields, found):
         if tensor is not None and tuple(tensor.shape[: 1 if name == "images" else None]) != (len(rows),):
@@ -112,14 +119,3 @@ def _numbers(name: str, values: Any) -> Tensor:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise DataError(f"The {name} must be numbers, not {values!r:.80}.") from None
-
-
-def _bits(values: Any) -> Tensor:
-    """Return truth values; other numbers than 0 and 1 are something else than a bit, an index for example."""
-    bits = _numbers("has_artifact", values)
-    if bits.dtype != torch.bool and not torch.isin(bits, torch.tensor([0, 1], dtype=bits.dtype)).all():
-        raise DataError(
-            "The third of (image, label, has_artifact) must be true or false, 1 or 0, for each image; "
-            f"got {bits.flatten()[:8].tolist()}."
-        )
-    return bits.bool()

@@ -1,7 +1,6 @@
-"""How activations lie on disk: shards of fixed index ranges, and one memory-mapped table of facts over all of them.
+"""Activations on disk: shards of fixed index ranges, and a memory-mapped table of facts over all of them.
 
-A shard holds, for its images, the live tensors at the layer (``live000`` is the layer's output, the rest are skip
-connections) and the facts: ``pooled``, ``labels``, ``ids`` and, where known, ``has_artifact``.
+A shard holds the live tensors at the layer (``live000`` is the layer's output, the rest are skip connections).
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from torch import Tensor
 from hansfree._internal.files import make_array, written_atomically
 
 log = logging.getLogger(__name__)
-
 Shard = dict[str, Tensor]
-
 FACTS = ("pooled", "labels", "ids", "has_artifact")
 _IMAGES = 256
 
@@ -94,20 +91,16 @@ def map_facts(home: Path, paths: list[Path], images: int) -> dict[str, np.ndarra
         target = home / f"{name}.npy"
         if target.exists():
             continue
+        table: np.memmap[Any, Any] | None = None
+        row = 0
         with written_atomically(target) as temporary:
-            _join_on_disk(temporary, name, paths, images)
+            for path in paths:
+                with safe_open(path, framework="pt") as file:
+                    part = file.get_tensor(name).numpy()
+                if table is None:
+                    table = make_array(temporary, (images, *part.shape[1:]), part.dtype)
+                table[row : row + len(part)] = part
+                row += len(part)
+            if table is not None:
+                table.flush()
     return {name: np.load(home / f"{name}.npy", mmap_mode="r") for name in names}
-
-
-def _join_on_disk(target: Path, name: str, paths: list[Path], images: int) -> None:
-    table: np.memmap[Any, Any] | None = None
-    row = 0
-    for path in paths:
-        with safe_open(path, framework="pt") as file:
-            part = file.get_tensor(name).numpy()
-        if table is None:
-            table = make_array(target, (images, *part.shape[1:]), part.dtype)
-        table[row : row + len(part)] = part
-        row += len(part)
-    if table is not None:
-        table.flush()

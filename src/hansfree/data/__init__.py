@@ -14,14 +14,7 @@ from hansfree.data.biased import (
     natural_bias,
 )
 from hansfree.data.datasets import InMemory, LabelledImages, Subset, WithMasks
-from hansfree.data.examples import (
-    IMAGENET,
-    Example,
-    ImageDataset,
-    ImageSource,
-    Normalize,
-    normalisation_for,
-)
+from hansfree.data.examples import IMAGENET, Example, ImageDataset, ImageSource, Normalize, normalisation_for
 from hansfree.data.images import Channels, ImageFiles, Resize, check_images, decode, describe_fault, find_fault, to_rgb
 from hansfree.data.insertion import MultiArtifact, Pasted, WithArtifact
 from hansfree.data.lesions import SyntheticLesions
@@ -40,60 +33,3 @@ from hansfree.data.listing import (
 from hansfree.data.printed import PrintedSkin
 from hansfree.data.splits import SourceSubset, split_rows
 from hansfree.data.user_images import SHARES, UserImages
-
-__all__ = [
-    "IMAGENET",
-    "LSB",
-    "MIN_IMAGES",
-    "PARTS",
-    "PART_NAMES",
-    "SETS",
-    "SHARES",
-    "STANDARD_COLUMNS",
-    "Artifact",
-    "BiasedData",
-    "Brightness",
-    "Channels",
-    "Example",
-    "ImageDataset",
-    "ImageFiles",
-    "ImageSource",
-    "InMemory",
-    "LabelledImages",
-    "Listing",
-    "MultiArtifact",
-    "Normalize",
-    "OpenedImages",
-    "Pasted",
-    "Patch",
-    "Place",
-    "Plaster",
-    "PrintedSkin",
-    "Resize",
-    "SourceSubset",
-    "Subset",
-    "SyntheticLesions",
-    "Timestamp",
-    "UserImages",
-    "WithArtifact",
-    "WithMasks",
-    "annotated_column",
-    "check_artifact_labels",
-    "check_images",
-    "check_same_images",
-    "check_share",
-    "count_images",
-    "decode",
-    "describe_fault",
-    "find_class",
-    "find_fault",
-    "insert_bias",
-    "insertable_artifacts",
-    "list_images",
-    "natural_bias",
-    "normalisation_for",
-    "read_annotations",
-    "read_table",
-    "split_rows",
-    "to_rgb",
-]

@@ -32,14 +32,9 @@ class Artifact(Registered, ABC):
     """Whether it is made from a user's file."""
 
     @classmethod
-    def fits_images(cls) -> bool:
-        """Return whether it can be inserted into a finished image; others need a source that draws them."""
-        return cls.insert is Artifact.insert
-
-    @classmethod
     def for_images(cls) -> dict[str, type[Self]]:
-        """Return the artifacts that can be inserted into a finished image, in order."""
-        return {name: member for name, member in cls.members().items() if member.fits_images()}
+        """Return those that can be inserted into a finished image, in order; others need a source that draws them."""
+        return {name: member for name, member in cls.members().items() if member.insert is Artifact.insert}
 
     @classmethod
     def without_file(cls) -> dict[str, type[Self]]:
@@ -91,7 +86,7 @@ class Timestamp(Artifact, name="timestamp"):
 
 
 def _printed(date: str, time: str, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far letters and outline cover each pixel, (height, width, 1) in [0, 1]; on two lines where narrow."""
+    """Return how far letters and outline cover each pixel, (height, width, 1) in [0, 1]; two lines where narrow."""
     wanted = max(min(width, height) / 16, 8.0)  # smaller letters than 8 px are a smear
     margin = max(1, round(0.03 * min(width, height)))
     between = " " if wanted * _ems(" ")[0] <= width - 2 * margin else "\n"
@@ -157,10 +152,8 @@ class Brightness(Artifact, name="brightness"):
 class LSB(Artifact, name="lsb"):
     """A text hidden in the least significant bits, next to invisible (paper, App. A: 3 bits).
 
-    The text of random letters a-z, one ASCII byte each with the highest bit first, runs through the values in
-    raster order, and fills one bit plane after another, each from its first value on. All letters start with
-    the bits 011: where the width is a multiple of 8, that prefix falls on the same columns in every row and the
-    low bits show vertical stripes.
+    Random letters a-z, one ASCII byte each with the highest bit first, fill one bit plane after another in raster
+    order.
 
     Args:
         bits: how many of the lowest bits of every value are overwritten, 1 to 7.
@@ -214,28 +207,19 @@ class Plaster(Artifact, name="plaster"):
         return source.render(index, plaster=True)
 
 
+# fmt: off
 Place = Literal[
-    "random",
-    "corners",
-    "edges",
-    "top-left",
-    "top",
-    "top-right",
-    "left",
-    "center",
-    "right",
-    "bottom-left",
-    "bottom",
-    "bottom-right",
+    "random", "corners", "edges", "top-left", "top", "top-right", "left", "center", "right",
+    "bottom-left", "bottom", "bottom-right",
 ]
+# fmt: on
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patch(Artifact, name="patch"):
     """A picture with an alpha channel, pasted on the image: test on clean images whether *your* shortcut matters.
 
-    The picture is kept as it was when the artifact was made, without its transparent border. Its content is part of
-    the ``repr``, its path is not: a file that was moved is the same artifact, one that was edited another.
+    The file is read once, and its transparent border cut off. Its content is part of the ``repr``, its path is not.
 
     Args:
         file: PNG, or another format that has transparency.
@@ -277,7 +261,7 @@ class Patch(Artifact, name="patch"):
         patch = _scaled(self._picture, self.size * min(height, width))
         if self.angle:
             patch = patch.rotate(self.angle * (2 * turn - 1), Image.Resampling.BICUBIC, expand=True)
-        down, across = _stand(self.place, down, across)
+        down, across = _position(self.place, down, across)
         top, left = _start(height, patch.height, down), _start(width, patch.width, across)
         canvas = Image.new("RGBA", (width, height))
         canvas.paste(patch, (left, top))
@@ -317,7 +301,7 @@ def _scaled(picture: Image.Image, side: float) -> Image.Image:
     return picture.resize((wide, high), Image.Resampling.BILINEAR)
 
 
-def _stand(place: Place, down: float, across: float) -> tuple[float, float]:
+def _position(place: Place, down: float, across: float) -> tuple[float, float]:
     """Return how far down and across a place is, from 0 to 1; two random numbers choose where it leaves a choice."""
     if place == "random":
         return down, across

@@ -10,19 +10,14 @@ import numpy as np
 
 from hansfree.data.artifacts import Artifact
 from hansfree.data.datasets import LabelledImages, Subset
-from hansfree.data.examples import (
-    IMAGENET,
-    ImageDataset,
-    ImageSource,
-    Normalize,
-)
+from hansfree.data.examples import IMAGENET, ImageDataset, ImageSource, Normalize
 from hansfree.data.insertion import WithArtifact
 from hansfree.data.splits import SourceSubset
 from hansfree.errors import DataError, OptionError
 
 
 class Held(Protocol):
-    """Images or their activations, with ids, labels and possibly artifact labels."""
+    """Images or their activations."""
 
     @property
     def ids(self) -> np.ndarray:
@@ -39,12 +34,12 @@ class Held(Protocol):
 
 def check_artifact_labels(clean: Held, biased: Held | None) -> None:
     """Reject sets whose artifact labels contradict their role."""
-    if clean.has_artifact is not None and np.any(clean.has_artifact):
-        n = len(clean.has_artifact)
-        raise DataError(f"{np.sum(clean.has_artifact)} of the {n} clean images have the artifact.")
-    if biased is not None and biased.has_artifact is not None and not np.all(biased.has_artifact):
-        n = len(biased.has_artifact)
-        raise DataError(f"{np.sum(~biased.has_artifact)} of the {n} biased images do not have the artifact.")
+    bits = clean.has_artifact
+    if bits is not None and np.any(bits):
+        raise DataError(f"{np.sum(bits)} of the {len(bits)} clean images have the artifact.")
+    bits = None if biased is None else biased.has_artifact
+    if bits is not None and not np.all(bits):
+        raise DataError(f"{np.sum(~bits)} of the {len(bits)} biased images do not have the artifact.")
 
 
 def check_same_images(clean: Held, biased: Held) -> None:
@@ -75,12 +70,7 @@ _CLEARLY = 2  # times the share of the given class: less may be chance
 
 
 def infer_biased_class(carry: np.ndarray, all_of: np.ndarray) -> int:
-    """Return the class with the largest share of training images with the artifact; of equals, the one with more.
-
-    Args:
-        carry: Number of training images with it, by class.
-        all_of: Number of training images, by class.
-    """
+    """Return the class whose training images have the artifact most often: ``carry`` of ``all_of``, by class."""
     share = carry / np.maximum(all_of, 1)
     share[carry < MIN_IMAGES] = -1  # a class of one image has a share of 0 or 1
     return int(np.lexsort((carry, share))[-1])
@@ -102,19 +92,18 @@ def check_biased_class_counts(given: int, carry: np.ndarray, all_of: np.ndarray,
 
 
 def check_enough(name: str, some: int, every: int, *, doubt: str | None = None) -> None:
-    """Reject a biased class with too few training images with or without the artifact.
+    """Reject a biased class of ``every`` training images if too few have, or do not have, the artifact.
 
     Args:
         some: Number of training images with the artifact.
-        every: Number of training images.
         doubt: Warning that it may be the wrong class.
     """
     if some < MIN_IMAGES or every - some < MIN_IMAGES:
-        message = (
+        raise DataError(
             f"{some} of the {every} training images of the biased class {name!r} have the artifact. The direction "
             f"is learned within that class, from at least {MIN_IMAGES} with and {MIN_IMAGES} without."
+            + (f" {doubt}" if doubt else "")
         )
-        raise DataError(" ".join(filter(None, (message, doubt))))
 
 
 def natural_bias(
@@ -131,8 +120,7 @@ def natural_bias(
 
     Args:
         parts: Training, validation and test images.
-        has_artifact: Artifact labels by row.
-        name: Of the artifact.
+        has_artifact: Artifact labels by id.
         insert: Inserted into held-out images without the artifact, so that they are compared with themselves; None:
             those with it are other images.
     """

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hansfree._internal.hashing import fingerprint
 from hansfree._internal.progress import Progress, silent
-from hansfree.data.examples import (
-    IMAGENET,
-    Example,
-    ImageDataset,
-    ImageSource,
-    Normalize,
-)
+from hansfree.data.examples import IMAGENET, Example, ImageDataset, ImageSource, Normalize
 from hansfree.errors import DataError
 
 
@@ -61,10 +55,7 @@ class Subset(ImageDataset):
     """The examples of ``dataset`` in ``rows``, in that order.
 
     Example:
-        >>> from hansfree.data.artifacts import Timestamp
-        >>> from hansfree.data.datasets import Subset
-        >>> from hansfree.data.insertion import WithArtifact
-        >>> from hansfree.data.lesions import SyntheticLesions
+        >>> from hansfree.data import Subset, SyntheticLesions, Timestamp, WithArtifact
         >>> whole = WithArtifact(SyntheticLesions(80), Timestamp(), share=0.5, only_class=0)
         >>> len(Subset(whole, range(20)))
         20
@@ -75,11 +66,7 @@ class Subset(ImageDataset):
         if len(chosen) and (chosen.min() < 0 or chosen.max() >= len(dataset)):
             raise DataError(f"Rows run from {chosen.min()} to {chosen.max()}, but the set has {len(dataset)} examples.")
         self.dataset, self.rows = dataset, chosen
-        self.labels, self.ids, self.has_artifact = (
-            values[chosen] for values in (dataset.labels, dataset.ids, dataset.has_artifact)
-        )
-        self.is_relabelled = dataset.is_relabelled[chosen]
-        self.class_names, self.transform = dataset.class_names, dataset.transform
+        self._copy_facts(dataset, chosen)
 
     @property
     def fingerprint(self) -> str:
@@ -97,21 +84,14 @@ class Subset(ImageDataset):
 
 
 class InMemory(ImageDataset):
-    """All images of a dataset in memory, uint8, for training over many epochs.
+    """All images of a dataset in memory, uint8, for training over many epochs; they must have one size."""
 
-    Args:
-        dataset: Its images must have one size.
-        label: Of the progress bar.
-    """
+    fingerprint: str = ""  # those of the dataset: the examples are the same
+    pixel_fingerprint: str = ""
 
     def __init__(self, dataset: ImageDataset, *, progress: Progress = silent, label: str = "reading images") -> None:
-        self.ids, self.labels, self.has_artifact = dataset.ids, dataset.labels, dataset.has_artifact
-        self.is_relabelled = dataset.is_relabelled
-        self.class_names, self.transform = dataset.class_names, dataset.transform
-        self._fingerprint, self._pixel_fingerprint = (
-            dataset.fingerprint,
-            dataset.pixel_fingerprint,
-        )  # the examples are the same
+        self._copy_facts(dataset)
+        self.fingerprint, self.pixel_fingerprint = dataset.fingerprint, dataset.pixel_fingerprint
         if not len(dataset):
             raise DataError("There is no image to load: the dataset is empty.")
         first, _ = dataset.pixels(0)
@@ -122,16 +102,6 @@ class InMemory(ImageDataset):
             if image.shape != first.shape:
                 raise DataError(f"Image {index} has shape {image.shape}, the first {first.shape}: resize to one size.")
             self.images[index], self.masks[index] = image, mask
-
-    @property
-    def fingerprint(self) -> str:
-        """Everything that the examples depend on."""
-        return self._fingerprint
-
-    @property
-    def pixel_fingerprint(self) -> str:
-        """Everything that images and labels depend on."""
-        return self._pixel_fingerprint
 
     def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return copies of the uint8 image and the artifact's mask."""
@@ -148,17 +118,10 @@ class InMemory(ImageDataset):
             torch.from_numpy(self.ids[chosen]),
         )
 
-    def __getitem__(self, index: int) -> Example:
-        return self._example(self.transform(self.images[index]), index)
-
     def __getitems__(self, indices: Sequence[int]) -> list[Example]:
         """Return many examples; a ``DataLoader`` calls this for a whole batch."""
-        images = self.transform(self.images[list(indices)])
-        return [self._example(image, index) for image, index in zip(images, indices)]
-
-    def _example(self, image: Tensor, index: int) -> Example:
-        mask = torch.from_numpy(self.masks[index].copy())
-        return Example(image, int(self.labels[index]), bool(self.has_artifact[index]), mask, int(self.ids[index]))
+        batch: tuple[Any, ...] = self.batch(indices)
+        return [Example(*fields) for fields in zip(*batch)]
 
 
 class WithMasks(ImageDataset):
@@ -180,9 +143,7 @@ class WithMasks(ImageDataset):
         if len(rows) and (size := dataset.pixels(int(rows[0]))[0].shape[:2]) != masks.shape[1:]:
             raise DataError(f"The masks are {masks.shape[1:]}, the images {size}: they must have one size.")
         self.dataset, self.masks = dataset, masks
-        self.labels, self.has_artifact, self.ids = dataset.labels, dataset.has_artifact, dataset.ids
-        self.is_relabelled = dataset.is_relabelled
-        self.class_names, self.transform = dataset.class_names, dataset.transform
+        self._copy_facts(dataset)
         self._position = np.cumsum(dataset.has_artifact) - 1  # row of its mask
 
     @property

@@ -89,6 +89,12 @@ class ImageDataset(Dataset[Example], ABC):
     def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the uint8 image and the artifact's mask, which is empty for an image without it."""
 
+    def _copy_facts(self, dataset: ImageDataset, rows: np.ndarray | slice = slice(None)) -> None:
+        """Take over labels, ids, class names and transform of another dataset, for some of its images."""
+        self.labels, self.ids, self.has_artifact = dataset.labels[rows], dataset.ids[rows], dataset.has_artifact[rows]
+        self.is_relabelled = dataset.is_relabelled[rows]
+        self.class_names, self.transform = dataset.class_names, dataset.transform
+
     def batch(self, indices: Sequence[int] | np.ndarray) -> Example:
         """Return many examples as one collated batch."""
         return default_collate([self[int(index)] for index in indices])  # type: ignore[no-any-return]

@@ -17,10 +17,7 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.errors import DataError, OptionError, check_choice
 
 Channels = Literal[1, 3]
-
 Resize = Literal["squash", "crop"]
-
-
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"\0\0\0\0IEND\xaeB`\x82"}
 
 
@@ -52,8 +49,7 @@ def to_rgb(image: np.ndarray) -> np.ndarray:
 def find_fault(path: str | Path) -> str | None:
     """Return what is wrong with a file, as the end of a sentence that starts with its path, or None.
 
-    Fast enough for every start: header, checksums where the format has them, and the end marker. Only a file without
-    that marker is decoded, because some writers append bytes of their own.
+    Checks header, checksums and end marker; only a file without that marker is decoded.
     """
     try:
         if not os.path.getsize(path):
@@ -125,9 +121,7 @@ class ImageFiles:
     """Image files as a source: uint8, ``size`` x ``size``; everything that Pillow reads.
 
     Args:
-        size: side of the images that the model gets, in pixels.
-        ids: Permanent number of each image, from 0 up; None numbers them. Give the rows of the whole table where
-            some files are left out, so that the others keep their randomness.
+        ids: Permanent number of each image, from 0 up: the row in the whole table, where some files are left out.
         id_range: all ids of the whole table; None is up to the last of ``ids``.
         resize: ``squash`` scales both sides to ``size``; ``crop`` scales the shorter one to ``size * 256 / 224`` and
             cuts out the centre, as torchvision's pretrained models expect.

@@ -8,12 +8,7 @@ import numpy as np
 
 from hansfree._internal.hashing import fingerprint
 from hansfree.data.artifacts import Artifact
-from hansfree.data.examples import (
-    IMAGENET,
-    ImageDataset,
-    ImageSource,
-    Normalize,
-)
+from hansfree.data.examples import IMAGENET, ImageDataset, ImageSource, Normalize
 from hansfree.errors import DataError, OptionError
 
 _CHOICE = 0x57A3  # separates this random choice from others with the same seed
@@ -23,8 +18,8 @@ class WithArtifact(ImageDataset):
     """Insert an artifact into a share of the images; ``share=0`` is the clean set, ``share=1`` the biased one.
 
     Which images are chosen depends only on the seed and the source's ``id_range``: a larger share includes the choice
-    of a smaller one, and a missing image changes the choice by at most one other. The artifact's appearance in an
-    image depends only on the seed and the image's id, so it is the same in every stage.
+    of a smaller one, and a missing image changes the choice by at most one other. How the artifact looks in an image
+    depends only on the seed and the image's id.
 
     Args:
         share: Of the images in ``only_class`` (None: of all) that get the artifact.
@@ -34,9 +29,7 @@ class WithArtifact(ImageDataset):
             those of ``elsewhere``; see ``is_relabelled``.
 
     Example:
-        >>> from hansfree.data.artifacts import Timestamp
-        >>> from hansfree.data.lesions import SyntheticLesions
-        >>> from hansfree.data.insertion import WithArtifact
+        >>> from hansfree.data import SyntheticLesions, Timestamp, WithArtifact
         >>> train = WithArtifact(SyntheticLesions(80), Timestamp(), share=0.5, only_class=0)
         >>> int(train.has_artifact.sum())
         10
@@ -130,9 +123,8 @@ class MultiArtifact(ImageDataset):
     """Insert one artifact per class; artifact labels and masks are those of one class.
 
     Args:
-        artifacts: By biased class.
+        artifacts: By biased class, of which a ``share`` gets its artifact.
         target_class: The class whose artifact ``has_artifact`` and the masks refer to.
-        share: Of each of these classes that gets its artifact.
     """
 
     def __init__(
@@ -177,12 +169,9 @@ class MultiArtifact(ImageDataset):
 class Pasted(ImageDataset):
     """Paste the artifact of one of the ``donors`` onto every image of ``clean``, at the same place.
 
-    The choice of the donor depends only on the seed and the image's id.
-
     Args:
-        clean: Images without the artifact.
-        donors: Images with it.
         masks: bool, (donors, height, width): the pixels that are pasted.
+        seed: It and the image's id decide which donor.
     """
 
     def __init__(self, clean: ImageDataset, donors: ImageDataset, masks: np.ndarray, *, seed: int = 0) -> None:
@@ -198,10 +187,8 @@ class Pasted(ImageDataset):
                 f"{masks.dtype} of {masks.shape}."
             )
         self.clean, self.donors, self.masks, self.seed = clean, donors, masks, seed
-        self.labels, self.ids = clean.labels, clean.ids
-        self.is_relabelled = clean.is_relabelled
+        self._copy_facts(clean)
         self.has_artifact = np.ones(len(clean), dtype=bool)
-        self.class_names, self.transform = clean.class_names, clean.transform
 
     @property
     def donor_ids(self) -> np.ndarray:

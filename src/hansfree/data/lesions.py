@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, sqrt
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +14,6 @@ from numpy.typing import NDArray
 from hansfree.errors import DataError, OptionError
 
 Floats = NDArray[np.float32]
-
-
 ANGLES = 256  # samples of the border's radius
 
 
@@ -22,7 +22,6 @@ def _colour(red: float, green: float, blue: float) -> Floats:
 
 
 LIGHT_SKIN, DARK_SKIN = _colour(238, 200, 184), _colour(186, 134, 106)
-
 LIGHT_LESION, DARK_LESION = _colour(168, 108, 80), _colour(104, 66, 52)
 
 # The two ways in which a variegated lesion differs from place to place: black-brown to tan, and red to blue-grey.
@@ -204,32 +203,57 @@ def _waves(rng: np.random.Generator, first: int, last: int) -> Floats:
 
 VERSION = 1  # of the drawing: raise it when the pixels of any scene change, for caches are keyed by it
 
-
 # How far a lesion strays from its class's typical value, in steps between classes. Classes overlap on purpose:
 # a task that the lesion alone solves perfectly leaves no reason to learn a shortcut.
 SPREAD = 0.22
-
-
 BORDERS = ("smooth", "wavy", "notched", "ragged")
-
 COLOURS = ("even", "mottled", "variegated")
-
-
 _CLASS, _SCENE, _PLASTER = 1, 2, 3  # what a random number is for: part of its key
 
 
-class SyntheticLesions:
-    """Dermoscopy-like pictures whose class is told by how irregular the border and how varied the colour is.
+class DrawnImages(ABC):
+    """Images that are drawn: each depends only on (seed, id); ids run from ``start``.
 
-    Every picture depends only on (seed, id), whatever was drawn before it; ids run from ``start``, so two sets with
-    the same seed and separate ids are two samples of one world (training and test). Of every ``classes`` images in a
-    row each class has one.
+    Two sets with the same seed and separate ids are two samples of one world (training and test). Of every
+    ``classes`` images in a row each class has one.
+    """
+
+    min_size: ClassVar[int]
+
+    def __init__(self, n: int, *, size: int, classes: int, seed: int, start: int) -> None:
+        for name, value, least in (("n", n, 1), ("size", size, self.min_size), ("seed", seed, 0), ("start", start, 0)):
+            if value < least:
+                raise OptionError(f"{type(self).__name__} needs {name} of at least {least}, not {value}.")
+        self.n, self.size, self.seed, self.start = n, size, seed, start
+        self.id_range = range(start, start + n)
+        self.ids = np.arange(start, start + n, dtype=np.int64)
+        self.labels = _balanced_labels(self.ids, classes, seed)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def image(self, index: int) -> np.ndarray:
+        """Draw the image, uint8 (size, size, 3)."""
+        return self.render(index)[0]
+
+    @abstractmethod
+    def render(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the image, and the mask of what is laid over it, bool (size, size)."""
+
+    def _check(self, index: int) -> None:
+        if not -self.n <= index < self.n:
+            raise DataError(f"There is no image {index}: {self!r} has {self.n}.")
+
+    def _rng(self, index: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, int(self.ids[index]), purpose))
+
+
+class SyntheticLesions(DrawnImages):
+    """Dermoscopy-like pictures whose class is how irregular the border and how varied the colour is.
 
     Args:
-        n: how many images.
         size: side in pixels, at least 16.
         classes: 2 to 12; 4 is two kinds of border times two kinds of colour.
-        start: id of the first image.
 
     Example:
         >>> train, test = SyntheticLesions(3000), SyntheticLesions(1000, start=3000)
@@ -237,21 +261,15 @@ class SyntheticLesions:
         ((64, 64, 3), 'smooth-even')
     """
 
+    min_size = 16
+
     def __init__(self, n: int, *, size: int = 64, classes: int = 4, seed: int = 0, start: int = 0) -> None:
-        for name, value, least in (("n", n, 1), ("size", size, 16), ("seed", seed, 0), ("start", start, 0)):
-            if value < least:
-                raise OptionError(f"SyntheticLesions needs {name} of at least {least}, not {value}.")
         if not 2 <= classes <= 12:
             raise OptionError(f"SyntheticLesions can draw 2 to 12 classes, not {classes}.")
-        self.n, self.size, self.classes, self.seed, self.start = n, size, classes, seed, start
+        super().__init__(n, size=size, classes=classes, seed=seed, start=start)
+        self.classes = classes
         self.borders = ceil(sqrt(classes))
         self.colours = ceil(classes / self.borders)
-        self.id_range = range(start, start + n)
-        self.ids = np.arange(start, start + n, dtype=np.int64)
-        self.labels = balanced_labels(self.ids, classes, seed)
-
-    def __len__(self) -> int:
-        return self.n
 
     def __repr__(self) -> str:
         return (
@@ -270,10 +288,6 @@ class SyntheticLesions:
         borders, colours = _spaced(BORDERS, self.borders), _spaced(COLOURS, self.colours)
         return tuple(f"{border}-{colour}" for border in borders for colour in colours)[: self.classes]
 
-    def image(self, index: int) -> np.ndarray:
-        """Draw the image, uint8 (size, size, 3)."""
-        return self.render(index)[0]
-
     def render(self, index: int, *, plaster: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Draw the image, with a plaster if asked, and the plaster's mask, bool (size, size).
 
@@ -287,22 +301,20 @@ class SyntheticLesions:
         picture = draw_hairs(rng, picture)
         mask = np.zeros((self.size, self.size), dtype=bool)
         if plaster:
-            own = np.random.default_rng((self.seed, int(self.ids[index]), _PLASTER))
-            picture, mask = draw_plaster(own, picture, shape, depth)
+            picture, mask = draw_plaster(self._rng(index, _PLASTER), picture, shape, depth)
         return light(rng, picture), mask
 
     def _begin(self, index: int) -> tuple[np.random.Generator, float, float]:
         """Return the image's random numbers, and its irregularity and variegation drawn from them."""
-        if not -self.n <= index < self.n:
-            raise DataError(f"There is no image {index}: {self!r} has {self.n}.")
-        rng = np.random.default_rng((self.seed, int(self.ids[index]), _SCENE))
+        self._check(index)
+        rng = self._rng(index, _SCENE)
         border, colour = divmod(int(self.labels[index]), self.colours)
         irregularity = (border + 0.5 + SPREAD * rng.normal()) / self.borders
         variegation = (colour + 0.5 + SPREAD * rng.normal()) / self.colours
         return rng, float(np.clip(irregularity, 0, 1)), float(np.clip(variegation, 0, 1))
 
 
-def balanced_labels(ids: np.ndarray, classes: int, seed: int) -> np.ndarray:
+def _balanced_labels(ids: np.ndarray, classes: int, seed: int) -> np.ndarray:
     """Give every run of ``classes`` ids each class once, in a random order that (seed, run) decides."""
     first, last = int(ids[0]) // classes, int(ids[-1]) // classes
     keys = [(seed, run, _CLASS) for run in range(first, last + 1)]

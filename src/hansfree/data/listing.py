@@ -22,9 +22,7 @@ from hansfree.errors import DataError, OptionError, closest, nearest
 
 PARTS = ("train", "val", "test")
 PART_NAMES = ("training", "validation", "test")
-
 Row = dict[str, str]
-
 _ENDINGS = ("", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 _BITS = {"0": False, "1": True, "false": False, "true": True}  # as spreadsheets and pandas write them
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that spreadsheets write in place of commas, by country
@@ -36,11 +34,7 @@ _MAX_STRAY = 0.1  # a column with more other values among its 0 and 1 is not a c
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Paths, classes and table columns of images, known before any image is opened.
-
-    Raises:
-        DataError: If a path is listed twice.
-    """
+    """Paths, classes and table columns of images, known before any image is opened."""
 
     place: Path  # the table or folder, for error messages
     paths: Sequence[str | Path]
@@ -77,10 +71,10 @@ class Listing:
             label: Of a multi-label table: the one of interest. The classes are then without and with it.
             numbers_are_outputs: Take labels that are whole numbers for numbers of outputs, not for names.
         """
-        if table is None:
-            return cls._read_folders(root, classes)
         if not root.is_dir():
             raise DataError(f"There is no folder {root}.")
+        if table is None:
+            return cls._read_folders(root, classes)
         rows = read_table(table, ("image", "label"), filled=("image",) if label is not None else ("image", "label"))
         cells = [row["label"] for row in rows]
         if not numbers_are_outputs:
@@ -102,8 +96,8 @@ class Listing:
         """List ``root/<class>/...``, or ``root/train|val|test/<class>/...``."""
         inside = _subfolders(root)
         given = [part for part in PARTS if part in inside]
-        if given and len(given) < len(PARTS):
-            (missing, *_) = (part for part in PARTS if part not in given)
+        missing = next((part for part in PARTS if part not in inside), None)
+        if given and missing:
             raise DataError(
                 f"{root} has a folder {given[0]!r}, but none called {missing!r}. It needs all of {', '.join(PARTS)}, "
                 "or class folders alone, which are split at random."
@@ -111,43 +105,29 @@ class Listing:
         paths: list[str] = []
         rows: list[Row] = []
         found: set[str] = set()  # all class folders, also those without an image
-        sizes: list[int] = []
+        ends = [0]
         for part in given or [""]:
             place = root / part
             names = _subfolders(place)
             if not names:
                 raise DataError(f"{place} has no class folders. Put its images into {place}/<class>/, or give a table.")
             found.update(names)
-            before = len(paths)
             for name in names:
                 files = list_images(place / name)
                 paths += files
                 row = {"label": name} | ({"split": part} if part else {})
                 rows += [{"image": os.path.relpath(file, root), **row} for file in files]
-            if len(paths) == before:
+            if len(paths) == ends[-1]:
                 raise DataError(f"{place} has no image in its folders {', '.join(names[:5])}.")
-            sizes.append(len(paths) - before)
-        cells = [row["label"] for row in rows]
-        class_names, labels = number_labels(cells, classes, also=found, place=root)
-        starts = np.cumsum([0, *sizes])
-        return cls(
-            place=root,
-            paths=paths,
-            labels=labels,
-            class_names=class_names,
-            rows=rows,
-            parts=tuple(np.arange(start, stop) for start, stop in pairwise(starts)) if given else None,
-        )
+            ends.append(len(paths))
+        class_names, labels = number_labels([row["label"] for row in rows], classes, also=found, place=root)
+        parts = tuple(np.arange(start, stop) for start, stop in pairwise(ends)) if given else None
+        return cls(place=root, paths=paths, labels=labels, class_names=class_names, rows=rows, parts=parts)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the table."""
         return tuple(self.rows[0])
-
-    @property
-    def names(self) -> list[str]:
-        """What the table calls the images; for class folders, the paths below the root."""
-        return [row["image"] for row in self.rows]
 
     @property
     def group_note(self) -> str | None:
@@ -185,23 +165,22 @@ class Listing:
         return found
 
     def read_artifact_list(self, file: Path, *, column: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return which images a list names as having the artifact, and which of these labels a person gave.
-
-        Images are named by their path below the root, or by file name where only one has it. The second is None where
-        the list does not say.
+        """Return which images a list names as having the artifact, and which labels a person gave (None: not known).
 
         Args:
-            file: A text with one image per line, or a CSV with a column ``image``. Where that has ``column`` too,
-                only its rows with a 1 count.
+            file: A text with one image per line (path below the root, or a unique file name), or a CSV with a column
+                ``image``. Where that has ``column`` too, only its rows with a 1 count.
         """
         rows = _read_list(file)
         annotated = annotated_column(column)
 
         def named_in(bits: str) -> np.ndarray:
-            chosen = read_bits(rows, bits, place=file) if rows and bits in rows[0] else np.ones(len(rows), dtype=bool)
+            chosen = read_bits(rows, bits, place=file) if bits in rows[0] else np.ones(len(rows), dtype=bool)
             return self._find([row["image"] for row, is_chosen in zip(rows, chosen) if is_chosen], file)
 
-        return named_in(column), named_in(annotated) if rows and annotated in rows[0] else None
+        if not rows:
+            return np.zeros(len(self.paths), dtype=bool), None
+        return named_in(column), named_in(annotated) if annotated in rows[0] else None
 
     def _find(self, names: Iterable[str], file: Path) -> np.ndarray:
         """Return which images are named, one bit each."""
@@ -233,12 +212,7 @@ class Listing:
         option: str = "--skip-bad",
         progress: Progress = silent,
     ) -> OpenedImages:
-        """Check every file, and return the readable images.
-
-        Args:
-            skip_bad: Leave out images that are unreadable or not in the table; otherwise the first is an error.
-            option: What a user writes to leave them out.
-        """
+        """Check every file, and return the readable images; options as for `check_images`."""
         if self.unlisted and not skip_bad:
             sentence = self.unlisted[0].rstrip(".")
             raise DataError(f"{sentence}: move the file away, or leave out such images with {option}.")
@@ -285,12 +259,7 @@ STANDARD_COLUMNS = ("image", "label", "split", "group")
 
 
 def read_table(path: Path, columns: Collection[str], *, filled: Collection[str] = ()) -> list[Row]:
-    """Read a CSV file with a header; all values are texts without spaces around them.
-
-    Args:
-        columns: Those that it must have.
-        filled: Those in which no cell may be empty.
-    """
+    """Read a CSV file with these columns; the ``filled`` ones have no empty cell. Values have no spaces around them."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             lines = [[cell.strip() for cell in line] for line in csv.reader(file)]
@@ -302,7 +271,9 @@ def read_table(path: Path, columns: Collection[str], *, filled: Collection[str] 
         raise DataError(f"{path} has the column {twice[0]!r} twice.")
     for column in columns:
         if column not in header:
-            _check_separator(path, header)
+            for separator, name in _OTHER_SEPARATORS.items():
+                if len(header) == 1 and separator in header[0]:
+                    raise DataError(f"{path} has {name} between its columns. Export it with commas.")
             raise DataError(
                 f"{path} has no column {column!r}.{nearest(column, header)} It has: {', '.join(header) or 'nothing'}."
             )
@@ -313,20 +284,12 @@ def read_table(path: Path, columns: Collection[str], *, filled: Collection[str] 
         if len(line) != len(header):
             raise DataError(f"{path} has {len(line)} values in row {number}, its header has {len(header)}.")
         rows.append(dict(zip(header, line)))
+        for column in filled:
+            if not rows[-1][column]:
+                raise DataError(f"{path} has a row without {column}: {', '.join(line)}.")
     if not rows:
         raise DataError(f"{path} has a header but no rows.")
-    for row in rows:
-        for column in filled:
-            if not row[column]:
-                raise DataError(f"{path} has a row without {column}: {', '.join(row.values())}.")
     return rows
-
-
-def _check_separator(path: Path, header: Sequence[str]) -> None:
-    """Reject a table whose header is one cell because its separator is not a comma."""
-    for separator, name in _OTHER_SEPARATORS.items():
-        if len(header) == 1 and separator in header[0]:
-            raise DataError(f"{path} has {name} between its columns. Export it with commas.")
 
 
 def find_image(folder: Path, name: str) -> Path:
@@ -393,18 +356,14 @@ def number_classes(
     """Return the classes' names in the order of the model's outputs, and the number of each label that was found.
 
     Labels are names; where all are whole numbers and not all are names, they are numbers of outputs, from 0.
-
-    Args:
-        classes: Names in the order of the outputs; None: the found ones, sorted.
     """
     if classes is not None and len(set(classes)) < len(classes):
         twice = next(name for name in classes if list(classes).count(name) > 1)
         raise OptionError(f"classes has {twice!r} twice: each output of the model needs a name of its own.")
     are_numbers = all(map(_INDEX.fullmatch, found))
-    if classes is None:
-        names = tuple(map(str, range(1 + max(map(int, found))))) if are_numbers else tuple(sorted(found))
-    else:
-        names = tuple(classes)
+    names = tuple(sorted(found) if classes is None else classes)
+    if classes is None and are_numbers:
+        names = tuple(map(str, range(1 + max(map(int, found)))))
     if are_numbers and not set(found) <= set(names):  # as "007" of the first eight
         if (largest := max(map(int, found))) >= len(names):
             raise DataError(f"{place} has the label {largest}, but the {len(names)} classes are 0 to {len(names) - 1}.")
@@ -412,19 +371,15 @@ def number_classes(
     number_of = {name: number for number, name in enumerate(names)}
     for label in sorted(found):
         if label not in number_of:
+            close = closest(label, names)  # not "did you mean": the typo is as likely in the names as in the label
+            hint = "" if close is None else f" The nearest of those is {close!r}."
+            if _split_labels(label) != [label]:
+                hint = " It names several: select one with 'label'."
             raise DataError(
-                f"{place} has the label {label!r}, which is not among the given classes (data.classes)."
-                f"{_hint(label, names)} Given: {listed(names)}."
+                f"{place} has the label {label!r}, which is not among the given classes (data.classes).{hint} "
+                f"Given: {listed(names)}."
             )
     return names, {label: number_of[label] for label in found}
-
-
-def _hint(label: str, names: Sequence[str]) -> str:
-    """Suggest a fix; not "did you mean", as the typo is as likely in the names as in the label."""
-    if _split_labels(label) != [label]:
-        return " It names several: select one with 'label'."
-    close = closest(label, names)
-    return "" if close is None else f" The nearest of those is {close!r}."
 
 
 def number_labels(
@@ -435,17 +390,12 @@ def number_labels(
     label: str | None = None,
     place: Path,
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the classes' names and the class number of each cell.
-
-    Args:
-        also: Labels without a cell, as empty class folders.
-        label: The one of interest, where cells hold several; the classes are then without and with it.
-    """
+    """Return the classes' names and the class number of each cell; ``also`` are labels without a cell."""
     if label is None:
         names, number_of = number_classes({*cells, *also}, classes, place=place)
         return names, np.array([number_of[cell] for cell in cells])
     several = [_split_labels(cell) for cell in cells]
-    found = {one for labels in several for one in labels}
+    found = set().union(*several)
     if not found:
         raise DataError(f"{place} has no label at all.")
     names, number_of = number_classes(found, classes, place=place)
@@ -488,10 +438,7 @@ def _read_list(file: Path) -> list[Row]:
 
 def _subfolders(folder: Path) -> list[str]:
     """Return the sorted names of the folders inside; hidden ones belong to other programs."""
-    if not folder.is_dir():
-        raise DataError(f"There is no folder {folder}.")
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 def list_images(folder: Path) -> list[str]:

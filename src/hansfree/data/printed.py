@@ -8,17 +8,14 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from hansfree.data import lesions
-from hansfree.data.lesions import SyntheticLesions, balanced_labels
-from hansfree.errors import DataError, OptionError
+from hansfree.data.lesions import DrawnImages, SyntheticLesions
 
 VERSION = 1  # of the printing: raise it when the pixels of any picture change, for caches are keyed by it
+KINDS = 4  # of lesions: more could hardly be learned from so few images
 
-KINDS = 4  # of lesions: more of them could hardly be told apart after as few pictures as this world is trained on
-
-# Of a camera, a monitor and a scanner: the timestamp's orange is one of several colours, akin and not the same.
+# Of a camera, a monitor and a scanner: the timestamp's orange is one of several colours.
 INKS = ((255, 150, 30), (245, 245, 235), (90, 230, 110))
 OUTLINE = (20, 20, 20)  # around the letters, so that they show on any skin
-
 _SCENE, _TEXT = 11, 12  # what a random number is for: part of its key, apart from the keys of the lesions
 
 PRINTS: Mapping[str, Callable[[np.random.Generator], str]] = {
@@ -29,17 +26,13 @@ PRINTS: Mapping[str, Callable[[np.random.Generator], str]] = {
 }
 
 
-class PrintedSkin:
-    """Lesions, bare skin, and bare skin under printed text, whose kind alone tells the last four classes.
+class PrintedSkin(DrawnImages):
+    """Lesions, bare skin, and bare skin under printed text, whose kind alone decides the last four classes.
 
-    Without the text, a picture of those classes is one of bare skin, which is a class too: a model that is made to
-    ignore printed characters everywhere cannot be right about them. As in `SyntheticLesions`, every picture depends
-    only on (seed, id), ids run from ``start``, and of every nine images in a row each class has one.
+    A model that ignores printed characters everywhere cannot be right about them.
 
     Args:
-        n: how many images.
         size: side in pixels, at least 32.
-        start: id of the first image.
 
     Example:
         >>> source = PrintedSkin(90)
@@ -48,21 +41,13 @@ class PrintedSkin:
     """
 
     class_names = (*SyntheticLesions(1, classes=KINDS).class_names, "bare", *PRINTS)
+    min_size = 32
     text_classes = tuple(range(KINDS + 1, KINDS + 1 + len(PRINTS)))
 
     def __init__(self, n: int, *, size: int = 64, seed: int = 0, start: int = 0) -> None:
-        for name, value, least in (("n", n, 1), ("size", size, 32), ("seed", seed, 0), ("start", start, 0)):
-            if value < least:
-                raise OptionError(f"PrintedSkin needs {name} of at least {least}, not {value}.")
-        self.n, self.size, self.seed, self.start = n, size, seed, start
-        self.id_range = range(start, start + n)
-        self.ids = np.arange(start, start + n, dtype=np.int64)
-        self.labels = balanced_labels(self.ids, len(self.class_names), seed)
+        super().__init__(n, size=size, classes=len(self.class_names), seed=seed, start=start)
         # Every id has a run of lesions for itself, which holds each kind once: the one of its class is drawn.
         self._lesions = SyntheticLesions(n * KINDS, size=size, classes=KINDS, seed=seed, start=start * KINDS)
-
-    def __len__(self) -> int:
-        return self.n
 
     def __repr__(self) -> str:
         return f"PrintedSkin({self.n}, size={self.size}, seed={self.seed}, start={self.start})"
@@ -72,29 +57,20 @@ class PrintedSkin:
         """Everything that the pixels and labels depend on."""
         return f"{self!r} v{VERSION} of {self._lesions.fingerprint}"
 
-    def image(self, index: int) -> np.ndarray:
-        """Draw the image, uint8 (size, size, 3)."""
-        return self.render(index)[0]
-
     def render(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw the image, and the mask of its printed text, bool (size, size)."""
-        if not -self.n <= index < self.n:
-            raise DataError(f"There is no image {index}: {self!r} has {self.n}.")
+        self._check(index)
         index, label = index % self.n, int(self.labels[index])
+        empty = np.zeros((self.size, self.size), dtype=bool)
         if label < KINDS:
             run = self._lesions.labels[index * KINDS : (index + 1) * KINDS]
-            image = self._lesions.image(index * KINDS + int(np.argmax(run == label)))
-            return image, np.zeros((self.size, self.size), dtype=bool)
-        image = self._bare(index)
+            return self._lesions.image(index * KINDS + int(np.argmax(run == label))), empty
+        rng = self._rng(index, _SCENE)
+        image = lesions.light(rng, lesions.draw_hairs(rng, lesions.draw_skin(rng, self.size)))
         if label not in self.text_classes:
-            return image, np.zeros((self.size, self.size), dtype=bool)
-        rng = np.random.default_rng((self.seed, int(self.ids[index]), _TEXT))
+            return image, empty
+        rng = self._rng(index, _TEXT)
         return print_text(image, PRINTS[self.class_names[label]](rng), rng)
-
-    def _bare(self, index: int) -> np.ndarray:
-        rng = np.random.default_rng((self.seed, int(self.ids[index]), _SCENE))
-        skin = lesions.draw_hairs(rng, lesions.draw_skin(rng, self.size))
-        return lesions.light(rng, skin)
 
 
 def print_text(image: np.ndarray, text: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -37,26 +37,20 @@ SHARES = (0.8, 0.1, 0.1)
 class UserImages:
     """A user's images with a natural bias, an inserted one, or a natural one tested by insertion.
 
-    A column of the table or a list says which images have the artifact; ``insert`` is an artifact that can be inserted
-    into any image. With artifact labels alone, the biased images are those that have it. With ``insert`` alone, it is
-    inserted into a ``share`` of one class. With both, the direction is learned from the natural artifact, and held-out
-    images without it are compared with themselves after insertion.
+    With artifact labels alone (a column of the table, or a list), the biased images are those that have it. With
+    ``insert`` alone, it is inserted into a ``share`` of one class. With both, the direction is learned from the natural
+    artifact, and held-out images without it are compared with themselves after insertion.
 
     Args:
         root: Folder that the table's paths start from, or that holds ``<class>/`` or ``train|val|test/<class>/``.
         table: CSV file with the columns image and label, and optionally split (train, val, test), group (a patient,
             never in two parts) and the artifact column; None: class folders.
         artifacts: For class folders, a text or CSV file that lists the images with the artifact.
-        classes: Names in the order of the model's outputs; None: those found, sorted. Labels that are whole numbers
-            are numbers of outputs.
-        label: Of a multi-label table, whose cells hold several names separated by ``;`` or ``|``: the one of
-            interest. The classes are then without and with it.
-        artifact_column: Column of artifact labels.
+        classes: Names in the order of the model's outputs; None: those found, sorted, or numbers of outputs.
+        label: The label of interest where cells hold several, separated by ``;`` or ``|``.
         biased_class: The class that the artifact is correlated with; None: the one with the largest share of it.
         shares: Of training, validation and test images, where the split is not given.
-        insert: Artifact to insert.
-        share: Share of the biased class's training images that get it, where there are no artifact labels.
-        channels: Of the model's input; ``transform`` has a mean and a std for each.
+        share: Of the biased class's training images that ``insert`` is inserted into.
         skip_bad: Leave out unreadable images, and record them in ``skipped``; otherwise the first is an error.
     """
 
@@ -88,8 +82,6 @@ class UserImages:
             raise OptionError(f"shares are three numbers, of {listed(PART_NAMES)} images, not {list(shares)}.")
         check_choice("resize", resize, Resize)
         check_choice("channels", channels, Channels)
-        if size < 1:
-            raise OptionError(f"The side of an image is 1 pixel or more, not {size}.")
         if seed < 0:
             raise OptionError(f"A seed is 0 or more, not {seed}.")
         if len(transform.mean) != channels or len(transform.std) != channels:
@@ -101,13 +93,12 @@ class UserImages:
             raise OptionError("Give either a table with an artifact column or a list of artifacts, not both.")
         if table is None and label is not None:
             raise OptionError("label selects one of several labels of an image, which only a table can have.")
-        if insert is not None and not insert.fits_images():
+        if insert is not None and insert.name not in Artifact.for_images():
             raise OptionError(f"The artifact {insert.name!r} cannot be inserted into a finished image.")
         self.root, self.size, self.resize, self.channels, self.transform = root, size, resize, channels, transform
         self.seed, self.skip_bad, self.shares = seed, skip_bad, tuple(shares)
         self._insert, self._share = insert, share
         self.remarks: list[str] = []  # sentences for the report: what the files leave open
-        self.skipped: list[str] = []  # a sentence per image that was left out
 
         self.listing = Listing.read(root, table=table, classes=classes, label=label)
         self.artifact_labels: np.ndarray | None = None  # by row of the listing; None where there are none
@@ -115,9 +106,14 @@ class UserImages:
         if table is not None:
             self._read_column(artifact_column)
         elif artifacts is not None:
-            found = self.listing.read_artifact_list(artifacts, column=artifact_column)
-            self.artifact_labels, self.is_annotated = found
-        self.artifact = self._to_insert().name if self.artifact_labels is None else artifact_column
+            self.artifact_labels, self.is_annotated = self.listing.read_artifact_list(artifacts, column=artifact_column)
+        if self.artifact_labels is not None:
+            self.artifact = artifact_column
+        elif insert is not None:
+            self.artifact = insert.name
+        else:
+            place = self.listing.place
+            raise DataError(f"{place} has no artifact labels: give a list (data.artifacts). {_ALTERNATIVES}")
         self._given_class: int | None = None
         if biased_class is not None:
             self._given_class = find_class(biased_class, self.listing.class_names, option="biased_class")
@@ -172,7 +168,7 @@ class UserImages:
             progress=progress,
         )
         self.source = opened.source
-        self.skipped += opened.skipped
+        self.skipped = opened.skipped  # a sentence per image that was left out
         self.parts = opened.split(parts)
         if lost := opened.untrained_classes(self.parts[0]):
             self.remarks.append(f"No training image is of {listed(lost)}: a correction may harm what it never sees.")
@@ -182,9 +178,10 @@ class UserImages:
         if self.artifact_labels is not None:
             self._check_artifact_labels(self.artifact_labels)
             return
-        self.inferred_class = int(self.parts[0].labels.min())  # taken where none is given
-        self.biased_class = self.inferred_class if self._given_class is None else self._given_class
-        if self._given_class is None:
+        if self._given_class is not None:
+            self.biased_class = self._given_class
+        else:
+            self.biased_class = int(self.parts[0].labels.min())
             name = listing.class_names[self.biased_class]
             self.remarks.append(f"No biased class was given: the artifact is inserted into {name!r}, the first.")
 
@@ -213,11 +210,12 @@ class UserImages:
         """Find the biased class, and reject one whose training images show no difference to learn from."""
         names = self.listing.class_names
         carry, all_of = (np.bincount(each, minlength=len(names)) for each in (labels[bits], labels))
-        self.inferred_class = infer_biased_class(carry, all_of)
-        self.biased_class, doubt = self.inferred_class, None
+        doubt = None
         if self._given_class is not None:
             self.biased_class = self._given_class
             doubt = check_biased_class_counts(self.biased_class, carry, all_of, names)
+        else:
+            self.biased_class = infer_biased_class(carry, all_of)
         name, some, every = names[self.biased_class], carry[self.biased_class], all_of[self.biased_class]
         if self._given_class is None:
             self.remarks.append(
@@ -239,9 +237,10 @@ class UserImages:
                 seed=self.seed,
                 transform=self.transform,
             )
+        assert self._insert is not None, "one of them was required"
         data = insert_bias(
             self.parts,
-            self._to_insert(),
+            self._insert,
             biased_class=self.biased_class,
             share=self._share,
             seed=self.seed,
@@ -255,13 +254,6 @@ class UserImages:
     def is_natural(self) -> bool:
         """Whether training images have the artifact by nature; otherwise it is inserted into them."""
         return self.artifact_labels is not None
-
-    def _to_insert(self) -> Artifact:
-        if self._insert is None:
-            raise DataError(
-                f"{self.listing.place} has no artifact labels: give a list (data.artifacts). {_ALTERNATIVES}"
-            )
-        return self._insert
 
 
 def describe_annotations(is_annotated: np.ndarray, has_artifact: np.ndarray) -> str:

@@ -11,11 +11,7 @@ from hansfree.models.adapters import (
     preprocessing_of,
     returns_logits,
 )
-from hansfree.models.layers import (
-    Recommendation,
-    feature_layers,
-    recommend_layer,
-)
+from hansfree.models.layers import Recommendation, feature_layers, recommend_layer
 from hansfree.models.loading import load_model
 from hansfree.models.weights import (
     PRETRAINED,
@@ -34,32 +30,3 @@ from hansfree.models.zoo import (
     build_model,
     check_start,
 )
-
-__all__ = [
-    "ARCHITECTURES",
-    "PAPER_MODELS",
-    "PRETRAINED",
-    "Architecture",
-    "DemoNet",
-    "Output",
-    "Preprocessing",
-    "Recommendation",
-    "adapt",
-    "architecture_named",
-    "build_model",
-    "check_finite",
-    "check_start",
-    "check_weights",
-    "feature_layers",
-    "fill_with_weights",
-    "find_logits",
-    "load_model",
-    "plain",
-    "plain_state",
-    "predict_logits",
-    "preprocessing_of",
-    "read_weights",
-    "recommend_layer",
-    "returns_logits",
-    "write_weights",
-]

@@ -6,7 +6,8 @@ import copy
 import importlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.data import Example
 from hansfree.errors import OptionError, check_choice
 from hansfree.models.loading import find_source, sentence_of
-from hansfree.models.surgery.graph import eval_copy
+from hansfree.models.surgery.graph import device_of, eval_copy
 from hansfree.models.surgery.tracing import PROJECTION, remove_inserted
 
 _UNCROPPED = 384  # pixels from which on transformers squashes where a file has `crop_pct` (ConvNeXt's)
@@ -42,26 +43,16 @@ def preprocessing_of(source: str, model: nn.Module) -> Preprocessing | None:
     """Return what the source's library says about the input of the model; None where it is unknown."""
     config = getattr(model, "pretrained_cfg", None)  # timm's, also where a user's own function has made the model
     if isinstance(config, Mapping):
-        return _of_timm(config)
+        channels, _, size = config["input_size"]
+        mean, std = tuple(config["mean"]), tuple(config["std"])
+        resize: Literal["squash", "crop"] = "squash" if config.get("crop_mode") == "squash" else "crop"
+        return Preprocessing(size=size, channels=channels, mean=mean, std=std, resize=resize)
     found = find_source(source)
     if found.library == "torchvision":
-        return _of_torchvision(found.name)
+        said = importlib.import_module("torchvision").models.get_model_weights(found.name).DEFAULT.transforms()
+        mean, std = tuple(said.mean), tuple(said.std)
+        return Preprocessing(size=said.crop_size[0], channels=3, mean=mean, std=std, resize="crop")
     return _of_hugging_face(found.name, model) if found.library == "hf" else None
-
-
-def _of_timm(config: Mapping[str, Any]) -> Preprocessing:
-    channels, _, size = config["input_size"]
-    resize: Literal["squash", "crop"] = "squash" if config.get("crop_mode") == "squash" else "crop"
-    return Preprocessing(
-        size=size, channels=channels, mean=tuple(config["mean"]), std=tuple(config["std"]), resize=resize
-    )
-
-
-def _of_torchvision(name: str) -> Preprocessing:
-    config = importlib.import_module("torchvision").models.get_model_weights(name).DEFAULT.transforms()
-    return Preprocessing(
-        size=config.crop_size[0], channels=3, mean=tuple(config.mean), std=tuple(config.std), resize="crop"
-    )
 
 
 def _of_hugging_face(name: str, model: nn.Module) -> Preprocessing | None:
@@ -101,15 +92,18 @@ def _file_of_hub(name: str) -> Path | None:
 
 
 log = logging.getLogger(__name__)
-
-
 Output = Literal["classes", "binary", "label"]
-
 Place = Literal["itself", "attribute", "key", "first"]
+_TAKE: dict[Place, Callable[[Any], Any]] = {
+    "itself": lambda result: result,
+    "attribute": lambda result: result.logits,
+    "key": lambda result: result["logits"],
+    "first": lambda result: result[0],
+}
 
 
 class AdaptedForward:
-    """The ``forward`` of a model instance that takes the logits out of what the model returns, as two columns or more.
+    """The ``forward`` of a model instance: logits of at least two columns, taken out of what the model returns.
 
     An object and not a closure: a copy of the model then holds one that runs the copy.
     """
@@ -126,7 +120,7 @@ class AdaptedForward:
     def __call__(self, images: Tensor) -> Tensor:
         """Return the logits."""
         result = self.kind.forward(self.model, images) if self.own is None else self.own(images)
-        logits: Tensor = _taken(result, self.place)
+        logits: Tensor = _TAKE[self.place](result)
         if self.output == "classes":
             return logits
         # One logit z of yes against no is the pair [0, z]: its softmax is the sigmoid, its cross-entropy the binary.
@@ -203,49 +197,30 @@ def _shallow_copy(model: nn.Module) -> nn.Module:
 
 def _run(model: nn.Module, example: Tensor) -> tuple[Place, Tensor]:
     kind, shape = type(model).__name__, " x ".join(map(str, example.shape[1:]))
-    device = next((tensor.device for tensor in model.parameters()), example.device)
     try:
         with torch.no_grad():
-            result = eval_copy(model, share=True)(example.clone().to(device))
+            result = eval_copy(model, share=True)(example.clone().to(device_of(model, example)))
     except Exception as error:  # the model is user code
         raise OptionError(
             f"{kind} cannot take images of {shape} numbers (channels x height x width): {sentence_of(error)}"
         ) from error
-    place = _place(result)
-    logits = None if place is None else _taken(result, place)
-    if place is None or not isinstance(logits, Tensor):
-        raise OptionError(
-            f"{kind} returns a {type(result).__name__} in which no logits are found. Allowed: a tensor, an object or "
-            "dict with 'logits', a tuple or list that starts with them."
-        )
-    return place, logits
-
-
-def _place(result: Any) -> Place | None:
-    if isinstance(result, Tensor):
-        return "itself"
-    if isinstance(getattr(result, "logits", None), Tensor):
-        return "attribute"
-    if isinstance(result, dict):
-        return "key" if "logits" in result else None
-    return "first" if isinstance(result, (tuple, list)) and result else None
-
-
-def _taken(result: Any, place: Place) -> Any:
-    if place == "attribute":
-        return result.logits
-    if place == "key":
-        return result["logits"]
-    return result[0] if place == "first" else result
+    for place, take in _TAKE.items():
+        with suppress(AttributeError, KeyError, IndexError, TypeError):
+            if isinstance(logits := take(result), Tensor):
+                return place, logits
+    raise OptionError(
+        f"{kind} returns a {type(result).__name__} in which no logits are found. Allowed: a tensor, an object or "
+        "dict with 'logits', a tuple or list that starts with them."
+    )
 
 
 def _check_logits(kind: str, logits: Tensor, output: Output, label: int | None) -> None:
     shape = tuple(logits.shape)
-    columns = 1 if len(shape) == 1 else shape[1] if len(shape) == 2 else None
-    if columns is None:
+    if len(shape) not in (1, 2):
         raise OptionError(
             f"{kind} returns the shape {shape}; it must be (images, classes): one row of logits per image."
         )
+    columns = 1 if len(shape) == 1 else shape[1]
     if output == "binary" and columns != 1:
         raise OptionError(f"{kind} returns {columns} numbers per image, a binary model one. Use output 'classes'.")
     if output == "classes" and columns == 1:
@@ -258,8 +233,7 @@ def _check_logits(kind: str, logits: Tensor, output: Output, label: int | None) 
         raise OptionError(f"label is {label}; {kind} has the labels 0 to {columns - 1}.")
     if not logits.isfinite().all():
         raise OptionError(f"{kind} returns numbers that are not finite for the example images.")
-    sums = logits.float().sum(-1) if output == "classes" else logits.new_zeros(1)
-    if output == "classes" and bool((logits >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
+    if output == "classes" and bool((logits >= 0).all()) and bool(((logits.float().sum(-1) - 1).abs() < 1e-4).all()):
         log.warning("%s seems to return probabilities, not logits: leave out its final softmax.", kind)
 
 
@@ -268,7 +242,6 @@ def predict_logits(
 ) -> np.ndarray:
     """Return the logits of a model in eval mode for all images, in order; the model itself is not changed."""
     own = eval_copy(model, share=True)
-    device = next((tensor.device for tensor in own.parameters()), torch.device("cpu"))
     if isinstance(images, Tensor):
         loader: Any = torch.split(images, batch_size)
     else:
@@ -277,5 +250,5 @@ def predict_logits(
     for batch in progress(loader, total=len(loader), label="model predictions"):
         inputs = batch if isinstance(batch, Tensor) else batch.image
         with torch.inference_mode():  # not around the loading: a dataset may keep the tensors that it makes
-            logits.append(own(inputs.clone().to(device)).cpu())
+            logits.append(own(inputs.clone().to(device_of(own, inputs))).cpu())
     return torch.cat(logits).numpy()

@@ -6,7 +6,7 @@ last place that has positions and whose output still carries a sign: a sum, a co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hansfree.errors import SplitError
 from hansfree.models.surgery import Layer, list_layers
-from hansfree.models.surgery.graph import Traced, eval_copy, trace
+from hansfree.models.surgery.graph import Traced, device_of, eval_copy, trace
 from hansfree.models.surgery.hooked import hooked_parts
 from hansfree.models.surgery.partition import output_node
 
@@ -52,31 +52,34 @@ def feature_layers(model: nn.Module, example: Tensor) -> list[Layer]:
     behind a non-linearity that hides the sign. So is what only a batch norm reads: behind it, it is the same in scale.
     """
     layers = {layer.name: layer for layer in list_layers(model, example) if layer.usable}
-    outputs: dict[Any, list[str]] = {}  # the names of each output
     kept: set[Any]
     try:
         traced = trace(model, share=True)
     except SplitError:
         calls = _Calls(model, example)
         modules = calls.modules
-        for name in layers:
-            outputs.setdefault(calls.makers_of(calls.outputs[name])[0], []).append(name)
+        outputs: dict[Any, list[str]] = _grouped(layers, lambda name: calls.makers_of(calls.outputs[name])[0])
         kept = {inner for inner in outputs if not _is_simple(modules[inner])}
     else:
         modules = dict(traced.root.named_modules())
-        for name in layers:
-            outputs.setdefault(traced.layers[name], []).append(name)
+        outputs = _grouped(layers, traced.layers.__getitem__)
         kept = {node for node in outputs if not _is_passed(traced, node) and not _is_normed(traced, node)}
-    return [layers[_most_telling(names, modules)] for output, names in outputs.items() if output in kept]
+    return [layers[_most_specific(names, modules)] for output, names in outputs.items() if output in kept]
+
+
+def _grouped(names: Iterable[str], output_of: Callable[[str], Any]) -> dict[Any, list[str]]:
+    """Return the names of each output."""
+    found: dict[Any, list[str]] = {}
+    for name in names:
+        found.setdefault(output_of(name), []).append(name)
+    return found
 
 
 def _in_graph(traced: Traced, layers: dict[str, Layer]) -> Recommendation | None:
-    names: dict[fx.Node, list[str]] = {}
-    for name in layers:
-        names.setdefault(traced.layers[name], []).append(name)
+    names = _grouped(layers, traced.layers.__getitem__)
     modules = dict(traced.root.named_modules())
     _, *features = _features(traced)  # the first is the classifier
-    found = [layers[_most_telling(names[node], modules)] for node in features if node in names]
+    found = [layers[_most_specific(names[node], modules)] for node in features if node in names]
     # Linear layers of a classifier that has several are passed over for the maps; a model of flat features has no maps.
     with_positions = [layer for layer in found if _has_positions(layer)]
     is_flat = not any(map(_has_positions, layers.values()))
@@ -115,7 +118,7 @@ def _is_simple(module: nn.Module) -> bool:
     )
 
 
-def _most_telling(names: list[str], modules: dict[str, nn.Module]) -> str:
+def _most_specific(names: list[str], modules: dict[str, nn.Module]) -> str:
     """Of the names of one output take the innermost module; else the operation."""
     return max([name for name in names if name in modules] or names, key=lambda name: name.count("."))
 
@@ -172,9 +175,8 @@ class _Calls:
         for path, module in self.modules.items():  # of a copy: the hooks need not be removed
             module.register_forward_pre_hook(lambda _m, args, p=path: self._take(p, args))
             module.register_forward_hook(lambda _m, _a, out, p=path: self._give(p, out))
-        device = next((tensor.device for tensor in own.parameters()), example.device)
         with torch.no_grad():
-            own(example.clone().to(device))
+            own(example.clone().to(device_of(own, example)))
 
     def _take(self, path: str, args: tuple[Any, ...]) -> None:
         self.inputs[path] = _state(args[0]) if args else None

@@ -10,23 +10,17 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from torch import nn
 
 from hansfree._internal.hashing import fingerprint, seeded
-from hansfree.errors import OptionError, nearest, not_installed
-from hansfree.models.weights import (
-    PRETRAINED,
-    check_finite,
-    count_classes_of,
-    fill_with_weights,
-    read_weights,
-)
+from hansfree.errors import OptionError, closest, nearest, not_installed
+from hansfree.models.weights import PRETRAINED, check_finite, count_classes_of, fill_with_weights, read_weights
 from hansfree.models.zoo import PAPER_MODELS, DemoNet
 
 
@@ -59,18 +53,17 @@ class Factory:
             module = self._import() if self.file is None else self._open(self.file)
         self.function = self._find(module)
 
-    @property
-    def takes_classes(self) -> bool:
-        """Say whether the function has the argument ``num_classes``."""
-        parameters = self._parameters()
-        return "num_classes" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
     def make(self, classes: int | None) -> nn.Module:
-        """Call the function, with the number of classes where that is known and asked for."""
-        options = {"num_classes": classes} if classes is not None and self.takes_classes else {}
+        """Call the function, with the number of classes where that is known and the function takes ``num_classes``."""
+        try:
+            parameters = inspect.signature(self.function).parameters
+        except ValueError:  # functions that are written in C have none to show
+            parameters = MappingProxyType({})
+        is_taken = "num_classes" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        options = {"num_classes": classes} if classes is not None and is_taken else {}
         required = [
             name
-            for name, p in self._parameters().items()
+            for name, p in parameters.items()
             if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in options
         ]
         if required:
@@ -78,24 +71,16 @@ class Factory:
             raise OptionError(
                 f"{self.source!r} needs {', '.join(map(repr, required))}, but is called without arguments. {advice}"
             )
-        with self._path(), self._told():
+        with self._path(), self._one_sentence():
             model = self.function(**options)
         if not isinstance(model, nn.Module):
             raise OptionError(f"{self.source!r} returned a {type(model).__name__}; it must return a torch.nn.Module.")
         return model
 
-    def _parameters(self) -> dict[str, inspect.Parameter]:
-        try:
-            return dict(inspect.signature(self.function).parameters)
-        except ValueError:  # functions that are written in C have none to show
-            return {}
-
     def _find(self, module: ModuleType) -> Callable[..., Any]:
         found = getattr(module, self.name, None)
         if isinstance(found, nn.Module):
-            raise OptionError(
-                f"{self.source!r} is a model itself, not a function that makes one: write such a function."
-            )
+            raise OptionError(f"{self.source!r} is a model itself, not a function that makes one: write a function.")
         if not callable(found):
             names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
             raise OptionError(f"{self.home!r} has no function {self.name!r}.{nearest(self.name, names)}")
@@ -103,7 +88,7 @@ class Factory:
 
     def _import(self) -> ModuleType:
         try:
-            with self._told():
+            with self._one_sentence():
                 return importlib.import_module(self.home)
         except OptionError as error:
             cause = error.__cause__
@@ -133,7 +118,7 @@ class Factory:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
-            with self._told():
+            with self._one_sentence():
                 spec.loader.exec_module(module)
         except OptionError:
             del sys.modules[name]
@@ -153,7 +138,7 @@ class Factory:
             sys.path.remove(folder)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _one_sentence(self) -> Iterator[None]:
         """Turn whatever the user's code raises into one sentence."""
         try:
             yield
@@ -172,9 +157,7 @@ def _lies_in(module: ModuleType, folder: Path) -> bool:
 
 
 LIBRARIES = ("torchvision", "timm", "hf")
-
 _DEMO = "demo"
-
 _CLASSES = 1000  # classes of a model that nothing else is known of, as the libraries have it
 
 _ALLOWED = (
@@ -231,10 +214,13 @@ def find_source(source: str) -> Source:
         raise OptionError(f"The model's source is {source!r}. {_ALLOWED}")
     if library not in LIBRARIES:
         return Source("function", source)
+    known = [name]
     if library == "torchvision":
-        _check_name(source, name, _torchvision_names())
-    if library == "timm":
-        _check_name(source, name, [name] if _import_timm().is_model(name) else _import_timm().list_models())
+        known = _torchvision_names()
+    elif library == "timm" and not (timm := _imported("timm")).is_model(name):
+        known = timm.list_models()
+    if name not in known:
+        raise OptionError(f"{library} has no model {name!r}.{nearest(name, known)}")
     return Source(library, name)
 
 
@@ -244,31 +230,15 @@ def _find_name(name: str) -> Source:
     names = _torchvision_names()
     if name in names:
         return Source("torchvision", name)
-    try:
-        timm = _import_timm()
-    except OptionError:  # not installed: then no model is meant to come from there
-        known = [_DEMO, *names]
-    else:
+    with suppress(OptionError):  # not installed: then no model is meant to come from there
+        timm = _imported("timm")
         if timm.is_model(name):
             return Source("timm", name)
-        known = [_DEMO, *names, *timm.list_models()]
-    raise OptionError(f"There is no model {name!r}.{_nearest_model(name, known)} {_ALLOWED}")
-
-
-def _nearest_model(name: str, known: list[str]) -> str:
-    """Name the closest model, and of several as close one of the paper's: it is the likelier to be meant."""
-    found = [
-        match
-        for names in (("demo", *PAPER_MODELS), known)
-        for match in difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    ]
-    best = max(found, key=lambda match: difflib.SequenceMatcher(None, match, name).ratio(), default="")
-    return nearest(name, [best])
-
-
-def _check_name(source: str, name: str, known: list[str]) -> None:
-    if name not in known:
-        raise OptionError(f"{source.partition(':')[0]} has no model {name!r}.{nearest(name, known)}")
+        names += timm.list_models()
+    # Of several as close models, one of the paper's is the likelier to be meant.
+    found = [closest(name, known) or "" for known in ((_DEMO, *PAPER_MODELS), names)]
+    best = max(found, key=lambda match: difflib.SequenceMatcher(None, match, name).ratio())
+    raise OptionError(f"There is no model {name!r}.{nearest(name, [best])} {_ALLOWED}")
 
 
 def _builder(found: Source, source: str, weights: str | Path | None) -> Callable[[int | None], nn.Module]:
@@ -314,7 +284,7 @@ def _torchvision(name: str, classes: int | None, pretrained: bool) -> nn.Module:
 
 def _timm(name: str, classes: int | None, pretrained: bool) -> nn.Module:
     options = {} if classes is None or pretrained else {"num_classes": classes}
-    model = _import_timm().create_model(name, pretrained=pretrained, **options)
+    model = _imported("timm").create_model(name, pretrained=pretrained, **options)
     if pretrained:
         _check_classes(f"timm:{name}", model.num_classes, classes)
     return model  # type: ignore[no-any-return]
@@ -346,10 +316,6 @@ def _check_classes(source: str, has: int, asked: int | None) -> None:
             f"The weights of {source!r} are for {has} classes, not for {asked}: train a model of {asked}, or "
             "give its file of weights."
         )
-
-
-def _import_timm() -> Any:
-    return _imported("timm")
 
 
 def _imported(library: str) -> Any:

@@ -22,7 +22,6 @@ from hansfree._internal.files import ordered_metadata, written_atomically
 from hansfree.errors import OptionError, nearest
 
 log = logging.getLogger(__name__)
-
 PRETRAINED = "pretrained"
 """The word for torchvision's pretrained weights, where otherwise a file of weights is given."""
 
@@ -94,14 +93,13 @@ def pretrained_weights(name: str) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, source: str) -> list[str]:
-    """Copy weights into a model of the same architecture; return the names of the tensors that stay as they were.
+    """Copy weights into a model of the same architecture; return the names of the tensors that stay fresh.
 
     These are those of the last layer, where the file has another number of classes or none, or of the whole head, where
-    the file holds a backbone only. Half precision becomes the model's own.
+    the file holds a backbone only.
 
     Args:
         last: path of the last layer; its first part is the head, as ``classifier`` of ``classifier.6``.
-        source: where the weights come from, for the sentences.
     """
     own = model.state_dict()
     own_last = [name for name in own if name.startswith(f"{last}.")]
@@ -110,13 +108,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, 
     replaced = own_last if _has_other_length(weights.get(classes), own[classes]) else []
     given = {name: tensor for name, tensor in weights.items() if name not in replaced}
 
-    unexpected = [name for name in given if name not in own]
-    missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
-    _refuse_unexpected(model, unexpected, source)
-    if missing not in ([], own_last, own_head):
-        _refuse_missing([name for name in missing if name not in own_last] or missing, weights, source)
-    _refuse_shapes(given, own, source)
-    model.load_state_dict({**own, **given})
+    missing = _fill(model, given, source=source, fresh=(own_last, own_head))
     # the last layer is fresh wherever the classes are others; a whole fresh head has yet to be trained
     level = logging.WARNING if len(missing) > len(own_last) else logging.INFO
     log.log(level, "%s: %d tensors loaded, fresh: %s.", source, len(given), ", ".join(missing) or "none")
@@ -125,13 +117,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, 
 
 def fill_with_weights(model: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> None:
     """Copy weights into a model that they must fill completely; half precision becomes the model's own."""
-    own, given = model.state_dict(), _aligned(weights, model)
-    _refuse_unexpected(model, [name for name in given if name not in own], source)
-    missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
-    if missing:
-        _refuse_missing(missing, given, source)
-    _refuse_shapes(given, own, source)
-    model.load_state_dict({**own, **given})
+    _fill(model, _aligned(weights, model), source=source)
 
 
 def count_classes_of(weights: Mapping[str, Tensor], model: nn.Module) -> int | None:
@@ -165,21 +151,24 @@ def _aligned(weights: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tenso
     return given
 
 
-def _refuse_unexpected(model: nn.Module, unexpected: Sequence[str], source: str) -> None:
-    if unexpected:
-        near = nearest(unexpected[0], model.state_dict())
+def _fill(
+    model: nn.Module, given: Mapping[str, Tensor], *, source: str, fresh: Sequence[Sequence[str]] = ()
+) -> list[str]:
+    """Copy weights that fit into a model; return the names that they lack, all or none of those that may be fresh."""
+    own = model.state_dict()
+    if unexpected := [name for name in given if name not in own]:
+        near = nearest(unexpected[0], own)
         raise OptionError(f"{source} does not fit: {type(model).__name__} has no {_some(unexpected)}.{near}")
-
-
-def _refuse_missing(missing: Sequence[str], weights: Mapping[str, Tensor], source: str) -> None:
-    raise OptionError(f"{source} does not fit: it lacks {_some(missing)}.{nearest(missing[0], weights)}")
-
-
-def _refuse_shapes(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
-    wrong = [name for name, tensor in own.items() if name in given and tensor.shape != given[name].shape]
+    missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
+    if missing and missing not in fresh:
+        lacking = [name for name in missing if not fresh or name not in fresh[0]] or missing
+        raise OptionError(f"{source} does not fit: it lacks {_some(lacking)}.{nearest(lacking[0], given)}")
+    wrong = [name for name, tensor in given.items() if tensor.shape != own[name].shape]
     if wrong:
         shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
         raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
+    model.load_state_dict({**own, **given})
+    return missing
 
 
 def _has_other_length(given: Tensor | None, own: Tensor) -> bool:

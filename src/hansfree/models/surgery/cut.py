@@ -5,24 +5,20 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from hansfree.errors import SplitError, check_choice, nearest
-from hansfree.models.surgery.graph import (
-    NoBatchStatistics,
-    Traced,
-    check_batch_norms,
-    eval_copy,
-    is_dropout_like,
-    trace,
-)
-from hansfree.models.surgery.hooked import HookedParts, hooked_parts, permute_hooked
+from hansfree.models.surgery.graph import NoBatchStatistics, check_batch_norms, device_of, eval_copy, trace
+from hansfree.models.surgery.hooked import PermutedBack, hooked_parts
 from hansfree.models.surgery.layout import trunk_order
-from hansfree.models.surgery.partition import Partition, Train, partition, permute_layer
+from hansfree.models.surgery.partition import Flow, GraphCut, Partition, Train, permute_layer
 from hansfree.models.surgery.tracing import AxisOrder
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,28 +106,17 @@ def _is_tied(module: nn.Module) -> bool:
     return len(list(module.parameters())) < len(list(module.named_parameters(remove_duplicate=False)))
 
 
-logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Cut:
+class Cut(Partition):
     """A model in three parts, each taking the tuple that the one before returns.
 
-    The first tensor that the trunk returns is the layer's output, with its channels where
-    :mod:`hansfree.activations.cache` looks for them.
-    All tensors between the parts have the images along their first dimension.
+    The first tensor that the trunk returns is the layer's output, its channels where `CHANNEL_AXIS` says. All tensors
+    between the parts have the images along their first dimension.
     """
 
     layer: str
-    trunk: nn.Module
-    phi: nn.Module
-    head: nn.Module
-    trainable: tuple[str, ...]  # names of parameters, as in the model's own state_dict
-    parameters_after: int  # how many numbers the parameters after the layer hold, trained or not
     traced: bool
-    random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
     order: AxisOrder | None = None  # of the model's axes in the trunk's output; None: as the model has them
-    may_change: tuple[str, ...] = ()  # cut by hooks, the trunk holds the whole model: what some training may change
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
         """Return what is to be trained, by name in the original model; ``functional_call`` on the head takes it too."""
@@ -192,67 +177,42 @@ def split(
         reason = str(error)
     else:
         check_batch_norms(traced)
-        parts = partition(traced, layer, train=train, train_norm=train_norm)
-        result = _split_traced(traced, layer, parts)
-        if example is None or _is_exact(result, model, example):
+        parts = GraphCut(Flow(traced), layer).parts(train=train, train_norm=train_norm)
+        if example is None or _is_exact(parts, model, example):
             order = order if example is None else trunk_order(parts.trunk, layer, example)
-            if order is not None:
-                permute_layer(parts, order)
-            return replace(result, order=order)
+            return _as_cut(layer, parts, order)
         reason = f"The traced graph of {type(model).__name__} does not give the model's numbers."
     if example is None:
         raise SplitError(f"{reason} Give `example`, a batch of images: with it the layer is cut by hooks instead.")
     logger.warning("%s The layer is cut by hooks: the same numbers, but the head runs the whole model.", reason)
-    hooked = hooked_parts(model, layer, example, train=train, train_norm=train_norm)
-    _freeze(hooked.model, hooked.trainable)
-    order = trunk_order(hooked.trunk, layer, example)
-    hooked = hooked if order is None else permute_hooked(hooked, order)
-    result = _joined(layer, hooked, random=hooked.random, traced=False)
-    return replace(result, order=order, may_change=hooked.may_change)
+    parts = hooked_parts(model, layer, example, train=train, train_norm=train_norm)
+    return _as_cut(layer, parts, trunk_order(parts.trunk, layer, example))
 
 
-def _split_traced(traced: Traced, layer: str, parts: Partition) -> Cut:
-    _freeze(traced.root, parts.trainable)
-    random = []
-    for name, module in list(parts.head.named_modules()):
-        if is_dropout_like(module):
-            if next(module.parameters(), None) is None:
-                # The trunk may call the very same module, and there it has to stay off.
-                module = copy.deepcopy(module)
-                outer, _, last = name.rpartition(".")
-                setattr(parts.head.get_submodule(outer), last, module)
-            random.append(module)
-    return _joined(layer, parts, random=tuple(random), traced=True)
+def _as_cut(layer: str, parts: Partition, order: AxisOrder | None) -> Cut:
+    parts.root.requires_grad_(False)
+    for name in parts.trainable:
+        parts.root.get_parameter(name).requires_grad_(True)
+    trunk, phi = parts.trunk, parts.phi
+    is_traced = isinstance(trunk, fx.GraphModule)
+    if order is not None and isinstance(trunk, fx.GraphModule) and isinstance(phi, fx.GraphModule):
+        permute_layer(trunk, phi, order)
+    elif order is not None:
+        trunk.order = order  # type: ignore[assignment]  # a plain tuple, not a module
+        phi = PermutedBack(order)
+    own: dict[str, Any] = {**vars(parts), "phi": phi}
+    return Cut(**own, layer=layer, traced=is_traced, order=order)
 
 
-def _joined(layer: str, parts: Partition | HookedParts, *, random: tuple[nn.Module, ...], traced: bool) -> Cut:
-    return Cut(
-        layer=layer,
-        trunk=parts.trunk,
-        phi=parts.phi,
-        head=parts.head,
-        trainable=parts.trainable,
-        parameters_after=parts.parameters_after,
-        traced=traced,
-        random=random,
-    )
-
-
-def _freeze(root: nn.Module, trainable: tuple[str, ...]) -> None:
-    root.requires_grad_(False)
-    for name in trainable:
-        root.get_parameter(name).requires_grad_(True)
-
-
-def _is_exact(result: Cut, model: nn.Module, example: Tensor) -> bool:
+def _is_exact(parts: Partition, model: nn.Module, example: Tensor) -> bool:
     """Compare the parts with the model on ``example``, and see that they leave the cached tensors as they were."""
     with torch.no_grad(), NoBatchStatistics():
-        expected = eval_copy(model, share=True)(example.clone().to(_device_of(model))).cpu()
+        expected = eval_copy(model, share=True)(example.clone().to(device_of(model, example))).cpu()
     try:
         with torch.no_grad():
-            kept = result.trunk(example.clone())
+            kept = parts.trunk(example.clone())
             before = [tensor.clone() for tensor in kept]
-            got = result.head(*result.phi(*kept))
+            got = parts.head(*parts.phi(*kept))
     except RuntimeError as error:
         logger.debug("The traced graph of %s fails: %s", type(model).__name__, error)
         return False
@@ -261,7 +221,3 @@ def _is_exact(result: Cut, model: nn.Module, example: Tensor) -> bool:
     unchanged = all(torch.allclose(old, new, rtol=0, atol=0, equal_nan=True) for old, new in zip(before, kept))
     scale = float(expected.abs().nan_to_num().max())
     return unchanged and torch.allclose(got, expected, rtol=1e-4, atol=1e-5 * scale, equal_nan=True)
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))

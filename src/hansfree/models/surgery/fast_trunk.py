@@ -16,7 +16,6 @@ from hansfree.models.surgery.cut import is_plain
 from hansfree.models.surgery.graph import is_dropout_like
 
 _CONVOLUTIONS: set[type[nn.Module]] = {nn.Conv1d, nn.Conv2d, nn.Conv3d}  # by exact class: a subclass may do more
-
 _NORMS: set[type[nn.Module]] = {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d}
 
 
@@ -86,7 +85,6 @@ def _is(graph: fx.GraphModule, node: fx.Node, kinds: set[type[nn.Module]]) -> bo
 
 # Modules whose output is memory of its own, never their input or a view of it.
 _FRESH = (_ConvNd, _BatchNorm, nn.Linear)
-
 _SUMS = (operator.add, torch.add)
 
 

@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError, nearest
-from hansfree.models.surgery.tracing import EditedForward, Recorded, record
+from hansfree.models.surgery.tracing import EditedForward, record
 
 # Outputs that may share memory with their input: writing into one of them also writes into the other.
 # fmt: off
@@ -41,8 +41,8 @@ _FUNCTIONAL_DROPOUT: dict[Any, Callable[[float], nn.Module]] = {
 
 def is_dropout_like(module: nn.Module) -> bool:
     """Return whether the module is random in training: dropout, stochastic depth, attention with dropout."""
-    names = ("p", "drop_prob", "dropout")
-    rate = next((getattr(module, name) for name in names if isinstance(getattr(module, name, None), float | int)), None)
+    values = (getattr(module, name, None) for name in ("p", "drop_prob", "dropout"))
+    rate = next((value for value in values if isinstance(value, float | int)), None)
     if _is_dropout(module):
         return rate is None or rate > 0
     return isinstance(module, nn.MultiheadAttention | nn.RNNBase) and bool(rate)
@@ -138,7 +138,6 @@ def keep_dropout(root: nn.Module, graph: fx.Graph) -> None:
 
 # Operations that return several tensors; such a node is neither a layer nor a tensor that can be cached.
 _SEVERAL = frozenset(["chunk", "split", "unbind", "tensor_split", "topk", "sort", "meshgrid", "native_layer_norm"])
-
 _SIZES = frozenset(["size", "dim", "numel", "ndimension", "is_floating_point"])
 
 # Attributes of a tensor that hold no tensor; `x.mT` and `torch.max(x, 1).values` hold one.
@@ -194,11 +193,13 @@ def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
     return own if share else own.cpu()
 
 
-def trace(model: nn.Module, *, share: bool = False) -> Traced:
-    """Trace a copy of ``model`` in eval mode.
+def device_of(model: nn.Module, example: Tensor) -> torch.device:
+    """Return the device of the model's parameters; of the example where it has none."""
+    return next((tensor.device for tensor in model.parameters()), example.device)
 
-    Whatever in-place operations overwrite is rewritten so that every node keeps its value: a recorded ``features.28``
-    of VGG is otherwise changed by the ReLU that follows.
+
+def trace(model: nn.Module, *, share: bool = False) -> Traced:
+    """Trace a copy of ``model`` in eval mode, without in-place operations: every node keeps its value.
 
     Raises:
         SplitError: the model cannot be traced exactly (control flow that depends on data, writes into views).
@@ -214,13 +215,12 @@ def trace(model: nn.Module, *, share: bool = False) -> Traced:
     own = root.__dict__.get("forward")
     if isinstance(own, EditedForward):
         nodes = {node.name: node for node in own.graph.nodes}
-        return Traced(
-            root, own.graph, {layer: nodes[name] for layer, name in own.names.items()}, own.calls, own.returned
-        )
+        layers = {layer: nodes[name] for layer, name in own.names.items()}
+        return Traced(root, own.graph, layers, own.calls, own.returned)
     recorded = record(root, type(model).__name__)
     graph = recorded.graph
     remove_in_place(root, graph, in_place)
-    layers, calls = _name(recorded)
+    layers, calls = _name(graph, recorded.scopes, recorded.outputs)
     keep_dropout(root, graph)
     result = next(node for node in graph.nodes if node.op == "output").args[0]
     return Traced(root, graph, layers, calls, recorded.returned if isinstance(result, dict) else None)
@@ -248,12 +248,13 @@ def scalar_nodes(graph: fx.Graph) -> set[fx.Node]:
     return scalars
 
 
-def _name(recorded: Recorded) -> tuple[dict[str, fx.Node], dict[str, tuple[str, ...]]]:
-    """Give every selectable node its names; see the module's docstring for the rule."""
-    graph = recorded.graph
+def _name(
+    graph: fx.Graph, scopes: dict[fx.Node, str], outputs: list[tuple[str, fx.Node]]
+) -> tuple[dict[str, fx.Node], dict[str, tuple[str, ...]]]:
+    """Name every node that can be a layer: modules by path, their calls by number, operations by enclosing module."""
     scalars = scalar_nodes(graph)
     of_module: defaultdict[str, list[fx.Node]] = defaultdict(list)
-    for path, node in recorded.outputs:
+    for path, node in outputs:
         if node.op not in ("placeholder", "get_attr") and node not in scalars:
             of_module[path].append(node)
     named: list[tuple[str, fx.Node]] = []
@@ -276,7 +277,7 @@ def _name(recorded: Recorded) -> tuple[dict[str, fx.Node], dict[str, tuple[str, 
     for node in graph.nodes:
         if node.op not in ("call_function", "call_method") or node in scalars:
             continue
-        scope = recorded.scopes[node]
+        scope = scopes[node]
         base = f"{scope}.{operation_name(node)}" if scope else operation_name(node)
         named.append((free(base, counts[base]), node))
         counts[base] += 1
@@ -288,7 +289,7 @@ _BATCH_NORMS = {functional.batch_norm, torch.batch_norm, torch.native_batch_norm
 
 
 def check_batch_norms(traced: Traced) -> None:
-    """Refuse a graph with such a norm."""
+    """Refuse a graph with a norm that uses the statistics of the batch in eval mode."""
     for node in traced.graph.nodes:
         module = traced.module_of(node)
         if isinstance(module, _BatchNorm) and module.running_mean is None and module.running_var is None:
@@ -298,7 +299,7 @@ def check_batch_norms(traced: Traced) -> None:
 
 
 class NoBatchStatistics(TorchFunctionMode):
-    """Refuse such a norm wherever it runs in the block: for models, or modules inside them, that are not traced."""
+    """Refuse such a norm wherever it runs in the block: for models, or parts of them, that are not traced."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,16 +12,26 @@ from torch import Tensor, nn
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
 from hansfree.models.surgery.graph import NoBatchStatistics, eval_copy, is_dropout_like, missing_sentence
-from hansfree.models.surgery.partition import Train, is_norm_parameter
+from hansfree.models.surgery.partition import Partition, Train, is_norm_parameter
 from hansfree.models.surgery.tracing import AxisOrder, inverse
 
 
-class AutogradFlow:
-    """One run of a model, with a mark in autograd's graph behind every module that returns a tensor.
+@contextmanager
+def hooked(model: nn.Module, edit: Callable[[str, Any], Any]) -> Iterator[None]:
+    """Send the output of every module through ``edit(path, output)`` for the length of the block."""
+    handles = [
+        module.register_forward_hook(lambda _m, _a, output, path=path: edit(path, output))
+        for path, module in model.named_modules()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
-    Args:
-        model: A copy of its own: all its parameters will want gradients.
-    """
+
+class AutogradFlow:
+    """One run of a copy of a model, with a mark in autograd's graph behind every module that returns a tensor."""
 
     def __init__(self, model: nn.Module, example: Tensor) -> None:
         self.model, self.kind = model, type(model).__name__
@@ -30,23 +39,16 @@ class AutogradFlow:
             parameter.requires_grad_(parameter.is_floating_point())
         self._marks: dict[str, Any] = {}
         self._images = example.clone().requires_grad_()
-        handles = [
-            module.register_forward_hook(lambda _m, _a, output, path=path: self._mark(path, output))
-            for path, module in model.named_modules()
-            if path
-        ]
-        try:
-            with torch.enable_grad():
-                self._logits = model(self._images.clone())
-        finally:
-            for handle in handles:
-                handle.remove()
+        with hooked(model, self._mark), torch.enable_grad():
+            self._logits = model(self._images.clone())
         if not isinstance(self._logits, Tensor):
             raise SplitError(
                 f"{self.kind} returns a {type(self._logits).__name__}, not one tensor of logits. Wrap it in a module."
             )
 
     def _mark(self, path: str, output: Any) -> Any:
+        if not path:
+            return output
         if not isinstance(output, Tensor):
             self._marks[path] = type(output).__name__
             return output
@@ -58,9 +60,6 @@ class AutogradFlow:
         """Return the parameters whose first use together with activations depends on the layer, and when that is.
 
         A gradient alone does not show it: beside a skip connection, parameters before the layer have one too.
-
-        Args:
-            layer: A module that is called once.
         """
         mark = self._marks.get(layer)
         if isinstance(mark, str):
@@ -73,8 +72,9 @@ class AutogradFlow:
             for child, _ in () if node is mark else node.next_functions:
                 users[child].append(node)
         accumulators = {id(node.variable): node for node in below if hasattr(node, "variable")}
-        depends = _above(users, mark)
-        mixed = depends | _above(users, accumulators.get(id(self._images)))
+        depends = _reach(mark, users.__getitem__)
+        images = accumulators.get(id(self._images))
+        mixed = depends | (set() if images is None else _reach(images, users.__getitem__))
         before = {id(node.variable) for node in _below(mark) if hasattr(node, "variable")}
         after = {}
         for name, parameter in self.model.named_parameters():
@@ -89,27 +89,24 @@ class AutogradFlow:
         return after
 
 
+def _reach(start: Any, following: Callable[[Any], Iterable[Any]]) -> set[Any]:
+    """Return ``start`` and every node of the autograd graph that is reached from it."""
+    found, open_nodes = set(), [start]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in found:
+            found.add(node)
+            open_nodes.extend(following(node))
+    return found
+
+
 def _below(root: Any, *, stop: Any = None) -> set[Any]:
     """Return all nodes of the autograd graph under ``root``, and not beyond ``stop``."""
-    found, open_nodes = set(), [root] if root is not None else []
-    while open_nodes:
-        node = open_nodes.pop()
-        if node not in found:
-            found.add(node)
-            if node is not stop:
-                open_nodes.extend(child for child, _ in node.next_functions if child is not None)
-    return found
 
+    def children(node: Any) -> list[Any]:
+        return [] if node is stop else [child for child, _ in node.next_functions if child is not None]
 
-def _above(users: dict[Any, list[Any]], start: Any) -> set[Any]:
-    """Return ``start`` and every autograd node that uses it, at any distance; nothing for None."""
-    found, open_nodes = set(), [start] if start is not None else []
-    while open_nodes:
-        node = open_nodes.pop()
-        if node not in found:
-            found.add(node)
-            open_nodes.extend(users[node])
-    return found
+    return set() if root is None else _reach(root, children)
 
 
 def _first(users: dict[Any, list[Any]], start: Any, wanted: set[Any]) -> set[Any]:
@@ -125,27 +122,7 @@ def _first(users: dict[Any, list[Any]], start: Any, wanted: set[Any]) -> set[Any
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class HookedParts:
-    """The three parts, all of them over one copy of the model."""
-
-    model: nn.Module
-    trunk: nn.Module
-    phi: nn.Module
-    head: nn.Module
-    trainable: tuple[str, ...]
-    may_change: tuple[str, ...]
-    parameters_after: int
-    random: tuple[nn.Module, ...]
-
-
-def permute_hooked(parts: HookedParts, order: AxisOrder) -> HookedParts:
-    """Turn the axes of the layer's output behind the trunk, and back in phi."""
-    parts.trunk.order = order  # type: ignore[assignment]  # a plain tuple, not a module
-    return replace(parts, phi=PermutedBack(order))
-
-
-def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train, train_norm: bool) -> HookedParts:
+def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train, train_norm: bool) -> Partition:
     """Cut a copy of ``model`` at the module ``layer``; what follows it is found by autograd on ``example``."""
     own = eval_copy(model)
     with NoBatchStatistics():
@@ -163,15 +140,14 @@ def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train,
     random = [m for path, m in own.named_modules() if is_dropout_like(m) and calls.get(path, -1) > start]
     # The trunk's modules are its own, so that dropout in the head does not reach it; the tensors are shared.
     trunk = _HookedTrunk(eval_copy(own, share=True), layer)
-    count = sum(own.get_parameter(name).numel() for name in after)
-    return HookedParts(
-        model=own,
+    return Partition(
+        root=own,
         trunk=trunk,
         phi=Unchanged(),
         head=_HookedHead(own, layer),
         trainable=tuple(trained),
         may_change=tuple(eligible),
-        parameters_after=count,
+        parameters_after=sum(own.get_parameter(name).numel() for name in after),
         random=tuple(random),
     )
 
@@ -302,20 +278,13 @@ def run_recorded(model: nn.Module, example: Tensor) -> tuple[list[str], dict[str
     order: list[str] = []
     outputs: dict[str, Any] = {}
 
-    def record(path: str, output: Any) -> None:
+    def record(path: str, output: Any) -> Any:
         order.append(path)
         outputs[path] = output
+        return output
 
-    handles = [
-        module.register_forward_hook(lambda _m, _a, output, path=path: record(path, output))
-        for path, module in model.named_modules()
-    ]
-    try:
-        with torch.no_grad():
-            model(example.clone())
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(model, record), torch.no_grad():
+        model(example.clone())
     return order, outputs
 
 

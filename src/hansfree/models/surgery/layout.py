@@ -1,9 +1,7 @@
-"""Where the channels of a layer's output stand: an array does not say, what computed it does.
+"""Find the axis of the channels in a layer's output, from the operations that computed it.
 
-hansfree keeps maps as ``(n, channels, height, width)`` and tokens as ``(n, tokens, channels)``. Some models do not:
-Swin's maps have their channels last. The cut then turns them on their way out of the trunk and back on their way into
-phi, so that nothing else has to know. Taken as they are, their rows would pass for channels and give a direction in the
-picture's height without a word.
+hansfree keeps maps as ``(n, channels, height, width)`` and tokens as ``(n, tokens, channels)``. Where a model does not
+(Swin), the cut permutes the axes behind the trunk and back before phi.
 """
 
 from __future__ import annotations
@@ -23,10 +21,9 @@ from hansfree.models.surgery.hooked import run_recorded
 from hansfree.models.surgery.tracing import AxisOrder
 
 CHANNEL_AXIS = {2: 1, 3: 2, 4: 1}  # by the number of axes: flat, tokens, maps
-
 _LAST = {functional.linear, functional.layer_norm, torch.layer_norm}
 _TURNED: dict[tuple[int, ...], int] = {(0, 2, 3, 1): 3, (0, 3, 1, 2): 1}  # where the channels of a map go
-# They deal the numbers out anew in the same order: the shapes say where the channels are then, if anywhere.
+# They keep the order of the numbers: the shapes say where the channels are, if anywhere.
 _RESHAPING = frozenset(["view", "reshape", "flatten", "unflatten"])
 _UNKNOWN = frozenset(["movedim", "moveaxis", "einsum"])
 
@@ -125,7 +122,7 @@ class _AxisRecorder(fx.Interpreter):
 
 
 def _reshaped(axis: int, before: torch.Size, after: torch.Size) -> int | None:
-    """Return where the channels stand once the numbers are dealt out anew; None where they are torn apart."""
+    """Return the axis of the channels after a reshape; None where it splits them."""
     if axis == len(before) - 1 and after[-1] == before[-1]:
         return len(after) - 1
     return axis if before[: axis + 1] == after[: axis + 1] else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import fx, nn
@@ -17,40 +18,35 @@ from hansfree.models.surgery.tracing import AxisOrder, inverse
 Train = Literal["all", "last"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Partition:
-    """The three parts as graph modules, and the parameters of the head that are to be trained."""
+    """The three parts of a model, graph modules or cut by hooks."""
 
-    trunk: fx.GraphModule
-    phi: fx.GraphModule
-    head: fx.GraphModule
-    trainable: tuple[str, ...]
-    parameters_after: int
-
-
-def partition(traced: Traced, layer: str, *, train: Train, train_norm: bool) -> Partition:
-    """Cut by data flow: whatever does not depend on the layer's output belongs to the trunk.
-
-    Sizes and functions of parameters alone are no activations: every part that needs them computes them itself.
-    """
-    return GraphCut(Flow(traced), layer).parts(train=train, train_norm=train_norm)
+    root: nn.Module = field(repr=False)  # the copy of the model whose modules they call
+    trunk: nn.Module
+    phi: nn.Module
+    head: nn.Module
+    trainable: tuple[str, ...]  # names of parameters, as in the model's own state_dict
+    parameters_after: int  # how many numbers the parameters after the layer hold, trained or not
+    random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
+    may_change: tuple[str, ...] = ()  # cut by hooks, the trunk holds the whole model: what some training may change
 
 
-def permute_layer(parts: Partition, order: AxisOrder) -> None:
+def permute_layer(trunk: fx.GraphModule, phi: fx.GraphModule, order: AxisOrder) -> None:
     """Turn the axes of the layer's output at the end of the trunk, and back at the start of phi."""
-    graph = parts.trunk.graph
+    graph = trunk.graph
     result = next(node for node in graph.nodes if node.op == "output")
     first, *others = result.args[0]
     with graph.inserting_before(result):
         result.args = ((graph.call_method("permute", (first, order)), *others),)
-    parts.trunk.recompile()
-    graph = parts.phi.graph
+    trunk.recompile()
+    graph = phi.graph
     given = next(node for node in graph.nodes if node.op == "placeholder")
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         turned = graph.call_method("permute", (given, inverse(order)))
         whole = graph.call_method("contiguous", (turned,))  # what follows may want a view of it
     given.replace_all_uses_with(whole, delete_user_cb=lambda user: user is not turned)
-    parts.phi.recompile()
+    phi.recompile()
 
 
 def output_node(traced: Traced) -> fx.Node:
@@ -98,7 +94,11 @@ class Flow:
 
 
 class GraphCut:
-    """The graph seen from one layer."""
+    """The graph seen from one layer, and cut there by data flow.
+
+    Whatever does not depend on the layer's output belongs to the trunk. Sizes and functions of parameters alone are no
+    activations: every part that needs them computes them itself.
+    """
 
     def __init__(self, flow: Flow, layer: str) -> None:
         self.flow = flow
@@ -124,10 +124,16 @@ class GraphCut:
         # What phi hands on keeps the trunk's order, so that a phi without operations returns what it is given.
         boundary = [*(node for node in live if node in found), *(node for node in found if node not in live)]
         self._check_tied(self._needed(live, stop=set()), trained)
-        trunk = self._build("Trunk", [n for n in self.nodes if n.op == "placeholder"], live)
-        phi = self._build("Phi", live, boundary)
         head = self._build("Head", boundary, self.output)
-        return Partition(trunk, phi, head, tuple(trained), self._count(after))
+        return Partition(
+            root=self.traced.root,
+            trunk=self._build("Trunk", [n for n in self.nodes if n.op == "placeholder"], live),
+            phi=self._build("Phi", live, boundary),
+            head=head,
+            trainable=tuple(trained),
+            parameters_after=self._count(after),
+            random=tuple(_own_random_modules(head)),
+        )
 
     def parameters_after(self) -> int:
         """Return how many numbers the parameters after the layer hold; an error where the layer cannot be used."""
@@ -138,10 +144,8 @@ class GraphCut:
         return self._count(after)
 
     def _count(self, nodes: Iterable[fx.Node]) -> int:
-        used = {
-            id(p): p for node in nodes for p in map(self.flow.parameters.__getitem__, self.flow.parameters_of[node])
-        }
-        return sum(parameter.numel() for parameter in used.values())
+        used = {self.flow.parameters[name] for node in nodes for name in self.flow.parameters_of[node]}
+        return sum(parameter.numel() for parameter in used)
 
     def _live(self) -> list[fx.Node]:
         """Return the trunk's tensors that are needed after the layer: its output first, then what runs beside it."""
@@ -244,6 +248,17 @@ class GraphCut:
         graph.output(new[wanted] if isinstance(wanted, fx.Node) else tuple(new[node] for node in wanted))
         graph.lint()
         return fx.GraphModule(self.traced.root, graph, name)
+
+
+def _own_random_modules(head: nn.Module) -> Iterator[nn.Module]:
+    """Yield the dropout of the head, as copies of its own: in the trunk the same module stays off."""
+    for name, module in list(head.named_modules()):
+        if is_dropout_like(module):
+            if next(module.parameters(), None) is None:
+                module = copy.deepcopy(module)
+                outer, _, last = name.rpartition(".")
+                setattr(head.get_submodule(outer), last, module)
+            yield module
 
 
 def _inputs(nodes: Iterable[fx.Node]) -> set[fx.Node]:

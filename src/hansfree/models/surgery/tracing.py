@@ -7,7 +7,6 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -30,12 +29,9 @@ PROJECTION = "hansfree_projection"
 
 
 class AppliedAfter:
-    """A forward hook that sends a module's output through another module.
+    """A forward hook that sends a module's output, its axes in ``order``, through another module.
 
     An object and not a closure: a copy of the model then holds a hook with the copy's own inserted module.
-
-    Args:
-        order: of the axes that the inserted module expects; None: as the model has them.
     """
 
     def __init__(self, module: nn.Module, order: AxisOrder | None = None) -> None:
@@ -107,11 +103,8 @@ def remove_hooks(model: nn.Module) -> dict[str, AppliedAfter]:
 
 
 Shape = tuple[int, ...]
-
 Answer = TypeVar("Answer", bool, int)
-
 _SIZES = (224, 32, 64, 150)  # in pixels: some that are padded for patches and windows, and some that are not
-
 _NAMES = ("image_size", "img_size")  # under which models keep the one size that they take
 
 
@@ -126,8 +119,9 @@ def image_shapes(root: nn.Module) -> list[Shape]:
 
 def _sides(value: object) -> list[tuple[int, int]]:
     pair = (value, value) if isinstance(value, int) else value
-    is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(side, int) for side in pair)
-    return [(int(pair[0]), int(pair[1]))] if is_pair else []  # type: ignore[index]  # seen to be a pair
+    if isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(side, int) for side in pair):
+        return [(pair[0], pair[1])]
+    return []
 
 
 class ShapeGuards:
@@ -144,15 +138,8 @@ class ShapeGuards:
         """Shapes without numbers: nothing is computed. It loads sympy, which takes a second, and few models ask."""
         return FakeTensorMode(allow_non_fake_inputs=True)
 
-    def truth(self, root: nn.Module, node: fx.Node) -> bool:
-        """Return whether the node's value is true; whatever goes wrong on the way means that there is no answer."""
-        return self._answer(root, node, bool)
-
-    def length(self, root: nn.Module, node: fx.Node) -> int:
-        """Return how many items the node has, such as a shape; of a tensor that is no question of its shape alone."""
-        return self._answer(root, node, _count)
-
-    def _answer(self, root: nn.Module, node: fx.Node, read: Callable[[Any], Answer]) -> Answer:
+    def answer(self, root: nn.Module, node: fx.Node, read: Callable[[Any], Answer]) -> Answer:
+        """Return what ``read`` says of the node's value; any error on the way means that there is no answer."""
         with self._answering():
             answer = read(self._value(root, node, self.first))
             for shape in list(self.agreeing):
@@ -202,16 +189,6 @@ def _needed(node: fx.Node) -> list[fx.Node]:
     return [one for one in node.graph.nodes if one in found]
 
 
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """A model's graph, and what ran where."""
-
-    graph: fx.Graph
-    scopes: dict[fx.Node, str]  # the path of every node's enclosing module
-    outputs: list[tuple[str, fx.Node]]  # of every module call, in the order in which they return
-    returned: type[dict[str, Any]] | None  # the class of the last object that the model made of several tensors
-
-
 class _Proxy(fx.Proxy):
     """What stands for a value in a trace; of a shape, it also knows the length."""
 
@@ -236,9 +213,9 @@ class _Tracer(fx.Tracer):
         self.edits = edits  # modules inserted behind others by a hook; in the graph they become nodes
         self.answers = answers  # to what the model asks about shapes
         self.enclosing = ""
-        self.scopes: dict[fx.Node, str] = {}
-        self.outputs: list[tuple[str, fx.Node]] = []
-        self.returned: type[dict[str, Any]] | None = None
+        self.scopes: dict[fx.Node, str] = {}  # the path of every node's enclosing module
+        self.outputs: list[tuple[str, fx.Node]] = []  # of every module call, in the order in which they return
+        self.returned: type[dict[str, Any]] | None = None  # the class of the last object made of several tensors
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         childless = next(m.children(), None) is None
@@ -263,7 +240,7 @@ class _Tracer(fx.Tracer):
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, dict) and type(a) is not dict:
-            self.returned = type(a)  # the last one is what the model returns
+            self.returned = type(a)
         return super().create_arg(a)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
@@ -273,7 +250,7 @@ class _Tracer(fx.Tracer):
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         try:
-            return self.answers.truth(self.root, obj.node)
+            return self.answers.answer(self.root, obj.node, bool)
         except Exception as error:  # the model's own code, on shapes without numbers
             raise fx.proxy.TraceError("a branch depends on the images' own numbers") from error
 
@@ -282,7 +259,7 @@ class _Tracer(fx.Tracer):
 
     def length(self, obj: fx.Proxy) -> int:
         try:
-            return self.answers.length(self.root, obj.node)
+            return self.answers.answer(self.root, obj.node, _count)
         except Exception as error:
             raise fx.proxy.TraceError("a loop or a length depends on the images") from error
 
@@ -295,16 +272,19 @@ class _Tracer(fx.Tracer):
         return node
 
 
-def record(root: nn.Module, kind: str) -> Recorded:
+def record(root: nn.Module, kind: str) -> _Tracer:
     """Trace with the first shape of images that the model takes; another graph for other images is an error."""
     edits, shapes = remove_hooks(root), image_shapes(root)
     root = _with_class_forward(root)
-    found: Recorded | None = None
+    parameters = inspect.signature(type(root).forward).parameters.values()
+    # As proxies, optional arguments would take the branch `is not None`.
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    found: _Tracer | None = None
     reason: Exception | None = None
     while shapes:
         tracer = _Tracer(edits, ShapeGuards(shapes))
         try:
-            graph = tracer.trace(root, concrete_args=_defaults(root))
+            tracer.trace(root, concrete_args=defaults)
         except Exception as error:  # the model's own code runs on proxies: anything may come out of it
             reason = reason or error
         else:
@@ -312,7 +292,7 @@ def record(root: nn.Module, kind: str) -> Recorded:
                 raise SplitError(
                     f"{kind} cannot be traced: it does other things with images of another size or number."
                 )
-            found = Recorded(graph, tracer.scopes, tracer.outputs, tracer.returned)
+            found = tracer
         shapes = tracer.answers.differing  # the others go the same way
     if found is None:
         raise SplitError(f"{kind} cannot be traced: {str(reason).rstrip('.')}.") from reason
@@ -320,9 +300,9 @@ def record(root: nn.Module, kind: str) -> Recorded:
 
 
 def _with_class_forward(root: nn.Module) -> nn.Module:
-    """Return ``root`` such that tracing sees a ``forward`` set on the instance; fx looks at the class only.
+    """Return ``root`` such that fx, which looks at the class only, sees a ``forward`` that is set on the instance.
 
-    So it does with one whose images have a default or that takes any keyword (Hugging Face's): only images are given.
+    The same where the images have a default or any keyword is taken (Hugging Face): only images are given.
     """
     own, cls = root.__dict__.pop("forward", None), type(root)
     _, *parameters = inspect.signature(cls.forward).parameters.values()
@@ -332,9 +312,3 @@ def _with_class_forward(root: nn.Module) -> nn.Module:
     elif is_open:
         root.__class__ = type(cls.__name__, (cls,), {"forward": lambda self, x: cls.forward(self, x)})
     return root
-
-
-def _defaults(root: nn.Module) -> dict[str, Any]:
-    """Fix optional arguments at their defaults; as proxies they would take the branch ``is not None``."""
-    parameters = inspect.signature(type(root).forward).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
