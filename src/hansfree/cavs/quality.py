@@ -67,11 +67,7 @@ def alignment_mean(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
 
 
 def cav_auc(cav: CAV, X: ArrayLike, y: ArrayLike) -> CAVQuality:
-    """Return how well the CAV's score separates held-out samples with and without the artifact.
-
-    The standard error is DeLong's, from each sample's placement among the other class. It is zero where the classes
-    separate perfectly, which says that these samples cannot show it, not that there is none.
-    """
+    """Return how well the CAV's score separates held-out samples with and without the artifact, with DeLong's error."""
     scores = cav.decision_function(X)
     labels = np.asarray(y)
     if labels.shape != scores.shape:

@@ -63,11 +63,12 @@ def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, tolera
 
 
 Tensors = dict[str, Tensor]
-
 Change = Callable[[Tensors], Tensors]  # from what the solver moves to what the weights move by
 
-
-_SURE = 0.25  # what a probability of one half adds to the curvature of the loss
+MAX_WEIGHTS = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
+GRADIENT_TOLERANCE = 3e-5  # of the largest component, along axes of about the same curvature
+MAX_GRADIENT = 1e-3  # warn above: the solver stopped before the minimum
+_CURVATURE = 0.25  # of the loss, at a probability of one half
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class Axes:
             tangents: ``(k, n, inputs)``; none where nothing is penalised.
         """
         center = shares @ values if has_bias else torch.zeros_like(values[0])
-        loss = _SURE * (shares[:, None] * (values - center)).T @ (values - center)
+        loss = _CURVATURE * (shares[:, None] * (values - center)).T @ (values - center)
         loss.diagonal().add_(2 * anchor)
         penalty = torch.zeros_like(loss)
         for tangent in tangents:
@@ -133,13 +134,6 @@ class Axes:
         return (1 + strength * self.sizes).rsqrt()
 
 
-MAX_WEIGHTS = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
-
-GRADIENT_TOLERANCE = 3e-5  # of the largest component, along axes of about the same curvature
-
-MAX_GRADIENT = 1e-3  # warn above: the solver stopped before the minimum
-
-
 def solve_heads(
     cut: Cut,
     features: Features,
@@ -160,20 +154,43 @@ def solve_heads(
     check_float64(tuning.device)
     check_head_size(cut)
     cut.eval_mode()
-    problem = _Problem(cut, features, objective, tuning)
+    solve, device = _Problem(cut, features, objective, tuning).solve, tuning.device
+    yield from solutions(
+        cut, objective, strengths, solve, MAX_GRADIENT, device=device, watch=watch, progress=progress, label=label
+    )
+
+
+def solutions(
+    cut: Cut,
+    objective: Objective,
+    strengths: Sequence[float],
+    solve: Callable[[float], tuple[Tensors, float]],
+    max_gradient: float,
+    *,
+    device: str,
+    watch: Watch | None,
+    progress: Progress,
+    label: str,
+) -> Iterator[TrainedHead]:
+    """Yield one head per strength, and warn once of strengths without a solution.
+
+    Args:
+        solve: Returns the weights that changed, by the model's names, and the gradient left there.
+        max_gradient: Warn above: the solver stopped before the minimum.
+    """
     failed: dict[float, str] = {}
     steep: dict[float, str] = {}
     for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
-        found, gradient = problem.solve(strength)
-        heads = Heads(cut, 1, tuning.device)
+        found, gradient = solve(strength)
+        heads = Heads(cut, 1, device)
         with torch.no_grad():
-            for name, tensor in heads.parameters.items():
-                tensor[0].copy_(found[name])
+            for name, tensor in found.items():
+                heads.parameters[name][0] = tensor
         history = () if watch is None else (watch(heads)[0],)
         is_finite = heads.are_finite()[0]
         if not is_finite:
             failed[strength] = ""
-        elif not gradient <= MAX_GRADIENT:
+        elif not gradient <= max_gradient:
             steep[strength] = f" (gradient {gradient:.1e})"
         if number == len(strengths):  # before the last yield: the caller may stop there
             warn_of_strengths(f"{label} has no solution in finite numbers", objective, failed)
@@ -184,11 +201,7 @@ def solve_heads(
 def check_head_size(
     cut: Cut, *, advice: str = "Train the last linear layer only (train='last'), or use optimizer='sgd'."
 ) -> None:
-    """Raise for a head that is too large for the solver.
-
-    Args:
-        advice: what to do, in the caller's terms.
-    """
+    """Raise for a head that is too large for the solver, with advice in the caller's terms."""
     size = sum(parameter.numel() for parameter in cut.head_parameters().values())
     if size > MAX_WEIGHTS:
         raise OptionError(
