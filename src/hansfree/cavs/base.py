@@ -42,12 +42,6 @@ class ClassMeans:
                 "A CAV needs samples of two classes, without and with the artifact, but all "
                 f"{len(y)} samples are of one class: {labels.tolist()[0]!r}."
             )
-        if len(labels) > 2:
-            raise DataError(
-                "Only binary classification is supported: a CAV separates two classes (without and with the artifact), "
-                f"but {len(labels)} labels were given: {', '.join(map(repr, labels[:5].tolist()))}"
-                f"{', ...' if len(labels) > 5 else ''}."
-            )
         groups = [X[y == label] for label in labels]
         return cls(labels, np.array([len(group) for group in groups]), np.stack([_mean(group) for group in groups]))
 
@@ -110,7 +104,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """Return one direction (channels,) or several (k, channels) of any length; ``X`` comes centred."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Find the directions that lead from the clean samples to those with the artifact."""
+        """Find the directions from the clean samples to those with the artifact."""
         features, labels = self._validated(X, y, reset=True)
         means = ClassMeans.of(features, labels)
         if np.all(features == features[0]):
@@ -152,7 +146,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     @property
     def label(self) -> str:
-        """What results call it."""
+        """The name in results."""
         return self.name
 
     @property
@@ -170,7 +164,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     @property
     def combination_(self) -> FloatArray:
-        """The weights of the directions (k,), of length 1, that lead from one class mean to the other in their span."""
+        """Weights of the directions, (k,) of length 1, that lead from one class mean to the other."""
         self._check_fitted()
         size = np.linalg.norm(self.scale_)
         combination: FloatArray = self.scale_ / size if size > 0 else np.eye(len(self.scale_))[0]

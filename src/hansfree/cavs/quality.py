@@ -27,8 +27,8 @@ def alignment_sample(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
 
     Args:
         direction: (channels,), of any length.
-        deltas: (samples, channels), how the pooled activations changed when the artifact was inserted. Samples that
-            did not change at all have no direction to agree with: they are left out and counted.
+        deltas: (samples, channels), changes of the pooled activations when the artifact was inserted. Samples without
+            any change are left out and counted.
 
     >>> alignment_sample([1.0, 0.0], [[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]]).value
     0.5
@@ -42,11 +42,7 @@ def alignment_sample(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
 def alignment_mean(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
     """Return the cosine between the direction and the mean change: the paper's s-bar (Eq. alignment_overall).
 
-    The standard error is the jackknife's, because the mean over the samples is inside the ratio.
-
-    Args:
-        direction: (channels,), of any length.
-        deltas: (samples, channels), as for ``alignment_sample``.
+    Arguments are those of `alignment_sample`. The standard error is the jackknife's.
 
     >>> round(alignment_mean([1.0, 0.0], [[2.0, 1.0], [2.0, -1.0]]).value, 3)
     1.0

@@ -33,8 +33,7 @@ from hansfree.models.surgery import Cut, insert_after
 class LatentCorrection(Correction):
     """Fine-tunes the head on cached activations; all strengths share the trunk.
 
-    A method overrides some of eight hooks: `features`, `loss_terms`, `edit`, `solver`, `outputs`, `train`, `check` and
-    `remark`. The defaults are plain fine-tuning.
+    A method overrides some of eight hooks (below); the defaults are plain fine-tuning.
 
     Args:
         strength: multiplies the method's penalty.
@@ -110,13 +109,7 @@ class LatentCorrection(Correction):
             raise DataError(f"There are labels up to {largest}, but the model has the classes 0 to {classes - 1}.")
 
     def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
-        """Return a sentence that belongs beside the results, empty where there is nothing to add.
-
-        Args:
-            activations: what it was trained on.
-            clean: held-out images without the artifact.
-            biased: held-out images with it, where there are any.
-        """
+        """Return a sentence for the results, or nothing, given training and held-out activations."""
         return ""
 
     # ---- final -------------------------------------------------------------------------------------------------

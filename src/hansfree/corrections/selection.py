@@ -318,11 +318,7 @@ def has_counter_examples(data: BiasedData) -> bool:
 def check_selectable(
     data: BiasedData, *, advice: str = f"At a share of 10 % that is {10 * MIN_GROUP} images of a class in all."
 ) -> None:
-    """Raise for validation images by which no strength could be chosen: every rule guards the clean accuracy.
-
-    Args:
-        advice: a sentence on how there could be more of them.
-    """
+    """Raise for validation images by which no strength could be chosen, with advice on how to get more."""
     images = data.val_clean
     if len(large_classes(images.labels)) < 2:
         counts = np.bincount(images.labels, minlength=len(images.class_names))

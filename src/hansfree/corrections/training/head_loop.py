@@ -218,10 +218,7 @@ class Objective(Protocol):
         """Whether the head can be trained to convergence."""
 
     def outputs(self, logits: Tensor) -> Tensor:
-        """Return outputs, linear in the logits, whose squared changes are all of a quadratic penalty.
-
-        Used for heads that are one linear layer, of which a derivative and a finite step are the same.
-        """
+        """Return outputs, linear in the logits, whose squared changes are all of a quadratic penalty."""
 
     def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""

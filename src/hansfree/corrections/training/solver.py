@@ -73,7 +73,7 @@ _CURVATURE = 0.25  # of the loss, at a probability of one half
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """Along each of the ``directions`` the loss curves by about 1, and the penalty by the strength times a size."""
+    """Axes along which the loss curves by about 1, and the penalty by the strength times a size."""
 
     weight: str
     bias: str
