@@ -17,7 +17,7 @@ from torch.nn import functional
 from hansfree.activations import Activations, find_pairs
 from hansfree.activations.cache import pool
 from hansfree.cavs import PairCAV
-from hansfree.corrections import LEACE, AClArC, OneSidedPClArC, PClArC, Projection, RClArC, Vanilla
+from hansfree.corrections import LEACE, AClArC, OneSidedPClArC, PClArC, Projection, RClArC
 from hansfree.corrections.projections import least_erasure, within_classes
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError, OptionError
@@ -90,19 +90,6 @@ def test_p_clarc_gives_every_image_the_clean_mean_score(name: str, k: int) -> No
     scores = torch.from_numpy(again.pooled) @ directions.T
     expected = torch.from_numpy(cav.clean_score_).float().expand(len(data), k)
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_p_clarc_is_vanilla_and_a_projection() -> None:
-    case, data = CASES["convolution"], TinyImages()
-    model = case.model()
-    activations = collect(case, model, data)
-    projected = PClArC(fit_cav(activations), tuning=TUNING).correct(model, activations).state_dict()
-    vanilla = Vanilla(tuning=TUNING).correct(model, activations).state_dict()
-    assert {key for key in projected if key not in vanilla} == {
-        "hansfree_projection.directions",
-        "hansfree_projection.target",
-    }
-    assert all(torch.equal(projected[key], vanilla[key]) for key in vanilla)
 
 
 def test_a_clarc_trains_on_shifted_activations_and_leaves_the_model_alone() -> None:

@@ -196,14 +196,3 @@ def test_options_that_cannot_be() -> None:
         RRClArCStep(cav, target="random")
     with pytest.raises(OptionError, match="norm is 'cosine'"):
         RRClArCStep(cav, norm="cosine")  # type: ignore[arg-type]
-
-
-def test_the_step_is_trained_and_named() -> None:
-    case = CASES["convolution"]
-    model = case.model()
-    activations = collect(case, model, DATA)
-    method = RRClArCStep(fit_cav(activations), strength=0.5, target=[0, 2])
-    assert method.describe() == {"method": "rr-clarc-step", "cav": "signal", "target": "[0, 2]", "norm": "squared"}
-    assert not method.info.in_default_run
-    fixed = method.correct(model, activations)
-    assert not torch.equal(fixed.fc.weight, model.fc.weight)

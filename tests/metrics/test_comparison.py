@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from hansfree.errors import DataError
 from hansfree.metrics import (
@@ -133,12 +132,6 @@ def test_classes_are_compared_with_one_model() -> None:
         assert each.reversed.group == each.group
     rare = np.repeat([0, 1, 2], (60, 46, 24))
     assert {each.group for each in compare_classes(answers(models), rare, rival="a")} == {0, 1}
-
-
-pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
-
-
-labelled = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40)
 
 
 def test_lost_classes() -> None:

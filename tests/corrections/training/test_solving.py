@@ -131,18 +131,6 @@ def test_heads_of_several_layers_get_better_by_their_own_objective(target: str) 
     assert float(problem.value(problem.solve(0.5)[0], 0.5)) < before - 0.01
 
 
-def test_the_given_model_stays_and_the_penalty_works() -> None:
-    model, activations, cut = scene()
-    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    method = RRClArC(fit_cav(activations), tuning=TUNING)
-    weak, strong = solved(method, cut, activations, [0.0, 100.0])
-    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in kept.items())
-    features = compute_features(cut, activations, method.features(activations))
-    tangents = torch.from_numpy(np.array(features.tangents[0][:, 0]))
-    sizes = [float((tangents @ head.state["fc.weight"].T).square().mean()) for head in (weak, strong)]
-    assert sizes[1] < 0.05 * sizes[0]
-
-
 def test_an_anchor_of_nothing_is_refused() -> None:
     with pytest.raises(OptionError, match="anchor is 0"):
         FineTuning(optimizer="converged", anchor=0)

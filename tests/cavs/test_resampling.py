@@ -21,7 +21,7 @@ from hansfree.cavs.diagnostics.resampling import (
     make_refit,
     of_both_halves,
 )
-from tests.cavs.diagnostics.samples import gaussian
+from tests.cavs.samples import gaussian
 
 
 @pytest.mark.parametrize("name", CAV.members())
@@ -31,15 +31,6 @@ def test_a_refit_on_all_samples_is_the_fit(name: str) -> None:
     cav = CAV.named(name)().fit(X, bits)
     (direction,) = make_refit(cav, X)(bits[None], np.ones((1, 50), dtype=int))
     np.testing.assert_allclose(direction, cav.direction_, atol=2e-3)
-
-
-def test_counts_are_copies() -> None:
-    X, bits, _ = gaussian(6, 8, 3, size=3.0)
-    counts = np.random.default_rng(0).integers(1, 4, size=14)
-    (direction,) = make_refit(CAV.named("signal")().fit(X, bits), X)(bits[None], counts[None])
-    copies = np.repeat(np.arange(14), counts)
-    expected = CAV.named("signal")().fit(X[copies], bits[copies]).direction_
-    np.testing.assert_allclose(direction, expected)
 
 
 @pytest.mark.parametrize("name", ["signal", "ridge"])

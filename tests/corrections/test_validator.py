@@ -13,14 +13,12 @@ from hansfree.activations import Features, FeatureSpec, compute_features, cut_at
 from hansfree.corrections.selection import (
     BalancedRule,
     Validator,
-    has_enough,
-    log_odds,
     slope_sizes,
 )
 from hansfree.corrections.training import Heads
 from hansfree.metrics import MIN_GROUP
 from tests.corrections.examples import CASES, TinyImages, collect
-from tests.selection.examples import judged
+from tests.corrections.test_selection import judged
 
 CASE = CASES["convolution"]
 
@@ -124,13 +122,6 @@ def test_classes_with_too_few_images_do_not_count(inserted: bool) -> None:
     assert with_all.clean.value == pytest.approx(1 / 3)
 
 
-def test_a_class_has_enough_images_from_the_least_number_on() -> None:
-    labels = np.array([7, 7, 7, 1, 1, 4])
-    assert has_enough(labels, 2).tolist() == [True] * 5 + [False]
-    assert has_enough(labels, 3).tolist() == [True] * 3 + [False] * 3
-    assert has_enough(labels, 1).all()
-
-
 # The derivative
 
 
@@ -168,13 +159,6 @@ def test_the_derivative_is_that_of_the_log_odds(where: str) -> None:
         assert found[number] == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_what_moves_all_logits_alike_does_not_count() -> None:
-    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(log_odds(logits + 7, 1), log_odds(logits, 1))
-    p = logits.double().softmax(1)[:, 1]
-    torch.testing.assert_close(log_odds(logits.double(), 1), (p / (1 - p)).log())
-
-
 def probed_validator(count: int = 0, **options: Any) -> tuple[Any, Validator]:
     """Return a validator of a natural bias with so many biased images, along some direction."""
     model = CASE.model()
@@ -208,8 +192,3 @@ def test_a_derivative_that_is_no_number_is_a_broken_head() -> None:
     _, validator = probed_validator(probed=(broken,))
     (found,) = validator(Heads(cut, 1, "cpu"))
     assert not found.is_finite
-
-
-def test_no_derivative_is_taken_where_none_is_needed() -> None:
-    cut, validator = make_validator()
-    assert validator(Heads(cut, 1, "cpu"))[0].derivative is None
