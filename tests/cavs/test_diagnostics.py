@@ -222,13 +222,13 @@ NOISE = np.random.default_rng(0).normal(size=(12, 3))
     [
         (NOISE, np.arange(12) < 3, {}, DataError, "at least 4 images with the artifact.*there are 3"),
         (NOISE, np.arange(12) >= 3, {}, DataError, "at least 4 images without the artifact"),
-        (NOISE, BITS[:5], {}, DataError, "one artifact label per sample"),
+        (NOISE, BITS[:5], {}, DataError, "one artifact label for each of 12 samples"),
         (NOISE, BITS * 2, {}, DataError, "0 or 1"),
         (NOISE, ["no", "yes"] * 6, {}, DataError, "0 or 1"),
         (np.ones((12, 3)), BITS, {}, DataError, "constant"),
         (np.where(np.arange(12)[:, None] == 4, np.nan, NOISE), BITS, {}, DataError, "1 of 12 samples hold NaN"),
-        (NOISE[:, 0], BITS, {}, DataError, "shape is"),
-        ([["a"] * 3] * 12, BITS, {}, DataError, "needs numbers"),
+        (NOISE[:, 0], BITS, {}, DataError, "Expected 2D array"),
+        ([["a"] * 3] * 12, BITS, {}, DataError, "could not convert"),
         (NOISE, BITS, {"others": NOISE[:, :2]}, DataError, "other classes with 3 channels"),
         (NOISE, BITS, {"others": NOISE * np.inf}, DataError, "finite"),
         (NOISE, BITS, {"ids": [1, 2]}, DataError, "one id"),
@@ -284,7 +284,7 @@ def test_samples_that_are_no_pairs_are_refused() -> None:
     samples, bits = samples_of_pairs(*pairs(size=3.0, spread=1.0, noise=1.0))
     with pytest.raises(DataError, match="all clean samples and then"):
         diagnose_cav(samples, ~bits, cav="pair", paired=True)
-    with pytest.raises(DataError, match="one class label per sample"):
+    with pytest.raises(DataError, match="one class label for each"):
         diagnose_cav(samples, bits, cav="pair", paired=True, in_class=bits[:3])
 
 
@@ -383,11 +383,18 @@ def test_an_error_at_the_limit_asks_for_no_more_images(error: float, is_at_limit
 @pytest.mark.parametrize(
     ("error", "n_artifact", "n_clean", "unmarked", "start", "asked"),
     [
-        (16.0, 81, 15, 300, "15 images without the artifact of", "Mark about 42 more without it: that would bring"),
-        (16.0, 15, 81, 300, "15 artifact images of", "Mark about 42 more with it: that would bring"),
-        (16.0, 81, 15, 40, "15 images without", "Mark more without it, but the 40 images that are not marked yet may"),
+        (16.0, 81, 15, 300, "15 images without the artifact of", "Label about 42 more without it: that would bring"),
+        (16.0, 15, 81, 300, "15 artifact images of", "Label about 42 more with it: that would bring"),
+        (
+            16.0,
+            81,
+            15,
+            40,
+            "15 images without",
+            "Label more without it, but the 40 images that are not labelled yet may",
+        ),
         (16.0, 81, 15, None, "15 images without", "About 57 would bring its error to 10 degrees."),
-        (40.0, 81, 15, 2000, "15 images without", "Mark about 560 more without it and 490 with it: that would bring"),
+        (40.0, 81, 15, 2000, "15 images without", "Label about 560 more without it and 490 with it: that would bring"),
     ],
 )
 def test_the_kind_that_is_short_is_asked_for_and_never_more_than_there_are(

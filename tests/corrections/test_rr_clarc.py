@@ -152,11 +152,10 @@ def test_cosine_of_a_gradient_that_is_zero_is_zero_and_trains_nothing() -> None:
     assert all(torch.isfinite(slope).all() for slope in slopes.values())
 
 
-@pytest.mark.parametrize("positions", ["sum", "each"])
-def test_the_papers_scale_is_a_unit_direction_and_a_mean_over_positions(positions: Any) -> None:
+def test_the_papers_scale_is_a_unit_direction_and_a_mean_over_positions() -> None:
     bench = Bench(CASE)
-    _, ours, slopes = bench.ours(positions=positions)
-    _, papers, paper_slopes = bench.ours(positions=positions, scale="paper")
+    _, ours, slopes = bench.ours()
+    _, papers, paper_slopes = bench.ours(scale="paper")
     factor = (4 * bench.cav.scale_[0]) ** 2
     torch.testing.assert_close(ours, factor * papers, **EXACT)
     torch.testing.assert_close(slopes, {key: factor * slope for key, slope in paper_slopes.items()}, **EXACT)
@@ -231,11 +230,9 @@ def _shared_bench() -> Bench:
     [
         ({"norm": "squarred"}, "Did you mean 'squared'"),
         ({"target": "randm"}, "Did you mean 'random'"),
-        ({"positions": "every"}, "'sum', 'each'"),
         ({"scale": "papers"}, "Did you mean 'paper'"),
         ({"norm": "cosine"}, "goes with norm='squared' only"),
         ({"norm": "absolute"}, "goes with norm='squared' only"),
-        ({"norm": "absolute", "target": 0, "positions": "each"}, "goes with norm='squared' only"),
         ({"target": []}, "names no class"),
         ({"target": [0, "1"]}, "target"),
         ({"target": 1.5}, "target"),

@@ -118,7 +118,7 @@ def _reordered() -> Any:
 @pytest.mark.parametrize(
     ("images", "sentence"),
     [
-        (lambda: TinyImages(11), "11 images for 12"),
+        (lambda: TinyImages(11), "one image for each of the 12"),
         (_without_masks, "masks"),
         (_reordered, "order"),
         (lambda: TinyImages(artifact="none"), "nothing would be penalised"),

@@ -61,7 +61,6 @@ METHODS = {
     "expected": lambda scene, tuning: scene.rr(tuning),
     "random": lambda scene, tuning: scene.rr(tuning, target="random"),
     "cosine": lambda scene, tuning: scene.rr(tuning, target=0, norm="cosine"),
-    "each position": lambda scene, tuning: scene.rr(tuning, positions="each"),
     "two directions": lambda scene, tuning: RRClArC(fit_cav(scene.activations, 2), tuning=tuning),
     "rrr": lambda scene, tuning: RRR(DATA, tuning=tuning),
 }
@@ -240,10 +239,8 @@ def test_a_method_without_strength_is_blamed_for_none(caplog: pytest.LogCaptureF
     assert caplog.messages == ["vanilla diverged."]
     with pytest.raises(DivergedError) as told:
         Vanilla(tuning=wild).correct(scene.model, scene.activations)
-    assert str(told.value) == (
-        "Vanilla diverged with a learning rate of 1e+30: the weights are not finite. Use a smaller one."
-    )
-    with pytest.raises(DivergedError, match=r"at strength 1e\+300 with a learning rate of .* one of the two\."):
+    assert str(told.value) == "Vanilla diverged: the weights are not finite. Use a learning rate below 1e+30."
+    with pytest.raises(DivergedError, match=r"Use a strength below 1e\+300 or a learning rate below 0\.05\."):
         scene.rr(replace(wild, learning_rate=0.05), strength=1e300).correct(scene.model, scene.activations)
 
 
@@ -345,7 +342,6 @@ def test_training_on_another_device_takes_everything_there_and_leaves_the_cut(
         {"epochs": 0},
         {"batch_size": 0},
         {"seed": -1},
-        {"precision": "float16"},
         {"device": "gpu"},
     ],
 )
