@@ -212,8 +212,6 @@ def test_an_unknown_finding_is_an_error_that_lists_them(clear: Diagnosis) -> Non
 
 
 BITS = np.arange(12) % 2 == 0
-
-
 NOISE = np.random.default_rng(0).normal(size=(12, 3))
 
 

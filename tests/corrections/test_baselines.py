@@ -16,7 +16,6 @@ from hansfree.models.surgery import split
 from tests.corrections.examples import CASES, TinyImages, collect
 
 CASE = CASES["convolution"]
-
 TUNING = FineTuning(learning_rate=0.05, epochs=1, batch_size=100)
 
 

@@ -25,7 +25,6 @@ from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 from tests.corrections.reference import output_and_activation
 
 SHAPES = {"flat": (5, 6), "tokens": (5, 4, 6), "map": (5, 6, 3, 2)}
-
 TUNING = FineTuning(learning_rate=0.05, epochs=1, batch_size=100)
 
 

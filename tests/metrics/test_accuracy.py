@@ -39,14 +39,8 @@ from hansfree.metrics.accuracy import log_odds
 from tests.metrics.examples import draw_evidence, one_hot, plain_evidence
 
 LABELS = [0, 0, 0, 0, 0, 0, 2, 2]  # class 1 is absent
-
-
 CLEAN = [0, 0, 0, 0, 0, 2, 2, 0]
-
-
 BIASED = [0, 0, 0, 0, 0, 0, 0, 0]
-
-
 EVIDENCE = plain_evidence(LABELS, one_hot(CLEAN, 3), one_hot(BIASED, 3))
 
 

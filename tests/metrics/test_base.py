@@ -85,14 +85,8 @@ def test_a_mean_of_one_image_is_undefined_and_a_proportion_is_not() -> None:
 
 
 DERIVATIVES = ("tcav", "tcav_positions", "tcav_zero_share", "tcav_sensitivity")
-
-
 INSERTION = ("flip_rate", "probability_change")
-
-
 CLEAN = [0] * 40 + [1] * 60
-
-
 BIASED = [1] * 25 + [0] * 50
 
 

@@ -23,14 +23,8 @@ from hansfree.metrics import (
 )
 
 RNG = np.random.default_rng(0)
-
-
 LABELS = np.repeat([0, 1, 2], (60, 40, 30))
-
-
 PAIRED = {"accuracy_clean", "balanced_accuracy_clean", "accuracy_biased", "balanced_accuracy_biased"}
-
-
 PAIRED |= {"specificity_biased"}  # of the biased class
 
 

@@ -1,4 +1,4 @@
-"""Several biases as one CAV, without the directions that are to be kept."""
+"""Several biases as one CAV, without the directions that must stay."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def join_cavs(
             )
         if not np.any(change):
             raise DataError(f"The {cav.name} CAV has no size: artifact and clean images score alike along it.")
-    kept = _protected(list(protect.values()) if isinstance(protect, Mapping) else protect, channels)
-    rest = [change - change @ kept.T @ kept for change in changes]
+    benign = _protected(list(protect.values()) if isinstance(protect, Mapping) else protect, channels)
+    rest = [change - change @ benign.T @ benign for change in changes]
     joint = JointCAV()
     joint.angles_ = np.array([_angle(before, after) for before, after in zip(changes, rest)])
     for name, cav, angle in zip(names, cavs, joint.angles_):

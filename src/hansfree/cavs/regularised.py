@@ -18,10 +18,8 @@ from hansfree.cavs.base import CAV, ClassMeans, FloatArray
 from hansfree.errors import DataError, OptionError
 
 logger = logging.getLogger(__name__)
-
 Bits = NDArray[np.bool_]
 Path = tuple[FloatArray, FloatArray]  # weights (penalties, channels) and intercepts (penalties,)
-
 # Strongest first: each solution is the start of the next weaker one's search.
 PENALTIES: FloatArray = np.power(10.0, np.arange(5, -6, -1), dtype=np.float64)
 
@@ -182,7 +180,7 @@ class RidgeCAV(PenalisedCAV, name="ridge"):
         # The smaller of the two Gram matrices has the same non-zero eigenvalues, and costs a third of an SVD.
         is_wide = X.shape[1] > X.shape[0]
         eigenvalues, vectors = linalg.eigh(X @ X.T if is_wide else X.T @ X)
-        # Below this an eigenvalue is rounding noise; kept, it would outweigh a small penalty.
+        # Below this an eigenvalue is rounding noise, which would outweigh a small penalty.
         is_real = eigenvalues > len(eigenvalues) * np.finfo(np.float64).eps * max(eigenvalues[-1], 0)
         eigenvalues, vectors = eigenvalues[is_real], vectors[:, is_real]
         filters = 1 / (eigenvalues + penalties[:, None])

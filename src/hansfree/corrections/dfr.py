@@ -26,7 +26,6 @@ from hansfree.errors import DataError, SplitError
 from hansfree.models.surgery import Cut
 
 log = logging.getLogger(__name__)
-
 GRADIENT_TOLERANCE = 1e-8  # of the largest component
 MAX_GRADIENT = 1e-4  # warn above: the solver stopped before the minimum
 

@@ -20,13 +20,9 @@ from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.models.surgery import Cut
 
 NamedTarget = Literal["expected", "random", "all", "logprob"]
-
 Target = NamedTarget | int | Sequence[int]
-
 Norm = Literal["squared", "absolute", "cosine"]
-
 Scale = Literal["artifact", "paper"]
-
 _GRID = (*(float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)), 1e4)  # 22 strengths
 _PAPER_GRID = (5e1, *(float(f"{digit}e{power}") for power in range(2, 12) for digit in (1, 5)), 1e12)  # App. A.3: 22
 

@@ -15,9 +15,7 @@ from hansfree._internal.statistics import Floats, Integers
 from hansfree.errors import DataError, UndefinedMetricError
 
 logger = logging.getLogger(__name__)
-
 Condition = Literal["clean", "biased"]  # the images without, and with the artifact
-
 NO_PREDICTION = -1  # stands where the logits name no class; equal to no label
 
 

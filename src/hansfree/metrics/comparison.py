@@ -37,7 +37,6 @@ def lost_classes(predictions_before: Integers, predictions_after: Integers, n_cl
 
 
 Answers = Mapping[Condition, Integers]  # the predicted class of every test image
-
 # right without the artifact, right with it, changed by it; with it, not called by the biased class
 _Hits = Literal["clean", "biased", "flips", "spared"]
 _HitsByMethod = Mapping[str, Mapping[_Hits, np.ndarray]]

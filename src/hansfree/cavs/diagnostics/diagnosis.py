@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 from hansfree.errors import DataError
 
 Level = Literal["good", "fair", "poor", "unknown"]
-
 FORMAT = "hansfree.diagnosis.1"
 
 

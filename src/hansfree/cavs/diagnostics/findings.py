@@ -296,7 +296,7 @@ def judge(measured: Measured, findings: tuple[Finding, ...], *, unmarked: int | 
 def _stability(measured: Measured, level: Level, unmarked: int | None) -> str:
     case = "limit" if level != "good" and measured.is_at_limit else level
     count, what = measured.rarer if case in ("fair", "poor") else (measured.n_artifact, "artifact images")
-    whose = " of the biased class" if measured.overlap is not None else ""  # else nobody said that they are of one
+    whose = " of the biased class" if measured.overlap is not None else ""  # else it is not known
     if measured.is_paired:
         count, what, whose = measured.n_artifact, "pairs of the same image without and with the artifact", ""
     return VERDICTS[case].format(

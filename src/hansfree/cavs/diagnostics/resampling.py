@@ -19,11 +19,9 @@ from hansfree.cavs.regularised import PENALTIES, PenalisedCAV
 
 Bits = NDArray[np.bool_]
 Counts = NDArray[np.int64]
-
 # (repeats, samples) labels and how often each sample counts -> (repeats, channels) unit directions. A direction that a
 # repeat cannot define is all zero: it agrees with nothing.
 Refit = Callable[[Bits, Counts], FloatArray]
-
 TARGET = 10.0  # degrees; see THRESHOLDS["expected_error"]
 ODDS = 100.0  # how much likelier a suspect label's score must be in the other class
 LEAST_SEPARATION = 1.5  # standard deviations between the medians; below, scores cannot show a wrong artifact label

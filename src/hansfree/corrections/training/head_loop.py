@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,10 +18,13 @@ from torch.nn import functional
 from hansfree._internal.hashing import seeded
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Features, Live
-from hansfree.corrections.base import MethodInfo, Need
+from hansfree.corrections.base import Need
 from hansfree.corrections.training.config import FineTuning, balanced_weights, mean_loss
 from hansfree.corrections.training.large_head import Span
 from hansfree.models.surgery import Cut, HeadParts, Stage, exact_forward_mode, fuse_for_inference, on_device
+
+if TYPE_CHECKING:
+    from hansfree.corrections.latent import LatentCorrection
 
 
 class FunctionalHead:
@@ -177,11 +180,7 @@ class Heads:
 
 
 log = logging.getLogger(__name__)
-
-
 Watch = Callable[[Heads], Sequence[Any]]  # called after every epoch: one entry per head
-
-
 _STACKED_BYTES = 64 * 2**20  # heads are trained together while their weights stay below this
 
 
@@ -203,25 +202,7 @@ class SolverSupport(Enum):
 
     NONE = "none"  # the penalty is sampled, or needs more than the head's inputs
     SMOOTH = "smooth"
-    QUADRATIC = "quadratic"  # it is the squared change of `Objective.outputs` along the tangents
-
-
-class Objective(Protocol):
-    """What a correction asks of a head beyond the right class; see `LatentCorrection`."""
-
-    @property
-    def info(self) -> MethodInfo:
-        """Facts about the method."""
-
-    @property
-    def solver(self) -> SolverSupport:
-        """Whether the head can be trained to convergence."""
-
-    def outputs(self, logits: Tensor) -> Tensor:
-        """Return outputs, linear in the logits, whose squared changes are all of a quadratic penalty."""
-
-    def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-        """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
+    QUADRATIC = "quadratic"  # it is the squared change of `LatentCorrection.outputs` along the tangents
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +223,7 @@ class TrainedHead:
 def train_heads(
     cut: Cut,
     features: Features,
-    objective: Objective,
+    objective: LatentCorrection,
     strengths: Sequence[float],
     tuning: FineTuning,
     *,
@@ -275,7 +256,7 @@ def train_heads(
             yield TrainedHead(strength, partial(heads.state, i), finite[i], tuple(epoch[i] for epoch in history))
 
 
-def _reads_features(objective: Objective, features: Features) -> bool:
+def _reads_features(objective: LatentCorrection, features: Features) -> bool:
     """Return whether the loss follows from the head's outputs for the features and for sums of them."""
     return not features.at_layer and Need.MASKS not in objective.info.needs
 
@@ -289,7 +270,7 @@ def group_strengths(cut: Cut, strengths: Sequence[float], tuning: FineTuning) ->
     return [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
 
 
-def warn_of_strengths(what: str, objective: Objective, found: Mapping[float, str]) -> None:
+def warn_of_strengths(what: str, objective: LatentCorrection, found: Mapping[float, str]) -> None:
     """Warn once of all strengths at which something happened, each with a remark; nothing is logged for none."""
     if found:
         places = [f"{strength:g}{remark}" for strength, remark in found.items()]
@@ -306,7 +287,7 @@ def _train_group(
     cut: Cut,
     heads: Heads,
     features: Features,
-    objective: Objective,
+    objective: LatentCorrection,
     strengths: Sequence[float],
     tuning: FineTuning,
     watch: Watch | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from hansfree.corrections.training.head_loop import (
     FunctionalHead,
     HeadBatch,
     Heads,
-    Objective,
     SolverSupport,
     TrainedHead,
     Watch,
@@ -26,6 +26,9 @@ from hansfree.corrections.training.head_loop import (
 )
 from hansfree.errors import OptionError
 from hansfree.models.surgery import Cut, exact_forward_mode, on_device
+
+if TYPE_CHECKING:
+    from hansfree.corrections.latent import LatentCorrection
 
 MAX_ITERATIONS = 500  # the solver usually needs some dozens
 
@@ -64,7 +67,6 @@ def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, tolera
 
 Tensors = dict[str, Tensor]
 Change = Callable[[Tensors], Tensors]  # from what the solver moves to what the weights move by
-
 MAX_WEIGHTS = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
 GRADIENT_TOLERANCE = 3e-5  # of the largest component, along axes of about the same curvature
 MAX_GRADIENT = 1e-3  # warn above: the solver stopped before the minimum
@@ -137,7 +139,7 @@ class Axes:
 def solve_heads(
     cut: Cut,
     features: Features,
-    objective: Objective,
+    objective: LatentCorrection,
     strengths: Sequence[float],
     tuning: FineTuning,
     *,
@@ -162,7 +164,7 @@ def solve_heads(
 
 def solutions(
     cut: Cut,
-    objective: Objective,
+    objective: LatentCorrection,
     strengths: Sequence[float],
     solve: Callable[[float], tuple[Tensors, float]],
     max_gradient: float,
@@ -212,7 +214,7 @@ def check_head_size(
 class _Problem:
     """Loss, penalty and L2 of one head on one set of images."""
 
-    def __init__(self, cut: Cut, features: Features, objective: Objective, tuning: FineTuning) -> None:
+    def __init__(self, cut: Cut, features: Features, objective: LatentCorrection, tuning: FineTuning) -> None:
         self.objective, self.anchor = objective, tuning.anchor
         exact = Heads(cut, 1, tuning.device, dtype=torch.float64)
         self.parts, self.fixed = exact.parts, exact.fixed
