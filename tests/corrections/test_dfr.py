@@ -64,7 +64,7 @@ def test_strengths_come_one_by_one_with_what_the_watch_saw(activations: Activati
 def test_empty_groups_are_told(activations: Activations, caplog: pytest.LogCaptureFixture) -> None:
     assert describe_empty(activations) == ""
     leaking = collect(CASE, CASE.model(), TinyImages(60))
-    sentence = "No training image of the classes 1, 2 has the artifact. DFR balances the groups that are there."
+    sentence = "No training image of class 1, 2 has the artifact. DFR balances the groups that are there."
     with caplog.at_level(logging.WARNING):
         DFR().correct(CASE.model(), leaking)
     assert sentence in caplog.text

@@ -120,18 +120,12 @@ def group_weights(activations: Activations) -> np.ndarray:
 def describe_empty(activations: Activations) -> str:
     """Return which classes have no training images without or with the artifact; empty where none is missing."""
     labels, bits = np.asarray(activations.labels), np.asarray(activations.has_artifact, dtype=bool)
-    known = np.unique(labels)
     sentences = [
-        f"{word} training image of {_classes(empty)} has the artifact."
+        f"{word} training image of class {', '.join(map(str, empty))} has the artifact."
         for word, there in (("Every", ~bits), ("No", bits))
-        if len(empty := np.setdiff1d(known, labels[there]))
+        if (empty := np.setdiff1d(labels, labels[there]).tolist())
     ]
     return " ".join([*sentences, "DFR balances the groups that are there."]) if sentences else ""
-
-
-def _classes(labels: np.ndarray) -> str:
-    names = ", ".join(map(str, labels.tolist()))
-    return f"class {names}" if len(labels) == 1 else f"the classes {names}"
 
 
 def _last(cut: Cut) -> str:

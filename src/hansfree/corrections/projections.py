@@ -73,22 +73,7 @@ class Projection(nn.Module):
         return scores @ self.gate.T > self.threshold
 
 
-class ShiftedCorrection(CAVCorrection):
-    """A correction that shifts activations along the CAV, in training or for good."""
-
-    def shift_to(
-        self,
-        score: np.ndarray,
-        activations: Activations,
-        *,
-        gate: np.ndarray | None = None,
-        threshold: np.ndarray | None = None,
-    ) -> Projection:
-        """Return the shift to a score along each direction, everywhere or only where the gate fires."""
-        return Projection(self.cav.directions_, score, pooling=activations.pooling, gate=gate, threshold=threshold)
-
-
-class PClArC(ShiftedCorrection, name="p-clarc"):
+class PClArC(CAVCorrection, name="p-clarc"):
     """Fine-tune as Vanilla, then shift every activation to the mean score of clean images, in the model itself."""
 
     rank = 2
@@ -96,10 +81,10 @@ class PClArC(ShiftedCorrection, name="p-clarc"):
 
     def edit(self, activations: Activations) -> nn.Module:
         """Return the projection that the corrected model keeps."""
-        return self.shift_to(self.cav.clean_score_, activations)
+        return Projection(self.cav.directions_, self.cav.clean_score_, pooling=activations.pooling)
 
 
-class AClArC(ShiftedCorrection, name="a-clarc"):
+class AClArC(CAVCorrection, name="a-clarc"):
     """Fine-tune with every activation shifted to the mean score of artifact images, so that it predicts no class."""
 
     rank = 3
@@ -107,10 +92,11 @@ class AClArC(ShiftedCorrection, name="a-clarc"):
 
     def features(self, activations: Activations) -> FeatureSpec:
         """Return features with the artifact's score in all images."""
-        return FeatureSpec(edit=self.shift_to(self.cav.artifact_score_, activations))
+        edit = Projection(self.cav.directions_, self.cav.artifact_score_, pooling=activations.pooling)
+        return FeatureSpec(edit=edit)
 
 
-class OneSidedPClArC(ShiftedCorrection, name="p-clarc-one-sided"):
+class OneSidedPClArC(CAVCorrection, name="p-clarc-one-sided"):
     """Fine-tune as Vanilla, then shift down to the clean mean score only what lies above it.
 
     Along a direction in which the artifact moves images both ways (``scale_`` of 0) it shifts both ways, as P-ClArC.
@@ -123,14 +109,14 @@ class OneSidedPClArC(ShiftedCorrection, name="p-clarc-one-sided"):
         """Return the projection that the corrected model keeps."""
         clean, has_side = self.cav.clean_score_, self.cav.scale_ > 0
         # A gate of zeros over a threshold below zero is always open.
-        gate, threshold = np.diag(has_side.astype(float)), np.where(has_side, clean, -1.0)
-        return self.shift_to(clean, activations, gate=gate, threshold=threshold)
+        given = {"gate": np.diag(has_side.astype(float)), "threshold": np.where(has_side, clean, -1.0)}
+        return Projection(self.cav.directions_, clean, pooling=activations.pooling, **given)
 
 
 _MARGIN = 1e-3  # of the deviation of the clean images' scores
 
 
-class RClArC(ShiftedCorrection, name="r-clarc"):
+class RClArC(CAVCorrection, name="r-clarc"):
     """Fine-tune as Vanilla, then shift to the mean score of clean images only where the CAV detects the artifact.
 
     Args:
@@ -159,8 +145,8 @@ class RClArC(ShiftedCorrection, name="r-clarc"):
         scores = self.cav.score_along(_clean(activations)) @ towards
         # One of the scores, and a margin so that this image itself does not fire by rounding.
         threshold = np.quantile(scores, 1 - self.false_fire_rate, method="higher") + _MARGIN * np.std(scores)
-        gate = np.tile(towards, (k, 1))  # all directions together, or none
-        return self.shift_to(self.cav.clean_score_, activations, gate=gate, threshold=np.full(k, threshold))
+        given = {"gate": np.tile(towards, (k, 1)), "threshold": np.full(k, threshold)}  # all directions, or none
+        return Projection(self.cav.directions_, self.cav.clean_score_, pooling=activations.pooling, **given)
 
     def fires(self, activations: Activations, images: Activations) -> np.ndarray:
         """Return in which images the gate, set by the training activations, detects the artifact."""

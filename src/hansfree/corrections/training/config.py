@@ -38,9 +38,8 @@ Optimizer = Literal["sgd", "adam", "converged"]
 class FineTuning:
     """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3).
 
-    ``optimizer="converged"`` is another method (see `solver`): the minimum itself, with L2 of weight
-    ``anchor`` towards the model's own head. Rate, epochs, batches and seed are then not used.
-    ``balanced`` lets every class count the same in the loss, however many images it has; DFR does so by itself.
+    ``optimizer="converged"`` is the minimum itself, with L2 of weight ``anchor`` towards the model's own head; rate,
+    epochs, batches and seed are then not used. ``balanced`` lets every class count the same in the loss.
     """
 
     optimizer: Optimizer = "sgd"
