@@ -152,17 +152,13 @@ def diagnose_cav(
     )
     findings = describe(measured)
     level, verdict = judge(measured, findings, unmarked=unmarked)
-    whole = CurvePoint(
-        measured.n_artifact, measured.expected_error, measured.error_interval, measured.whole_angle, held_out.auc
-    )
-    curve = (*repeats.curve(halves, directions), whole)
+    whole = CurvePoint(measured.n_artifact, measured.expected_error, measured.error_interval)
+    curve = (*repeats.curve(directions), whole)
     bar.finish()
     return Diagnosis(
         cav=cav,
         n_artifact=measured.n_artifact,
         n_clean=measured.n_clean,
-        channels=features.shape[1],
-        seed=int(seed),
         level=level,
         verdict=verdict,
         findings=findings,

@@ -33,8 +33,6 @@ class CurvePoint:
     n: int
     angle: float  # degrees, expected, to the direction of endless images
     interval: tuple[float, float]  # the middle 95 % over repeats
-    between: float  # degrees between two fits on disjoint images
-    auc: float  # on images that were not fitted on
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,6 @@ class Diagnosis:
     cav: str
     n_artifact: int
     n_clean: int
-    channels: int
-    seed: int
     level: Level
     verdict: str
     findings: tuple[Finding, ...]

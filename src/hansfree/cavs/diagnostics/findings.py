@@ -100,11 +100,6 @@ class Measured:
         return float(to_degrees(self.half_cosines.mean()))
 
     @property
-    def whole_angle(self) -> float:
-        """Degrees between the directions of two sets as large as this one, extrapolated from the halves."""
-        return float(to_degrees(of_both_halves(self.half_cosines.mean())))
-
-    @property
     def expected_error(self) -> float:
         """Degrees to the direction of unlimited images, extrapolated from the halves."""
         return float(angle_to_truth(of_both_halves(self.half_cosines.mean())))

@@ -295,22 +295,17 @@ class Repeats:
             cosines += np.sum(first * second, axis=1).tolist()
         return Null(np.array(aucs), np.array(cosines))
 
-    def curve(self, halves: Counts, directions: FloatArray) -> tuple[CurvePoint, ...]:
-        """Return the learning curve up to half of the artifact images; the halves are its last point."""
+    def curve(self, directions: FloatArray) -> tuple[CurvePoint, ...]:
+        """Return the learning curve up to half of the artifact images; the halves' directions are its last point."""
         points = []
         for place, n in enumerate(_curve_sizes(self.n_artifact)):
-            points.append(self._point(n, *self._disjoint(n, self.tests.curve, 10 + place, f"{n} artifact images")))
-        return (*points, self._point(self.n_artifact // 2, halves, directions))
-
-    def _point(self, n: int, draws: Counts, directions: FloatArray) -> CurvePoint:
-        cosines = np.sum(directions[:, 0] * directions[:, 1], axis=1)
-        low, high = np.percentile(angle_to_truth(cosines), [2.5, 97.5])
-        scores = directions.reshape(-1, self.X.shape[1]) @ self.X.T
-        is_new = draws.reshape(-1, len(self.X)) == 0
-        areas = [auc(some[new], self.has_artifact[new]).value for some, new in zip(scores, is_new)]
-        mean = float(cosines.mean())
-        angles = float(angle_to_truth(mean)), (float(low), float(high)), float(to_degrees(mean))
-        return CurvePoint(n, *angles, float(np.mean(areas)))
+            points.append((n, self._disjoint(n, self.tests.curve, 10 + place, f"{n} artifact images")[1]))
+        curve = []
+        for n, pairs in (*points, (self.n_artifact // 2, directions)):
+            cosines = np.sum(pairs[:, 0] * pairs[:, 1], axis=1)
+            low, high = np.percentile(angle_to_truth(cosines), [2.5, 97.5])
+            curve.append(CurvePoint(n, float(angle_to_truth(cosines.mean())), (float(low), float(high))))
+        return tuple(curve)
 
     def _disjoint(self, n_artifact: int, repeats: int, stage: int, label: str) -> tuple[Counts, FloatArray]:
         all_draws, all_directions = [], []
