@@ -91,7 +91,8 @@ def join_cavs(
     benign = _protected(list(protect.values()) if isinstance(protect, Mapping) else protect, channels)
     rest = [change - change @ benign.T @ benign for change in changes]
     joint = JointCAV()
-    joint.angles_ = np.array([_angle(before, after) for before, after in zip(changes, rest)])
+    left = [np.linalg.norm(after) / np.linalg.norm(before) for before, after in zip(changes, rest)]
+    joint.angles_ = np.degrees(np.arcsin(np.minimum(left, 1.0)))
     for name, cav, angle in zip(names, cavs, joint.angles_):
         if angle < LEAST_ANGLE:
             raise DataError(
@@ -104,7 +105,12 @@ def join_cavs(
     joint.joint_size_ = sizes[sizes > _RANK * sizes[0]]
     joint.n_features_in_ = channels
     joint.label_ = label
-    joint._settle(directions[: len(joint.joint_size_)], _without_and_with_all(cavs))
+    # From the mean of the clean samples, every artifact's own counting alike, all shifts lead to that with all of them.
+    clean = np.mean([cav.class_mean_[0] for cav in cavs], axis=0)
+    shift = np.sum([cav.class_mean_[1] - cav.class_mean_[0] for cav in cavs], axis=0)
+    count = np.sum([cav.class_count_ for cav in cavs], axis=0)
+    means = ClassMeans(np.array([False, True]), count, np.stack([clean, clean + shift]))
+    joint._settle(directions[: len(joint.joint_size_)], means)
     return joint
 
 
@@ -157,17 +163,3 @@ def _protected(protect: Sequence[CAV | ArrayLike], channels: int) -> FloatArray:
     _, sizes, directions = np.linalg.svd(np.concatenate(rows), full_matrices=False)
     basis: FloatArray = directions[sizes > _RANK * sizes[0]]
     return basis
-
-
-def _angle(before: FloatArray, after: FloatArray) -> float:
-    """Return the angle between changes and what is protected; of several, by how much of all is left."""
-    left = float(np.linalg.norm(after) / np.linalg.norm(before))
-    return float(np.degrees(np.arcsin(min(left, 1.0))))
-
-
-def _without_and_with_all(cavs: Sequence[CAV]) -> ClassMeans:
-    """Return the mean of the clean samples, every artifact's own counting alike, and where all shifts lead from it."""
-    clean = np.mean([cav.class_mean_[0] for cav in cavs], axis=0)
-    shift = np.sum([cav.class_mean_[1] - cav.class_mean_[0] for cav in cavs], axis=0)
-    count = np.sum([cav.class_count_ for cav in cavs], axis=0)
-    return ClassMeans(np.array([False, True]), count, np.stack([clean, clean + shift]))

@@ -199,12 +199,12 @@ class SelectionRule(ABC):
         """Return the rule as a function of the candidates' validations; without a strength the only one is taken."""
         if has_strength:
             return lambda candidates: self.choose(candidates, original)
-        return lambda candidates: self.take_only(candidates[0], original)
 
-    def take_only(self, candidate: Validation, original: Validation) -> Selection:
-        """Return the only head of a method without strength; the reason says whether the rule rejects it."""
-        rejection = self.rejection(candidate, original)
-        return Selection(0, "has no strength to choose" + (f", but {rejection}" if rejection else ""))
+        def take_only(candidates: Sequence[Validation]) -> Selection:
+            rejection = self.rejection(candidates[0], original)
+            return Selection(0, "has no strength to choose" + (f", but {rejection}" if rejection else ""))
+
+        return take_only
 
     def rejection(self, candidate: Validation, original: Validation) -> str:
         """Return why a head is not admissible; empty if it is."""

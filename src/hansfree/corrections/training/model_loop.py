@@ -131,8 +131,12 @@ def pretrain(
     saved = Checkpoint.of(checkpoint, model, data, options) if checkpoint else None
     try:
         model.train().to(options.device).to(memory_format=torch.channels_last)  # a fifth faster on CPUs
-        optimizer = _optimizer(model, options)
-        schedule = _schedule(optimizer, options, batches)
+        optimizer: torch.optim.Optimizer
+        if options.optimizer == "adam":
+            optimizer = torch.optim.Adam(model.parameters(), lr=options.learning_rate)
+        else:
+            optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=options.momentum)
+        schedule = _schedule(optimizer, options.milestones, batches, options.epochs)
         done = saved.restore(model, optimizer, schedule) if saved else 0
         steps = range(done * batches, options.epochs * batches)
         read = _read(data, _order(len(data), options, done), workers)
@@ -155,21 +159,14 @@ def pretrain(
         model.eval().to("cpu").to(memory_format=torch.contiguous_format)
 
 
-def _optimizer(model: nn.Module, options: Pretraining) -> torch.optim.Optimizer:
-    if options.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=options.learning_rate)
-    return torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=options.momentum)
-
-
 def _schedule(
-    optimizer: torch.optim.Optimizer, options: Pretraining, batches: int
+    optimizer: torch.optim.Optimizer, milestones: tuple[int, ...] | None, batches: int, epochs: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
     """Return the schedule, which steps after every batch."""
-    after = options.milestones
-    if after is None:
-        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, batches * options.epochs)
+    if milestones is None:
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, batches * epochs)
     return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: 0.1 ** sum(step // batches >= epoch for epoch in after)
+        optimizer, lambda step: 0.1 ** sum(step // batches >= epoch for epoch in milestones)
     )
 
 

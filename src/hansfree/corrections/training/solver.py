@@ -220,7 +220,18 @@ class _Problem:
         self.parts, self.fixed = exact.parts, exact.fixed
         self.start = {name: tensor[0].detach() for name, tensor in exact.parameters.items()}
         self.found = self.start
-        self.batch = _whole_set(cut, features, tuning)
+        values, tangents = (
+            tuple(tensor.double() for tensor in live) for live in features.rows(slice(None), tuning.device)
+        )
+        self.batch = HeadBatch(
+            values=values,
+            tangents=tangents,
+            labels=torch.from_numpy(np.array(features.labels)).to(tuning.device),
+            rows=np.arange(len(features)),
+            noise=torch.Generator().manual_seed(tuning.seed),
+            trunk=on_device(cut.trunk, tuning.device),
+            phi=on_device(cut.phi, tuning.device),
+        )
         self.counts = image_weights(features, tuning)
         self.axes, self.outputs = self._axes(), None
         if self.axes is not None and self.batch.tangents and objective.solver is SolverSupport.QUADRATIC:
@@ -274,16 +285,3 @@ class _Problem:
             anchor=self.anchor,
             has_bias=f"{self.parts.entry}.bias" in self.start,
         )
-
-
-def _whole_set(cut: Cut, features: Features, tuning: FineTuning) -> HeadBatch:
-    values, tangents = (tuple(tensor.double() for tensor in live) for live in features.rows(slice(None), tuning.device))
-    return HeadBatch(
-        values=values,
-        tangents=tangents,
-        labels=torch.from_numpy(np.array(features.labels)).to(tuning.device),
-        rows=np.arange(len(features)),
-        noise=torch.Generator().manual_seed(tuning.seed),
-        trunk=on_device(cut.trunk, tuning.device),
-        phi=on_device(cut.phi, tuning.device),
-    )
