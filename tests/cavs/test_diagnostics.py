@@ -173,19 +173,19 @@ def test_units_origin_and_axes_do_not_matter(one: Diagnosis, scale: float, offse
 
 @pytest.mark.parametrize(("cav", "n_artifact"), [("signal", 12), ("signal", 90), ("ridge", 12)])
 def test_progress_is_one_bar_that_is_just_full(cav: str, n_artifact: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[object] = []
+    events: list[object] = []
 
     def watch(steps, *, total, label):
-        told.extend((label, total))
+        events.extend((label, total))
         for step in steps:
-            told.append(step)
+            events.append(step)
             yield step
-        told.append("asked for more")
+        events.append("asked for more")
 
-    monkeypatch.setattr(OneBar, "finish", lambda bar: told.append("finished"))
+    monkeypatch.setattr(OneBar, "finish", lambda bar: events.append("finished"))
     X, bits, _ = gaussian(n_artifact, 20, 6, size=3.0)
     diagnose_cav(X, bits, cav=cav, progress=watch)
-    label, total, *steps, last = told
+    label, total, *steps, last = events
     assert (label, steps, last) == ("CAV diagnostics", list(range(total)), "finished")
 
 
@@ -339,14 +339,14 @@ def test_too_few_marks_are_said_first_and_never_good(proposed: tuple[np.ndarray,
     bits, is_marked = X[:, 0] > 0, np.arange(200) < 3
     basis = choose_basis(bits, is_marked)
     found = diagnose_cav(X, bits)
-    told = basis.annotate(found)
+    annotated = basis.annotate(found)
     assert len(basis.rows) == 200
     assert found.level != "poor"
-    assert told.level == "unknown"
-    assert told.verdict.startswith(
+    assert annotated.level == "unknown"
+    assert annotated.verdict.startswith(
         "This measures agreement with the labelling page's own proposal, not the truth: 197 of"
     )
-    assert told.verdict.endswith(found.verdict)
+    assert annotated.verdict.endswith(found.verdict)
 
 
 @pytest.mark.parametrize("name", THRESHOLDS)

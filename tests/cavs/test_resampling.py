@@ -91,8 +91,8 @@ def test_held_out_scores_are_those_of_a_fit_without_the_fold() -> None:
     fold_of = np.arange(25) % 5
     (scores,) = held_out_scores(make_refit(SignalCAV(), X), X, bits[None], fold_of[None])
     for row in range(25):
-        kept = fold_of != fold_of[row]
-        assert scores[row] == pytest.approx(SignalCAV().fit(X[kept], bits[kept]).direction_ @ X[row])
+        rest = fold_of != fold_of[row]
+        assert scores[row] == pytest.approx(SignalCAV().fit(X[rest], bits[rest]).direction_ @ X[row])
 
 
 def test_odds_are_those_of_two_normal_curves() -> None:

@@ -26,7 +26,7 @@ CHANNELS = 6  # of every model's layer
 
 
 class TinyImages(Dataset[Example]):
-    """Noise, a class told by the colour, and a patch in the corner of no image, of all, or of most of class 0.
+    """Noise, a class by its colour, and a patch in the corner of no image, of all, or of most of class 0.
 
     ``"pairs"``: those of ``"leaks"``, and the same images once more, all with the patch.
     """

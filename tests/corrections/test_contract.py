@@ -192,7 +192,7 @@ def test_the_global_random_state_is_neither_used_nor_changed(name: str) -> None:
 
 @EVERY
 @pytest.mark.parametrize("optimizer", ["sgd", "converged"])
-def test_whether_it_depends_on_the_seed_is_told(name: str, optimizer: Optimizer) -> None:
+def test_the_seed_matters_as_the_info_states(name: str, optimizer: Optimizer) -> None:
     model, data, activations, cav = setting(name=name)
     if optimizer == "converged" and make(name, cav, data).solver is SolverSupport.NONE:
         pytest.skip("it has no minimum to go to")

@@ -61,7 +61,7 @@ def test_strengths_come_one_by_one_with_what_the_watch_saw(activations: Activati
         assert torch.equal(head.history[0], head.state["classifier.4.bias"])
 
 
-def test_empty_groups_are_told(activations: Activations, caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_groups_are_a_warning_and_a_remark(activations: Activations, caplog: pytest.LogCaptureFixture) -> None:
     assert describe_empty(activations) == ""
     leaking = collect(CASE, CASE.model(), TinyImages(60))
     sentence = "No training image of class 1, 2 has the artifact. DFR balances the groups that are there."

@@ -179,13 +179,13 @@ def test_it_is_p_clarc_where_the_gate_fires_and_nothing_elsewhere(activations: A
     torch.testing.assert_close(after, expected)
 
 
-def test_it_tells_how_often_it_fires(activations: Activations) -> None:
+def test_the_remark_states_how_often_it_fires(activations: Activations) -> None:
     model = CASE.model()
     clean, biased = (collect(CASE, model, TinyImages(50, artifact=kind, seed=1)) for kind in ("none", "all"))
     method = RClArC(fit_cav(activations))
-    told = method.remark(activations, clean=clean, biased=biased)
-    assert f"{100 * method.fires(activations, clean).mean():.1f} % of 50 test images without the artifact" in told
-    assert f"{100 * method.fires(activations, biased).mean():.1f} % of 50 test images with the artifact" in told
+    message = method.remark(activations, clean=clean, biased=biased)
+    assert f"{100 * method.fires(activations, clean).mean():.1f} % of 50 test images without the artifact" in message
+    assert f"{100 * method.fires(activations, biased).mean():.1f} % of 50 test images with the artifact" in message
     assert "with the artifact" not in method.remark(activations, clean=clean, biased=None)
 
 

@@ -238,9 +238,9 @@ def test_a_method_without_strength_is_blamed_for_none(caplog: pytest.LogCaptureF
     (head,) = scene.train(Vanilla(tuning=wild), [0.0])
     assert not head.is_finite
     assert caplog.messages == ["vanilla diverged."]
-    with pytest.raises(DivergedError) as told:
+    with pytest.raises(DivergedError) as caught:
         Vanilla(tuning=wild).correct(scene.model, scene.activations)
-    assert str(told.value) == "Vanilla diverged: the weights are not finite. Use a learning rate below 1e+30."
+    assert str(caught.value) == "Vanilla diverged: the weights are not finite. Use a learning rate below 1e+30."
     with pytest.raises(DivergedError, match=r"Use a strength below 1e\+300 or a learning rate below 0\.05\."):
         scene.rr(replace(wild, learning_rate=0.05), strength=1e300).correct(scene.model, scene.activations)
 

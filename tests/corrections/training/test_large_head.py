@@ -138,8 +138,8 @@ def test_what_lies_on_disk_stays_there(tmp_path):
         1,
     )
     found = large_head.Span("w", torch.randn(7, 40), features)
-    kept, written = found.written(features), found.written(on_disk)
-    for one, other in zip((*kept.values, *kept.tangents), (*written.values, *written.tangents), strict=True):
+    in_memory, written = found.written(features), found.written(on_disk)
+    for one, other in zip((*in_memory.values, *in_memory.tangents), (*written.values, *written.tangents), strict=True):
         assert isinstance(other, np.memmap)
         np.testing.assert_array_equal(one, other)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tangents.npy", "values.npy"]

@@ -237,7 +237,7 @@ def interrupted(data: InMemory, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_checkpoint_of_another_training_is_refused_and_kept(data: InMemory, interrupted: Path) -> None:
+def test_a_checkpoint_of_another_training_is_refused_and_stays(data: InMemory, interrupted: Path) -> None:
     other_data = InMemory(WithArtifact(SyntheticLesions(40, size=32, seed=1), Brightness(), share=1.0, only_class=0))
     other_model = small_model()
     with torch.no_grad():

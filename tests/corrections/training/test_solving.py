@@ -177,16 +177,16 @@ def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(solver, "MAX_ITERATIONS", 1)
     method = RRClArC(fit_cav(activations), tuning=TUNING)
     solved(method, cut, activations, [100.0, 1000.0])
-    (told,) = caplog.messages
+    (caught,) = caplog.messages
     slope = r"\(gradient \d\.\de[+-]\d\d\)"
     words = rf"rr-clarc: the solver stopped before the minimum at strength 100 {slope}, 1000 {slope}\."
-    assert re.fullmatch(words, told)
+    assert re.fullmatch(words, caught)
     caplog.clear()
     solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
     assert re.fullmatch(rf"vanilla: the solver stopped before the minimum {slope}\.", caplog.messages[0])
 
 
-def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_strengths_without_a_solution_are_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     def run_away(value: object, moved: Iterable[Tensor], *, tolerance: float) -> float:
         for tensor in moved:
             tensor.data.fill_(torch.nan)
@@ -202,9 +202,9 @@ def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.M
         "rr-clarc has no solution in finite numbers at strength 1, 20.",
         "vanilla has no solution in finite numbers.",
     ]
-    with pytest.raises(DivergedError) as told:  # the solver has no rate that could be smaller
+    with pytest.raises(DivergedError) as caught:  # the solver has no rate that could be smaller
         method.correct(model, activations)
-    assert str(told.value) == "RRClArC diverged: the weights are not finite. Use a strength below 1."
+    assert str(caught.value) == "RRClArC diverged: the weights are not finite. Use a strength below 1."
 
 
 @pytest.mark.parametrize("method", [Vanilla, DFR])
