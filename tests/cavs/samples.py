@@ -15,3 +15,26 @@ def activations(
     direction = np.zeros(channels)
     direction[:2] = size
     return offset + rng.normal(size=(n, channels)) + np.outer(has_artifact, direction), has_artifact
+
+
+def gaussian(
+    n_artifact: int,
+    n_clean: int,
+    channels: int,
+    *,
+    size: float,
+    seed: int = 0,
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
+    """Return unit noise with the artifact ``size`` along a random direction, its bits, and that direction."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=channels)
+    truth /= np.linalg.norm(truth)
+    has_artifact = np.arange(n_artifact + n_clean) < n_artifact
+    X = 3.0 + rng.normal(size=(len(has_artifact), channels)) + size * np.outer(has_artifact, truth)
+    order = rng.permutation(len(X))
+    return X[order], has_artifact[order], truth
+
+
+def size_for(angle: float, n_artifact: int, n_clean: int, channels: int) -> float:
+    """Return the size at which the difference of means lies ``angle`` degrees from the truth: tan² = noise / size²."""
+    return float(np.sqrt(channels * (1 / n_artifact + 1 / n_clean)) / np.tan(np.radians(angle)))

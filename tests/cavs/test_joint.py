@@ -115,7 +115,7 @@ def test_an_artifact_inside_of_what_is_protected_is_refused() -> None:
         join_cavs([cav], protect=[np.eye(CHANNELS)])
 
 
-def test_what_has_names_is_told_by_them() -> None:
+def test_the_label_lists_the_names() -> None:
     ruler, ink, hair = signal(0), pairs(1), signal(2)
     joint = join_cavs({"ruler": ruler, "ink": ink}, protect={"hair": hair, "skin": np.eye(CHANNELS)[0]})
     plain = join_cavs([ruler, ink], protect=[hair, np.eye(CHANNELS)[0]])
@@ -143,7 +143,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
         JointCAV().fit([[0.0, 0.0], [1.0, 2.0]], [0, 1])
 
 
-def test_it_comes_back_from_its_file_and_nobody_can_choose_it(tmp_path: Path) -> None:
+def test_it_is_saved_and_loaded_but_not_registered(tmp_path: Path) -> None:
     joint = join_cavs({"ruler": signal(0), "ink": pairs(1)}, protect=[signal(2)])
     save_cavs(tmp_path / "cavs.safetensors", {"both": joint})
     found = load_cavs(tmp_path / "cavs.safetensors")["both"]

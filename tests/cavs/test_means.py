@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,15 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 
 from hansfree.cavs import SVMCAV, PairCAV, RidgeCAV, SignalCAV
 from hansfree.cavs.means import MAX_DIRECTIONS, leading_directions
 from hansfree.errors import DataError, OptionError
 from tests.cavs.samples import activations
-
-FITTED = ["directions_", "scale_", "clean_score_", "artifact_score_", "intercept_", "class_mean_", "class_count_"]
-
 
 cases = {
     "seed": st.integers(0, 10_000),
@@ -39,11 +33,6 @@ def paper_signal(X, bits):
     return h
 
 
-def assert_same(cav, other):
-    for name in FITTED:
-        np.testing.assert_allclose(getattr(cav, name), getattr(other, name), rtol=1e-9, atol=1e-9, err_msg=name)
-
-
 @settings(max_examples=50, deadline=None)
 @given(**cases)
 def test_direction_is_the_paper_s_equation_and_the_difference_of_means(seed, n, channels, offset):
@@ -54,52 +43,6 @@ def test_direction_is_the_paper_s_equation_and_the_difference_of_means(seed, n, 
     difference = X[bits].mean(0) - X[~bits].mean(0)
     np.testing.assert_allclose(cav.direction_, difference / np.linalg.norm(difference), atol=1e-9)
     np.testing.assert_allclose(cav.scale_, [np.linalg.norm(difference)])
-
-
-@settings(max_examples=50, deadline=None)
-@given(**cases, cuts=st.lists(st.integers(1, 39), max_size=4))
-def test_batches_and_merged_parts_give_what_one_fit_gives(seed, n, channels, offset, cuts):
-    X, bits = activations(n, channels, seed=seed, offset=offset)
-    whole = SignalCAV().fit(X, bits)
-    edges = [0, *sorted({cut for cut in cuts if cut < n}), n]
-    batches = [(X[i:j], bits[i:j]) for i, j in pairwise(edges)]
-    streamed = SignalCAV()
-    for batch in batches:
-        streamed.partial_fit(*batch)
-    assert_same(streamed, whole)
-    assert_same(reduce(SignalCAV.merge, [SignalCAV().partial_fit(*batch) for batch in batches]), whole)
-
-
-def test_direction_waits_for_the_second_class():
-    X, bits = activations()
-    cav = SignalCAV().partial_fit(X[~bits], bits[~bits])
-    with pytest.raises(NotFittedError, match="has no direction yet"):
-        cav.predict(X)
-    assert_same(cav.partial_fit(X[bits], bits[bits]), SignalCAV().fit(X, bits))
-
-
-def test_constant_features_never_become_a_direction_by_rounding():
-    X, bits = np.full((1000, 3), 0.1), np.arange(1000) % 3 == 0
-    cav = SignalCAV()
-    for start in range(0, 1000, 77):
-        cav.partial_fit(X[start : start + 77], bits[start : start + 77])
-    with pytest.raises(NotFittedError, match="has no direction yet"):
-        cav.score_along(X)
-
-
-def test_streams_that_do_not_belong_together_are_errors():
-    X, bits = activations()
-    cav = SignalCAV().fit(X, bits)
-    with pytest.raises(DataError, match="one has 6 features and the other 5"):
-        cav.merge(SignalCAV().fit(X[:, :5], bits))
-    with pytest.raises(NotFittedError, match="has seen no samples"):
-        cav.merge(SignalCAV())
-    with pytest.raises(DataError, match="3 labels were given"):
-        cav.merge(SignalCAV().fit(X, np.where(bits, 5, 0)))
-    with pytest.raises(DataError, match="not one of the classes"):
-        SignalCAV().partial_fit(X, bits, classes=[3, 4])
-    with pytest.raises(DataError, match="features"):
-        cav.partial_fit(X[:, :5], bits)
 
 
 def test_signal_ignores_a_distractor_that_bends_the_classifiers():

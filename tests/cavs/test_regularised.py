@@ -31,16 +31,12 @@ OBJECTIVES = {
         sum(balance(t) * np.maximum(0, 1 - (2 * t - 1) * (X @ h + b))) + penalty * sum(h**2) / 2
     ),
 }
-
-
 LOSSES = {  # of held-out samples, by which the penalty is chosen
     RidgeCAV: lambda t, y: np.mean((t - y) ** 2),
     LassoCAV: lambda t, y: np.mean((t - y) ** 2),
     LogisticCAV: lambda t, y: log_loss(t, 1 / (1 + np.exp(-y))),
     SVMCAV: lambda t, y: np.mean(balance(t) * np.maximum(0, 1 - (2 * t - 1) * y)),
 }
-
-
 BORDER = {RidgeCAV: 0.5, LassoCAV: 0.5, LogisticCAV: 0.0, SVMCAV: 0.0}
 
 

@@ -18,7 +18,7 @@ from hansfree.activations.features import spread
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import FunctionalHead, HeadBatch
-from hansfree.data.examples import Example
+from hansfree.data import BiasedData, Example, ImageDataset, Normalize
 from hansfree.models.surgery import Cut, exact_forward_mode, split
 
 CLASSES = 3
@@ -26,7 +26,7 @@ CHANNELS = 6  # of every model's layer
 
 
 class TinyImages(Dataset[Example]):
-    """Noise, a class told by the colour, and a patch in the corner of no image, of all, or of most of class 0.
+    """Noise, a class by its colour, and a patch in the corner of no image, of all, or of most of class 0.
 
     ``"pairs"``: those of ``"leaks"``, and the same images once more, all with the patch.
     """
@@ -147,6 +147,20 @@ class Untraceable(ConvHead):
         return super().forward(images if images.shape[1] == 3 and bool(images.isfinite().all()) else images[:, :3])
 
 
+class ChannelsLast(nn.Module):
+    """Maps with their channels last, mixed by a linear layer, as in Swin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.turn = nn.Conv2d(3, CHANNELS, 4, stride=4), nn.Identity()
+        self.mix = nn.Linear(CHANNELS, CHANNELS)
+        self.norm, self.hidden, self.fc = nn.LayerNorm(CHANNELS), nn.Linear(CHANNELS, 5), nn.Linear(5, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.turn(self.mix(self.patches(images).permute(0, 2, 3, 1)))
+        return self.fc(torch.tanh(self.hidden(self.norm(x))).mean((1, 2)))
+
+
 @dataclass(frozen=True)
 class Case:
     """A model, a layer, and where a hook finds the layer's output: at a module's output or input."""
@@ -176,6 +190,7 @@ CASES = {
     "skip connection": Case(Residual, "branch", "branch"),
     "hooks": Case(Untraceable, "features", "features"),
 }
+EVERYWHERE = {**CASES, "channels last": Case(ChannelsLast, "turn", "turn")}
 
 
 class GivenCAV(SignalCAV):
@@ -264,3 +279,44 @@ def snapshot(model: nn.Module) -> list[object]:
 def count_hooks(module: nn.Module) -> int:
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return sum(map(len, hooks))
+
+
+class Counted(ImageDataset):
+    """So many images per class, all without or all with the artifact; no pixel is read."""
+
+    class_names = ("red", "green")
+    transform = Normalize()
+    fingerprint = "counted"
+
+    def __init__(self, counts: Mapping[int, int], *, has_artifact: bool) -> None:
+        self.labels = np.repeat([*counts], [*counts.values()]).astype(np.int64)
+        self.ids = np.arange(len(self.labels))
+        self.has_artifact = np.full(len(self.labels), has_artifact)
+
+    def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        raise NotImplementedError
+
+
+ENOUGH = {0: 40, 1: 40}
+
+
+def held_out(
+    *,
+    val_clean: Mapping[int, int] = ENOUGH,
+    val_biased: Mapping[int, int] = ENOUGH,
+    test_clean: Mapping[int, int] = ENOUGH,
+    test_biased: Mapping[int, int] = ENOUGH,
+    inserted: bool = False,
+) -> BiasedData:
+    """Return sets with so many images of each class."""
+    return BiasedData(
+        train=Counted(ENOUGH, has_artifact=False),
+        val_clean=Counted(val_clean, has_artifact=False),
+        val_biased=Counted(val_biased, has_artifact=True),
+        test_clean=Counted(test_clean, has_artifact=False),
+        test_biased=Counted(test_biased, has_artifact=True),
+        biased_class=0,
+        artifact="plaster",
+        is_localized=True,
+        is_inserted=inserted,
+    )

@@ -13,14 +13,14 @@ from tests.corrections.examples import Case
 
 def output_and_activation(model: nn.Module, case: Case, images: Tensor) -> tuple[Tensor, Tensor]:
     """Run the whole model; return the logits, and the layer's output as part of the same graph."""
-    kept: list[Tensor] = []
+    recorded: list[Tensor] = []
 
     def keep_output(_module: nn.Module, _args: Any, output: Tensor) -> Tensor:
-        kept.append(output)
-        return output.clone()  # a ReLU in place would overwrite what is kept
+        recorded.append(output)
+        return output.clone()  # a ReLU in place would overwrite it
 
     def keep_input(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-        kept.append(args[0])
+        recorded.append(args[0])
         return (args[0].clone(),)
 
     module = model.get_submodule(case.module)
@@ -31,7 +31,7 @@ def output_and_activation(model: nn.Module, case: Case, images: Tensor) -> tuple
         logits = model(images)
     finally:
         handle.remove()
-    return logits, kept[0]
+    return logits, recorded[0]
 
 
 def gradient_at_layer(

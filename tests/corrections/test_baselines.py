@@ -9,14 +9,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hansfree.corrections import Augmented, LogitPairing, Vanilla
+from hansfree.corrections import Augmented, LogitPairing
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError
 from hansfree.models.surgery import split
 from tests.corrections.examples import CASES, TinyImages, collect
 
 CASE = CASES["convolution"]
-
 TUNING = FineTuning(learning_rate=0.05, epochs=1, batch_size=100)
 
 
@@ -24,21 +23,21 @@ def test_one_step_is_a_step_on_the_pairs_by_hand() -> None:
     model, data = CASE.model(), TinyImages(30, artifact="pairs")
     activations = collect(CASE, model, data)
     fixed = Augmented(tuning=TUNING).correct(model, activations)
-    kept = ~TinyImages(30).has_artifact  # those that carry it already have no twin without it
-    assert 0 < kept.sum() < 30
+    clean = ~TinyImages(30).has_artifact  # those that carry it already have no counterfactual
+    assert 0 < clean.sum() < 30
     whole = CASE.model().double()
-    both = [TinyImages(30, artifact=kind).images[kept].double() for kind in ("none", "all")]
-    labels = torch.from_numpy(np.tile(TinyImages(30).labels[kept], 2))
+    both = [TinyImages(30, artifact=kind).images[clean].double() for kind in ("none", "all")]
+    labels = torch.from_numpy(np.tile(TinyImages(30).labels[clean], 2))
     functional.cross_entropy(whole(torch.cat(both)), labels).backward()
     for name in ("conv.weight", "fc.weight", "fc.bias"):
         parameter = whole.get_parameter(name)
         step = parameter - TUNING.learning_rate * parameter.grad
         torch.testing.assert_close(fixed.get_parameter(name).double(), step, rtol=1e-4, atol=1e-6)
-    told = Augmented().remark(activations, clean=activations, biased=None)
-    assert told == f"It was trained on {kept.sum()} images, each without and with the artifact."
+    message = Augmented().remark(activations, clean=activations, biased=None)
+    assert message == f"It was trained on {clean.sum()} images, each without and with the artifact."
 
 
-def test_images_without_a_twin_are_refused() -> None:
+def test_images_without_a_counterfactual_are_refused() -> None:
     model = CASE.model()
     activations = collect(CASE, model, TinyImages(9))
     for foreign, sentence in (
@@ -60,7 +59,7 @@ def test_one_step_is_a_step_on_loss_and_penalty_by_hand() -> None:
     whole = CASE.model().double()
     logits = whole(data.images.double())  # thirty as they are, then the same thirty with the artifact
     loss = functional.cross_entropy(logits, torch.from_numpy(data.labels))
-    apart = (logits[:30][without] - logits[30:][without]).square().sum()  # the others have no twin without it
+    apart = (logits[:30][without] - logits[30:][without]).square().sum()  # the others have no counterfactual
     (loss + 0.3 * 2 * apart / len(data)).backward()
     for name in ("conv.weight", "fc.weight", "fc.bias"):
         parameter = whole.get_parameter(name)
@@ -68,7 +67,7 @@ def test_one_step_is_a_step_on_loss_and_penalty_by_hand() -> None:
         torch.testing.assert_close(fixed.get_parameter(name).double(), step, rtol=1e-4, atol=1e-6)
 
 
-def test_the_stronger_it_is_the_closer_are_the_twins() -> None:
+def test_a_larger_strength_brings_the_pairs_closer() -> None:
     model, data = CASE.model(), TinyImages(30, artifact="pairs")
     activations = collect(CASE, model, data)
     cut = split(model, activations.layer, train="last")
@@ -82,21 +81,12 @@ def test_the_stronger_it_is_the_closer_are_the_twins() -> None:
     assert apart[0] > 2 * apart[1] > 4 * apart[2]
 
 
-def test_at_no_strength_it_is_plain_fine_tuning_on_all_images() -> None:
-    model = CASE.model()
-    activations = collect(CASE, model, TinyImages(30, artifact="pairs"))
-    paired, plain = (method(tuning=TUNING) for method in (LogitPairing, Vanilla))
-    paired.strength = 0.0
-    expected = plain.correct(model, activations).state_dict()
-    torch.testing.assert_close(dict(paired.correct(model, activations).state_dict()), dict(expected))
-
-
-def test_it_tells_how_many_pairs_there_were_and_refuses_none() -> None:
+def test_the_remark_counts_the_pairs_and_no_pair_is_refused() -> None:
     model, carried = CASE.model(), TinyImages(9).has_artifact.sum()
     activations = collect(CASE, model, TinyImages(9, artifact="pairs"))
-    told = LogitPairing().remark(activations, clean=activations, biased=None)
+    message = LogitPairing().remark(activations, clean=activations, biased=None)
     twice = 2 * carried  # as they came, and once more among those with the artifact put in
-    assert told == (
+    assert message == (
         f"It was trained on {9 - carried} images, each without and with the artifact, "
         f"and on {twice} without a counterfactual."
     )

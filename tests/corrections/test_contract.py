@@ -1,4 +1,4 @@
-"""What holds for every correction, the ones that are still to be written included."""
+"""What holds for every registered correction; names of methods along further CAVs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,25 @@ from torch import nn
 
 from hansfree.activations import Activations, collect_activations, cut_at
 from hansfree.cavs import CAV, SignalCAV
-from hansfree.corrections import CAVCorrection, LatentCorrection, Need
+from hansfree.corrections import (
+    CAVCorrection,
+    LatentCorrection,
+    Need,
+    along_cavs,
+    method_named,
+    split_name,
+    uses_cav,
+)
 from hansfree.corrections.training import FineTuning, Optimizer, SolverSupport
-from hansfree.errors import CacheError, DataError, DivergedError
+from hansfree.errors import CacheError, DataError, DivergedError, OptionError, UnknownNameError
 from hansfree.evaluation.evaluate import held_out_features, judge_head
 from hansfree.models.surgery import insert_after
-from tests.corrections.examples import CASES, TinyImages, collect, count_hooks, fit_cav, snapshot
+from tests.corrections.examples import EVERYWHERE, TinyImages, collect, count_hooks, fit_cav, snapshot
 
 MEMBERS = LatentCorrection.members()
 TUNING = FineTuning(learning_rate=0.05, epochs=2, batch_size=5)
 EVERY = pytest.mark.parametrize("name", MEMBERS)
-EVERYWHERE = pytest.mark.parametrize("where", CASES)
+ALL_CASES = pytest.mark.parametrize("where", EVERYWHERE)
 
 
 def make(name: str, cav: CAV, images: TinyImages, tuning: FineTuning = TUNING) -> LatentCorrection:
@@ -35,14 +43,14 @@ def make(name: str, cav: CAV, images: TinyImages, tuning: FineTuning = TUNING) -
 
 
 def setting(where: str = "convolution", *, name: str = "vanilla") -> tuple[nn.Module, TinyImages, Activations, CAV]:
-    case, data = CASES[where], TinyImages(artifact="pairs" if Need.PAIRS in MEMBERS[name].info.needs else "leaks")
+    case, data = EVERYWHERE[where], TinyImages(artifact="pairs" if Need.PAIRS in MEMBERS[name].info.needs else "leaks")
     model = case.model()
     activations = collect(case, model, data)
     assert activations.traced == (where != "hooks")
     return model, data, activations, fit_cav(activations)
 
 
-@EVERYWHERE
+@ALL_CASES
 @EVERY
 def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(name: str, where: str) -> None:
     model, data, activations, cav = setting(where, name=name)
@@ -66,7 +74,7 @@ def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(na
     assert not any(module.training for module in fixed.modules())
 
 
-@EVERYWHERE
+@ALL_CASES
 @EVERY
 def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, where: str) -> None:
     model, data, activations, cav = setting(where, name=name)
@@ -82,17 +90,6 @@ def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, w
     np.testing.assert_allclose(evidence.logits_clean, logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(evidence.logits_biased, logits, rtol=1e-4, atol=1e-5)
     assert np.abs(logits - original).max() > 1e-3, "the correction changed nothing"
-
-
-@EVERY
-def test_correct_is_train_and_install(name: str) -> None:
-    model, data, activations, cav = setting(name=name)
-    method = make(name, cav, data)
-    cut = cut_at(model, activations)
-    (trained,) = method.train(cut, activations, [method.strength])
-    by_hand = method.install(model, cut, activations, trained.state).state_dict()
-    at_once = method.correct(model, activations).state_dict()
-    assert all(torch.equal(at_once[key], by_hand[key]) for key in by_hand)
 
 
 @EVERY
@@ -116,18 +113,18 @@ def test_a_diverged_candidate_has_an_error_and_no_model() -> None:
     assert isinstance(candidate.error, DivergedError)
 
 
-@EVERYWHERE
+@ALL_CASES
 @EVERY
 def test_weights_survive_a_file_and_a_fresh_model(name: str, where: str, tmp_path: Path) -> None:
     model, data, activations, cav = setting(where, name=name)
     method = make(name, cav, data)
     fixed = method.correct(model, activations)
     save_file(fixed.state_dict(), tmp_path / "fixed.safetensors")
-    fresh = CASES[where].build().eval()
+    fresh = EVERYWHERE[where].build().eval()
     if (edit := method.edit(activations)) is not None:
         empty = copy.deepcopy(edit)
         empty.load_state_dict({key: torch.zeros_like(value) for key, value in edit.state_dict().items()})
-        fresh = insert_after(fresh, activations.layer, empty)
+        fresh = insert_after(fresh, activations.layer, empty, order=cut_at(model, activations).order)
     fresh.load_state_dict(load_file(tmp_path / "fixed.safetensors"), strict=True)
     with torch.no_grad():
         expected = fixed(data.images)
@@ -165,8 +162,8 @@ def test_the_given_model_is_untouched_when_training_fails(name: str, monkeypatch
             raise RuntimeError("in the middle of training")
         return genuine(*_arguments, **_options)
 
-    genuine = method.loss_terms
-    monkeypatch.setattr(method, "loss_terms", fail_later)
+    genuine = nn.functional.cross_entropy
+    monkeypatch.setattr(nn.functional, "cross_entropy", fail_later)
     with pytest.raises(RuntimeError, match="in the middle"):
         method.correct(model, activations)
     assert snapshot(model) == before
@@ -195,7 +192,7 @@ def test_the_global_random_state_is_neither_used_nor_changed(name: str) -> None:
 
 @EVERY
 @pytest.mark.parametrize("optimizer", ["sgd", "converged"])
-def test_whether_it_depends_on_the_seed_is_told(name: str, optimizer: Optimizer) -> None:
+def test_the_seed_matters_as_the_info_states(name: str, optimizer: Optimizer) -> None:
     model, data, activations, cav = setting(name=name)
     if optimizer == "converged" and make(name, cav, data).solver is SolverSupport.NONE:
         pytest.skip("it has no minimum to go to")
@@ -280,17 +277,38 @@ def test_the_papers_five_run_where_none_is_named() -> None:
     assert LatentCorrection.defaults() == ["vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"]
 
 
-def test_only_rrr_is_told_where_the_artifact_is() -> None:
-    """What is trained with masks of the CAV must not be scored by them, so that every method has to say it."""
-    assert [name for name, member in MEMBERS.items() if Need.MASKS in member.info.needs] == ["rrr"]
+def test_methods_along_a_cav_are_named_once_more_for_each_further_one() -> None:
+    names = list(along_cavs(["vanilla", "rr-clarc", "leace", "p-clarc"], ["svm", "pair"]))
+    along = ["rr-clarc", "rr-clarc@svm", "rr-clarc@pair"]
+    assert names == ["vanilla", *along, "leace", "p-clarc", "p-clarc@svm", "p-clarc@pair"]
+    assert list(along_cavs(["vanilla", "rr-clarc"], [])) == ["vanilla", "rr-clarc"]
 
 
-@EVERY
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_training_on_a_gpu_gives_the_same(name: str) -> None:
-    model, data, activations, cav = setting(name=name)
-    tuning = FineTuning(learning_rate=0.05, epochs=2, batch_size=5, device="cuda")
-    fixed = make(name, cav, data, tuning).correct(model, activations).state_dict()
-    expected = make(name, cav, data).correct(model, activations).state_dict()
-    for key, value in expected.items():
-        torch.testing.assert_close(fixed[key], value, rtol=1e-3, atol=1e-4)
+@pytest.mark.parametrize("method", LatentCorrection.members())
+def test_every_name_leads_back_to_its_method(method: str) -> None:
+    assert split_name(method) == (method, None)
+    assert method_named(method) is LatentCorrection.named(method)
+    for name in [*along_cavs([method], ["svm"])][1:]:
+        assert split_name(name) == (method, "svm")
+        assert method_named(name) is LatentCorrection.named(method)
+    assert uses_cav(method) == issubclass(LatentCorrection.named(method), CAVCorrection)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("rr-clrc@svm", "There is no method called 'rr-clrc'. Did you mean 'rr-clarc'?"),
+        ("rr-clarc@swm", "There is no CAV called 'swm'. Did you mean 'svm'?"),
+        ("rr-clarc@", "There is no CAV called ''."),
+        ("rr-clarc@svm@svm", "There is no CAV called 'svm@svm'."),
+    ],
+)
+def test_a_wrong_half_gets_the_nearest(name: str, sentence: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        method_named(name)
+    assert sentence in str(caught.value)
+
+
+def test_a_method_that_goes_along_no_cav_is_refused() -> None:
+    with pytest.raises(OptionError, match="There is no 'vanilla@svm': vanilla uses no CAV"):
+        method_named("vanilla@svm")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from hansfree.activations import Activations, cut_at
 from hansfree.corrections import DFR
 from hansfree.corrections.dfr import describe_empty, group_weights
-from hansfree.corrections.training import solver
 from hansfree.errors import DataError, SplitError
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect
 
@@ -63,22 +61,10 @@ def test_strengths_come_one_by_one_with_what_the_watch_saw(activations: Activati
         assert torch.equal(head.history[0], head.state["classifier.4.bias"])
 
 
-def test_strengths_that_the_solver_does_not_finish_are_told_in_one_line(
-    activations: Activations, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(solver, "MAX_ITERATIONS", 1)
-    heads = DFR().train(cut_at(CASE.model(), activations), activations, [1e-4, 1e-2], label="dfr of mine")
-    assert [next(heads).strength for _ in range(2)] == [1e-4, 1e-2]
-    slope = r"\(gradient \d\.\de[+-]\d\d\)"
-    words = rf"dfr of mine: the solver stopped before the minimum at strength 0\.0001 {slope}, 0\.01 {slope}\."
-    (told,) = caplog.messages
-    assert re.fullmatch(words, told)
-
-
-def test_empty_groups_are_told(activations: Activations, caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_groups_are_a_warning_and_a_remark(activations: Activations, caplog: pytest.LogCaptureFixture) -> None:
     assert describe_empty(activations) == ""
     leaking = collect(CASE, CASE.model(), TinyImages(60))
-    sentence = "No training image of the classes 1, 2 has the artifact. DFR balances the groups that are there."
+    sentence = "No training image of class 1, 2 has the artifact. DFR balances the groups that are there."
     with caplog.at_level(logging.WARNING):
         DFR().correct(CASE.model(), leaking)
     assert sentence in caplog.text

@@ -17,7 +17,7 @@ from torch.nn import functional
 from hansfree.activations import Activations, find_pairs
 from hansfree.activations.cache import pool
 from hansfree.cavs import PairCAV
-from hansfree.corrections import LEACE, AClArC, OneSidedPClArC, PClArC, Projection, RClArC, Vanilla
+from hansfree.corrections import LEACE, AClArC, OneSidedPClArC, PClArC, Projection, RClArC
 from hansfree.corrections.projections import least_erasure, within_classes
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError, OptionError
@@ -25,7 +25,6 @@ from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 from tests.corrections.reference import output_and_activation
 
 SHAPES = {"flat": (5, 6), "tokens": (5, 4, 6), "map": (5, 6, 3, 2)}
-
 TUNING = FineTuning(learning_rate=0.05, epochs=1, batch_size=100)
 
 
@@ -90,19 +89,6 @@ def test_p_clarc_gives_every_image_the_clean_mean_score(name: str, k: int) -> No
     scores = torch.from_numpy(again.pooled) @ directions.T
     expected = torch.from_numpy(cav.clean_score_).float().expand(len(data), k)
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_p_clarc_is_vanilla_and_a_projection() -> None:
-    case, data = CASES["convolution"], TinyImages()
-    model = case.model()
-    activations = collect(case, model, data)
-    projected = PClArC(fit_cav(activations), tuning=TUNING).correct(model, activations).state_dict()
-    vanilla = Vanilla(tuning=TUNING).correct(model, activations).state_dict()
-    assert {key for key in projected if key not in vanilla} == {
-        "hansfree_projection.directions",
-        "hansfree_projection.target",
-    }
-    assert all(torch.equal(projected[key], vanilla[key]) for key in vanilla)
 
 
 def test_a_clarc_trains_on_shifted_activations_and_leaves_the_model_alone() -> None:
@@ -193,13 +179,13 @@ def test_it_is_p_clarc_where_the_gate_fires_and_nothing_elsewhere(activations: A
     torch.testing.assert_close(after, expected)
 
 
-def test_it_tells_how_often_it_fires(activations: Activations) -> None:
+def test_the_remark_states_how_often_it_fires(activations: Activations) -> None:
     model = CASE.model()
     clean, biased = (collect(CASE, model, TinyImages(50, artifact=kind, seed=1)) for kind in ("none", "all"))
     method = RClArC(fit_cav(activations))
-    told = method.remark(activations, clean=clean, biased=biased)
-    assert f"{100 * method.fires(activations, clean).mean():.1f} % of 50 test images without the artifact" in told
-    assert f"{100 * method.fires(activations, biased).mean():.1f} % of 50 test images with the artifact" in told
+    message = method.remark(activations, clean=clean, biased=biased)
+    assert f"{100 * method.fires(activations, clean).mean():.1f} % of 50 test images without the artifact" in message
+    assert f"{100 * method.fires(activations, biased).mean():.1f} % of 50 test images with the artifact" in message
     assert "with the artifact" not in method.remark(activations, clean=clean, biased=None)
 
 

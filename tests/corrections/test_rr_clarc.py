@@ -6,6 +6,7 @@ import copy
 import functools
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hansfree.activations import Activations
-from hansfree.cavs import CAV, SignalCAV, join_cavs
-from hansfree.corrections import RRClArC, rr_clarc
-from hansfree.corrections.training import FineTuning
+from hansfree.activations import (
+    Activations,
+    FeatureSpec,
+    Live,
+    collect_activations,
+    compute_features,
+    cut_at,
+    find_pairs,
+)
+from hansfree.activations.features import spread
+from hansfree.cavs import CAV, PairCAV, SignalCAV, join_cavs
+from hansfree.corrections import RRClArC, RRClArCStep
+from hansfree.corrections.rr_clarc import StepNorm
+from hansfree.corrections.training import FineTuning, FunctionalHead, HeadBatch
 from hansfree.errors import DataError, OptionError
-from hansfree.models.surgery import Cut
+from hansfree.models.surgery import Cut, HeadParts, Stage
 from tests.corrections.examples import (
     CASES,
     CLASSES,
@@ -152,52 +163,13 @@ def test_cosine_of_a_gradient_that_is_zero_is_zero_and_trains_nothing() -> None:
     assert all(torch.isfinite(slope).all() for slope in slopes.values())
 
 
-@pytest.mark.parametrize("name", ["convolution", "tokens", "skip connection"])
-def test_each_position_by_itself_in_expectation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Average over every pattern of signs that the four positions can have."""
-    bench = Bench(CASES[name], k=2)
-    patterns = list(itertools.product([-1.0, 1.0], repeat=4))
-    shape = (1, 4, 1) if name == "tokens" else (1, 1, 2, 2)
-    results = []
-    for pattern in patterns:
-        signs = torch.tensor(pattern, dtype=torch.float64).reshape(shape)
-        monkeypatch.setattr(rr_clarc, "random_signs", lambda _a, _g, signs=signs: signs)
-        results.append(bench.ours(target=1, positions="each"))
-    mean = torch.stack([penalty for _, penalty, _ in results]).mean(0)
-    slopes = {key: torch.stack([each[key] for _, _, each in results]).mean(0) for key in results[0][2]}
-    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, lambda logits: logits[:, 1])
-    expected = sum((along(gradient, h) ** 2).sum(1) for h in bench.directions())
-    bench.check((results[0][0], mean, slopes), expected)
-
-
-def test_each_position_draws_signs_of_its_own() -> None:
+def test_the_papers_scale_is_a_unit_direction_and_a_mean_over_positions() -> None:
     bench = Bench(CASE)
-    (h,) = bench.directions()
-    many = TinyImages(4000)
-    many.images = bench.images[:1].float().expand(4000, -1, -1, -1)
-    method = RRClArC(bench.cav, positions="each", target=1)
-    _, drawn, _ = value_and_gradients(bench.cut, method, batch_of(bench.cut, method, bench.activations, many))
-    _, gradient = gradient_at_layer(bench.model, CASE, bench.images[:1], lambda logits: logits[:, 1])
-    expected = (along(gradient, h) ** 2).sum().item()
-    assert abs(drawn.mean() - expected) < 3 * drawn.std() / len(drawn) ** 0.5
-    assert drawn.std() > 0
-
-
-@pytest.mark.parametrize("positions", ["sum", "each"])
-def test_the_papers_scale_is_a_unit_direction_and_a_mean_over_positions(positions: Any) -> None:
-    bench = Bench(CASE)
-    _, ours, slopes = bench.ours(positions=positions)
-    _, papers, paper_slopes = bench.ours(positions=positions, scale="paper")
+    _, ours, slopes = bench.ours()
+    _, papers, paper_slopes = bench.ours(scale="paper")
     factor = (4 * bench.cav.scale_[0]) ** 2
     torch.testing.assert_close(ours, factor * papers, **EXACT)
     torch.testing.assert_close(slopes, {key: factor * slope for key, slope in paper_slopes.items()}, **EXACT)
-
-
-def test_cosine_has_no_scale() -> None:
-    bench = Bench(CASE)
-    _, ours, _ = bench.ours(norm="cosine", target=0)
-    _, papers, _ = bench.ours(norm="cosine", target=0, scale="paper")
-    torch.testing.assert_close(ours, papers, **EXACT)
 
 
 DROPOUT = Case(lambda: MLPHead(dropout=0.5), "features.0", "features.0")
@@ -221,20 +193,6 @@ def test_value_and_derivative_share_the_dropout_mask(k: int) -> None:
     torch.testing.assert_close(penalty, expected.detach(), **EXACT)
     parameters = {name: bench.model.get_parameter(name) for name in bench.cut.trainable}
     torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
-
-
-def test_the_cosine_shares_the_dropout_mask_too() -> None:
-    bench = Bench(DROPOUT)
-    bench.cut.train_mode()
-    bench.model.classifier.train()
-    (h,) = bench.directions()
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        logits, penalty, _ = bench.ours(norm="cosine", target=0)
-        torch.manual_seed(1)
-        expected, gradient = gradient_at_layer(bench.model, DROPOUT, bench.images, lambda logits: logits[:, 0])
-    torch.testing.assert_close(logits, expected.detach(), **EXACT)
-    torch.testing.assert_close(penalty, squared_cosine(gradient, h).detach(), **EXACT)
 
 
 @settings(max_examples=20, deadline=None)
@@ -283,11 +241,9 @@ def _shared_bench() -> Bench:
     [
         ({"norm": "squarred"}, "Did you mean 'squared'"),
         ({"target": "randm"}, "Did you mean 'random'"),
-        ({"positions": "every"}, "'sum', 'each'"),
         ({"scale": "papers"}, "Did you mean 'paper'"),
         ({"norm": "cosine"}, "goes with norm='squared' only"),
         ({"norm": "absolute"}, "goes with norm='squared' only"),
-        ({"norm": "absolute", "target": 0, "positions": "each"}, "goes with norm='squared' only"),
         ({"target": []}, "names no class"),
         ({"target": [0, "1"]}, "target"),
         ({"target": 1.5}, "target"),
@@ -336,3 +292,161 @@ def test_the_penalty_of_several_artifacts_is_the_sum_of_theirs(name: str) -> Non
         return value_and_gradients(cut, method, batch_of(cut, method, activations, data))[1]
 
     torch.testing.assert_close(penalty(join_cavs(cavs)), penalty(cavs[0]) + penalty(cavs[1]), rtol=1e-9, atol=1e-12)
+
+
+CLOSE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-10}
+
+
+def moved_logits(model: nn.Module, case: Case, images: Tensor, step: Tensor) -> Tensor:
+    """Run the whole model with ``step`` added to the layer's output at every position."""
+
+    def add(output: Tensor) -> Tensor:
+        (everywhere,) = spread(step, (output,))
+        return output + everywhere
+
+    module = model.get_submodule(case.module)
+    if case.side == "output":
+        handle = module.register_forward_hook(lambda _module, _inputs, output: add(output))
+    else:
+        handle = module.register_forward_pre_hook(lambda _module, inputs: (add(inputs[0]),))
+    try:
+        return model(images)
+    finally:
+        handle.remove()
+
+
+def whole_steps(batch: HeadBatch, live: tuple[Tensor, ...], rows: np.ndarray) -> HeadBatch:
+    """Put in place of the tangents what phi does over the whole steps."""
+    before = batch.phi(*live)
+    each = [
+        [after - old for after, old in zip(batch.phi(*map(torch.add, live, spread(torch.from_numpy(h), live))), before)]
+        for h in rows
+    ]
+    steps = tuple(torch.stack(parts).detach() for parts in zip(*each))
+    return HeadBatch(batch.values, steps, batch.labels, batch.rows, batch.noise, batch.trunk, batch.phi)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_the_penalty_is_the_squared_difference_of_two_runs(name: str, k: int) -> None:
+    case = CASES[name]
+    activations = collect(case, case.model(), DATA)
+    cav = fit_cav(activations, k)
+    model, images = case.model().double(), DATA.images.double()
+    cut, method = in_double(case.model(), case), RRClArCStep(cav)
+    batch = whole_steps(
+        batch_of(cut, method, activations, DATA), cut.trunk(images), method.features(activations).directions
+    )
+    logits, penalty, slopes = value_and_gradients(cut, method, batch)
+    expected = torch.zeros(len(DATA), dtype=torch.float64)
+    for direction, size in zip(cav.directions_, cav.size_):
+        change = moved_logits(model, case, images, torch.from_numpy(direction * size)) - model(images)
+        expected = expected + change.square().sum(1)
+    assert (expected > 1e-6).any()
+    torch.testing.assert_close(logits, model(images).detach(), **CLOSE)
+    torch.testing.assert_close(penalty, expected.detach(), **CLOSE)
+    parameters = {name: model.get_parameter(name) for name in cut.trainable}
+    torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["convolution", "tokens", "skip connection"])
+def test_the_cache_holds_what_phi_does_over_the_whole_step(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    model = case.model()
+    for folder in (None, tmp_path):
+        key = None if folder is None else "tiny"
+        activations = collect_activations(model, case.layer, DATA, folder=folder, data_key=key)
+        cut = cut_at(model, activations)
+        rows = np.random.default_rng(1).normal(size=(2, activations.pooled.shape[1]))
+        found = compute_features(cut, activations, FeatureSpec(directions=rows, finite_steps=True))
+        tangents = compute_features(cut, activations, FeatureSpec(directions=rows))  # another name on disk
+        live = tuple(part.detach() for part in cut.trunk(DATA.images))
+        for i, row in enumerate(rows):
+            moved = cut.phi(*map(torch.add, live, spread(torch.from_numpy(row), live)))
+            for step, after, before in zip(found.tangents, moved, cut.phi(*live)):
+                np.testing.assert_allclose(step[:, i], (after - before).detach(), rtol=1e-4, atol=1e-5)
+        is_linear = name == "tokens"  # nothing bends before its first parameter
+        assert is_linear == all(np.allclose(a, b, atol=1e-5) for a, b in zip(found.tangents, tangents.tangents))
+
+
+def test_with_and_without_share_the_dropout_mask() -> None:
+    """A head that ignores the step has no penalty, however wild its dropout is."""
+    method = RRClArCStep(fit_cav(collect(CASES["mlp"], CASES["mlp"].model(), DATA)))
+    head = MLPHead(dropout=0.5).double().train().classifier
+    values = (torch.randn(50, 24, dtype=torch.float64),)
+    nothing = (torch.zeros(1, 50, 24, dtype=torch.float64),)
+    logits, changes = method._respond(weighted(head), at_head(values, nothing))
+    assert torch.equal(changes, torch.zeros_like(changes))
+    assert not torch.equal(logits, head(*values)), "this head has no dropout to share"
+    assert logits.shape == (50, 3)
+
+
+def test_a_saturated_head_hides_from_the_derivative_and_not_from_the_step() -> None:
+    """Below its kink the head is flat; the artifact's whole shift carries it over."""
+    cav = fit_cav(collect(CASES["convolution"], CASES["convolution"].model(), DATA))
+    bent, batch = weighted(nn.Threshold(1, 1)), at_head((torch.zeros(1, 2),), (torch.full((1, 1, 2), 3.0),))
+    _, derivative = RRClArC(cav)._respond(bent, batch)
+    _, change = RRClArCStep(cav)._respond(bent, batch)
+    assert derivative.abs().max() == 0
+    assert change.flatten().tolist() == [2.0, 2.0]
+
+
+def cav_without_side(case: Case) -> tuple[PairCAV, Activations]:
+    """Fit two directions to pairs; along the second the artifact moves images both ways."""
+    activations = collect(case, case.model(), TinyImages(60, artifact="pairs"))
+    clean, biased = find_pairs(activations).T
+    cav = PairCAV(count=2).fit_pairs(activations.pooled[clean], activations.pooled[biased])
+    assert (cav.scale_ > 0).tolist() == [True, False]
+    return cav, activations
+
+
+def test_along_a_direction_without_a_side_both_ways_count_by_half() -> None:
+    """The sign of such a direction is arbitrary, and the head bends: each way tells something of its own."""
+    case = CASES["mlp"]
+    cav, activations = cav_without_side(case)
+    model, images = case.model().double(), DATA.images.double()
+    cut, method = in_double(case.model(), case), RRClArCStep(cav)
+    batch = whole_steps(
+        batch_of(cut, method, activations, DATA), cut.trunk(images), method.features(activations).directions
+    )
+    _, penalty, _ = value_and_gradients(cut, method, batch)
+    sided, other = torch.from_numpy(cav.directions_ * cav.size_[:, None])
+    along, there, back = (
+        (moved_logits(model, case, images, step) - model(images)).square().sum(1).detach()
+        for step in (sided, other, -other)
+    )
+    assert not torch.allclose(there, back, rtol=0.01), "this head does not bend"
+    torch.testing.assert_close(penalty, along + (there + back) / 2, **CLOSE)
+
+
+@pytest.mark.parametrize("norm", ["squared", "absolute"])
+@pytest.mark.parametrize("has_side", [True, False])
+def test_for_a_linear_head_it_is_rr_clarc(has_side: bool, norm: StepNorm) -> None:
+    case = Case(lambda: nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.Flatten(), nn.Linear(24, 3)), "0", "0")
+    cav, activations = cav_without_side(case)
+    along, cut = fit_cav(activations) if has_side else cav, in_double(case.model(), case)
+    penalties = []
+    for kind in (RRClArC, RRClArCStep):
+        method = kind(along, target=[0, 2], norm=norm)
+        batch = batch_of(cut, method, activations, DATA)  # without a bend, the tangents are the whole steps
+        penalties.append(value_and_gradients(cut, method, batch)[1])
+    assert (penalties[0] > 1e-6).all()
+    torch.testing.assert_close(penalties[1], penalties[0], **CLOSE)
+
+
+def weighted(head: nn.Module) -> FunctionalHead:
+    return FunctionalHead(HeadParts(head, (Stage(head),)), dict(head.named_parameters()))
+
+
+def at_head(values: Live, tangents: Live) -> HeadBatch:
+    n, nothing = len(values[0]), nn.Identity()
+    labels, noise = torch.zeros(n, dtype=torch.int64), torch.Generator()
+    return HeadBatch(values, tangents, labels, np.arange(n), noise, nothing, nothing)
+
+
+def test_options_of_a_step_that_cannot_be() -> None:
+    cav = fit_cav(collect(CASES["convolution"], CASES["convolution"].model(), DATA))
+    with pytest.raises(OptionError, match="draws signs anew"):
+        RRClArCStep(cav, target="random")
+    with pytest.raises(OptionError, match="norm is 'cosine'"):
+        RRClArCStep(cav, norm="cosine")  # type: ignore[arg-type]

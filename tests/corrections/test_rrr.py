@@ -10,9 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from hansfree.activations import cut_at
 from hansfree.corrections import RRR
-from hansfree.corrections.training import FineTuning
 from hansfree.data.examples import Example
 from hansfree.errors import DataError, OptionError
 from hansfree.models.surgery import split
@@ -70,16 +68,6 @@ def test_value_and_gradient(name: str, knows: bool, target: Any, norm: Any) -> N
     torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
 
 
-@pytest.mark.parametrize("norm", ["squared", "cosine"])
-def test_images_without_mask_cost_nothing(norm: Any) -> None:
-    data = double_images()
-    activations = collect(CASE, CASE.model(), TinyImages(8))
-    cut = in_double(CASE.model(), CASE)
-    method = RRR(OnlyExamples(data), norm=norm)
-    _, penalty, _ = value_and_gradients(cut, method, batch_of(cut, method, activations, data))
-    assert torch.equal(penalty > 0, torch.from_numpy(data.has_artifact))
-
-
 def test_a_batch_without_artifact_has_no_penalty() -> None:
     data = TinyImages(4, artifact="none")
     data.images = data.images.double()
@@ -130,7 +118,7 @@ def _reordered() -> Any:
 @pytest.mark.parametrize(
     ("images", "sentence"),
     [
-        (lambda: TinyImages(11), "11 images for 12"),
+        (lambda: TinyImages(11), "one image for each of the 12"),
         (_without_masks, "masks"),
         (_reordered, "order"),
         (lambda: TinyImages(artifact="none"), "nothing would be penalised"),
@@ -170,19 +158,3 @@ def test_dropout_is_the_same_on_the_way_down_and_up(artifact: str) -> None:
     torch.testing.assert_close(penalty.mean(), expected.mean().detach(), **EXACT)
     parameters = {name: whole.get_parameter(name) for name in cut.trainable}
     torch.testing.assert_close(slopes, gradients(expected.mean(), parameters), **EXACT)
-
-
-@pytest.mark.parametrize("artifact", ["some pixels", "everywhere"])
-def test_stacked_heads_with_dropout_are_those_that_are_trained_alone(artifact: str) -> None:
-    data, model = TinyImages(8), CASE.model()
-    if artifact == "everywhere":
-        data.masks[torch.from_numpy(data.has_artifact)] = 1
-    model.fc = nn.Sequential(nn.Dropout(0.5), model.fc)
-    activations = collect(CASE, model, data)
-    method = RRR(data, tuning=FineTuning(batch_size=4, epochs=2, learning_rate=0.1))
-    cut = cut_at(model, activations)
-    stacked = list(method.train(cut, activations, [0.5, 2.0]))
-    alone = [head for strength in (0.5, 2.0) for head in method.train(cut, activations, [strength])]
-    assert not torch.equal(stacked[0].state["fc.1.weight"], stacked[1].state["fc.1.weight"])
-    for one, other in zip(stacked, alone):
-        torch.testing.assert_close(one.state, other.state)

@@ -6,7 +6,7 @@ import pytest
 
 from hansfree.data.biased import BiasedData
 from hansfree.evaluation.data_checks import Claim, claims
-from tests.selection.examples import held_out
+from tests.corrections.examples import held_out
 
 
 def found(data: BiasedData) -> dict[str, Claim]:

@@ -85,14 +85,8 @@ def test_a_mean_of_one_image_is_undefined_and_a_proportion_is_not() -> None:
 
 
 DERIVATIVES = ("tcav", "tcav_positions", "tcav_zero_share", "tcav_sensitivity")
-
-
 INSERTION = ("flip_rate", "probability_change")
-
-
 CLEAN = [0] * 40 + [1] * 60
-
-
 BIASED = [1] * 25 + [0] * 50
 
 
@@ -135,7 +129,7 @@ def test_what_compares_an_image_with_itself_is_left_out() -> None:
 
 
 def test_no_number_is_given_for_few_images_with_the_artifact() -> None:
-    """24 right answers are not 100 %: what cannot be known is neither a row nor a zero, and the reason is told."""
+    """24 right answers are not 100 %: what cannot be known is neither a row nor a zero, and the reason is given."""
     evidence = unpaired(CLEAN, [0] * 24, [0] * 24)
     found = {score.metric for score in compute_scores(evidence)}
     whole = {"accuracy_worst_group"} | {name for name in Metric.members() if name.endswith("_clean")}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from hansfree.errors import DataError
 from hansfree.metrics import (
@@ -24,14 +23,8 @@ from hansfree.metrics import (
 )
 
 RNG = np.random.default_rng(0)
-
-
 LABELS = np.repeat([0, 1, 2], (60, 40, 30))
-
-
 PAIRED = {"accuracy_clean", "balanced_accuracy_clean", "accuracy_biased", "balanced_accuracy_biased"}
-
-
 PAIRED |= {"specificity_biased"}  # of the biased class
 
 
@@ -133,12 +126,6 @@ def test_classes_are_compared_with_one_model() -> None:
         assert each.reversed.group == each.group
     rare = np.repeat([0, 1, 2], (60, 46, 24))
     assert {each.group for each in compare_classes(answers(models), rare, rival="a")} == {0, 1}
-
-
-pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
-
-
-labelled = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40)
 
 
 def test_lost_classes() -> None:

@@ -115,18 +115,6 @@ def test_positions_that_go_together_count_once() -> None:
     assert score.stderr == pytest.approx(math.sqrt(score.value * (1 - score.value) / n), rel=0.01)
 
 
-def test_positions_error_agrees_with_a_bootstrap_over_images() -> None:
-    evidence = draw_evidence(2)
-    signs = evidence.position_signs
-    assert signs is not None
-    rng = np.random.default_rng(3)
-    shares = []
-    for _ in range(2000):
-        again = signs[rng.integers(len(signs), size=len(signs))].sum(axis=0)
-        shares.append(again[0] / (again[0] + again[1]))
-    assert TCAVPositions().compute(evidence).stderr == pytest.approx(np.std(shares), rel=0.15)
-
-
 def test_zero_share_is_over_images_where_positions_are_unknown() -> None:
     evidence = replace(from_positions(POSITIONS), position_signs=None)
     score = TCAVZeroShare().compute(evidence)

@@ -9,7 +9,7 @@ import pytest
 
 from hansfree.cavs.diagnostics import LIMIT, Diagnosis, diagnose_cav
 from hansfree.report.figures import draw_diagnosis
-from tests.cavs.diagnostics.samples import gaussian
+from tests.cavs.samples import gaussian
 
 
 def diagnosis(*, size: float = 8.0, wrong: int = 0, n_artifact: int = 40) -> Diagnosis:

@@ -27,41 +27,27 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ClassMeans:
-    """Counts and means of up to two classes; the sum of two of them describes both sets of samples together."""
+    """Counts and means of two classes."""
 
     classes: NDArray[Any]  # sorted labels; the second is the artifact
     count: NDArray[np.int64]
     mean: FloatArray  # (classes, features)
 
     @classmethod
-    def of(cls, X: FloatArray, y: NDArray[Any], classes: ArrayLike | None = None) -> ClassMeans:
-        """Summarise samples; ``classes`` declares labels that these samples need not all show."""
-        labels = np.unique(y) if classes is None else np.unique(np.asarray(classes))
-        foreign = np.setdiff1d(y, labels)
-        if foreign.size:
-            raise DataError(f"The label {foreign.tolist()[0]!r} is not one of the classes {labels.tolist()}.")
-        _check_at_most_two(labels)
+    def of(cls, X: FloatArray, y: NDArray[Any]) -> ClassMeans:
+        """Summarise samples of two classes."""
+        labels = np.unique(y)
+        if len(labels) == 1:
+            raise DataError(
+                "A CAV needs samples of two classes, without and with the artifact, but all "
+                f"{len(y)} samples are of one class: {labels.tolist()[0]!r}."
+            )
         groups = [X[y == label] for label in labels]
-        count = np.array([len(group) for group in groups], dtype=np.int64)
-        return cls(labels, count, np.stack([_mean(group) for group in groups]))
-
-    def __add__(self, other: ClassMeans) -> ClassMeans:
-        labels = np.union1d(self.classes, other.classes)
-        _check_at_most_two(labels)
-        mine, theirs = self._aligned(labels), other._aligned(labels)
-        count = mine.count + theirs.count
-        share = theirs.count / np.maximum(count, 1)
-        # A step from one mean to the other, not a ratio of sums: equal means stay equal to the last bit.
-        return ClassMeans(labels, count, mine.mean + (theirs.mean - mine.mean) * share[:, None])
-
-    @property
-    def both_seen(self) -> bool:
-        """Whether there are samples of two classes."""
-        return len(self.count) == 2 and bool(np.all(self.count > 0))
+        return cls(labels, np.array([len(group) for group in groups]), np.stack([_mean(group) for group in groups]))
 
     @property
     def difference(self) -> FloatArray:
-        """The way from the clean mean to the artifact mean."""
+        """The artifact mean minus the clean mean."""
         difference: FloatArray = self.mean[1] - self.mean[0]
         return difference
 
@@ -71,37 +57,18 @@ class ClassMeans:
         center: FloatArray = self.mean[0] + self.difference * (self.count[1] / self.count.sum())
         return center
 
-    def _aligned(self, labels: NDArray[Any]) -> ClassMeans:
-        """Return the same numbers with a row for each of ``labels``, empty where a label was not seen."""
-        count = np.zeros(len(labels), dtype=np.int64)
-        mean = np.zeros((len(labels), self.mean.shape[1]))
-        rows = np.searchsorted(labels, self.classes)
-        count[rows], mean[rows] = self.count, self.mean
-        return ClassMeans(labels, count, mean)
-
 
 def _mean(samples: FloatArray) -> FloatArray:
     """Average around the first sample: exact for constant features, where plain summing leaves rounding noise."""
-    if len(samples) == 0:
-        return np.zeros(samples.shape[1])
     mean: FloatArray = samples[0] + (samples - samples[0]).mean(axis=0)
     return mean
-
-
-def _check_at_most_two(labels: NDArray[Any]) -> None:
-    if len(labels) > 2:
-        raise DataError(
-            f"Only binary classification is supported: a CAV separates two classes (without and with the artifact), "
-            f"but {len(labels)} labels were given: {', '.join(map(repr, labels[:5].tolist()))}"
-            f"{', ...' if len(labels) > 5 else ''}."
-        )
 
 
 class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """A bias as directions in activation space, found from samples without and with the artifact.
 
-    Fitted on activations (samples, channels) and one label per sample, of two values; the larger (``classes_[1]``) is
-    the artifact. A subclass writes ``_direction`` and is a full scikit-learn classifier.
+    Fitted on activations (samples, channels) and labels of two values, the larger of which is the artifact. A subclass
+    writes ``_direction`` and is a full scikit-learn classifier.
 
     Attributes:
         directions_: (k, channels), orthonormal rows, oriented towards the artifact; the sign of one along which it
@@ -137,18 +104,13 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """Return one direction (channels,) or several (k, channels) of any length; ``X`` comes centred."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Find the directions that lead from the clean samples to those with the artifact."""
+        """Find the directions from the clean samples to those with the artifact."""
         features, labels = self._validated(X, y, reset=True)
         means = ClassMeans.of(features, labels)
-        if not means.both_seen:
-            raise DataError(
-                f"{type(self).__name__} needs samples of two classes, without and with the artifact, but all "
-                f"{len(labels)} samples are of one class: {labels.tolist()[0]!r}."
-            )
         if np.all(features == features[0]):
             raise DataError(
                 f"All {features.shape[1]} features are constant over all {len(features)} samples, so no direction can "
-                "tell the classes apart. Are these the activations of a layer that has died?"
+                "separate the classes. Are these the activations of a dead layer?"
             )
         self._settle(self._direction(features - means.center, labels == means.classes[1]), means)
         return self
@@ -164,11 +126,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         return scores
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Return the score minus the border between the classes: positive means that the artifact is there.
-
-        Several directions are combined by their ``scale_``, which is the way from one class mean to the other within
-        their span.
-        """
+        """Return the score minus the border between the classes; several directions are combined by ``scale_``."""
         decision: FloatArray = self.score_along(X) @ self.combination_ + self.intercept_
         return decision
 
@@ -188,7 +146,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     @property
     def label(self) -> str:
-        """What results call it."""
+        """The name in results."""
         return self.name
 
     @property
@@ -206,7 +164,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     @property
     def combination_(self) -> FloatArray:
-        """The weights of the directions (k,), of length 1, that lead from one class mean to the other in their span."""
+        """Weights of the directions, (k,) of length 1, that lead from one class mean to the other."""
         self._check_fitted()
         size = np.linalg.norm(self.scale_)
         combination: FloatArray = self.scale_ / size if size > 0 else np.eye(len(self.scale_))[0]
@@ -215,7 +173,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all that was learned and is a number, by attribute name; ``to_header`` has the rest."""
         self._check_fitted()
-        # In C's order: safetensors writes the memory as it lies, and would mix up rows and columns.
+        # In C's order: safetensors writes the raw memory.
         return {name: np.array(value, order="C") for name, value in self._learned().items() if _is_numeric(value)}
 
     def to_header(self) -> str:
@@ -242,7 +200,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     def _settle(self, raw: FloatArray, means: ClassMeans) -> None:
         """Turn what ``_direction`` found into the fitted attributes."""
-        self._remember(means)
+        self.classes_, self.class_count_, self.class_mean_ = means.classes, means.count, means.mean
         directions = _orthonormal(np.atleast_2d(raw))
         # From the difference of the means, not of the scores: no cancellation where the features lie far from zero.
         along, rounding = directions @ means.difference, 1e-9 * np.linalg.norm(means.difference)
@@ -253,11 +211,8 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         midpoint = (self.clean_score_ + self.artifact_score_) / 2
         self.intercept_ = -float(midpoint @ self.combination_)
 
-    def _remember(self, means: ClassMeans) -> None:
-        self.classes_, self.class_count_, self.class_mean_ = means.classes, means.count, means.mean
-
     def _validated(self, X: ArrayLike, y: Any = "no_validation", *, reset: bool) -> tuple[FloatArray, NDArray[Any]]:
-        """Check with scikit-learn's own rules, and report with our error class."""
+        """Check by scikit-learn's rules, and raise our error class."""
         try:
             checked = validate_data(self, X, y, reset=reset, dtype=np.float64)
             if isinstance(y, str):
@@ -323,10 +278,7 @@ FORMAT = "hansfree.cavs.1"
 
 
 def save_cavs(path: str | Path, cavs: Mapping[str, CAV]) -> None:
-    """Write fitted CAVs under names of your choice, as tensors such as ``signal.directions_``.
-
-    The file appears complete or not at all: it is written beside its place and then moved there.
-    """
+    """Write fitted CAVs under names of your choice, as tensors such as ``signal.directions_``; atomically."""
     path = Path(path)
     tensors = {f"{key}.{name}": value for key, cav in cavs.items() for name, value in cav.to_tensors().items()}
     metadata = {"format": FORMAT, "cavs": json.dumps({key: cav.to_header() for key, cav in cavs.items()})}
@@ -348,11 +300,7 @@ def load_cavs(path: str | Path) -> dict[str, CAV]:
 
 
 def read_tensors(path: Path, format: str, *, what: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Return the tensors and the metadata of a file of our own; any other file is an error.
-
-    Args:
-        what: the file should hold, for the sentences.
-    """
+    """Return the tensors and the metadata of a file in this format; ``what`` it holds is for the errors."""
     if not path.is_file():
         raise RunError(f"There is no file {str(path)!r} to read {what} from.")
     try:

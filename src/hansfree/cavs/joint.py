@@ -1,4 +1,4 @@
-"""Several biases as one CAV, without the directions that are to be kept."""
+"""Several biases as one CAV, without the directions that must stay."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from hansfree.cavs.base import CAV, ClassMeans, FloatArray
 from hansfree.errors import DataError
 
-LEAST_ANGLE = 10.0
-"""Degrees between a CAV and what is protected; below, less than a fifth of it would be left to remove."""
+LEAST_ANGLE = 10.0  # degrees between a CAV and what is protected; below, less than a fifth of it would be left
 _RANK = 1e-6  # of the largest size: below, a direction is rounding noise
 
 
 class JointCAV(CAV):
-    """The biases of several CAVs together, as `join_cavs` makes it; it is not fitted itself.
+    """The biases of several CAVs together, made by `join_cavs`; it is not fitted itself.
 
-    Its directions and sizes are such that the penalty of RR-ClArC along it is the sum of the penalties along the CAVs
-    it is made of. So a direction of its own belongs to no single artifact. Its class means are those without any of
-    the artifacts and with all of them at once.
+    The penalty of RR-ClArC along it is the sum of the penalties along the joined CAVs; no direction belongs to a single
+    artifact. Its class means are those without any of the artifacts and with all of them at once.
 
     Attributes:
         joint_size_: (k,), size of the artifacts' changes along each direction, largest first.
@@ -37,13 +35,13 @@ class JointCAV(CAV):
 
     @property
     def label(self) -> str:
-        """What it is made of, as far as that has names."""
+        """The names of the joined and the protected CAVs."""
         self._check_fitted()
         return str(self.label_)
 
     @property
     def size_(self) -> FloatArray:
-        """The size of the artifacts' changes along each direction, as the CAVs have it that it is made of."""
+        """The size of the artifacts' changes along each direction."""
         self._check_fitted()
         return self.joint_size_
 
@@ -60,11 +58,9 @@ def join_cavs(
     """Join the CAVs of several artifacts, so that one correction unlearns all of them.
 
     Args:
-        cavs: fitted at the same layer, one for each artifact; a single one where something is to be protected. By the
-            artifacts' names, errors and results say these.
+        cavs: fitted at the same layer, one for each artifact, for errors and results by the artifacts' names.
         protect: what the correction must not touch: CAVs of benign concepts, or directions of any length, (channels,)
-            or (k, channels), as those of `class_direction`. What an artifact shares with them stays in the model.
-            By name, results say what was kept.
+            or (k, channels), such as `class_direction`. What an artifact shares with them stays in the model.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -92,10 +88,11 @@ def join_cavs(
             )
         if not np.any(change):
             raise DataError(f"The {cav.name} CAV has no size: artifact and clean images score alike along it.")
-    kept = _protected(list(protect.values()) if isinstance(protect, Mapping) else protect, channels)
-    rest = [change - change @ kept.T @ kept for change in changes]
+    benign = _protected(list(protect.values()) if isinstance(protect, Mapping) else protect, channels)
+    rest = [change - change @ benign.T @ benign for change in changes]
     joint = JointCAV()
-    joint.angles_ = np.array([_angle(before, after) for before, after in zip(changes, rest)])
+    left = [np.linalg.norm(after) / np.linalg.norm(before) for before, after in zip(changes, rest)]
+    joint.angles_ = np.degrees(np.arcsin(np.minimum(left, 1.0)))
     for name, cav, angle in zip(names, cavs, joint.angles_):
         if angle < LEAST_ANGLE:
             raise DataError(
@@ -108,16 +105,21 @@ def join_cavs(
     joint.joint_size_ = sizes[sizes > _RANK * sizes[0]]
     joint.n_features_in_ = channels
     joint.label_ = label
-    joint._settle(directions[: len(joint.joint_size_)], _without_and_with_all(cavs))
+    # From the mean of the clean samples, every artifact's own counting alike, all shifts lead to that with all of them.
+    clean = np.mean([cav.class_mean_[0] for cav in cavs], axis=0)
+    shift = np.sum([cav.class_mean_[1] - cav.class_mean_[0] for cav in cavs], axis=0)
+    count = np.sum([cav.class_count_ for cav in cavs], axis=0)
+    means = ClassMeans(np.array([False, True]), count, np.stack([clean, clean + shift]))
+    joint._settle(directions[: len(joint.joint_size_)], means)
     return joint
 
 
 def class_direction(X: ArrayLike, labels: ArrayLike, label: int, *, has_artifact: ArrayLike) -> FloatArray:
-    """Return the unit vector that leads from the mean of all other classes to that of a class: its own direction.
+    """Return the unit vector from the mean of all other classes to that of a class, both without artifacts.
 
     Args:
         X: pooled activations, (samples, channels).
-        has_artifact: which samples carry any artifact; they are left out, or the direction would point to it as well.
+        has_artifact: which samples carry any artifact; they are left out.
     """
     features, classes = np.asarray(X, dtype=np.float64), np.asarray(labels)
     is_clean = ~np.asarray(has_artifact, dtype=bool)
@@ -161,17 +163,3 @@ def _protected(protect: Sequence[CAV | ArrayLike], channels: int) -> FloatArray:
     _, sizes, directions = np.linalg.svd(np.concatenate(rows), full_matrices=False)
     basis: FloatArray = directions[sizes > _RANK * sizes[0]]
     return basis
-
-
-def _angle(before: FloatArray, after: FloatArray) -> float:
-    """Return the angle between changes and what was taken out of them; of several, by how much of all is left."""
-    left = float(np.linalg.norm(after) / np.linalg.norm(before))
-    return float(np.degrees(np.arcsin(min(left, 1.0))))
-
-
-def _without_and_with_all(cavs: Sequence[CAV]) -> ClassMeans:
-    """Return the mean of the clean samples, every artifact's own counting alike, and where all shifts lead from it."""
-    clean = np.mean([cav.class_mean_[0] for cav in cavs], axis=0)
-    shift = np.sum([cav.class_mean_[1] - cav.class_mean_[0] for cav in cavs], axis=0)
-    count = np.sum([cav.class_count_ for cav in cavs], axis=0)
-    return ClassMeans(np.array([False, True]), count, np.stack([clean, clean + shift]))

@@ -7,8 +7,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
-from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 from typing_extensions import Self
 
 from hansfree.cavs.base import CAV, ClassMeans, FloatArray, samples_of_pairs
@@ -22,80 +20,34 @@ class SignalCAV(CAV, name="signal"):
     """The direction in which the activations move with the artifact label: the paper's choice.
 
     Unlike a classifier's weights it does not bend towards distractors, which help to separate the classes but are not
-    the artifact. It streams: ``partial_fit`` takes batches, ``merge`` joins the work of several machines, and both
-    remember one mean per class and nothing else.
+    the artifact.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> has_artifact = np.arange(100) % 2 == 0
     >>> activations = rng.normal(size=(100, 3)) + np.outer(has_artifact, [0.0, 8.0, 0.0])
-    >>> cav = SignalCAV().fit(activations, has_artifact)
-    >>> abs(cav.directions_).round(1).tolist()
+    >>> abs(SignalCAV().fit(activations, has_artifact).directions_).round(1).tolist()
     [[0.0, 1.0, 0.0]]
-    >>> batches = SignalCAV().partial_fit(activations[:30], has_artifact[:30])
-    >>> batches = batches.merge(SignalCAV().partial_fit(activations[30:], has_artifact[30:]))
-    >>> bool(np.allclose(batches.directions_, cav.directions_))
-    True
     """
 
     is_mean_difference: ClassVar[bool] = True
 
     def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
-        bit = has_artifact.astype(np.float64)
-        direction: FloatArray = (bit - bit.mean()) @ X
-        return direction
+        return _covariance_with(has_artifact, X)
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Add a batch; a batch may hold one class only, the direction exists once both were seen.
 
-        Args:
-            X: Activations of the batch.
-            y: Labels of the batch.
-            classes: Both labels, as other scikit-learn estimators want them in the first call; not needed here.
-        """
-        is_first = not hasattr(self, "class_mean_")
-        features, labels = self._validated(X, y, reset=is_first)
-        batch = ClassMeans.of(features, labels, classes)
-        self._adopt(batch if is_first else self._means() + batch)
-        return self
-
-    def merge(self, other: SignalCAV) -> SignalCAV:
-        """Return the CAV of this one's and the other's samples together; both stay as they are."""
-        for cav in (self, other):
-            check_is_fitted(cav, "class_mean_", msg="This %(name)s has seen no samples yet, so it cannot be merged.")
-        if self.n_features_in_ != other.n_features_in_:
-            raise DataError(
-                f"Only CAVs of the same layer can be merged, but one has {self.n_features_in_} features and the other "
-                f"{other.n_features_in_}."
-            )
-        merged: SignalCAV = clone(self)
-        merged.n_features_in_ = self.n_features_in_
-        if hasattr(self, "feature_names_in_"):
-            merged.feature_names_in_ = self.feature_names_in_
-        merged._adopt(self._means() + other._means())
-        return merged
-
-    def _means(self) -> ClassMeans:
-        return ClassMeans(self.classes_, self.class_count_, self.class_mean_)
-
-    def _adopt(self, means: ClassMeans) -> None:
-        """Take the direction from the means where they define one; else remember them and wait for more samples."""
-        if means.both_seen and np.any(means.difference):
-            self._settle(means.difference, means)
-        else:
-            self._remember(means)
-            self.__dict__.pop("directions_", None)
+def _covariance_with(has_artifact: NDArray[np.bool_], X: FloatArray) -> FloatArray:
+    label = has_artifact.astype(np.float64)
+    covariance: FloatArray = (label - label.mean()) @ X
+    return covariance
 
 
 class PairCAV(CAV, name="pair"):
     """The mean change over pairs of the same image without and with the artifact, and the main ways it varies.
 
-    Everything else that distinguishes images with the artifact is the same in both halves of a pair, so it cannot enter
-    the direction. The first direction is the mean change. Further ones are the leading directions of the remaining
-    changes; they are taken as long as each explains at least ``least_gain`` of the squared change of held-out pairs.
-
-    ``fit`` takes samples that are not paired: the mean change does not depend on who is paired with whom, but all
-    further directions do, so it finds the first only.
+    The first direction is the mean change. Further ones are the leading directions of the remaining changes, as long as
+    each explains at least ``least_gain`` of the squared change of held-out pairs. ``fit`` takes samples that are not
+    paired, and finds the first only.
 
     Args:
         count: Number of directions; None chooses it by held-out pairs, up to ten.
@@ -105,8 +57,7 @@ class PairCAV(CAV, name="pair"):
 
     Attributes:
         change_size_: (k,), root mean square of the changes along each direction; after ``fit_pairs`` only.
-        explained_: (tried,), share of the squared change of held-out pairs that 1, 2, ... directions explain; where the
-            number was chosen.
+        explained_: (tried,), share of the squared change of held-out pairs that 1, 2, ... directions explain.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -163,9 +114,7 @@ class PairCAV(CAV, name="pair"):
         self._check_options()
         for name in ("change_size_", "explained_"):  # of pairs that it was fitted on before
             self.__dict__.pop(name, None)
-        bit = has_artifact.astype(np.float64)
-        direction: FloatArray = (bit - bit.mean()) @ X
-        return direction
+        return _covariance_with(has_artifact, X)
 
     def _choose_count(self, changes: FloatArray) -> int:
         """Return the last number of directions whose last one still explains enough of held-out changes."""

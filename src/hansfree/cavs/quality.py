@@ -19,7 +19,6 @@ class CAVQuality:
     value: float
     standard_error: float | None
     n: int  # samples that count
-    excluded: int = 0  # samples on which the artifact changed nothing
 
 
 def alignment_sample(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
@@ -27,31 +26,27 @@ def alignment_sample(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
 
     Args:
         direction: (channels,), of any length.
-        deltas: (samples, channels), how the pooled activations changed when the artifact was inserted. Samples that
-            did not change at all have no direction to agree with: they are left out and counted.
+        deltas: (samples, channels), changes of the pooled activations when the artifact was inserted. Samples without
+            any change are left out.
 
     >>> alignment_sample([1.0, 0.0], [[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]]).value
     0.5
     """
-    unit, changed, excluded = _checked(direction, deltas)
+    unit, changed = _checked(direction, deltas)
     cosines = changed @ unit / np.linalg.norm(changed, axis=1)
     error = float(cosines.std(ddof=1) / np.sqrt(len(cosines))) if len(cosines) > 1 else None
-    return CAVQuality(float(cosines.mean()), error, len(cosines), excluded)
+    return CAVQuality(float(cosines.mean()), error, len(cosines))
 
 
 def alignment_mean(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
     """Return the cosine between the direction and the mean change: the paper's s-bar (Eq. alignment_overall).
 
-    The standard error is the jackknife's, because the mean over the samples is inside the ratio.
-
-    Args:
-        direction: (channels,), of any length.
-        deltas: (samples, channels), as for ``alignment_sample``.
+    Arguments are those of `alignment_sample`. The standard error is the jackknife's.
 
     >>> round(alignment_mean([1.0, 0.0], [[2.0, 1.0], [2.0, -1.0]]).value, 3)
     1.0
     """
-    unit, changed, excluded = _checked(direction, deltas)
+    unit, changed = _checked(direction, deltas)
     n = len(changed)
     total = changed.sum(axis=0)
     if not np.any(total):
@@ -60,18 +55,14 @@ def alignment_mean(direction: ArrayLike, deltas: ArrayLike) -> CAVQuality:
     without_one = total - changed
     lengths = np.linalg.norm(without_one, axis=1)
     if n < 2 or not np.all(lengths > 0):
-        return CAVQuality(value, None, n, excluded)
+        return CAVQuality(value, None, n)
     replicates = without_one @ unit / lengths
     error = float(np.sqrt((n - 1) / n * np.sum((replicates - replicates.mean()) ** 2)))
-    return CAVQuality(value, error, n, excluded)
+    return CAVQuality(value, error, n)
 
 
 def cav_auc(cav: CAV, X: ArrayLike, y: ArrayLike) -> CAVQuality:
-    """Return how well the CAV's score separates held-out samples with and without the artifact.
-
-    The standard error is DeLong's, from each sample's placement among the other class. It is zero where the classes
-    separate perfectly, which says that these samples cannot show it, not that there is none.
-    """
+    """Return how well the CAV's score separates held-out samples with and without the artifact, with DeLong's error."""
     scores = cav.decision_function(X)
     labels = np.asarray(y)
     if labels.shape != scores.shape:
@@ -91,8 +82,8 @@ def cav_auc(cav: CAV, X: ArrayLike, y: ArrayLike) -> CAVQuality:
     return CAVQuality(found.value, found.stderr if fewest > 1 else None, len(labels))
 
 
-def _checked(direction: ArrayLike, deltas: ArrayLike) -> tuple[FloatArray, FloatArray, int]:
-    """Return the unit direction, the samples that changed, and how many did not."""
+def _checked(direction: ArrayLike, deltas: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the unit direction, and the changes without those of zero."""
     vector, changes = np.asarray(direction, dtype=np.float64), np.asarray(deltas, dtype=np.float64)
     if vector.ndim != 1 or changes.ndim != 2 or changes.shape[1] != len(vector):
         raise DataError(
@@ -108,4 +99,4 @@ def _checked(direction: ArrayLike, deltas: ArrayLike) -> tuple[FloatArray, Float
         raise UndefinedMetricError(
             f"Alignment is not defined: inserting the artifact changed none of the {len(changes)} samples."
         )
-    return vector / np.linalg.norm(vector), changes[has_changed], int(np.sum(~has_changed))
+    return vector / np.linalg.norm(vector), changes[has_changed]

@@ -18,8 +18,8 @@ from hansfree.cavs.base import CAV, ClassMeans, FloatArray
 from hansfree.errors import DataError, OptionError
 
 logger = logging.getLogger(__name__)
-
-
+Bits = NDArray[np.bool_]
+Path = tuple[FloatArray, FloatArray]  # weights (penalties, channels) and intercepts (penalties,)
 # Strongest first: each solution is the start of the next weaker one's search.
 PENALTIES: FloatArray = np.power(10.0, np.arange(5, -6, -1), dtype=np.float64)
 
@@ -27,13 +27,10 @@ PENALTIES: FloatArray = np.power(10.0, np.arange(5, -6, -1), dtype=np.float64)
 class PenalisedCAV(CAV):
     """A linear classifier's weight vector, its penalty chosen by shuffled stratified cross-validation.
 
-    The penalty is the one of 1e-5, 1e-4 ... 1e5 with the least mean loss on held-out samples, each solver by its own
-    loss, as scikit-learn's ``RidgeCV`` and ``LassoCV`` choose. Accuracy and AUC cannot choose here: an artifact that
-    shows well scores 1 at every penalty, and the choice would be a matter of how ties are broken. Of penalties that
-    are equally good the strongest is taken.
-
-    Features are centred on the training part and the intercept is not penalised. Norms are squared, as in
-    scikit-learn's objectives (the paper prints them un-squared).
+    The penalty is the one of 1e-5, 1e-4 ... 1e5 with the least mean held-out loss of the solver, the strongest of
+    equals. Accuracy and AUC cannot choose: an artifact that shows well scores 1 at every penalty. Features are centred
+    on the training part and the intercept is not penalised. Norms are squared, as in scikit-learn's objectives (the
+    paper prints them un-squared).
 
     Args:
         folds: Parts of the cross-validation; each class needs at least as many samples.
@@ -54,19 +51,14 @@ class PenalisedCAV(CAV):
         self.seed = seed
 
     @abstractmethod
-    def _path(
-        self, X: FloatArray, has_artifact: NDArray[np.bool_], penalties: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return weights (penalties, channels) and intercepts (penalties,); ``X`` comes centred.
-
-        A sample is taken to carry the artifact where ``X @ weights + intercept > 0``.
-        """
+    def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
+        """Return the solutions for centred ``X``: the artifact is where ``X @ weights + intercept > 0``."""
 
     @abstractmethod
-    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+    def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
         """Return the solver's mean loss per column of outputs (samples, penalties), without the penalty."""
 
-    def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+    def _direction(self, X: FloatArray, has_artifact: Bits) -> FloatArray:
         self._check_folds(has_artifact)
         self.cv_loss_ = self._held_out_loss(X, has_artifact)
         # Means over folds that differ by rounding only are equal.
@@ -87,7 +79,7 @@ class PenalisedCAV(CAV):
         self.solver_intercept_ = float(intercepts[best] / np.linalg.norm(direction))
         return direction
 
-    def _held_out_loss(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+    def _held_out_loss(self, X: FloatArray, has_artifact: Bits) -> FloatArray:
         losses = []
         folds = StratifiedKFold(self.folds, shuffle=True, random_state=self.seed)
         for train, test in folds.split(X, has_artifact):
@@ -109,7 +101,7 @@ class PenalisedCAV(CAV):
                 type(self).__name__,
             )
 
-    def _check_folds(self, has_artifact: NDArray[np.bool_]) -> None:
+    def _check_folds(self, has_artifact: Bits) -> None:
         if not isinstance(self.folds, (int, np.integer)) or self.folds < 2:
             raise OptionError(f"folds must be a whole number of at least 2, but it is {self.folds!r}.")
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
@@ -124,7 +116,7 @@ class PenalisedCAV(CAV):
             )
 
 
-def squared_loss(outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+def squared_loss(outputs: FloatArray, has_artifact: Bits) -> FloatArray:
     """Return the mean squared residual of a regression on the artifact label whose border is at one half."""
     loss: FloatArray = np.square(outputs + 0.5 - has_artifact[:, None]).mean(axis=0)
     return loss
@@ -135,27 +127,16 @@ class SVMCAV(PenalisedCAV, name="svm"):
 
     Minimises ``sum(hinge losses) + penalty * sum(weights**2) / 2``, where both classes count for half of the losses:
     the grid's value is 1 / C of scikit-learn's ``SVC(kernel="linear", C, class_weight="balanced")``. Without this
-    balance (the paper has none) unequal classes that overlap have their minimum at weights of exactly zero, "always the
-    larger class", and the direction would be rounding noise. For classes of equal size nothing changes.
-
-    Not ``LinearSVC``, which penalises the intercept and is slow for the hinge loss; the dual over one Gram matrix needs
-    seconds for all penalties.
-
-    >>> import numpy as np
-    >>> has_artifact = np.arange(40) % 2 == 0
-    >>> activations = np.random.default_rng(0).normal(size=(40, 3)) + np.outer(has_artifact, [0.0, 8.0, 0.0])
-    >>> SVMCAV().fit(activations, has_artifact).score(activations, has_artifact)
-    1.0
+    balance (the paper has none) unequal classes that overlap have their minimum at weights of exactly zero. Not
+    ``LinearSVC``, which penalises the intercept and is slow for the hinge loss.
     """
 
-    def _path(
-        self, X: FloatArray, has_artifact: NDArray[np.bool_], penalties: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
         gram = X @ X.T
         weights, intercepts = [], []
         with warnings.catch_warnings():
-            # Classes that overlap make the weakest penalties converge over millions of tiny steps. Each is compared
-            # as it stands after the last one, and a worse solution loses by its held-out score.
+            # Classes that overlap converge over millions of tiny steps at the weakest penalties; a worse solution
+            # loses by its held-out loss.
             warnings.simplefilter("ignore", ConvergenceWarning)
             for penalty in penalties:
                 # The tolerance is in units of the output, which a strong penalty makes tiny: a fixed one would accept
@@ -174,7 +155,7 @@ class SVMCAV(PenalisedCAV, name="svm"):
                 intercepts.append(solver.intercept_[0])
         return np.array(weights), np.array(intercepts)
 
-    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+    def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
         hinge = np.maximum(0, 1 - np.where(has_artifact, 1.0, -1.0)[:, None] * outputs)
         loss: FloatArray = (hinge[has_artifact].mean(axis=0) + hinge[~has_artifact].mean(axis=0)) / 2
         return loss
@@ -193,15 +174,13 @@ class RidgeCAV(PenalisedCAV, name="ridge"):
     1.0
     """
 
-    def _path(
-        self, X: FloatArray, has_artifact: NDArray[np.bool_], penalties: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
         bit = has_artifact.astype(np.float64)
         centred_bit = bit - bit.mean()
         # The smaller of the two Gram matrices has the same non-zero eigenvalues, and costs a third of an SVD.
         is_wide = X.shape[1] > X.shape[0]
         eigenvalues, vectors = linalg.eigh(X @ X.T if is_wide else X.T @ X)
-        # Below this an eigenvalue is rounding noise; kept, it would outweigh a small penalty.
+        # Below this an eigenvalue is rounding noise, which would outweigh a small penalty.
         is_real = eigenvalues > len(eigenvalues) * np.finfo(np.float64).eps * max(eigenvalues[-1], 0)
         eigenvalues, vectors = eigenvalues[is_real], vectors[:, is_real]
         filters = 1 / (eigenvalues + penalties[:, None])
@@ -211,7 +190,7 @@ class RidgeCAV(PenalisedCAV, name="ridge"):
             weights = (filters * (vectors.T @ (X.T @ centred_bit))) @ vectors.T
         return weights, np.full(len(penalties), bit.mean() - 0.5)
 
-    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+    def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
         return squared_loss(outputs, has_artifact)
 
 
@@ -220,28 +199,19 @@ class LassoCAV(PenalisedCAV, name="lasso"):
 
     Minimises ``sum(residuals**2) / (2 * samples) + penalty * sum(abs(weights))``: the grid's value is scikit-learn's
     ``Lasso(alpha)``. Where the chosen penalty leaves no channel at all, the strongest that leaves one is taken.
-
-    >>> import numpy as np
-    >>> has_artifact = np.arange(40) % 2 == 0
-    >>> activations = np.random.default_rng(0).normal(size=(40, 3)) + np.outer(has_artifact, [0.0, 8.0, 0.0])
-    >>> LassoCAV().fit(activations, has_artifact).score(activations, has_artifact)
-    1.0
     """
 
-    def _path(
-        self, X: FloatArray, has_artifact: NDArray[np.bool_], penalties: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
         bit = has_artifact.astype(np.float64)
         with warnings.catch_warnings():
-            # The weakest penalties of the grid would need minutes for digits that do not change the held-out order;
-            # each is compared as it stands after the last iteration, so nothing is hidden by silence.
+            # The weakest penalties would need minutes for digits that do not change the held-out order.
             warnings.simplefilter("ignore", ConvergenceWarning)
             # Coordinates are taken in turn, yet without a state scikit-learn draws from the global generator.
             given = {"tol": 1e-3, "max_iter": 300, "random_state": 0}
             _, weights, _ = lasso_path(np.asfortranarray(X), bit - bit.mean(), alphas=penalties, **given)
         return weights.T, np.full(len(penalties), bit.mean() - 0.5)
 
-    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+    def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
         return squared_loss(outputs, has_artifact)
 
 
@@ -250,22 +220,13 @@ class LogisticCAV(PenalisedCAV, name="logistic"):
 
     Minimises ``sum(log losses) + penalty * sum(weights**2) / 2``: the grid's value is 1 / C of scikit-learn's
     ``LogisticRegression(C)``. (The paper prints no penalty here; without one, separable classes have no solution.)
-
-    >>> import numpy as np
-    >>> has_artifact = np.arange(40) % 2 == 0
-    >>> activations = np.random.default_rng(0).normal(size=(40, 3)) + np.outer(has_artifact, [0.0, 8.0, 0.0])
-    >>> LogisticCAV().fit(activations, has_artifact).score(activations, has_artifact)
-    1.0
     """
 
-    def _path(
-        self, X: FloatArray, has_artifact: NDArray[np.bool_], penalties: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
         solver = LogisticRegression(warm_start=True, tol=1e-5, max_iter=200)
         weights, intercepts = [], []
         with warnings.catch_warnings():
-            # Of separable classes the weakest penalties drive the weights far out, slowly, along almost one line: the
-            # direction is settled long before the solver is. Each is compared as it stands after the last iteration.
+            # The weakest penalties drive the weights of separable classes far out, along almost one line.
             warnings.simplefilter("ignore", ConvergenceWarning)
             for penalty in penalties:
                 solver.set_params(C=1 / penalty).fit(X, has_artifact)
@@ -273,7 +234,7 @@ class LogisticCAV(PenalisedCAV, name="logistic"):
                 intercepts.append(solver.intercept_[0])
         return np.array(weights), np.array(intercepts)
 
-    def _loss(self, outputs: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
+    def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
         signs = np.where(has_artifact, 1.0, -1.0)[:, None]
         loss: FloatArray = np.logaddexp(0, -signs * outputs).mean(axis=0)
         return loss

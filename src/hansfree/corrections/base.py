@@ -28,25 +28,15 @@ class Need(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodInfo:
-    """Facts about a method that pipeline, command line and report read.
+    """Facts about a method that pipeline, command line and report read."""
 
-    Args:
-        title: its name as users know it from the paper; the registered name by default.
-        strengths: what a run tries; empty for a method without a strength.
-        in_default_run: it runs where no method is named.
-        uses_seed: another seed gives another model, unless the optimizer is "converged".
-        removes_direction: the corrected model contains a module that removes the direction.
-        paper_strengths: those of the paper, in the units of ``paper_options``.
-        paper_options: options with which a strength means what it means in the paper.
-    """
-
-    title: str = ""
-    strengths: tuple[float, ...] = ()
+    title: str = ""  # as users know it from the paper; the registered name by default
+    strengths: tuple[float, ...] = ()  # of a run; empty for a method without a strength
     needs: frozenset[Need] = frozenset()
-    in_default_run: bool = False
-    uses_seed: bool = True
-    removes_direction: bool = False
-    paper_strengths: tuple[float, ...] = ()
+    in_default_run: bool = False  # it runs where no method is named
+    uses_seed: bool = True  # another seed gives another model, unless the optimizer is "converged"
+    removes_direction: bool = False  # the corrected model contains a module that removes the direction
+    paper_strengths: tuple[float, ...] = ()  # those of the paper, in the units of `paper_options`
     paper_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -76,11 +66,7 @@ class Candidate:
 
 
 class Correction(Registered, ABC):
-    """A way to unlearn a bias; its two families are `LatentCorrection` and `DeepCorrection`.
-
-    Args:
-        strength: multiplies the penalty.
-    """
+    """A way to unlearn a bias, by a penalty times ``strength``: a `LatentCorrection` or a `DeepCorrection`."""
 
     kind = "method"
     rank = 100  # in tables: the paper's methods come first

@@ -21,10 +21,7 @@ class Vanilla(LatentCorrection, name="vanilla"):
 
 
 class PairCorrection(LatentCorrection):
-    """A correction whose activations hold images without and with the artifact, those of a ``ConcatDataset`` of both.
-
-    ``has_artifact`` says which is which, and ``ids`` joins them.
-    """
+    """A correction on activations of images without and with the artifact: ``has_artifact`` differs, ``ids`` agree."""
 
     info = MethodInfo(needs=frozenset({Need.PAIRS}))
 
@@ -39,11 +36,9 @@ class PairCorrection(LatentCorrection):
 
 
 class LogitPairing(PairCorrection, name="logit-pairing"):
-    """Fine-tune on all images, with a penalty on what the artifact does to the logits of each counterfactual pair.
+    """Fine-tune on all images, with a penalty on the squared distance between the logits of each pair.
 
-    RR-ClArC bars directions that all images share. But an artifact changes every image in its own way, and where it
-    can be inserted that change is known: the penalty is the squared distance between the logits of a pair
-    (counterfactual logit pairing; Garg et al., 2019). Images with the artifact that are in no pair can stay, as the
+    Counterfactual logit pairing (Garg et al., 2019). Images with the artifact that are in no pair can stay, as the
     penalty prevents that it predicts their class.
     """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -15,21 +14,18 @@ from hansfree.activations import Activations, Features, compute_features
 from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.latent import LatentCorrection, count_classes
 from hansfree.corrections.training import (
-    FunctionalHead,
-    HeadBatch,
     Heads,
     TrainedHead,
     Watch,
     balanced_weights,
     check_float64,
     minimise,
-    warn_of_strengths,
+    solutions,
 )
 from hansfree.errors import DataError, SplitError
-from hansfree.models.surgery import Cut, HeadParts, Stage
+from hansfree.models.surgery import Cut
 
 log = logging.getLogger(__name__)
-
 GRADIENT_TOLERANCE = 1e-8  # of the largest component
 MAX_GRADIENT = 1e-4  # warn above: the solver stopped before the minimum
 
@@ -37,9 +33,9 @@ MAX_GRADIENT = 1e-4  # warn above: the solver stopped before the minimum
 class DFR(LatentCorrection, name="dfr"):
     """Retrain the last linear layer from nothing, with every group (a class without or with the artifact) equal.
 
-    A logistic regression, trained to convergence as by its authors, so that epochs, rate and seed are not used. The
-    strength multiplies the squared weights (of inputs of mean 0 and deviation 1). Groups without training
-    images cannot be balanced: where only one class carries the artifact, it stays a sign of that class.
+    A converged logistic regression: epochs, rate and seed are not used. The strength multiplies the squared weights (of
+    inputs of mean 0 and deviation 1). Groups without training images cannot be balanced: where only one class carries
+    the artifact, it stays a sign of that class.
     """
 
     rank = 9
@@ -85,63 +81,34 @@ class DFR(LatentCorrection, name="dfr"):
             log.warning("%s", empty)
         features = compute_features(cut, activations, self.features(activations))
         inputs = _inputs_of_last(cut, features, self.tuning.device).double()
-        return self._solved(cut, activations, inputs, strengths, watch, progress, label or self.name)
+        labels = torch.from_numpy(np.array(activations.labels)).to(inputs.device)
+        weights = torch.from_numpy(group_weights(activations)).to(inputs.device)
+        linear = cut.head.get_submodule(_last(cut))
+        center, spread = _standard(inputs, weights, has_bias=linear.bias is not None)
+        values = (inputs - center) / spread
 
-    def _solved(
-        self,
-        cut: Cut,
-        activations: Activations,
-        inputs: Tensor,
-        strengths: Sequence[float],
-        watch: Watch | None,
-        progress: Progress,
-        label: str,
-    ) -> Iterator[TrainedHead]:
-        path, weights = _last(cut), torch.from_numpy(group_weights(activations)).to(inputs.device)
-        center, spread = _standard(inputs, weights, has_bias=cut.head.get_submodule(path).bias is not None)
-        batch = HeadBatch(
-            values=((inputs - center) / spread,),
-            tangents=(),
-            labels=torch.from_numpy(np.array(activations.labels)).to(inputs.device),
-            rows=np.arange(len(inputs)),
-            noise=torch.Generator(),
-            trunk=cut.trunk,
-            phi=cut.phi,
-        )
-        steep: dict[float, str] = {}
-        for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
-            heads = Heads(cut, 1, self.tuning.device)
-            found, gradient = self._fit(cut.head.get_submodule(path), batch, weights, strength)
-            if not gradient <= MAX_GRADIENT:
-                steep[strength] = f" (gradient {gradient:.1e})"
+        def fit(strength: float) -> tuple[dict[str, Tensor], float]:
+            tensors = {
+                name: torch.zeros_like(parameter, dtype=torch.float64, device=inputs.device).requires_grad_()
+                for name, parameter in linear.named_parameters()
+            }
+
+            def loss() -> Tensor:
+                logits = nn.functional.linear(values, tensors["weight"], tensors.get("bias"))
+                wrong = nn.functional.cross_entropy(logits, labels, reduction="none") @ weights
+                return wrong + strength * tensors["weight"].square().sum()
+
+            gradient = minimise(loss, tensors.values(), tolerance=GRADIENT_TOLERANCE)
+            found = {name: tensor.detach() for name, tensor in tensors.items()}
             found["weight"] = found["weight"] / spread
             if "bias" in found:
                 found["bias"] = found["bias"] - found["weight"] @ center
-            with torch.no_grad():
-                for name, value in found.items():
-                    heads.parameters[f"{path}.{name}"][0] = value
-            history = () if watch is None else (watch(heads)[0],)
-            if number == len(strengths):  # before the last yield: the caller may stop there
-                warn_of_strengths(f"{label}: the solver stopped before the minimum", self, steep)
-            yield TrainedHead(strength, partial(heads.state, 0), heads.are_finite()[0], history)
+            return {f"{_last(cut)}.{name}": tensor for name, tensor in found.items()}, gradient
 
-    def _fit(
-        self, linear: nn.Module, batch: HeadBatch, weights: Tensor, strength: float
-    ) -> tuple[dict[str, Tensor], float]:
-        """Return the solution and the gradient that is left."""
-        tensors = {
-            name: torch.zeros_like(parameter, dtype=torch.float64, device=weights.device).requires_grad_()
-            for name, parameter in linear.named_parameters()
-        }
-        head = FunctionalHead(HeadParts(linear, (Stage(linear),)), tensors)
-
-        def loss() -> Tensor:
-            logits, _ = self.loss_terms(head, batch)
-            wrong = nn.functional.cross_entropy(logits, batch.labels, reduction="none") @ weights
-            return wrong + strength * tensors["weight"].square().sum()
-
-        gradient = minimise(loss, tensors.values(), tolerance=GRADIENT_TOLERANCE)
-        return {name: tensor.detach() for name, tensor in tensors.items()}, gradient
+        name, device = label or self.name, self.tuning.device
+        return solutions(
+            cut, self, strengths, fit, MAX_GRADIENT, device=device, watch=watch, progress=progress, label=name
+        )
 
 
 def group_weights(activations: Activations) -> np.ndarray:
@@ -153,18 +120,12 @@ def group_weights(activations: Activations) -> np.ndarray:
 def describe_empty(activations: Activations) -> str:
     """Return which classes have no training images without or with the artifact; empty where none is missing."""
     labels, bits = np.asarray(activations.labels), np.asarray(activations.has_artifact, dtype=bool)
-    known = np.unique(labels)
     sentences = [
-        f"{word} training image of {_classes(empty)} has the artifact."
+        f"{word} training image of class {', '.join(map(str, empty))} has the artifact."
         for word, there in (("Every", ~bits), ("No", bits))
-        if len(empty := np.setdiff1d(known, labels[there]))
+        if (empty := np.setdiff1d(labels, labels[there]).tolist())
     ]
     return " ".join([*sentences, "DFR balances the groups that are there."]) if sentences else ""
-
-
-def _classes(labels: np.ndarray) -> str:
-    names = ", ".join(map(str, labels.tolist()))
-    return f"class {names}" if len(labels) == 1 else f"the classes {names}"
 
 
 def _last(cut: Cut) -> str:

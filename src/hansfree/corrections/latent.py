@@ -33,8 +33,7 @@ from hansfree.models.surgery import Cut, insert_after
 class LatentCorrection(Correction):
     """Fine-tunes the head on cached activations; all strengths share the trunk.
 
-    A method overrides some of eight hooks: `features`, `loss_terms`, `edit`, `solver`, `outputs`, `train`, `check` and
-    `remark`. The defaults are plain fine-tuning.
+    A method overrides some of eight hooks (below); the defaults are plain fine-tuning.
 
     Args:
         strength: multiplies the method's penalty.
@@ -110,13 +109,7 @@ class LatentCorrection(Correction):
             raise DataError(f"There are labels up to {largest}, but the model has the classes 0 to {classes - 1}.")
 
     def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
-        """Return a sentence that belongs beside the results, empty where there is nothing to add.
-
-        Args:
-            activations: what it was trained on.
-            clean: held-out images without the artifact.
-            biased: held-out images with it, where there are any.
-        """
+        """Return a sentence for the results, or nothing, given training and held-out activations."""
         return ""
 
     # ---- final -------------------------------------------------------------------------------------------------
@@ -135,21 +128,15 @@ class LatentCorrection(Correction):
         wanted = (self.info.strengths or (self.strength,)) if strengths is None else strengths
         for head in self.train(cut, data, wanted, progress=progress):
             if head.is_finite:
-                build = partial(self._build, model, cut, data, head)
+                build = partial(lambda head: self.install(model, cut, data, head.state), head)
                 yield Candidate(self.name, head.strength, build, history=head.history)
             else:
-                error = DivergedError(f"{type(self).__name__} {self._divergence(head.strength)}")
+                settings = [f"a strength below {head.strength:g}"] if self.info.has_strength else []
+                if self.tuning.optimizer != "converged":
+                    settings.append(f"a learning rate below {self.tuning.learning_rate:g}")
+                advice = f" Use {' or '.join(settings)}." if settings else ""
+                error = DivergedError(f"{type(self).__name__} diverged: the weights are not finite.{advice}")
                 yield Candidate(self.name, head.strength, None, error, head.history)
-
-    def _build(self, model: nn.Module, cut: Cut, activations: Activations, head: TrainedHead) -> nn.Module:
-        return self.install(model, cut, activations, head.state)
-
-    def _divergence(self, strength: float) -> str:
-        settings = [f"at strength {strength:g}"] if self.info.has_strength else []
-        if self.tuning.optimizer != "converged":
-            settings.append(f"with a learning rate of {self.tuning.learning_rate:g}")
-        advice = ("", " Use a smaller one.", " Use a smaller one of the two.")[len(settings)]
-        return f"{' '.join(['diverged', *settings])}: the weights are not finite.{advice}"
 
     def install(self, model: nn.Module, cut: Cut, activations: Activations, state: dict[str, Tensor]) -> nn.Module:
         """Return a copy of the model with a trained head and the module that the method inserts, if any."""

@@ -21,9 +21,7 @@ Numbers: TypeAlias = np.ndarray | Tensor
 
 
 class Projection(nn.Module):
-    """Move activations along the bias directions until their pooled score is the target, ``a + gamma(x) h``.
-
-    The score is taken from the pooled activation and the same shift is made at every position.
+    """Shift activations along the bias directions, alike at every position, to a pooled score: ``a + gamma(x) h``.
 
     Args:
         directions: ``(k, channels)``, along which activations move.
@@ -75,22 +73,7 @@ class Projection(nn.Module):
         return scores @ self.gate.T > self.threshold
 
 
-class ShiftedCorrection(CAVCorrection):
-    """A correction that shifts activations along the CAV, in training or for good."""
-
-    def shift_to(
-        self,
-        score: np.ndarray,
-        activations: Activations,
-        *,
-        gate: np.ndarray | None = None,
-        threshold: np.ndarray | None = None,
-    ) -> Projection:
-        """Return the shift to a score along each direction, everywhere or only where the gate fires."""
-        return Projection(self.cav.directions_, score, pooling=activations.pooling, gate=gate, threshold=threshold)
-
-
-class PClArC(ShiftedCorrection, name="p-clarc"):
+class PClArC(CAVCorrection, name="p-clarc"):
     """Fine-tune as Vanilla, then shift every activation to the mean score of clean images, in the model itself."""
 
     rank = 2
@@ -98,10 +81,10 @@ class PClArC(ShiftedCorrection, name="p-clarc"):
 
     def edit(self, activations: Activations) -> nn.Module:
         """Return the projection that the corrected model keeps."""
-        return self.shift_to(self.cav.clean_score_, activations)
+        return Projection(self.cav.directions_, self.cav.clean_score_, pooling=activations.pooling)
 
 
-class AClArC(ShiftedCorrection, name="a-clarc"):
+class AClArC(CAVCorrection, name="a-clarc"):
     """Fine-tune with every activation shifted to the mean score of artifact images, so that it predicts no class."""
 
     rank = 3
@@ -109,15 +92,14 @@ class AClArC(ShiftedCorrection, name="a-clarc"):
 
     def features(self, activations: Activations) -> FeatureSpec:
         """Return features with the artifact's score in all images."""
-        return FeatureSpec(edit=self.shift_to(self.cav.artifact_score_, activations))
+        edit = Projection(self.cav.directions_, self.cav.artifact_score_, pooling=activations.pooling)
+        return FeatureSpec(edit=edit)
 
 
-class OneSidedPClArC(ShiftedCorrection, name="p-clarc-one-sided"):
+class OneSidedPClArC(CAVCorrection, name="p-clarc-one-sided"):
     """Fine-tune as Vanilla, then shift down to the clean mean score only what lies above it.
 
-    P-ClArC shifts both ways: an image that scores below the mean of the clean ones is moved towards the artifact.
-    Along a direction in which the artifact moves images both ways (``scale_`` of 0) no side is the artifact's, and
-    this shifts both ways too.
+    Along a direction in which the artifact moves images both ways (``scale_`` of 0) it shifts both ways, as P-ClArC.
     """
 
     rank = 6
@@ -127,21 +109,18 @@ class OneSidedPClArC(ShiftedCorrection, name="p-clarc-one-sided"):
         """Return the projection that the corrected model keeps."""
         clean, has_side = self.cav.clean_score_, self.cav.scale_ > 0
         # A gate of zeros over a threshold below zero is always open.
-        gate, threshold = np.diag(has_side.astype(float)), np.where(has_side, clean, -1.0)
-        return self.shift_to(clean, activations, gate=gate, threshold=threshold)
+        given = {"gate": np.diag(has_side.astype(float)), "threshold": np.where(has_side, clean, -1.0)}
+        return Projection(self.cav.directions_, clean, pooling=activations.pooling, **given)
 
 
 _MARGIN = 1e-3  # of the deviation of the clean images' scores
 
 
-class RClArC(ShiftedCorrection, name="r-clarc"):
-    """Fine-tune as Vanilla, then shift to the mean score of clean images only where the artifact is detected.
-
-    The CAV detects: its score has to exceed a threshold that ``false_fire_rate`` of the clean training images exceed
-    at most. Images in which nothing is detected are answered as by the fine-tuned model.
+class RClArC(CAVCorrection, name="r-clarc"):
+    """Fine-tune as Vanilla, then shift to the mean score of clean images only where the CAV detects the artifact.
 
     Args:
-        false_fire_rate: Share of clean training images that may be shifted all the same, above 0 and below 1.
+        false_fire_rate: Share of clean training images that may exceed the CAV's threshold, above 0 and below 1.
     """
 
     rank = 7
@@ -164,19 +143,13 @@ class RClArC(ShiftedCorrection, name="r-clarc"):
         """Return the gated projection that the corrected model keeps."""
         k, towards = len(self.cav.scale_), self.cav.combination_
         scores = self.cav.score_along(_clean(activations)) @ towards
-        # One of the scores, so that no more than the stated share lies above it; that image itself must not fire by
-        # a rounding, hence a little more.
+        # One of the scores, and a margin so that this image itself does not fire by rounding.
         threshold = np.quantile(scores, 1 - self.false_fire_rate, method="higher") + _MARGIN * np.std(scores)
-        gate = np.tile(towards, (k, 1))  # all directions together, or none
-        return self.shift_to(self.cav.clean_score_, activations, gate=gate, threshold=np.full(k, threshold))
+        given = {"gate": np.tile(towards, (k, 1)), "threshold": np.full(k, threshold)}  # all directions, or none
+        return Projection(self.cav.directions_, self.cav.clean_score_, pooling=activations.pooling, **given)
 
     def fires(self, activations: Activations, images: Activations) -> np.ndarray:
-        """Return which images the gate detects the artifact in.
-
-        Args:
-            activations: The training images, which set the gate.
-            images: Any images of the same layer.
-        """
+        """Return in which images the gate, set by the training activations, detects the artifact."""
         fired = self.edit(activations).fires(torch.from_numpy(np.array(images.pooled)).float())
         return fired[:, 0].numpy()
 
@@ -202,9 +175,8 @@ def _clean(activations: Activations) -> np.ndarray:
 class LEACE(LatentCorrection, name="leace"):
     """Fine-tune as Vanilla, then erase from the pooled activation what a linear classifier detects the artifact by.
 
-    The artifact is tied to a class, and to erase all that goes with it would erase the class. So both are taken
-    relative to the mean of each image's class. The covariance is shrunk (Ledoit and Wolf), as layers have about as
-    many channels as there are images; that costs a little of "least", and nothing of the erasure.
+    Both are taken relative to the mean of each image's class, or the class would be erased too. The covariance is
+    shrunk (Ledoit and Wolf), as layers have about as many channels as there are images.
     """
 
     rank = 8
@@ -227,8 +199,7 @@ class LEACE(LatentCorrection, name="leace"):
 def least_erasure(cross: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ``d`` and ``r`` of ``x - d r.(x - mean)``, after which ``x`` and a bit have no covariance (Theorem 4.3).
 
-    Of all affine maps that achieve this, it changes ``x`` least in mean square: ``d`` is the covariance with the bit
-    itself, and ``r`` what least squares would predict the bit from, of the length that makes the map a projection.
+    Of all such affine maps it changes ``x`` least in mean square.
 
     Args:
         cross: Covariance of ``x`` and the bit, ``(channels,)``, of any length.

@@ -26,9 +26,9 @@ Norm = Literal["squared", "cosine"]
 class RRR(LatentCorrection, name="rrr"):
     """Fine-tune with a penalty on the gradient of the log-probabilities at the pixels of the artifact's mask.
 
-    The trunk is frozen as for the others, so no second-order pass through it is needed: the gradient goes down to the
-    pixels once, its masked part comes back up as one tangent, and then passes through the head. All strengths share the
-    trunk's forward pass. Images without artifact have an empty mask and cost the head's own step alone.
+    The trunk is frozen, so no second-order pass through it is needed: the gradient goes down to the pixels once, and
+    its masked part comes back up as one tangent. All strengths share the trunk's forward pass. Images without artifact
+    have an empty mask and cost the head's own step alone.
 
     Args:
         images: The images of the activations, in the same order, as :class:`hansfree.Example` with masks.
@@ -70,9 +70,7 @@ class RRR(LatentCorrection, name="rrr"):
         """Raise for images without mask or not those of the activations, and for a class that does not exist."""
         super().check(cut, activations)
         if len(self.images) != len(activations):  # type: ignore[arg-type]
-            raise DataError(
-                f"RRR got {len(self.images)} images for {len(activations)} activations."  # type: ignore[arg-type]
-            )
+            raise DataError(f"RRR needs one image for each of the {len(activations)} activations, in the same order.")
         first = self.images[0]
         if not isinstance(first, Example):
             raise DataError(f"RRR needs images with masks (Example), got {type(first).__name__}.")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-from hansfree.activations import Features
+from hansfree.activations import Features, Live
 from hansfree.corrections.training import FunctionalHead, Heads
 from hansfree.data import BiasedData
 from hansfree.errors import DataError, UndefinedMetricError
@@ -72,11 +72,7 @@ class Validator:
         return [self.judge(clean[i], biased[i], weights_are_finite[i], sizes[i]) for i in range(heads.count)]
 
     def judge(self, clean: np.ndarray, biased: np.ndarray, weights_are_finite: bool, size: float | None) -> Validation:
-        """Return what a model with these logits on the clean and the biased images does.
-
-        Args:
-            size: The mean ``|u|``; None where it was not measured.
-        """
+        """Return what a model with these logits does; ``size`` is the mean ``|u|``, None where it was not measured."""
         known = has_enough(self.clean.labels, self.least)
         labels_biased = np.zeros(0, dtype=np.int64) if self.biased is None else self.biased.labels
         evidence = Evidence(
@@ -86,11 +82,15 @@ class Validator:
             logits_biased=biased[known] if self.inserted else biased,
             labels_biased=None if self.inserted else labels_biased,
         )
+        try:
+            biased_score = BalancedAccuracyBiased(least=self.least).compute(evidence)
+        except UndefinedMetricError:
+            biased_score = None
         answers = predict_classes(clean)
         finite = weights_are_finite and bool(np.isfinite(clean).all() and np.isfinite(biased).all())
         return Validation(
             clean=BalancedAccuracyClean().compute(evidence),
-            biased=self._biased_score(evidence),
+            biased=biased_score,
             is_finite=finite and (size is None or bool(np.isfinite(size))),
             lost=lost_classes(self.original, answers, clean.shape[1]),
             derivative=size,
@@ -100,12 +100,6 @@ class Validator:
             },
         )
 
-    def _biased_score(self, evidence: Evidence) -> Score | None:
-        try:
-            return BalancedAccuracyBiased(least=self.least).compute(evidence)
-        except UndefinedMetricError:
-            return None
-
 
 def original_predictions(cut: Cut, clean: Features, device: str = "cpu") -> np.ndarray:
     """Return the original model's predictions: the ``original`` of a `Validator` of its heads."""
@@ -114,10 +108,7 @@ def original_predictions(cut: Cut, clean: Features, device: str = "cpu") -> np.n
 
 @torch.no_grad()
 def slope_sizes(heads: Heads, probed: Iterable[Features], label: int, *, batch_size: int = 256) -> list[float]:
-    """Return per head the mean over images of ``|u|``: how far one step along the tangents moves a class's log-odds.
-
-    Of the log-odds and not of the logit: what moves all logits alike changes no answer.
-    """
+    """Return per head the mean over images of ``|u|``: how far one step along the tangents moves a class's log-odds."""
     heads.cut.eval_mode()
     found = []
     for features in probed:
@@ -125,9 +116,7 @@ def slope_sizes(heads: Heads, probed: Iterable[Features], label: int, *, batch_s
             values, tangents = heads.rows(features, slice(start, start + batch_size))
             steps = tuple(tangent[0] for tangent in tangents)
 
-            def slope(
-                head: FunctionalHead, values: tuple[Tensor, ...] = values, steps: tuple[Tensor, ...] = steps
-            ) -> Tensor:
+            def slope(head: FunctionalHead, values: Live = values, steps: Live = steps) -> Tensor:
                 return jvp(lambda *inputs: log_odds(head(*inputs), label), values, steps)[1]  # type: ignore[no-any-return]
 
             with exact_forward_mode():
@@ -142,7 +131,7 @@ def log_odds(logits: Tensor, label: int) -> Tensor:
 
 
 def has_enough(labels: np.ndarray, least: int) -> np.ndarray:
-    """Return per image whether its class has at least so many."""
+    """Return per image whether its class has at least ``least`` images."""
     _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
     enough: np.ndarray = (counts >= least)[place]
     return enough
@@ -165,10 +154,10 @@ Select = Callable[[Sequence[Validation]], Selection]
 
 @dataclass(frozen=True)
 class SelectionRule(ABC):
-    """Takes one of several heads, from the weakest strength to the strongest, by what they did on validation images.
+    """Selects one of several heads, from the weakest strength to the strongest, by their validations.
 
-    A head with weights or outputs that are not numbers, or one that never answers a class that the original model
-    answers, is never taken: on unbalanced data a head that always says "benign" would look best.
+    A head that diverged, or that never predicts a class that the original model predicts, is never selected: on
+    unbalanced data a head that always says "benign" would look best.
 
     Args:
         budget: How much balanced accuracy on clean images a head may lose.
@@ -182,29 +171,27 @@ class SelectionRule(ABC):
 
     @property
     @abstractmethod
-    def aim(self) -> str:
-        """What is looked for among the admissible heads."""
+    def _aim(self) -> str: ...
 
     @abstractmethod
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Selection:
         """Return one of the admissible candidates, of which there is at least one.
 
-        Of the first few candidates it must take the same as of all, as long as that is among them, or name it in
-        ``contenders``: heads are judged as they come from training, and no other stays in memory.
+        Heads are judged as they come from training, and only the selected one and ``contenders`` stay in memory: what
+        would be selected of all must be among them.
         """
 
     def __str__(self) -> str:
         classes = "".join(f", at most {100 * most:g} of class {label}" for label, most in self.class_budgets.items())
         clean = f"lose at most {100 * self.budget:g} points on clean ones{classes}"
-        return f"{self.aim}, among heads that {clean}, are finite and still answer every class"
+        return f"{self._aim}, among heads that {clean}, are finite and still answer every class"
 
     def choose(self, candidates: Sequence[Validation], original: Validation) -> Selection:
         """Return the best admissible candidate; of equals the first (the weakest strength)."""
         rejections = [self.rejection(candidate, original) for candidate in candidates]
         admissible = [i for i, rejection in enumerate(rejections) if not rejection]
         if not admissible:
-            reasons = [*sorted(set(rejections)), *self._least_losses(candidates, original)]
-            return Selection(None, f"no strength is admissible: {'; '.join(reasons)}")
+            return Selection(None, f"no strength is admissible: {'; '.join(sorted(set(rejections)))}")
         choice = self.pick(candidates, admissible, original)
         return replace(choice, reason=f"{choice.reason} ({len(candidates) - len(admissible)} rejected)")
 
@@ -212,22 +199,12 @@ class SelectionRule(ABC):
         """Return the rule as a function of the candidates' validations; without a strength the only one is taken."""
         if has_strength:
             return lambda candidates: self.choose(candidates, original)
-        return lambda candidates: self.take_only(candidates[0], original)
 
-    def take_only(self, candidate: Validation, original: Validation) -> Selection:
-        """Return the only head of a method without strength; the reason says whether the rule rejects it."""
-        rejection = self.rejection(candidate, original)
-        return Selection(0, "has no strength to choose" + (f", but {rejection}" if rejection else ""))
+        def take_only(candidates: Sequence[Validation]) -> Selection:
+            rejection = self.rejection(candidates[0], original)
+            return Selection(0, "has no strength to choose" + (f", but {rejection}" if rejection else ""))
 
-    def _least_losses(self, candidates: Sequence[Validation], original: Validation) -> list[str]:
-        """Return how close a strength came to each class's budget, where all exceed it."""
-        drops = [original.drops(candidate) for candidate in candidates if candidate.is_finite]
-        least = {label: min(each[label] for each in drops if label in each) for label in self.class_budgets if drops}
-        return [
-            f"the least that a strength loses of class {label} is {100 * loss:.1f} points"
-            for label, loss in least.items()
-            if loss > self.class_budgets[label] + _ROUNDING
-        ]
+        return take_only
 
     def rejection(self, candidate: Validation, original: Validation) -> str:
         """Return why a head is not admissible; empty if it is."""
@@ -250,33 +227,23 @@ class BalancedRule(SelectionRule):
     """Best balanced accuracy on biased images among the heads that keep the clean one, within a budget."""
 
     @property
-    def aim(self) -> str:
-        """Accuracy with the artifact."""
+    def _aim(self) -> str:
         return "best balanced accuracy on biased validation images"
 
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Selection:
         """Return the best on biased images."""
         best = max(admissible, key=lambda i: _accuracy(candidates[i]))  # the first of equals
-        several = len(admissible) > 1
-        return Selection(
-            best, f"best of {len(admissible)} admissible strengths" if several else "the only admissible strength"
-        )
+        n = len(admissible)
+        return Selection(best, f"best of {n} admissible strengths" if n > 1 else "the only admissible strength")
 
 
 @dataclass(frozen=True)
 class OneStandardErrorRule(BalancedRule):
-    """The weakest strength whose accuracy on biased images is within one standard error of the best.
-
-    Beyond the knee of the path more strength buys nothing that these images could show, and changes the model more.
-    """
+    """The weakest strength whose accuracy on biased images is within one standard error of the best."""
 
     @property
-    def aim(self) -> str:
-        """The least change for the same accuracy."""
-        return (
-            "weakest strength whose balanced accuracy on biased validation images is within one standard error of the "
-            "best"
-        )
+    def _aim(self) -> str:
+        return f"weakest strength whose {super()._aim.removeprefix('best ')} is within one standard error of the best"
 
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Selection:
         """Return the first that is near enough to the best on biased images."""
@@ -300,8 +267,7 @@ class DerivativeRule(SelectionRule):
     """The weakest strength at which the artifact's first-order effect is all but gone; else where it is smallest.
 
     ``u`` is the change of the biased class's log-odds, to first order, when the artifact's mean shift is added to the
-    activation at every position. Its size falls as the strength grows, so that its minimum would always be the
-    strongest admissible head, whatever that costs.
+    activation at every position. Its minimum would always be the strongest admissible head.
 
     Args:
         share: Of the original model's mean ``|u|`` that may be left.
@@ -312,8 +278,7 @@ class DerivativeRule(SelectionRule):
     share: float = 0.1
 
     @property
-    def aim(self) -> str:
-        """The artifact's effect on the log-odds."""
+    def _aim(self) -> str:
         return (
             f"weakest strength that leaves at most {100 * self.share:g} % of the artifact's effect on the log-odds, to "
             "first order along the CAV (there are too few biased validation images to choose by accuracy), or else the "
@@ -345,7 +310,7 @@ def choose_rule(
 def has_counter_examples(data: BiasedData) -> bool:
     """Return whether the accuracy on validation images with the artifact is known in two classes at least.
 
-    In one class alone a head that reads the artifact itself would be the best. Inserted, the artifact is in all.
+    In one class alone a head that reads the artifact itself would be the best.
     """
     return data.is_inserted or len(large_classes(data.val_biased.labels)) >= 2
 
@@ -353,11 +318,7 @@ def has_counter_examples(data: BiasedData) -> bool:
 def check_selectable(
     data: BiasedData, *, advice: str = f"At a share of 10 % that is {10 * MIN_GROUP} images of a class in all."
 ) -> None:
-    """Raise for validation images by which no strength could be chosen: every rule guards the clean accuracy.
-
-    Args:
-        advice: a sentence on how there could be more of them.
-    """
+    """Raise for validation images by which no strength could be chosen, with advice on how to get more."""
     images = data.val_clean
     if len(large_classes(images.labels)) < 2:
         counts = np.bincount(images.labels, minlength=len(images.class_names))

@@ -5,17 +5,10 @@ of these imports, the scores of single classes last.
 """
 
 from hansfree._internal.statistics import (
-    LEVEL,
-    STDERRS,
-    Interval,
-    balanced_difference_interval,
-    balanced_interval,
-    difference_interval,
     holm,
     mcnemar,
     paired_balanced_difference,
     paired_difference,
-    share_interval,
 )
 from hansfree.metrics.accuracy import (
     AccuracyBiased,
@@ -69,10 +62,8 @@ from hansfree.metrics.effects import (
 )
 
 __all__ = [
-    "LEVEL",
     "MIN_GROUP",
     "NO_PREDICTION",
-    "STDERRS",
     "TCAV",
     "AUROCBiased",
     "AUROCClassBiased",
@@ -89,7 +80,6 @@ __all__ = [
     "Difference",
     "Evidence",
     "FlipRate",
-    "Interval",
     "Metric",
     "NotAvailable",
     "ProbabilityChange",
@@ -101,15 +91,12 @@ __all__ = [
     "TCAVPositions",
     "TCAVSensitivity",
     "TCAVZeroShare",
-    "balanced_difference_interval",
-    "balanced_interval",
     "chance_level",
     "check_biased_class",
     "compare_answers",
     "compare_classes",
     "compare_probability_changes",
     "compute_scores",
-    "difference_interval",
     "find_unavailable",
     "holm",
     "large_classes",
@@ -121,5 +108,4 @@ __all__ = [
     "paired_difference",
     "predict_classes",
     "score_intervals",
-    "share_interval",
 ]

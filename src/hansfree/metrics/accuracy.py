@@ -8,11 +8,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hansfree._internal.statistics import (
-    Floats,
-    Integers,
-    auc,
-)
+from hansfree._internal.statistics import Floats, Integers, auc
 from hansfree.errors import DataError, UndefinedMetricError
 from hansfree.metrics.base import (
     MIN_GROUP,
@@ -28,42 +24,57 @@ from hansfree.metrics.base import (
     too_few_images,
 )
 
+WHICH_IMAGES: dict[Condition, str] = {"clean": "without", "biased": "with"}  # the artifact
 
-class Accuracy(Metric):
-    """Share of images whose predicted class is the label; an image without prediction is wrong."""
+
+class ConditionMetric(Metric):
+    """A metric of the images without, or of those with the artifact, as the class line says."""
 
     ideal = 1.0
     condition: ClassVar[Condition]
+    title: ClassVar[str]
+    template: ClassVar[str]  # of the description; {} is "without" or "with"
+
+    def __init_subclass__(cls, *, condition: Condition | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if condition is not None:
+            cls.condition, cls.label = condition, f"{cls.title}, {condition}"
+            cls.description = cls.template.format(WHICH_IMAGES[condition])
+
+    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
+        """Return itself where the images with the artifact are others, and too few."""
+        return [] if self.condition == "clean" or labels_biased is None else self.too_few(labels_biased)
+
+    def too_few(self, labels: Integers) -> list[NotAvailable]:
+        """Return itself where fewer than two classes are large enough."""
+        return too_few_classes(self.name, labels)
+
+
+class Accuracy(ConditionMetric):
+    """Share of images whose predicted class is the label; an image without prediction is wrong."""
+
+    title = "Accuracy"
+    template = "Share of correct predictions on images {} the artifact."
 
     def compute(self, evidence: Evidence) -> Score:
         """Count the hits."""
         self.check_available(evidence)
         return self.proportion(evidence.is_correct(self.condition))
 
-    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
-        """Return itself where the images with the artifact are others, and few."""
-        if self.condition == "clean" or labels_biased is None:
-            return []
-        return too_few_images(self.name, len(labels_biased))
+    def too_few(self, labels: Integers) -> list[NotAvailable]:
+        """Return itself where the images are few."""
+        return too_few_images(self.name, len(labels))
 
 
-class AccuracyClean(Accuracy, name="accuracy_clean"):
-    """Accuracy on the images as they are."""
-
-    condition = "clean"
-    label = "Accuracy, clean"
-    description = "Share of correct predictions on images without the artifact."
+class AccuracyClean(Accuracy, name="accuracy_clean", condition="clean"):
+    """Accuracy on images without the artifact."""
 
 
-class AccuracyBiased(Accuracy, name="accuracy_biased"):
+class AccuracyBiased(Accuracy, name="accuracy_biased", condition="biased"):
     """Accuracy on the same images with the artifact inserted; where it is natural, on those that have it."""
 
-    condition = "biased"
-    label = "Accuracy, biased"
-    description = "Share of correct predictions on images with the artifact."
 
-
-class BalancedAccuracy(Metric):
+class BalancedAccuracy(ConditionMetric):
     """Mean recall over the classes present, so that always answering the most frequent class does not pay.
 
     Args:
@@ -71,8 +82,8 @@ class BalancedAccuracy(Metric):
             choice between models may take every class: what is rare there is what the shortcut gets wrong.
     """
 
-    ideal = 1.0
-    condition: ClassVar[Condition]
+    title = "Balanced accuracy"
+    template = "Mean recall over the classes on images {} the artifact."
 
     def __init__(self, *, least: int = MIN_GROUP) -> None:
         self.least = least
@@ -91,30 +102,16 @@ class BalancedAccuracy(Metric):
         variance = np.sum(recalls * (1 - recalls) / counts) / counts.size**2
         return self.score(recalls.mean(), np.sqrt(variance), counts.sum())
 
-    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
-        """Return itself where the images with the artifact are others, and mostly of one class."""
-        if self.condition == "clean" or labels_biased is None:
-            return []
-        return too_few_classes(self.name, labels_biased)
+
+class BalancedAccuracyClean(BalancedAccuracy, name="balanced_accuracy_clean", condition="clean"):
+    """Balanced accuracy on images without the artifact."""
 
 
-class BalancedAccuracyClean(BalancedAccuracy, name="balanced_accuracy_clean"):
-    """Balanced accuracy on the images as they are."""
-
-    condition = "clean"
-    label = "Balanced accuracy, clean"
-    description = "Mean recall over the classes on images without the artifact."
+class BalancedAccuracyBiased(BalancedAccuracy, name="balanced_accuracy_biased", condition="biased"):
+    """Balanced accuracy on images with the artifact."""
 
 
-class BalancedAccuracyBiased(BalancedAccuracy, name="balanced_accuracy_biased"):
-    """Balanced accuracy on the same images with the artifact inserted, or on those that have it naturally."""
-
-    condition = "biased"
-    label = "Balanced accuracy, biased"
-    description = "Mean recall over the classes on images with the artifact."
-
-
-class AUROC(Metric):
+class AUROC(ConditionMetric):
     """Area under the ROC curve, one class against the rest, averaged over the classes present.
 
     Images are ranked by the class's log-odds: the order of the softmax probability, without its ties where that
@@ -122,8 +119,8 @@ class AUROC(Metric):
     before squaring: one image counts in the curve of every class, so the curves are not independent.
     """
 
-    ideal = 1.0
-    condition: ClassVar[Condition]
+    title = "AUROC"
+    template = "Area under the ROC curve, mean over classes, on images {} the artifact."
 
     def compute(self, evidence: Evidence) -> Score:
         """Average areas and influences over the classes."""
@@ -142,27 +139,13 @@ class AUROC(Metric):
             influence += found.influence / classes.size
         return self.score(sum(areas) / classes.size, np.sqrt(np.sum(influence**2)), influence.size)
 
-    def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
-        """Return itself where the images with the artifact are others, and mostly of one class."""
-        if self.condition == "clean" or labels_biased is None:
-            return []
-        return too_few_classes(self.name, labels_biased)
+
+class AUROCClean(AUROC, name="auroc_clean", condition="clean"):
+    """AUROC on images without the artifact."""
 
 
-class AUROCClean(AUROC, name="auroc_clean"):
-    """AUROC on the images as they are."""
-
-    condition = "clean"
-    label = "AUROC, clean"
-    description = "Area under the ROC curve, mean over classes, on images without the artifact."
-
-
-class AUROCBiased(AUROC, name="auroc_biased"):
-    """AUROC on the same images with the artifact inserted, or on those that have it naturally."""
-
-    condition = "biased"
-    label = "AUROC, biased"
-    description = "Area under the ROC curve, mean over classes, on images with the artifact."
+class AUROCBiased(AUROC, name="auroc_biased", condition="biased"):
+    """AUROC on images with the artifact."""
 
 
 def ordered_odds(metric: str, logits: Floats) -> Floats:
@@ -187,9 +170,6 @@ def log_odds(logits: Floats) -> Floats:
     odds = np.minimum(logits - total - np.log1p(-share), 0.0)
     odds[rows, top] = logits[rows, top] - rest
     return np.asarray(odds, dtype=np.float64)
-
-
-WHICH_IMAGES: dict[Condition, str] = {"clean": "without", "biased": "with"}  # the artifact
 
 
 class AccuracyWorstGroup(Metric, name="accuracy_worst_group"):
@@ -225,19 +205,17 @@ class AccuracyWorstGroup(Metric, name="accuracy_worst_group"):
         return [NotAvailable(self.name, largest, reason)]
 
 
-class ClassMetric(Metric):
+class ClassMetric(ConditionMetric):
     """One score for every class of which enough images are known; a member writes `of_class` and `count`.
 
     Neither inserted nor natural artifacts make a class larger, so the limit holds for both.
     """
 
-    ideal = 1.0
     is_per_class = True
     rank = 1  # after the scores of all images: a row for every class
-    condition: ClassVar[Condition]
 
     def answers(self, evidence: Evidence) -> NDArray[Any]:
-        """Return what the scores of all classes are taken from, worked out once: the predicted classes."""
+        """Return what the scores of all classes are taken from, computed once: the predicted classes."""
         return predict_classes(evidence.logits(self.condition))
 
     @abstractmethod
@@ -249,7 +227,7 @@ class ClassMetric(Metric):
         """Return over how many images the score of a class is taken: of two sides the smaller."""
 
     def compute(self, evidence: Evidence) -> Score:
-        """Return the lowest score of a class, under that class's name; the first of equals."""
+        """Return the lowest score of a class; the first of equals."""
         scores = self.compute_all(evidence)
         if not scores:
             raise UndefinedMetricError(f"{self.name} is not available: no class has {MIN_GROUP} images.")
@@ -262,7 +240,7 @@ class ClassMetric(Metric):
         return [self.of_class(answers, labels == k, k) for k in classes if self.count(labels, k) >= MIN_GROUP]
 
     def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
-        """Return the classes that have too few images, those too that have none with the artifact."""
+        """Return the classes that have too few images, including those without any image with the artifact."""
         here = labels if self.condition == "clean" or labels_biased is None else labels_biased
         counts = {int(k): self.count(here, int(k)) for k in np.unique(np.concatenate([labels, here]))}
         return [
@@ -275,6 +253,9 @@ class ClassMetric(Metric):
 class Sensitivity(ClassMetric):
     """Recall: share of a class's images that the model calls by it."""
 
+    title = "Sensitivity"
+    template = "Share of a class's images {} the artifact that are called by it."
+
     def of_class(self, answers: NDArray[Any], is_inside: NDArray[np.bool_], label: int) -> Score:
         """Count the hits among the class's images."""
         return self.proportion(answers[is_inside] == label, group=label)
@@ -284,20 +265,12 @@ class Sensitivity(ClassMetric):
         return int(np.sum(labels == label))
 
 
-class SensitivityClean(Sensitivity, name="sensitivity_clean"):
-    """Sensitivity on the images as they are."""
-
-    condition = "clean"
-    label = "Sensitivity, clean"
-    description = "Share of a class's images without the artifact that are called by it."
+class SensitivityClean(Sensitivity, name="sensitivity_clean", condition="clean"):
+    """Sensitivity on images without the artifact."""
 
 
-class SensitivityBiased(Sensitivity, name="sensitivity_biased"):
+class SensitivityBiased(Sensitivity, name="sensitivity_biased", condition="biased"):
     """Sensitivity on images with the artifact."""
-
-    condition = "biased"
-    label = "Sensitivity, biased"
-    description = "Share of a class's images with the artifact that are called by it."
 
 
 class Specificity(ClassMetric):
@@ -305,6 +278,9 @@ class Specificity(ClassMetric):
 
     An image without prediction is no such success: a broken model must not look careful.
     """
+
+    title = "Specificity"
+    template = "Share of the other classes' images {} the artifact that are not called by the class."
 
     def of_class(self, answers: NDArray[Any], is_inside: NDArray[np.bool_], label: int) -> Score:
         """Count the answers that are another class, among the images of other classes."""
@@ -316,24 +292,19 @@ class Specificity(ClassMetric):
         return int(np.sum(labels != label))
 
 
-class SpecificityClean(Specificity, name="specificity_clean"):
-    """Specificity on the images as they are."""
-
-    condition = "clean"
-    label = "Specificity, clean"
-    description = "Share of the other classes' images without the artifact that are not called by the class."
+class SpecificityClean(Specificity, name="specificity_clean", condition="clean"):
+    """Specificity on images without the artifact."""
 
 
-class SpecificityBiased(Specificity, name="specificity_biased"):
+class SpecificityBiased(Specificity, name="specificity_biased", condition="biased"):
     """Specificity on images with the artifact."""
-
-    condition = "biased"
-    label = "Specificity, biased"
-    description = "Share of the other classes' images with the artifact that are not called by the class."
 
 
 class AUROCClass(ClassMetric):
     """Area under the ROC curve of one class against the rest, with DeLong's standard error."""
+
+    title = "AUROC of a class"
+    template = "Area under the ROC curve of a class against the rest, on images {} the artifact."
 
     def answers(self, evidence: Evidence) -> NDArray[Any]:
         """Return the log-odds of every class."""
@@ -350,31 +321,25 @@ class AUROCClass(ClassMetric):
         return min(inside, len(labels) - inside)
 
 
-class AUROCClassClean(AUROCClass, name="auroc_class_clean"):
-    """A class's AUROC on the images as they are."""
-
-    condition = "clean"
-    label = "AUROC of a class, clean"
-    description = "Area under the ROC curve of a class against the rest, on images without the artifact."
+class AUROCClassClean(AUROCClass, name="auroc_class_clean", condition="clean"):
+    """A class's AUROC on images without the artifact."""
 
 
-class AUROCClassBiased(AUROCClass, name="auroc_class_biased"):
+class AUROCClassBiased(AUROCClass, name="auroc_class_biased", condition="biased"):
     """A class's AUROC on images with the artifact."""
-
-    condition = "biased"
-    label = "AUROC of a class, biased"
-    description = "Area under the ROC curve of a class against the rest, on images with the artifact."
 
 
 def majority_rate(labels: Integers) -> float:
     """Return the accuracy of always answering the most frequent class: what a useful model must beat."""
-    if len(labels) == 0:
-        raise DataError("The majority rate needs at least 1 label, and none is given.")
-    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+    return float(_class_counts("majority rate", labels).max() / len(labels))
 
 
 def chance_level(labels: Integers) -> float:
     """Return the balanced accuracy of any answer that is always the same: one of the classes present is all right."""
+    return 1 / len(_class_counts("chance level", labels))
+
+
+def _class_counts(what: str, labels: Integers) -> Integers:
     if len(labels) == 0:
-        raise DataError("The chance level needs at least 1 label, and none is given.")
-    return 1 / len(np.unique(labels))
+        raise DataError(f"The {what} needs at least 1 label, and none is given.")
+    return np.unique(labels, return_counts=True)[1]

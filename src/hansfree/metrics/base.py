@@ -14,17 +14,15 @@ from hansfree._internal.registry import Registered
 from hansfree._internal.statistics import Floats, Integers
 from hansfree.errors import DataError, UndefinedMetricError
 
+logger = logging.getLogger(__name__)
 Condition = Literal["clean", "biased"]  # the images without, and with the artifact
-
-
 NO_PREDICTION = -1  # stands where the logits name no class; equal to no label
 
 
 def predict_classes(logits: Floats) -> Integers:
     """Return the class of the largest logit per row, ``NO_PREDICTION`` where a NaN or infinity leaves none.
 
-    ``argmax`` alone would name a class for a row of NaN, and a broken model would look like a constant one. A logit
-    of minus infinity beside finite ones is an answer (never this class), not a fault.
+    ``argmax`` alone would name a class for a row of NaN. A logit of minus infinity beside finite ones is no fault.
     """
     return np.where(np.isfinite(logits.max(axis=1)), logits.argmax(axis=1), NO_PREDICTION).astype(np.int64)
 
@@ -33,10 +31,8 @@ def predict_classes(logits: Floats) -> Integers:
 class Evidence:
     """What one model did on one split: the same images without and with the artifact.
 
-    Where the artifact is natural and cannot be inserted, the biased images are others than the clean ones, with
-    labels of their own; there may be none.
-
-    Logits and derivatives need not be finite: a broken model is scored too.
+    A natural artifact cannot be inserted: the biased images are then others, with labels of their own; there may be
+    none. Logits and derivatives need not be finite: a broken model is scored too.
     """
 
     labels: Integers  # (n,)
@@ -51,21 +47,14 @@ class Evidence:
 
     def __post_init__(self) -> None:
         """Convert to float64 and int64, and check every shape."""
-        self._store("labels", _integers("labels", self.labels, ndim=1))
-        self._store("logits_clean", _floats("logits_clean", self.logits_clean, ndim=2))
-        self._store("logits_biased", _floats("logits_biased", self.logits_biased, ndim=2))
-        if self.labels_biased is not None:
-            self._store("labels_biased", _integers("labels_biased", self.labels_biased, ndim=1))
+        for name, ndim in _DIMENSIONS.items():
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _array(name, given, ndim))  # the dataclass is frozen
         self._check_logits()
         if self.n_positions < 1:
             raise DataError(f"n_positions is {self.n_positions}; a layer's map has at least 1 position.")
-        if self.derivatives is not None:
-            self._store("derivatives", _floats("derivatives", self.derivatives, ndim=1))
         if self.position_signs is not None:
-            self._store("position_signs", _integers("position_signs", self.position_signs, ndim=2))
             self._check_position_signs(self.position_signs)
-        if self.relevance is not None:
-            self._store("relevance", _floats("relevance", self.relevance, ndim=1))
 
     @property
     def n_classes(self) -> int:
@@ -88,9 +77,6 @@ class Evidence:
     def is_correct(self, condition: Condition) -> NDArray[np.bool_]:
         """Return per image whether the predicted class is the label; an image without prediction is wrong."""
         return np.equal(predict_classes(self.logits(condition)), self.labels_of(condition))
-
-    def _store(self, field: str, value: NDArray[Any]) -> None:
-        object.__setattr__(self, field, value)  # the dataclass is frozen; this is its constructor's last step
 
     def _check_logits(self) -> None:
         n, n_biased = len(self.labels), len(self.labels_of("biased"))
@@ -130,26 +116,20 @@ def check_biased_class(given: int, n_classes: int) -> None:
         raise DataError(f"The biased class is {given}, but {n_classes} logits allow 0 to {n_classes - 1}.")
 
 
-def _floats(name: str, values: ArrayLike, *, ndim: int) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    _check_ndim(name, array, ndim)
-    return array
+_DIMENSIONS = {
+    **{"labels": 1, "logits_clean": 2, "logits_biased": 2, "labels_biased": 1},
+    **{"derivatives": 1, "position_signs": 2, "relevance": 1},
+}
+_INTEGERS = ("labels", "labels_biased", "position_signs")
 
 
-def _integers(name: str, values: ArrayLike, *, ndim: int) -> Integers:
-    array = np.asarray(values)
-    if not np.issubdtype(array.dtype, np.integer):
+def _array(name: str, given: ArrayLike, ndim: int) -> NDArray[Any]:
+    array = np.asarray(given)
+    if name in _INTEGERS and not np.issubdtype(array.dtype, np.integer):
         raise DataError(f"{name} must be integers; given {array.dtype}.")
-    _check_ndim(name, array, ndim)
-    return array.astype(np.int64)
-
-
-def _check_ndim(name: str, array: NDArray[Any], ndim: int) -> None:
     if array.ndim != ndim:
         raise DataError(f"{name} must have {ndim} dimension(s); given shape {array.shape}.")
-
-
-logger = logging.getLogger(__name__)
+    return array.astype(np.int64 if name in _INTEGERS else np.float64)
 
 
 MIN_GROUP = 25  # below this a score is not available: the standard error of an accuracy reaches 10 points
@@ -183,12 +163,9 @@ class NotAvailable:
 class Metric(Registered, ABC):
     """One number that says how well a model does without the artifact; a member writes `compute`.
 
-    Standard errors are over images: what would change if other images of the same kind had been drawn. A proportion
-    has sqrt(p (1 - p) / n), defined for a single image too; a mean has its sample deviation (n - 1) over sqrt(n), and
-    is undefined for one image. At p = 0 or 1 the former is 0, which says "less than about 1 / n", not "certain".
-
-    Where the artifact is natural, images with it may be rare, and no number is given for fewer than `MIN_GROUP`
-    of them (`unavailable`). Inserted into every test image, they are as many as the clean ones.
+    Standard errors are over images. A proportion has sqrt(p (1 - p) / n), which is 0 at p = 0 or 1: "less than about
+    1 / n", not "certain". A mean has its sample deviation over sqrt(n), and is undefined for one image. Natural
+    artifacts may be rare: no number is given for fewer than `MIN_GROUP` images (`unavailable`).
     """
 
     kind = "metric"
@@ -236,13 +213,9 @@ class Metric(Registered, ABC):
     def mean(self, values: Floats) -> Score:
         """Return the mean over images."""
         if values.size < 2:
-            raise UndefinedMetricError(
-                f"{self.name} needs at least 2 images for a standard error; {values.size} can be used."
-            )
-        if not np.isfinite(values).all():
-            raise UndefinedMetricError(
-                f"{self.name} is undefined: {np.sum(~np.isfinite(values))} values are not finite."
-            )
+            raise UndefinedMetricError(f"{self.name} needs at least 2 images for a standard error, not {values.size}.")
+        if n_broken := np.sum(~np.isfinite(values)):
+            raise UndefinedMetricError(f"{self.name} is undefined: {n_broken} values are not finite.")
         return self.score(values.mean(), values.std(ddof=1) / np.sqrt(values.size), values.size)
 
 
@@ -264,11 +237,7 @@ def compute_scores(evidence: Evidence, *, per_class: bool = True) -> list[Score]
 
 
 def find_unavailable(labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
-    """Return the scores that too few test images leave unknown, whatever the model; in the order of registration.
-
-    Args:
-        labels_biased: The labels of the images with the artifact; None where it was inserted into the clean ones.
-    """
+    """Return the scores that too few test images leave unknown (`Metric.unavailable`), whatever the model."""
     return [found for metric in Metric.members().values() for found in metric().unavailable(labels, labels_biased)]
 
 

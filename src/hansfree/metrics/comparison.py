@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -23,21 +23,12 @@ from hansfree._internal.statistics import (
     share_interval,
 )
 from hansfree.errors import DataError
-from hansfree.metrics.base import (
-    MIN_GROUP,
-    NO_PREDICTION,
-    Condition,
-    find_unavailable,
-    large_classes,
-)
+from hansfree.metrics.base import MIN_GROUP, NO_PREDICTION, Condition, find_unavailable, large_classes
 from hansfree.metrics.effects import FlipRate, ProbabilityChange, is_flipped
 
 
 def lost_classes(predictions_before: Integers, predictions_after: Integers, n_classes: int) -> tuple[int, ...]:
-    """Return the classes that were predicted at least once before and never after.
-
-    A head that lost a class can still score well on unbalanced data; it must never be chosen.
-    """
+    """Return the classes that were predicted at least once before and never after."""
     for predictions in (predictions_before, predictions_after):
         if not np.isin(predictions, [NO_PREDICTION, *range(n_classes)]).all():
             raise DataError(f"Predictions must be classes 0 to {n_classes - 1}, or {NO_PREDICTION} for none.")
@@ -46,16 +37,16 @@ def lost_classes(predictions_before: Integers, predictions_after: Integers, n_cl
 
 
 Answers = Mapping[Condition, Integers]  # the predicted class of every test image
-
 # right without the artifact, right with it, changed by it; with it, not called by the biased class
 _Hits = Literal["clean", "biased", "flips", "spared"]
+_HitsByMethod = Mapping[str, Mapping[_Hits, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Difference:
     """A score of one method minus a rival's on the same images, with its 95 % interval and McNemar's p.
 
-    p stands with shares of images only, not with means over classes, which it does not test.
+    Only shares of images have a p, not means over classes.
     """
 
     method: str
@@ -75,8 +66,7 @@ class Difference:
         return Difference(self.rival, self.method, self.metric, -self.value, self.stderr, *ends, self.p, self.group)
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
+class _View(NamedTuple):
     """What a score counts: which outcome, of which images, and by which classes where it is a mean over them."""
 
     metric: str
@@ -94,11 +84,10 @@ def score_intervals(
         labels_biased: The labels of the images with the artifact; None where it was inserted into the clean ones.
     """
     hits = _hits(answers, labels, labels_biased)
-    found = {}
-    for view in _views(labels, labels_biased):
-        seen, of = hits[view.hits][view.rows], view.labels
-        found[view.metric] = share_interval(seen) if of is None else balanced_interval(seen, of, seed=seed)
-    return found
+    return {
+        metric: share_interval(hits[kind][rows]) if of is None else balanced_interval(hits[kind][rows], of, seed=seed)
+        for metric, kind, rows, of in _views(labels, labels_biased)
+    }
 
 
 def compare_answers(
@@ -116,24 +105,19 @@ def compare_answers(
     if others.sum() >= MIN_GROUP:
         views.append(_View("specificity_biased", "spared", others))
     return [
-        _compare(method, rival, view, hits[method][view.hits][view.rows], hits[rival][view.hits][view.rows], seed)
-        for rival, method in combinations(answers, 2)
-        for view in views
+        _compare(method, rival, view, hits, seed=seed) for rival, method in combinations(answers, 2) for view in views
     ]
 
 
 def compare_classes(answers: Mapping[str, Answers], labels: Integers, *, rival: str) -> list[Difference]:
     """Return every model minus one of them: the sensitivity of each class, on images without the artifact."""
-    hits = {name: each["clean"] == labels for name, each in answers.items()}
-    found = []
-    for label in large_classes(labels).tolist():
-        rows = labels == label
-        for method in (name for name in answers if name != rival):
-            ours, theirs = hits[method][rows], hits[rival][rows]
-            about = method, rival, "sensitivity_clean"
-            ends, p = difference_interval(ours, theirs), mcnemar(ours, theirs)
-            found.append(Difference(*about, *paired_difference(ours, theirs), *ends, p, label))
-    return found
+    hits: _HitsByMethod = {name: {"clean": each["clean"] == labels} for name, each in answers.items()}
+    return [
+        _compare(method, rival, _View("sensitivity_clean", "clean", labels == label), hits, group=label)
+        for label in large_classes(labels).tolist()
+        for method in answers
+        if method != rival
+    ]
 
 
 def compare_probability_changes(pulls: Mapping[str, Floats]) -> list[Difference]:
@@ -153,10 +137,13 @@ def compare_probability_changes(pulls: Mapping[str, Floats]) -> list[Difference]
     return found
 
 
-def _compare(method: str, rival: str, view: _View, ours: np.ndarray, theirs: np.ndarray, seed: int) -> Difference:
+def _compare(
+    method: str, rival: str, view: _View, hits: _HitsByMethod, *, seed: int = 0, group: int | None = None
+) -> Difference:
+    ours, theirs = (hits[name][view.hits][view.rows] for name in (method, rival))
     if view.labels is None:
         ends, p = difference_interval(ours, theirs), mcnemar(ours, theirs)
-        return Difference(method, rival, view.metric, *paired_difference(ours, theirs), *ends, p)
+        return Difference(method, rival, view.metric, *paired_difference(ours, theirs), *ends, p, group)
     ends = balanced_difference_interval(ours, theirs, view.labels, seed=seed)
     return Difference(method, rival, view.metric, *paired_balanced_difference(ours, theirs, view.labels), *ends)
 

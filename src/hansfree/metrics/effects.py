@@ -48,17 +48,13 @@ class ProbabilityChange(Metric, name="probability_change"):
     def compute(self, evidence: Evidence) -> Score:
         """Subtract before from after image by image: the pairing takes out how images differ."""
         _require_pairs(self.name, evidence)
-        before, after = (
-            self._probability(logits, evidence.biased_class)
-            for logits in (evidence.logits_clean, evidence.logits_biased)
-        )
+        probabilities = []
+        for logits in (evidence.logits_clean, evidence.logits_biased):
+            if not np.isfinite(logits.max(axis=1)).all():
+                raise UndefinedMetricError(f"{self.name} is undefined: some logits are NaN or infinite.")
+            probabilities.append(np.exp(logits[:, evidence.biased_class] - np.logaddexp.reduce(logits, axis=1)))
+        before, after = probabilities
         return self.mean(after - before)
-
-    def _probability(self, logits: Floats, label: int) -> Floats:
-        if not np.isfinite(logits.max(axis=1)).all():
-            raise UndefinedMetricError(f"{self.name} is undefined: some logits are NaN or infinite.")
-        probability: Floats = np.exp(logits[:, label] - np.logaddexp.reduce(logits, axis=1))
-        return probability
 
 
 def is_flipped(before: Integers, after: Integers) -> NDArray[np.bool_]:
@@ -72,11 +68,7 @@ def _require_pairs(name: str, evidence: Evidence) -> None:
 
 
 class DerivativeMetric(Metric):
-    """A metric of the biased class's derivative along the direction, over the images with the artifact.
-
-    Where those are few, the evidence may hold the derivatives of all images: what the artifact would do can be asked of
-    any. So its being known does not depend on the labels, as with other metrics.
-    """
+    """A metric of the biased class's derivative along the direction, which any image can have; see `Evidence`."""
 
     needs: ClassVar[tuple[str, ...]] = ("derivatives",)
 
@@ -84,16 +76,13 @@ class DerivativeMetric(Metric):
         """Return the derivatives; one that is not finite has no sign, and leaving it out would flatter the model."""
         if evidence.derivatives is None:
             raise UndefinedMetricError(f"{self.name} needs derivatives, which the evidence does not hold.")
-        if not evidence.is_paired and evidence.derivatives.size < MIN_GROUP:
-            n = evidence.derivatives.size
+        n, n_broken = evidence.derivatives.size, np.sum(~np.isfinite(evidence.derivatives))
+        if not evidence.is_paired and n < MIN_GROUP:
             raise UndefinedMetricError(
                 f"{self.name} is not available: {MIN_GROUP} images are needed, and there are {n}."
             )
-        n_broken = np.sum(~np.isfinite(evidence.derivatives))
         if n_broken:
-            raise UndefinedMetricError(
-                f"{self.name} is undefined: {n_broken} of {evidence.derivatives.size} derivatives are not finite."
-            )
+            raise UndefinedMetricError(f"{self.name} is undefined: {n_broken} of {n} derivatives are not finite.")
         return evidence.derivatives
 
     def position_signs(self, evidence: Evidence) -> Integers:
@@ -145,10 +134,7 @@ class TCAVPositions(DerivativeMetric, name="tcav_positions"):
 
 
 class TCAVZeroShare(DerivativeMetric, name="tcav_zero_share"):
-    """Share of derivatives that are exactly zero: over positions where their signs are known, else over images.
-
-    It says how much TCAV leaves unsaid: behind a ReLU that is off, the derivative is zero whatever the model does.
-    """
+    """Share of derivatives that are exactly zero (such as behind a ReLU that is off): over positions, else images."""
 
     ideal = 0.0
     label = "TCAV, zero share"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,27 +65,17 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
-class KilledAt:
-    """A progress that ends the training before its step ``at``."""
+class Watched:
+    """A progress that remembers how much there was to do, and ends the training before its step ``kill_at``."""
 
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-    def __call__(self, steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
-        for i, step in enumerate(steps):
-            if i == self.at:
-                raise KilledError
-            yield step
-
-
-class Counted:
-    """A progress that remembers how much there was to do."""
-
-    total: int
+    def __init__(self, kill_at: int | None = None) -> None:
+        self.kill_at = kill_at
 
     def __call__(self, steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
         self.total = total
-        return iter(steps)
+        yield from itertools.islice(steps, self.kill_at)
+        if self.kill_at is not None:
+            raise KilledError
 
 
 def test_it_learns_and_ends_in_eval_mode(data: InMemory) -> None:
@@ -164,7 +155,7 @@ def test_plain_sgd_is_the_textbooks(data: InMemory) -> None:
     seen: list[list[int]] = []
     batch_of = data.batch
 
-    class Watched(InMemory):
+    class Recorded(InMemory):
         def __init__(self) -> None:
             vars(self).update(vars(data))
 
@@ -172,7 +163,7 @@ def test_plain_sgd_is_the_textbooks(data: InMemory) -> None:
             seen.append(list(indices))
             return batch_of(indices)
 
-    pretrain(model, Watched(), small(optimizer="sgd", epochs=2, batch_size=12, milestones=(1,), learning_rate=0.01))
+    pretrain(model, Recorded(), small(optimizer="sgd", epochs=2, batch_size=12, milestones=(1,), learning_rate=0.01))
     assert [len(rows) for rows in seen] == [12] * 6
     assert [len({*seen[i], *seen[i + 1], *seen[i + 2]}) for i in (0, 3)] == [36, 36]
     assert seen[:3] != seen[3:]
@@ -184,15 +175,6 @@ def test_plain_sgd_is_the_textbooks(data: InMemory) -> None:
         weight, bias = weight - rate * error.T @ inputs / 12, bias - rate * error.mean(0)
     torch.testing.assert_close(model[1].weight.double(), weight, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(model[1].bias.double(), bias, rtol=1e-4, atol=1e-5)
-
-
-def test_momentum_changes_the_result(data: InMemory) -> None:
-    found = []
-    for momentum in (0.0, 0.9):
-        model = small_model()
-        pretrain(model, data, small(optimizer="sgd", momentum=momentum, epochs=1))
-        found.append(weights(model))
-    assert not are_equal(*found)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -224,11 +206,11 @@ def test_killed_and_resumed_ends_in_the_same_bytes(
     def fresh() -> nn.Module:
         return build_model("demo", classes=4) if name == "demo" else small_model()
 
-    straight, path, counted = fresh(), tmp_path / "training.pt", Counted()
+    straight, path, counted = fresh(), tmp_path / "training.pt", Watched()
     pretrain(straight, data, small(**recipe))
     for at in (BATCHES + 2, BATCHES + 1):  # in the second epoch; in the third, as the first is done by then
         with pytest.raises(KilledError):
-            pretrain(fresh(), data, small(**recipe), checkpoint=path, progress=KilledAt(at))
+            pretrain(fresh(), data, small(**recipe), checkpoint=path, progress=Watched(at))
         assert [file.name for file in tmp_path.iterdir()] == ["training.pt"]
     resumed = fresh()
     pretrain(resumed, data, small(**recipe), checkpoint=path, progress=counted)
@@ -238,14 +220,9 @@ def test_killed_and_resumed_ends_in_the_same_bytes(
 
 
 def test_a_training_killed_after_its_last_epoch_has_nothing_to_do(data: InMemory, tmp_path: Path) -> None:
-    class KilledAtTheEnd:
-        def __call__(self, steps: Iterable[T], *, total: int, label: str) -> Iterator[T]:
-            yield from steps
-            raise KilledError
-
-    first, second, counted = small_model(), small_model(), Counted()
+    first, second, counted = small_model(), small_model(), Watched()
     with pytest.raises(KilledError):
-        pretrain(first, data, small(), checkpoint=tmp_path / "c", progress=KilledAtTheEnd())
+        pretrain(first, data, small(), checkpoint=tmp_path / "c", progress=Watched(3 * BATCHES))
     pretrain(second, data, small(), checkpoint=tmp_path / "c", progress=counted)
     assert counted.total == 0
     assert are_equal(weights(first), weights(second))
@@ -256,11 +233,11 @@ def interrupted(data: InMemory, tmp_path: Path) -> Path:
     """The checkpoint of a training that was killed after its first epoch."""
     path = tmp_path / "training.pt"
     with pytest.raises(KilledError):
-        pretrain(small_model(), data, small(), checkpoint=path, progress=KilledAt(BATCHES))
+        pretrain(small_model(), data, small(), checkpoint=path, progress=Watched(BATCHES))
     return path
 
 
-def test_a_checkpoint_of_another_training_is_refused_and_kept(data: InMemory, interrupted: Path) -> None:
+def test_a_checkpoint_of_another_training_is_refused_and_stays(data: InMemory, interrupted: Path) -> None:
     other_data = InMemory(WithArtifact(SyntheticLesions(40, size=32, seed=1), Brightness(), share=1.0, only_class=0))
     other_model = small_model()
     with torch.no_grad():
@@ -291,12 +268,6 @@ def test_a_file_that_is_no_checkpoint_is_refused(data: InMemory, tmp_path: Path,
     assert path.exists()
 
 
-def test_a_checkpoint_cut_short_is_refused(data: InMemory, interrupted: Path) -> None:
-    interrupted.write_bytes(interrupted.read_bytes()[:-200])
-    with pytest.raises(CacheError, match="cannot be read"):
-        pretrain(small_model(), data, small(), checkpoint=interrupted)
-
-
 def test_divergence_is_an_error_and_no_checkpoint(data: InMemory, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 16), nn.Linear(16, 16), nn.Linear(16, 4))
     with pytest.raises(DivergedError, match="after epoch 1"):
@@ -309,12 +280,12 @@ def test_the_model_is_trained_on_the_device_and_comes_back(data: InMemory, monke
     """Without a second device here, ``meta`` stands for one: it shows where model and batches are sent."""
     places: set[str] = set()
 
-    class Watched(nn.Linear):
+    class Recorded(nn.Linear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             places.update((inputs.device.type, self.weight.device.type))
             raise KilledError  # meta has no numbers to train on
 
-    model = nn.Sequential(nn.Flatten(), Watched(3 * 32 * 32, 4))
+    model = nn.Sequential(nn.Flatten(), Recorded(3 * 32 * 32, 4))
     moves: list[str] = []
     to = nn.Module.to
 

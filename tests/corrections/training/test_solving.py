@@ -131,18 +131,6 @@ def test_heads_of_several_layers_get_better_by_their_own_objective(target: str) 
     assert float(problem.value(problem.solve(0.5)[0], 0.5)) < before - 0.01
 
 
-def test_the_given_model_stays_and_the_penalty_works() -> None:
-    model, activations, cut = scene()
-    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    method = RRClArC(fit_cav(activations), tuning=TUNING)
-    weak, strong = solved(method, cut, activations, [0.0, 100.0])
-    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in kept.items())
-    features = compute_features(cut, activations, method.features(activations))
-    tangents = torch.from_numpy(np.array(features.tangents[0][:, 0]))
-    sizes = [float((tangents @ head.state["fc.weight"].T).square().mean()) for head in (weak, strong)]
-    assert sizes[1] < 0.05 * sizes[0]
-
-
 def test_an_anchor_of_nothing_is_refused() -> None:
     with pytest.raises(OptionError, match="anchor is 0"):
         FineTuning(optimizer="converged", anchor=0)
@@ -164,9 +152,7 @@ def test_a_strength_that_runs_away_does_not_spoil_the_next() -> None:
     torch.testing.assert_close(after.state, alone.state, atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "options", [{"target": "random"}, {"norm": "cosine", "target": 0}, {"positions": "each"}], ids=str
-)
+@pytest.mark.parametrize("options", [{"target": "random"}, {"norm": "cosine", "target": 0}], ids=str)
 def test_an_option_without_a_minimum_at_the_heads_input_is_refused(options: dict[str, Any]) -> None:
     _, activations, cut = scene()
     with pytest.raises(OptionError, match="does not support rr-clarc"):
@@ -191,16 +177,16 @@ def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(solver, "MAX_ITERATIONS", 1)
     method = RRClArC(fit_cav(activations), tuning=TUNING)
     solved(method, cut, activations, [100.0, 1000.0])
-    (told,) = caplog.messages
+    (caught,) = caplog.messages
     slope = r"\(gradient \d\.\de[+-]\d\d\)"
     words = rf"rr-clarc: the solver stopped before the minimum at strength 100 {slope}, 1000 {slope}\."
-    assert re.fullmatch(words, told)
+    assert re.fullmatch(words, caught)
     caplog.clear()
     solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
     assert re.fullmatch(rf"vanilla: the solver stopped before the minimum {slope}\.", caplog.messages[0])
 
 
-def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_strengths_without_a_solution_are_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     def run_away(value: object, moved: Iterable[Tensor], *, tolerance: float) -> float:
         for tensor in moved:
             tensor.data.fill_(torch.nan)
@@ -216,9 +202,9 @@ def test_strengths_without_a_solution_are_told_in_one_line(monkeypatch: pytest.M
         "rr-clarc has no solution in finite numbers at strength 1, 20.",
         "vanilla has no solution in finite numbers.",
     ]
-    with pytest.raises(DivergedError) as told:  # the solver has no rate that could be smaller
+    with pytest.raises(DivergedError) as caught:  # the solver has no rate that could be smaller
         method.correct(model, activations)
-    assert str(told.value) == "RRClArC diverged at strength 1: the weights are not finite. Use a smaller one."
+    assert str(caught.value) == "RRClArC diverged: the weights are not finite. Use a strength below 1."
 
 
 @pytest.mark.parametrize("method", [Vanilla, DFR])

@@ -7,8 +7,6 @@ diagnosis.findings                                       # what they rest on, on
 
 from hansfree.cavs.diagnostics.checks import (
     LEAST,
-    Basis,
-    QuickCheck,
     choose_basis,
     diagnose_cav,
     expected_cosine,
@@ -18,8 +16,6 @@ from hansfree.cavs.diagnostics.checks import (
 from hansfree.cavs.diagnostics.diagnosis import (
     LIMIT,
     THRESHOLDS,
-    Agreement,
-    CurvePoint,
     Diagnosis,
     Finding,
     Level,
@@ -33,13 +29,9 @@ __all__ = [
     "LIMIT",
     "TARGET",
     "THRESHOLDS",
-    "Agreement",
-    "Basis",
-    "CurvePoint",
     "Diagnosis",
     "Finding",
     "Level",
-    "QuickCheck",
     "Repeats",
     "SuspectLabel",
     "angle_to_truth",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_array
 
 from hansfree._internal.progress import OneBar, Progress, silent
 from hansfree.cavs import CAV
@@ -56,10 +57,10 @@ def compare_solvers(X: FloatArray, has_artifact: Bits, fitted: CAV, *, seed: int
 def overlap_with_class(
     X: FloatArray, is_clean: Bits, others: FloatArray, halves: Counts, directions: FloatArray
 ) -> FloatArray:
-    """Return the cosine of each half's direction with the way from the other classes to the biased one, (repeats,).
+    """Return the cosine of each half's direction with that from the other classes to the biased one, (repeats,).
 
-    The clean images of one half never meet the direction of the same half: their noise is in both, with opposite
-    signs, and would make any two directions look opposed.
+    The clean images of one half are compared with the direction of the other: the noise of the same half would make
+    any two directions look opposed.
 
     Args:
         X: Centred activations.
@@ -96,29 +97,25 @@ def diagnose_cav(
 ) -> Diagnosis:
     """Check whether the direction of these samples can be trusted, without any ground truth.
 
-    Only noise can be seen from within: `LIMIT` says what cannot. Samples are taken as independent;
-    where several images show one patient, give one of each or expect angles that are too small.
+    Samples are taken as independent: where several images show one patient, give one of each. See `LIMIT`.
 
     Args:
-        X: Pooled activations (samples, channels) of the images that the CAV is fitted on: those of the biased class,
-            with and without the artifact.
-        has_artifact: One bit per sample.
+        X: Pooled activations (samples, channels) of the images of the biased class, with and without the artifact.
+        has_artifact: One label per sample.
         cav: Name of the CAV. Of several directions the first is examined.
-        paired: The samples are pairs, first all clean ones and then the same images with the artifact, and only whole
-            pairs are redrawn: what both halves share is no noise.
-        in_class: Which samples are of the biased class, one bit each; None: all of them.
-        others: Pooled activations of clean images of the other classes, to see whether the direction is the class's.
-        ids: What to call the samples where they are listed; their row by default.
-        unmarked: How many images could still be marked, where somebody marks: the verdict then says how many of which
-            kind to mark, and never asks for more.
-        seed: Of all draws.
+        paired: The samples are pairs, first all clean ones and then the same images with the artifact; whole pairs are
+            resampled.
+        in_class: Which samples are of the biased class; None: all of them.
+        others: Pooled activations of clean images of the other classes, for the overlap with the class.
+        ids: Names of the samples; their row by default.
+        unmarked: How many images could still be labelled by a person: the verdict says how many to label.
+        seed: Of all resamples.
         progress: Shows how far the repeated fits have come.
 
     >>> import numpy as np
     >>> has_artifact = np.arange(120) % 2 == 0
     >>> activations = np.random.default_rng(0).normal(size=(120, 5)) + np.outer(has_artifact, [0, 8, 0, 0, 0])
-    >>> diagnosis = diagnose_cav(activations, has_artifact)
-    >>> diagnosis.level
+    >>> diagnose_cav(activations, has_artifact).level
     'good'
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
@@ -155,17 +152,13 @@ def diagnose_cav(
     )
     findings = describe(measured)
     level, verdict = judge(measured, findings, unmarked=unmarked)
-    whole = CurvePoint(
-        measured.n_artifact, measured.expected_error, measured.error_interval, measured.whole_angle, held_out.auc
-    )
-    curve = (*repeats.curve(halves, directions), whole)
+    whole = CurvePoint(measured.n_artifact, measured.expected_error, measured.error_interval)
+    curve = (*repeats.curve(directions), whole)
     bar.finish()
     return Diagnosis(
         cav=cav,
         n_artifact=measured.n_artifact,
         n_clean=measured.n_clean,
-        channels=features.shape[1],
-        seed=int(seed),
         level=level,
         verdict=verdict,
         findings=findings,
@@ -189,17 +182,15 @@ def _suspect_labels(names: Sequence[int | str], bits: Bits, held_out: HeldOut) -
 
 
 def _checked(X: ArrayLike, has_artifact: ArrayLike) -> tuple[FloatArray, Bits]:
-    features = _numbers(X, "A diagnosis")
+    features = _numbers(X)
     bits = _checked_bits(has_artifact, len(features), what="artifact")
     for what, n in (("with", int(bits.sum())), ("without", int((~bits).sum()))):
         if n < LEAST:
-            raise DataError(
-                f"A diagnosis needs at least {LEAST} images {what} the artifact, two for each half, but there are {n}."
-            )
+            raise DataError(f"A diagnosis needs at least {LEAST} images {what} the artifact, but there are {n}.")
     if np.all(features == features[0]):
         raise DataError(
             f"All {features.shape[1]} features are constant over all {len(features)} samples, so there is nothing to "
-            "examine. Are these the activations of a layer that has died?"
+            "examine. Are these the activations of a dead layer?"
         )
     return features, bits
 
@@ -207,9 +198,7 @@ def _checked(X: ArrayLike, has_artifact: ArrayLike) -> tuple[FloatArray, Bits]:
 def _checked_bits(given: ArrayLike, n: int, *, what: str) -> Bits:
     values = np.asarray(given)
     if values.shape != (n,):
-        raise DataError(
-            f"A diagnosis needs one {what} label per sample; there are {n} samples and labels of shape {values.shape}."
-        )
+        raise DataError(f"A diagnosis needs one {what} label for each of {n} samples; given shape {values.shape}.")
     bits = values.astype(bool)
     if values.dtype.kind not in "biuf" or not np.array_equal(bits, values):
         raise DataError(f"{what.capitalize()} labels are 0 or 1, but among these are {np.unique(values)[:5].tolist()}.")
@@ -217,7 +206,7 @@ def _checked_bits(given: ArrayLike, n: int, *, what: str) -> Bits:
 
 
 def _checked_others(others: ArrayLike, channels: int) -> FloatArray:
-    features = _numbers(others, "The class direction")
+    features = _numbers(others)
     if features.shape[1] != channels or len(features) < 2:
         raise DataError(
             f"The class direction needs at least 2 images of other classes with {channels} channels, but the shape of "
@@ -235,16 +224,15 @@ def _checked_ids(ids: Sequence[int | str] | None, n: int) -> Sequence[int | str]
     return [int(name) if isinstance(name, (int, np.integer)) else str(name) for name in ids]
 
 
-def _numbers(X: ArrayLike, who: str) -> FloatArray:
+def _numbers(X: ArrayLike) -> FloatArray:
     try:
-        features = np.asarray(X, dtype=np.float64)
+        features: FloatArray = check_array(X, dtype=np.float64, ensure_all_finite=False)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{who} needs numbers, but these samples are none ({error}).") from error
-    if features.ndim != 2 or features.shape[1] == 0:
-        raise DataError(f"{who} takes activations (samples, channels), but their shape is {features.shape}.")
-    if not np.all(np.isfinite(features)):
-        n_bad = int(np.sum(~np.isfinite(features).all(axis=1)))
-        raise DataError(f"{who} needs finite numbers, but {n_bad} of {len(features)} samples hold NaN or infinity.")
+        raise DataError(f"A diagnosis needs activations (samples, channels): {str(error).splitlines()[0]}") from error
+    if n_bad := int(np.sum(~np.isfinite(features).all(axis=1))):
+        raise DataError(
+            f"A diagnosis needs finite activations; {n_bad} of {len(features)} samples hold NaN or infinity."
+        )
     return features
 
 
@@ -253,8 +241,8 @@ class Basis:
     """The samples that are examined, and a caveat about their artifact labels."""
 
     rows: np.ndarray  # numbers of samples
-    sentence: str
-    is_circular: bool
+    sentence: str = ""
+    is_circular: bool = False
 
     def annotate(self, found: Diagnosis) -> Diagnosis:
         """Return the diagnosis with a verdict that says what it rests on; nothing circular is called good."""
@@ -274,23 +262,21 @@ def choose_basis(has_artifact: Bits, is_marked: Bits | None) -> Basis:
     """
     everything = np.arange(len(has_artifact))
     if is_marked is None or is_marked.all():
-        return Basis(everything, "", is_circular=False)
+        return Basis(everything)
     n_proposed = int((~is_marked).sum())
     n_with, n_without = int((has_artifact & is_marked).sum()), int((~has_artifact & is_marked).sum())
     if min(n_with, n_without) >= LEAST:
-        return Basis(
-            np.flatnonzero(is_marked),
+        sentence = (
             f"Only the {n_with + n_without} marked images were examined; the other {n_proposed} that the direction is "
-            "learned from have proposed labels.",
-            is_circular=False,
+            "learned from have proposed labels."
         )
-    return Basis(
-        everything,
+        return Basis(np.flatnonzero(is_marked), sentence)
+    sentence = (
         f"This measures agreement with the labelling page's own proposal, not the truth: {n_proposed} of these "
         f"{len(everything)} labels were proposed, and a test needs {LEAST} marked images with the artifact and {LEAST} "
-        f"without (there are {n_with} and {n_without}).",
-        is_circular=True,
+        f"without (there are {n_with} and {n_without})."
     )
+    return Basis(everything, sentence, is_circular=True)
 
 
 @dataclass(frozen=True)
@@ -302,21 +288,23 @@ class QuickCheck:
 
 
 def expected_cosine(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> float:
-    """Return the cosine that a CAV of these samples is expected to have with the one that endless samples would give.
+    """Return the cosine that a CAV of these samples is expected to have with that of unlimited samples.
 
-    From how far random halves agree (`hansfree.cavs.diagnostics.resampling`); 0 where they do not.
+    From how far random halves agree; 0 where they do not.
     """
-    features = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
-    fitted = new_cav(cav, bits, seed=seed).fit(features, bits)
-    _, directions = Repeats(fitted, features, bits, seed=seed, effort=SPARING, progress=silent).halves()
+    _, directions = _few_repeats(X, bits, cav=cav, seed=seed).halves()
     between = np.sum(directions[:, 0] * directions[:, 1], axis=1).mean()
     return float(np.sqrt(of_both_halves(between)))
 
 
 def quick_check(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> QuickCheck:
     """Return whether a CAV of this kind learns anything from the labels; `diagnose_cav` says how far to trust it."""
-    features = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
-    fitted = new_cav(cav, bits, seed=seed).fit(features, bits)
-    repeats = Repeats(fitted, features, bits, seed=seed, effort=SPARING, progress=silent)
+    repeats = _few_repeats(X, bits, cav=cav, seed=seed)
     auc = repeats.held_out().auc
     return QuickCheck(auc, level_of("permutation_p", repeats.null().p_value(auc)) != "poor")
+
+
+def _few_repeats(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> Repeats:
+    features = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
+    fitted = new_cav(cav, bits, seed=seed).fit(features, bits)
+    return Repeats(fitted, features, bits, seed=seed, effort=SPARING, progress=silent)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import TypeAdapter
 
 from hansfree.errors import DataError
 
 Level = Literal["good", "fair", "poor", "unknown"]
-
 FORMAT = "hansfree.diagnosis.1"
 
 
@@ -32,8 +33,6 @@ class CurvePoint:
     n: int
     angle: float  # degrees, expected, to the direction of endless images
     interval: tuple[float, float]  # the middle 95 % over repeats
-    between: float  # degrees between two fits on disjoint images
-    auc: float  # on images that were not fitted on
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,6 @@ class Diagnosis:
     cav: str
     n_artifact: int
     n_clean: int
-    channels: int
-    seed: int
     level: Level
     verdict: str
     findings: tuple[Finding, ...]
@@ -96,27 +93,16 @@ class Diagnosis:
             content = json.loads(text)
             if content.pop("format") != FORMAT:
                 raise KeyError("format")
-            content["findings"] = tuple(Finding(**_tuples(found)) for found in content["findings"])
-            content["curve"] = tuple(CurvePoint(**_tuples(point)) for point in content["curve"])
-            content["suspect_labels"] = tuple(SuspectLabel(**mark) for mark in content["suspect_labels"])
-            agreement = content["agreement"]
-            content["agreement"] = Agreement(tuple(agreement["names"]), tuple(map(tuple, agreement["cosines"])))
-            return cls(**_tuples(content))
+            return TypeAdapter(Diagnosis).validate_python(content)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"This is no diagnosis in the format {FORMAT!r}, or it is damaged ({error!r}).") from error
 
 
-def _tuples(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the same with tuples for JSON's lists."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-
-
+# what a good verdict does not say
 LIMIT = (
-    "No test on these images can see one thing: whatever else comes and goes with the artifact within the biased class "
-    "(rulers only beside large lesions) is part of the direction, however stable it is."
+    "No test on these images can detect a confounder: whatever occurs together with the artifact within the biased "
+    "class (rulers only beside large lesions) is part of the direction, however stable it is."
 )
-
-"""What a good verdict does not say."""
 
 
 @dataclass(frozen=True)
@@ -136,17 +122,16 @@ class Threshold:
         return "fair" if sign * value <= sign * self.fair else "poor"
 
 
+# Calibrated on Gaussian samples with a known direction: docs/decisions/0013-diagnose-by-expected-angle.md.
 THRESHOLDS = {
     "permutation_p": Threshold(
-        0.025,
-        0.05,
-        "The usual five percent; half of it is the least that the slower solvers' 39 shuffles can show.",
+        0.025, 0.05, "Five percent; half of it is the least that the slower solvers' 39 shuffles can show."
     ),
     "held_out_auc": Threshold(
         0.9,
         0.75,
-        "Normal scores with their means 1.8 and 0.95 standard deviations apart. Below that the artifact is hardly "
-        "visible in this layer, and a correction along the direction has little to hold on to.",
+        "Normal scores with their means 1.8 and 0.95 standard deviations apart. Below, the artifact is hardly visible "
+        "in this layer.",
         more_is_better=True,
     ),
     "expected_error": Threshold(
@@ -156,15 +141,10 @@ THRESHOLDS = {
         "of its length at 10 degrees, 34 % at 20.",
     ),
     "split_half_angle": Threshold(
-        19.7,
-        37.8,
-        "Degrees between halves that go with expected errors of 10 and 20: cos = 1 / (1 + 2 tan²(error)).",
+        19.7, 37.8, "Degrees between halves at expected errors of 10 and 20: cos = 1 / (1 + 2 tan²(error))."
     ),
     "bootstrap_angle": Threshold(
-        9.9,
-        18.9,
-        "Degrees that go with expected errors of 10 and 20: tan = sin(error). The noise is in the whole and in the "
-        "redrawn samples alike, so that pure noise shows 45 degrees here, not 90.",
+        9.9, 18.9, "Degrees at expected errors of 10 and 20: tan = sin(error). Pure noise shows 45 degrees, not 90."
     ),
     "class_overlap": Threshold(
         0.3,
@@ -173,14 +153,9 @@ THRESHOLDS = {
         "tenth at 0.3, a third at 0.6.",
     ),
     "suspect_labels": Threshold(
-        0.0,
-        0.1,
-        "Share of samples: even one is worth a look. Wrong labels shrink the difference of the means by about their "
-        "share; at random they do not turn it.",
+        0.0, 0.1, "Share of samples. Wrong labels shrink the difference of the means by about their share."
     ),
 }
-
-"""Calibrated on Gaussian samples with a known direction: docs/decisions/0013-diagnose-by-expected-angle.md."""
 
 
 def level_of(name: str, value: float) -> Level:

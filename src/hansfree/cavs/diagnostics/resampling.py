@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,59 +18,47 @@ from hansfree.cavs.diagnostics.diagnosis import CurvePoint
 from hansfree.cavs.regularised import PENALTIES, PenalisedCAV
 
 Bits = NDArray[np.bool_]
-
 Counts = NDArray[np.int64]
-
+# (repeats, samples) labels and how often each sample counts -> (repeats, channels) unit directions. A direction that a
+# repeat cannot define is all zero: it agrees with nothing.
 Refit = Callable[[Bits, Counts], FloatArray]
-
-"""(repeats, samples) bits and how often each sample counts -> (repeats, channels) unit directions.
-
-A direction that a repeat cannot define is all zero: it agrees with nothing.
-"""
+TARGET = 10.0  # degrees; see THRESHOLDS["expected_error"]
+ODDS = 100.0  # how much likelier a suspect label's score must be in the other class
+LEAST_SEPARATION = 1.5  # standard deviations between the medians; below, scores cannot show a wrong artifact label
+_BATCH = 10  # repeats in one matrix product: enough to be quick, few enough for the memory of large sets
+_FIRST = 5  # artifact images at the curve's start
 
 
 def make_refit(cav: CAV, X: FloatArray) -> Refit:
     """Return what fits ``cav`` again; ``X`` must be centred.
 
-    A signal-CAV, like the mean change of pairs, is a difference of two means, so that many are one matrix product. A
-    penalised CAV keeps the penalty that it chose on all samples: choosing it again each time would take minutes, and on
-    a bootstrap sample it would be wrong, because copies of one image on both sides of the cross-validation favour the
-    weakest penalty.
+    A difference of means is one matrix product for all repeats. A penalised CAV uses the penalty selected on all
+    samples: copies of one image on both sides of a cross-validation would favour the weakest.
     """
     if cav.is_mean_difference:
-        return lambda bits, counts: _unit(_contrasts(bits, counts) @ X)
-
-    def fit_each(bits: Bits, counts: Counts) -> FloatArray:
-        return _unit(np.stack([_fit_once(cav, X, some_bits, times) for some_bits, times in zip(bits, counts)]))
-
-    return fit_each
+        return lambda labels, counts: _unit(_contrasts(labels, counts) @ X)
+    return lambda labels, counts: _unit(np.stack([_fit_once(cav, X, *each) for each in zip(labels, counts)]))
 
 
-def _fit_once(cav: CAV, X: FloatArray, bits: Bits, times: Counts) -> FloatArray:
+def _fit_once(cav: CAV, X: FloatArray, has_artifact: Bits, times: Counts) -> FloatArray:
     rows = np.repeat(np.arange(len(X)), times)
-    samples, labels = X[rows], bits[rows]
+    samples, labels = X[rows], has_artifact[rows]
     difference: FloatArray = samples[labels].mean(axis=0) - samples[~labels].mean(axis=0)
     if not np.any(difference):
         return np.zeros(X.shape[1])
     if not isinstance(cav, PenalisedCAV):
         fitted: FloatArray = clone(cav).fit(samples, labels).direction_
         return fitted
-    direction = _held_penalty(cav, samples - samples.mean(axis=0), labels)
-    return direction if direction @ difference >= 0 else -direction
+    for penalty in PENALTIES[cav.best_penalty_ >= PENALTIES]:  # the selected one, or the next weaker with weights
+        direction: FloatArray = cav._path(samples - samples.mean(axis=0), labels, np.array([penalty]))[0][0]
+        if np.any(direction):
+            return direction if direction @ difference >= 0 else -direction
+    return np.zeros(X.shape[1])
 
 
-def _held_penalty(cav: PenalisedCAV, samples: FloatArray, labels: Bits) -> FloatArray:
-    """Return the weights at the penalty of the whole, or at the next weaker one that leaves any."""
-    for penalty in PENALTIES[cav.best_penalty_ >= PENALTIES]:
-        weights: FloatArray = cav._path(samples, labels, np.array([penalty]))[0][0]
-        if np.any(weights):
-            return weights
-    return np.zeros(samples.shape[1])
-
-
-def _contrasts(bits: Bits, counts: Counts) -> FloatArray:
+def _contrasts(has_artifact: Bits, counts: Counts) -> FloatArray:
     """Return the weights of the samples in mean(artifact) - mean(clean), a row per repeat."""
-    with_artifact, clean = counts * bits, counts * ~bits
+    with_artifact, clean = counts * has_artifact, counts * ~has_artifact
     towards = with_artifact / with_artifact.sum(axis=1, keepdims=True)
     contrasts: FloatArray = towards - clean / clean.sum(axis=1, keepdims=True)
     return contrasts
@@ -87,7 +75,7 @@ def bootstrap_draw(has_artifact: Bits, rng: np.random.Generator, *, paired: bool
     counts = np.zeros(len(has_artifact), dtype=np.int64)
     for members in _drawn(has_artifact, paired):
         counts[members] = rng.multinomial(len(members), np.full(len(members), 1 / len(members)))
-    return _with_twins(counts) if paired else counts
+    return _for_both_halves(counts) if paired else counts
 
 
 def disjoint_draws(has_artifact: Bits, n_artifact: int, rng: np.random.Generator, *, paired: bool = False) -> Counts:
@@ -101,17 +89,15 @@ def disjoint_draws(has_artifact: Bits, n_artifact: int, rng: np.random.Generator
         shuffled = rng.permutation(members)
         counts[0, shuffled[:n]] = 1
         counts[1, shuffled[n : 2 * n]] = 1
-    return _with_twins(counts) if paired else counts
+    return _for_both_halves(counts) if paired else counts
 
 
-def assign_folds(
-    has_artifact: Bits, folds: int, rng: np.random.Generator, *, paired: bool = False
-) -> NDArray[np.int64]:
+def assign_folds(has_artifact: Bits, folds: int, rng: np.random.Generator, *, paired: bool = False) -> Counts:
     """Return the fold of each sample, (samples,); each class is spread evenly over the folds."""
     fold_of = np.empty(len(has_artifact), dtype=np.int64)
     for members in _drawn(has_artifact, paired):
         fold_of[rng.permutation(members)] = np.arange(len(members)) % folds
-    return _with_twins(fold_of) if paired else fold_of
+    return _for_both_halves(fold_of) if paired else fold_of
 
 
 def shuffle_bits(has_artifact: Bits, rng: np.random.Generator, *, paired: bool = False) -> Bits:
@@ -123,19 +109,15 @@ def shuffle_bits(has_artifact: Bits, rng: np.random.Generator, *, paired: bool =
     return shuffled
 
 
-def _drawn(has_artifact: Bits, paired: bool) -> tuple[NDArray[np.int64], ...]:
-    """Return the rows that are drawn, kind by kind: clean and artifact images, or the first halves of the pairs."""
+def _drawn(has_artifact: Bits, paired: bool) -> tuple[Counts, ...]:
+    """Return the rows that are drawn, group by group: clean and artifact images, or the first halves of the pairs."""
     if paired:
         return (np.arange(len(has_artifact) // 2),)
     return np.flatnonzero(~has_artifact), np.flatnonzero(has_artifact)
 
 
-def _with_twins(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give the second halves of the pairs what the first ones have, along the last axis."""
+def _for_both_halves(numbers: Counts) -> Counts:
     return np.tile(numbers[..., : numbers.shape[-1] // 2], 2)
-
-
-TARGET = 10.0  # degrees; see THRESHOLDS["expected_error"]
 
 
 def to_degrees(cosines: ArrayLike) -> FloatArray:
@@ -145,28 +127,22 @@ def to_degrees(cosines: ArrayLike) -> FloatArray:
 
 
 def angle_to_truth(between: ArrayLike) -> FloatArray:
-    """Return the expected angle to the true direction of fits whose cosine with their like is ``between``."""
+    """Return the expected angle to the true direction, given the cosine between two fits on disjoint samples."""
     return to_degrees(np.sqrt(np.clip(between, 0.0, 1.0)))
 
 
 def of_both_halves(between: ArrayLike) -> FloatArray:
-    """Return the cosine that fits on all samples would have with their like, from that of fits on halves."""
+    """Return the cosine between two fits on twice the samples (Spearman-Brown)."""
     cosines = np.clip(np.asarray(between, dtype=np.float64), 0.0, 1.0)
     doubled: FloatArray = 2 * cosines / (1 + cosines)
     return doubled
 
 
 def images_for(target: float, *, fewer: int, more: int, angle: float) -> float | None:
-    """Return how many images of the rarer kind would bring the angle from ``angle`` to ``target``, None if none can.
+    """Return how many images of the rarer kind bring the angle from ``angle`` to ``target`` degrees, None if none can.
 
-    ``v`` is in proportion to ``1 / fewer + 1 / more``: only the rarer kind has to grow, until it is the other's equal;
-    beyond that, both.
-
-    Args:
-        target: degrees.
-        fewer: images behind ``angle``, with or without the artifact, whichever are fewer.
-        more: the others.
-        angle: degrees; at 90 nothing is known that could be extrapolated.
+    Squared noise is in proportion to ``1 / fewer + 1 / more``: only the rarer kind grows, until it equals the other;
+    beyond that, both. At 90 degrees there is nothing to extrapolate from.
     """
     if angle >= 89.0:
         return None
@@ -175,23 +151,14 @@ def images_for(target: float, *, fewer: int, more: int, angle: float) -> float |
     return float(2 / together if together < 2 / more else 1 / (together - 1 / more))
 
 
-ODDS = 100.0  # how much likelier a mark's score must be in the other class
-
-LEAST_SEPARATION = 1.5  # standard deviations between the medians; below, scores cannot show a wrong artifact label
-
-
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out scores in standard deviations from the border, positive towards the artifact, and their AUC.
-
-    ``separation`` is the way between the medians of the two classes. Medians and the median deviation, so that
-    wrongly marked samples do not move the yardstick that finds them.
-    """
+    """Held-out scores in standard deviations from the border, positive towards the artifact, and their AUC."""
 
     scores: FloatArray
     auc: float
     stderr: float
-    separation: float
+    separation: float  # between the medians of the two classes
 
     @property
     def separates_labels(self) -> bool:
@@ -206,26 +173,21 @@ class HeldOut:
         return odds
 
 
-def held_out_scores(refit: Refit, X: FloatArray, bits: Bits, fold_of: NDArray[np.int64]) -> FloatArray:
-    """Return each sample's coordinate along the direction of the other folds, (repeats, samples).
-
-    Args:
-        refit: The CAV.
-        X: Centred activations.
-        bits: (repeats, samples).
-        fold_of: (repeats, samples).
-    """
+def held_out_scores(refit: Refit, X: FloatArray, has_artifact: Bits, fold_of: Counts) -> FloatArray:
+    """Return each sample's coordinate along the direction of the other folds; all arrays are (repeats, samples)."""
     folds = np.arange(fold_of.max() + 1)
     is_held_out = fold_of[:, None, :] == folds[:, None]  # (repeats, folds, samples)
     training = (~is_held_out).astype(np.int64).reshape(-1, len(X))
-    directions = refit(np.repeat(bits, len(folds), axis=0), training).reshape(*is_held_out.shape[:2], -1)
-    every_fold = directions @ X.T
-    scores: FloatArray = np.take_along_axis(every_fold, fold_of[:, None, :], axis=1)[:, 0]
+    directions = refit(np.repeat(has_artifact, len(folds), axis=0), training).reshape(*is_held_out.shape[:2], -1)
+    scores: FloatArray = np.take_along_axis(directions @ X.T, fold_of[:, None, :], axis=1)[:, 0]
     return scores
 
 
 def in_deviations(scores: FloatArray, has_artifact: Bits) -> tuple[FloatArray, float]:
-    """Return the scores in standard deviations from the border between the medians, and the medians' distance."""
+    """Return the scores in standard deviations from the border between the medians, and the medians' distance.
+
+    Medians and the median deviation, so that wrong labels do not move the scale that finds them.
+    """
     clean, artifact = scores[~has_artifact], scores[has_artifact]
     low, high = np.median(clean), np.median(artifact)
     # 1.4826 makes the median deviation of a normal sample its standard deviation; both classes count alike.
@@ -233,11 +195,6 @@ def in_deviations(scores: FloatArray, has_artifact: Bits) -> tuple[FloatArray, f
     if width == 0:  # more than half of each class has one and the same score
         width = float(np.sqrt((clean.var() + artifact.var()) / 2)) or float(np.ptp(scores)) or 1.0
     return (scores - (low + high) / 2) / width, float((high - low) / width)
-
-
-_BATCH = 10  # repeats in one matrix product: enough to be quick, few enough for the memory of large sets
-
-_FIRST = 5  # artifact images at the curve's start
 
 
 @dataclass(frozen=True)
@@ -252,7 +209,6 @@ class Effort:
 
 
 QUICK = Effort(bootstraps=200, halvings=100, permutations=199, curve=40)
-
 SPARING = Effort(bootstraps=40, halvings=20, permutations=39, curve=8)  # a fit of an SVM takes up to 0.1 s
 
 
@@ -285,49 +241,42 @@ def _curve_sizes(n_artifact: int) -> list[int]:
     return [_FIRST * 2**k for k in range(half.bit_length()) if _FIRST * 2**k < half]
 
 
+@dataclass(eq=False)
 class Repeats:
-    """A fitted CAV's samples, and the tests that fit it again; each test draws from a generator of its own.
+    """A fitted CAV with its centred samples, and the tests that fit it again, each with its own random generator."""
 
-    Args:
-        paired: The samples are pairs, the clean ones first, and are drawn as such.
-        effort: How often each test is repeated; None: as often as the CAV's fit is quick.
-    """
+    cav: CAV
+    X: FloatArray
+    has_artifact: Bits
+    _: KW_ONLY
+    seed: int
+    progress: Progress
+    paired: bool = False  # the samples are pairs, the clean ones first, and are drawn as such
+    effort: Effort | None = None  # None: as often as the CAV's fit is quick
 
-    def __init__(
-        self,
-        cav: CAV,
-        X: FloatArray,
-        has_artifact: Bits,
-        *,
-        paired: bool = False,
-        seed: int,
-        effort: Effort | None = None,
-        progress: Progress,
-    ) -> None:
-        self.X, self.has_artifact, self.seed, self.progress = X, has_artifact, seed, progress
-        self.paired = paired
-        self.direction = cav.direction_
-        self.effort = effort or effort_for(cav)
-        self.refit: Refit = make_refit(cav, X)
-        self.n_artifact = int(has_artifact.sum())
-        self.folds = min(self.effort.folds, self.n_artifact, len(X) - self.n_artifact)
+    def __post_init__(self) -> None:
+        """Prepare the refit."""
+        self.tests = self.effort or effort_for(self.cav)
+        self.refit = make_refit(self.cav, self.X)
+        self.n_artifact = int(self.has_artifact.sum())
+        self.folds = min(self.tests.folds, self.n_artifact, len(self.X) - self.n_artifact)
 
     def bootstrap_angles(self) -> FloatArray:
-        """Return the angle between the direction and that of each redrawn set, in degrees."""
+        """Return the angle between the direction and that of each resampled set, in degrees."""
         cosines = []
-        for size, rng in self._batches(self.effort.bootstraps, 1, "bootstrap"):
+        for size, rng in self._batches(self.tests.bootstraps, 1, "bootstrap"):
             draws = np.stack([bootstrap_draw(self.has_artifact, rng, paired=self.paired) for _ in range(size)])
-            cosines.append(self.refit(self._bits(size), draws) @ self.direction)
+            cosines.append(self.refit(self._labels(size), draws) @ self.cav.direction_)
         return to_degrees(np.concatenate(cosines))
 
     def halves(self) -> tuple[Counts, FloatArray]:
         """Return random halves (repeats, 2, samples) and their unit directions (repeats, 2, channels)."""
-        return self._disjoint(self.n_artifact // 2, self.effort.halvings, 2, "halves")
+        return self._disjoint(self.n_artifact // 2, self.tests.halvings, 2, "halves")
 
     def held_out(self) -> HeldOut:
         """Return every sample's score along the direction of the folds that it is not in."""
         fold_of = assign_folds(self.has_artifact, self.folds, self._rng(3), paired=self.paired)
-        (scores,) = held_out_scores(self.refit, self.X, self._bits(1), fold_of[None])
+        (scores,) = held_out_scores(self.refit, self.X, self._labels(1), fold_of[None])
         found = auc(scores, self.has_artifact, groups=fold_of)  # only scores along the same direction are compared
         standard, separation = in_deviations(scores, self.has_artifact)
         return HeldOut(standard, found.value, found.stderr, separation)
@@ -335,48 +284,38 @@ class Repeats:
     def null(self) -> Null:
         """Return the null distribution: the same tests with permuted labels."""
         aucs, cosines = [], []
-        for size, rng in self._batches(self.effort.permutations, 4, "shuffled labels"):
-            bits = np.stack([shuffle_bits(self.has_artifact, rng, paired=self.paired) for _ in range(size)])
-            fold_of = np.stack([assign_folds(some, self.folds, rng, paired=self.paired) for some in bits])
-            scores = held_out_scores(self.refit, self.X, bits, fold_of)
-            aucs += [auc(some, own, groups=folds).value for some, own, folds in zip(scores, bits, fold_of)]
+        for size, rng in self._batches(self.tests.permutations, 4, "shuffled labels"):
+            labels = np.stack([shuffle_bits(self.has_artifact, rng, paired=self.paired) for _ in range(size)])
+            fold_of = np.stack([assign_folds(some, self.folds, rng, paired=self.paired) for some in labels])
+            scores = held_out_scores(self.refit, self.X, labels, fold_of)
+            aucs += [auc(some, own, groups=folds).value for some, own, folds in zip(scores, labels, fold_of)]
             half = self.n_artifact // 2
-            draws = np.concatenate([disjoint_draws(some, half, rng, paired=self.paired) for some in bits])
-            first, second = self.refit(np.repeat(bits, 2, axis=0), draws).reshape(size, 2, -1).transpose(1, 0, 2)
+            draws = np.concatenate([disjoint_draws(some, half, rng, paired=self.paired) for some in labels])
+            first, second = self.refit(np.repeat(labels, 2, axis=0), draws).reshape(size, 2, -1).transpose(1, 0, 2)
             cosines += np.sum(first * second, axis=1).tolist()
         return Null(np.array(aucs), np.array(cosines))
 
-    def curve(self, halves: Counts, directions: FloatArray) -> tuple[CurvePoint, ...]:
-        """Return the learning curve up to half of the artifact images; the halves are its last point."""
+    def curve(self, directions: FloatArray) -> tuple[CurvePoint, ...]:
+        """Return the learning curve up to half of the artifact images; the halves' directions are its last point."""
         points = []
         for place, n in enumerate(_curve_sizes(self.n_artifact)):
-            some = self._disjoint(n, self.effort.curve, 10 + place, f"{n} artifact images")
-            points.append(self._point(n, *some))
-        return (*points, self._point(self.n_artifact // 2, halves, directions))
-
-    def _point(self, n: int, draws: Counts, directions: FloatArray) -> CurvePoint:
-        cosines = np.sum(directions[:, 0] * directions[:, 1], axis=1)
-        low, high = np.percentile(angle_to_truth(cosines), [2.5, 97.5])
-        scores = directions.reshape(-1, self.X.shape[1]) @ self.X.T
-        is_new = draws.reshape(-1, len(self.X)) == 0
-        seen = [auc(some[new], self.has_artifact[new]).value for some, new in zip(scores, is_new)]
-        mean = float(cosines.mean())
-        return CurvePoint(
-            n, float(angle_to_truth(mean)), (float(low), float(high)), float(to_degrees(mean)), float(np.mean(seen))
-        )
+            points.append((n, self._disjoint(n, self.tests.curve, 10 + place, f"{n} artifact images")[1]))
+        curve = []
+        for n, pairs in (*points, (self.n_artifact // 2, directions)):
+            cosines = np.sum(pairs[:, 0] * pairs[:, 1], axis=1)
+            low, high = np.percentile(angle_to_truth(cosines), [2.5, 97.5])
+            curve.append(CurvePoint(n, float(angle_to_truth(cosines.mean())), (float(low), float(high))))
+        return tuple(curve)
 
     def _disjoint(self, n_artifact: int, repeats: int, stage: int, label: str) -> tuple[Counts, FloatArray]:
         all_draws, all_directions = [], []
         for size, rng in self._batches(repeats, stage, label):
-            draws = np.concatenate(
-                [disjoint_draws(self.has_artifact, n_artifact, rng, paired=self.paired) for _ in range(size)]
-            )
-            all_directions.append(self.refit(self._bits(2 * size), draws))
-            all_draws.append(draws)
-        directions = np.concatenate(all_directions).reshape(repeats, 2, -1)
-        return np.concatenate(all_draws).reshape(repeats, 2, -1), directions
+            draws = [disjoint_draws(self.has_artifact, n_artifact, rng, paired=self.paired) for _ in range(size)]
+            all_draws += draws
+            all_directions.append(self.refit(self._labels(2 * size), np.concatenate(draws)))
+        return np.stack(all_draws), np.concatenate(all_directions).reshape(repeats, 2, -1)
 
-    def _bits(self, repeats: int) -> Bits:
+    def _labels(self, repeats: int) -> Bits:
         return np.repeat(self.has_artifact[None], repeats, axis=0)
 
     def _rng(self, stage: int) -> np.random.Generator:

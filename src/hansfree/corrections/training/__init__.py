@@ -18,7 +18,7 @@ from hansfree.corrections.training.head_loop import (
     warn_of_strengths,
 )
 from hansfree.corrections.training.model_loop import Checkpoint, Pretraining, pretrain
-from hansfree.corrections.training.solver import check_float64, check_head_size, minimise
+from hansfree.corrections.training.solver import check_float64, check_head_size, minimise, solutions
 
 __all__ = [
     "Checkpoint",
@@ -38,6 +38,7 @@ __all__ = [
     "minimise",
     "pretrain",
     "push",
+    "solutions",
     "train_heads",
     "warn_of_strengths",
 ]

@@ -33,16 +33,13 @@ def mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
 
 Optimizer = Literal["sgd", "adam", "converged"]
 
-Precision = Literal["float32", "bfloat16"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
     """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3).
 
-    ``optimizer="converged"`` is another method (see `solver`): the minimum itself, with L2 of weight
-    ``anchor`` towards the model's own head. Rate, epochs, batches, seed and precision are then not used.
-    ``balanced`` lets every class count the same in the loss, however many images it has; DFR does so by itself.
+    ``optimizer="converged"`` is the minimum itself, with L2 of weight ``anchor`` towards the model's own head; rate,
+    epochs, batches and seed are then not used. ``balanced`` lets every class count the same in the loss.
     """
 
     optimizer: Optimizer = "sgd"
@@ -51,14 +48,12 @@ class FineTuning:
     batch_size: int = 32
     seed: int = 0
     device: str = "cpu"
-    precision: Precision = "float32"
     anchor: float = 1e-2
     balanced: bool = False
 
     def __post_init__(self) -> None:
         """Raise for values that cannot train."""
         check_choice("optimizer", self.optimizer, Optimizer)
-        check_choice("precision", self.precision, Precision)
         check_device(self.device)
         if not self.learning_rate > 0:
             raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jvp, vmap
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from hansfree._internal.hashing import seeded
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Features, Live
-from hansfree.corrections.base import MethodInfo, Need
+from hansfree.corrections.base import Need
 from hansfree.corrections.training.config import FineTuning, balanced_weights, mean_loss
 from hansfree.corrections.training.large_head import Span
 from hansfree.models.surgery import Cut, HeadParts, Stage, exact_forward_mode, fuse_for_inference, on_device
+
+if TYPE_CHECKING:
+    from hansfree.corrections.latent import LatentCorrection
 
 
 class FunctionalHead:
@@ -39,8 +40,7 @@ class FunctionalHead:
     def push(self, values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
         """Return the logits, and their derivatives ``(k, n, classes)`` along tangents ``(k, n, ...)``.
 
-        A linear layer takes values and tangents together. So its weight has one product, and one gradient, instead of
-        two: those of VGG-16 have 411 and 67 MB.
+        A linear layer takes values and tangents together: one product and one gradient of its weight instead of two.
         """
         return self._push(self._parts.stages, values, tangents)
 
@@ -130,7 +130,6 @@ class Heads:
             name: parameter.detach().to(device, dtype).expand(count, *parameter.shape).clone().requires_grad_()
             for name, parameter in (trained if span is None else trained | {span.name: span.start}).items()
         }
-        # Batch norm's statistics and the like are handed over too: the module itself stays where it is.
         known = {id(parameter) for parameter in trained.values()}
         tensors = [*cut.head.named_parameters(), *cut.head.named_buffers()]
         self.fixed = {
@@ -181,11 +180,7 @@ class Heads:
 
 
 log = logging.getLogger(__name__)
-
-
 Watch = Callable[[Heads], Sequence[Any]]  # called after every epoch: one entry per head
-
-
 _STACKED_BYTES = 64 * 2**20  # heads are trained together while their weights stay below this
 
 
@@ -207,28 +202,7 @@ class SolverSupport(Enum):
 
     NONE = "none"  # the penalty is sampled, or needs more than the head's inputs
     SMOOTH = "smooth"
-    QUADRATIC = "quadratic"  # it is the squared change of `Objective.outputs` along the tangents
-
-
-class Objective(Protocol):
-    """What a correction asks of a head beyond the right class; see `LatentCorrection`."""
-
-    @property
-    def info(self) -> MethodInfo:
-        """Facts about the method."""
-
-    @property
-    def solver(self) -> SolverSupport:
-        """Whether the head can be trained to convergence."""
-
-    def outputs(self, logits: Tensor) -> Tensor:
-        """Return outputs, linear in the logits, whose squared changes are all of a quadratic penalty.
-
-        Used for heads that are one linear layer, of which a derivative and a finite step are the same.
-        """
-
-    def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-        """Return the logits, and the penalty whose mean the strength multiplies (None for none)."""
+    QUADRATIC = "quadratic"  # it is the squared change of `LatentCorrection.outputs` along the tangents
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,14 +216,14 @@ class TrainedHead:
 
     @cached_property
     def state(self) -> dict[str, Tensor]:
-        """The weights under the model's names, made when they are first asked for: a large head's are put together."""
+        """The weights under the model's names, made on first use."""
         return self.make_state()
 
 
 def train_heads(
     cut: Cut,
     features: Features,
-    objective: Objective,
+    objective: LatentCorrection,
     strengths: Sequence[float],
     tuning: FineTuning,
     *,
@@ -257,19 +231,14 @@ def train_heads(
     progress: Progress = silent,
     label: str = "training",
 ) -> Iterator[TrainedHead]:
-    """Fine-tune one head per strength from the model's own head; a strength that diverges is a result too.
-
-    Yields in the order of the strengths, as soon as a group is done, so that large heads need not stay in memory.
-    """
+    """Fine-tune one head per strength from the model's own head, yielded in order as soon as a group is done."""
     if tuning.optimizer == "converged":
         from hansfree.corrections.training.solver import solve_heads
 
         yield from solve_heads(cut, features, objective, strengths, tuning, watch=watch, progress=progress, label=label)
         return
     span = None
-    if (
-        _reads_features(objective, features) and tuning.optimizer == "sgd"
-    ):  # Adam steps along axes, which a rotation changes
+    if _reads_features(objective, features) and tuning.optimizer == "sgd":  # Adam's steps depend on the axes
         span = Span.where_smaller(cut, features, tuning.device)
     if span is not None:
         span.written(features)  # once, and before the progress starts
@@ -287,7 +256,7 @@ def train_heads(
             yield TrainedHead(strength, partial(heads.state, i), finite[i], tuple(epoch[i] for epoch in history))
 
 
-def _reads_features(objective: Objective, features: Features) -> bool:
+def _reads_features(objective: LatentCorrection, features: Features) -> bool:
     """Return whether the loss follows from the head's outputs for the features and for sums of them."""
     return not features.at_layer and Need.MASKS not in objective.info.needs
 
@@ -301,7 +270,7 @@ def group_strengths(cut: Cut, strengths: Sequence[float], tuning: FineTuning) ->
     return [list(strengths[i : i + together]) for i in range(0, len(strengths), together)]
 
 
-def warn_of_strengths(what: str, objective: Objective, found: Mapping[float, str]) -> None:
+def warn_of_strengths(what: str, objective: LatentCorrection, found: Mapping[float, str]) -> None:
     """Warn once of all strengths at which something happened, each with a remark; nothing is logged for none."""
     if found:
         places = [f"{strength:g}{remark}" for strength, remark in found.items()]
@@ -318,7 +287,7 @@ def _train_group(
     cut: Cut,
     heads: Heads,
     features: Features,
-    objective: Objective,
+    objective: LatentCorrection,
     strengths: Sequence[float],
     tuning: FineTuning,
     watch: Watch | None,
@@ -337,7 +306,7 @@ def _train_group(
     for epoch in range(tuning.epochs):
         cut.train_mode()
         for rows in _shuffled(len(features), tuning, epoch):
-            with seeded(tuning.seed, step) as noise, exact_forward_mode(), _precision(tuning):
+            with seeded(tuning.seed, step) as noise, exact_forward_mode():
                 values, tangents = heads.rows(features, rows)
                 labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
                 batch = HeadBatch(values, tangents, labels, rows, noise, trunk, phi)
@@ -345,8 +314,8 @@ def _train_group(
                 def loss(head: FunctionalHead, strength: Tensor, batch: HeadBatch = batch) -> Tensor:
                     logits, penalty = objective.loss_terms(head, batch)
                     each = None if counts is None else counts[batch.rows]
-                    wrong = mean_loss(logits.float(), batch.labels, each)
-                    return wrong if penalty is None else wrong + strength * penalty.float().mean()
+                    wrong = mean_loss(logits, batch.labels, each)
+                    return wrong if penalty is None else wrong + strength * penalty.mean()
 
                 losses = heads.each(loss, by_head)
             optimizer.zero_grad()
@@ -365,23 +334,3 @@ def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarra
     order = np.random.default_rng((tuning.seed, epoch)).permutation(images)
     for start in range(0, images, tuning.batch_size):
         yield order[start : start + tuning.batch_size]
-
-
-@contextmanager
-def _precision(tuning: FineTuning) -> Iterator[None]:
-    if tuning.precision == "float32":
-        yield
-        return
-    with torch.autocast(torch.device(tuning.device).type, dtype=torch.bfloat16), _WideBatchNorm():
-        yield
-
-
-class _WideBatchNorm(TorchFunctionMode):
-    """Let batch norm see float32: its forward-mode derivative takes no other input than its statistics' type."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is nn.functional.batch_norm:
-            args = (args[0].float(), *args[1:])
-        return func(*args, **(kwargs or {}))

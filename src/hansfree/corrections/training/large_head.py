@@ -1,9 +1,7 @@
 """Train the first linear layer of a large head in the coordinates of what the training images span at its input.
 
-Gradient descent moves that layer's weight by sums of its inputs. What is orthogonal to all of them it never touches,
-and a rotation of the rest changes nothing. So values and tangents are written in an orthonormal basis of their span,
-once, and the same steps are taken there: VGG-16's 25,088 inputs become twice as many as there are images. The steps are
-those of the paper's recipe up to rounding (docs/decisions/0023).
+Gradient descent moves that weight by sums of inputs only and is invariant to rotations, so the same steps can be taken
+in an orthonormal basis of the images' values and tangents, up to rounding (docs/decisions/0023).
 """
 
 from __future__ import annotations

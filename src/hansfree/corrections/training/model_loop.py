@@ -19,6 +19,8 @@ from hansfree.data import Example, ImageDataset, InMemory
 from hansfree.errors import CacheError, DivergedError, OptionError, check_choice
 from hansfree.models.surgery import check_device
 
+_PARTS = ("model", "optimizer", "schedule")
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -39,41 +41,26 @@ class Checkpoint:
             },
         )
 
-    def restore(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler
-    ) -> int:
-        """Load the state from disk, where there is one; return how many epochs are done."""
+    def restore(self, *parts: Any) -> int:
+        """Load model, optimizer and schedule from disk, where they are; return how many epochs are done."""
         if not self.path.exists():
             return 0
         state = self._read()
-        for part, here in self.belongs_to.items():
-            if (there := state["belongs_to"].get(part)) != here:
+        for owner, here in self.belongs_to.items():
+            if (there := state["belongs_to"].get(owner)) != here:
                 raise CacheError(
-                    f"The checkpoint {str(self.path)!r} belongs to a training with other {part}: {there}, here {here}. "
-                    "Remove it to start anew, or give another path."
+                    f"The checkpoint {str(self.path)!r} belongs to a training with other {owner}: {there}, here "
+                    f"{here}. Remove it to start anew, or give another path."
                 )
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        schedule.load_state_dict(state["schedule"])
+        for name, part in zip(_PARTS, parts):
+            part.load_state_dict(state[name])
         return int(state["epoch"])
 
-    def write(
-        self,
-        epoch: int,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        schedule: torch.optim.lr_scheduler.LRScheduler,
-    ) -> None:
-        """Store the state after so many epochs."""
-        state = {
-            "belongs_to": self.belongs_to,
-            "epoch": epoch,
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "schedule": schedule.state_dict(),
-        }
+    def write(self, epoch: int, *parts: Any) -> None:
+        """Store the state of model, optimizer and schedule after so many epochs."""
+        states = {name: part.state_dict() for name, part in zip(_PARTS, parts)}
         with written_atomically(self.path) as temporary:
-            torch.save(state, temporary)
+            torch.save({"belongs_to": self.belongs_to, "epoch": epoch, **states}, temporary)
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -93,10 +80,8 @@ class Pretraining:
     """How a model is trained: cross-entropy on the images as they are, without augmentation (the paper names none).
 
     Args:
-        milestones: the rate is divided by 10 after each of these epochs (App. A.3); none for a constant rate. None is
-            a rate that falls to zero along a cosine, which needs fewer epochs from scratch.
-        momentum: of SGD; the paper says nothing of one.
-        device: where the model is trained; it comes back to the CPU.
+        milestones: the rate is divided by 10 after each of these epochs (App. A.3); None is a rate that falls to zero
+            along a cosine, which needs fewer epochs from scratch.
     """
 
     optimizer: Optimizer = "adam"
@@ -146,8 +131,12 @@ def pretrain(
     saved = Checkpoint.of(checkpoint, model, data, options) if checkpoint else None
     try:
         model.train().to(options.device).to(memory_format=torch.channels_last)  # a fifth faster on CPUs
-        optimizer = _optimizer(model, options)
-        schedule = _schedule(optimizer, options, batches)
+        optimizer: torch.optim.Optimizer
+        if options.optimizer == "adam":
+            optimizer = torch.optim.Adam(model.parameters(), lr=options.learning_rate)
+        else:
+            optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=options.momentum)
+        schedule = _schedule(optimizer, options.milestones, batches, options.epochs)
         done = saved.restore(model, optimizer, schedule) if saved else 0
         steps = range(done * batches, options.epochs * batches)
         read = _read(data, _order(len(data), options, done), workers)
@@ -170,21 +159,14 @@ def pretrain(
         model.eval().to("cpu").to(memory_format=torch.contiguous_format)
 
 
-def _optimizer(model: nn.Module, options: Pretraining) -> torch.optim.Optimizer:
-    if options.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=options.learning_rate)
-    return torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=options.momentum)
-
-
 def _schedule(
-    optimizer: torch.optim.Optimizer, options: Pretraining, batches: int
+    optimizer: torch.optim.Optimizer, milestones: tuple[int, ...] | None, batches: int, epochs: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
     """Return the schedule, which steps after every batch."""
-    after = options.milestones
-    if after is None:
-        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, batches * options.epochs)
+    if milestones is None:
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, batches * epochs)
     return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: 0.1 ** sum(step // batches >= epoch for epoch in after)
+        optimizer, lambda step: 0.1 ** sum(step // batches >= epoch for epoch in milestones)
     )
 
 

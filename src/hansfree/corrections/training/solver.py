@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from hansfree.corrections.training.head_loop import (
     FunctionalHead,
     HeadBatch,
     Heads,
-    Objective,
     SolverSupport,
     TrainedHead,
     Watch,
@@ -26,6 +26,9 @@ from hansfree.corrections.training.head_loop import (
 )
 from hansfree.errors import OptionError
 from hansfree.models.surgery import Cut, exact_forward_mode, on_device
+
+if TYPE_CHECKING:
+    from hansfree.corrections.latent import LatentCorrection
 
 MAX_ITERATIONS = 500  # the solver usually needs some dozens
 
@@ -63,16 +66,16 @@ def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, tolera
 
 
 Tensors = dict[str, Tensor]
-
 Change = Callable[[Tensors], Tensors]  # from what the solver moves to what the weights move by
-
-
-_SURE = 0.25  # what a probability of one half adds to the curvature of the loss
+MAX_WEIGHTS = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
+GRADIENT_TOLERANCE = 3e-5  # of the largest component, along axes of about the same curvature
+MAX_GRADIENT = 1e-3  # warn above: the solver stopped before the minimum
+_CURVATURE = 0.25  # of the loss, at a probability of one half
 
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """Along each of the ``directions`` the loss curves by about 1, and the penalty by the strength times a size."""
+    """Axes along which the loss curves by about 1, and the penalty by the strength times a size."""
 
     weight: str
     bias: str
@@ -90,7 +93,7 @@ class Axes:
             tangents: ``(k, n, inputs)``; none where nothing is penalised.
         """
         center = shares @ values if has_bias else torch.zeros_like(values[0])
-        loss = _SURE * (shares[:, None] * (values - center)).T @ (values - center)
+        loss = _CURVATURE * (shares[:, None] * (values - center)).T @ (values - center)
         loss.diagonal().add_(2 * anchor)
         penalty = torch.zeros_like(loss)
         for tangent in tangents:
@@ -133,17 +136,10 @@ class Axes:
         return (1 + strength * self.sizes).rsqrt()
 
 
-MAX_WEIGHTS = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
-
-GRADIENT_TOLERANCE = 3e-5  # of the largest component, along axes of about the same curvature
-
-MAX_GRADIENT = 1e-3  # warn above: the solver stopped before the minimum
-
-
 def solve_heads(
     cut: Cut,
     features: Features,
-    objective: Objective,
+    objective: LatentCorrection,
     strengths: Sequence[float],
     tuning: FineTuning,
     *,
@@ -160,20 +156,43 @@ def solve_heads(
     check_float64(tuning.device)
     check_head_size(cut)
     cut.eval_mode()
-    problem = _Problem(cut, features, objective, tuning)
+    solve, device = _Problem(cut, features, objective, tuning).solve, tuning.device
+    yield from solutions(
+        cut, objective, strengths, solve, MAX_GRADIENT, device=device, watch=watch, progress=progress, label=label
+    )
+
+
+def solutions(
+    cut: Cut,
+    objective: LatentCorrection,
+    strengths: Sequence[float],
+    solve: Callable[[float], tuple[Tensors, float]],
+    max_gradient: float,
+    *,
+    device: str,
+    watch: Watch | None,
+    progress: Progress,
+    label: str,
+) -> Iterator[TrainedHead]:
+    """Yield one head per strength, and warn once of strengths without a solution.
+
+    Args:
+        solve: Returns the weights that changed, by the model's names, and the gradient left there.
+        max_gradient: Warn above: the solver stopped before the minimum.
+    """
     failed: dict[float, str] = {}
     steep: dict[float, str] = {}
     for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
-        found, gradient = problem.solve(strength)
-        heads = Heads(cut, 1, tuning.device)
+        found, gradient = solve(strength)
+        heads = Heads(cut, 1, device)
         with torch.no_grad():
-            for name, tensor in heads.parameters.items():
-                tensor[0].copy_(found[name])
+            for name, tensor in found.items():
+                heads.parameters[name][0] = tensor
         history = () if watch is None else (watch(heads)[0],)
         is_finite = heads.are_finite()[0]
         if not is_finite:
             failed[strength] = ""
-        elif not gradient <= MAX_GRADIENT:
+        elif not gradient <= max_gradient:
             steep[strength] = f" (gradient {gradient:.1e})"
         if number == len(strengths):  # before the last yield: the caller may stop there
             warn_of_strengths(f"{label} has no solution in finite numbers", objective, failed)
@@ -184,11 +203,7 @@ def solve_heads(
 def check_head_size(
     cut: Cut, *, advice: str = "Train the last linear layer only (train='last'), or use optimizer='sgd'."
 ) -> None:
-    """Raise for a head that is too large for the solver.
-
-    Args:
-        advice: what to do, in the caller's terms.
-    """
+    """Raise for a head that is too large for the solver, with advice in the caller's terms."""
     size = sum(parameter.numel() for parameter in cut.head_parameters().values())
     if size > MAX_WEIGHTS:
         raise OptionError(
@@ -199,13 +214,24 @@ def check_head_size(
 class _Problem:
     """Loss, penalty and L2 of one head on one set of images."""
 
-    def __init__(self, cut: Cut, features: Features, objective: Objective, tuning: FineTuning) -> None:
+    def __init__(self, cut: Cut, features: Features, objective: LatentCorrection, tuning: FineTuning) -> None:
         self.objective, self.anchor = objective, tuning.anchor
         exact = Heads(cut, 1, tuning.device, dtype=torch.float64)
         self.parts, self.fixed = exact.parts, exact.fixed
         self.start = {name: tensor[0].detach() for name, tensor in exact.parameters.items()}
         self.found = self.start
-        self.batch = _whole_set(cut, features, tuning)
+        values, tangents = (
+            tuple(tensor.double() for tensor in live) for live in features.rows(slice(None), tuning.device)
+        )
+        self.batch = HeadBatch(
+            values=values,
+            tangents=tangents,
+            labels=torch.from_numpy(np.array(features.labels)).to(tuning.device),
+            rows=np.arange(len(features)),
+            noise=torch.Generator().manual_seed(tuning.seed),
+            trunk=on_device(cut.trunk, tuning.device),
+            phi=on_device(cut.phi, tuning.device),
+        )
         self.counts = image_weights(features, tuning)
         self.axes, self.outputs = self._axes(), None
         if self.axes is not None and self.batch.tangents and objective.solver is SolverSupport.QUADRATIC:
@@ -259,16 +285,3 @@ class _Problem:
             anchor=self.anchor,
             has_bias=f"{self.parts.entry}.bias" in self.start,
         )
-
-
-def _whole_set(cut: Cut, features: Features, tuning: FineTuning) -> HeadBatch:
-    values, tangents = (tuple(tensor.double() for tensor in live) for live in features.rows(slice(None), tuning.device))
-    return HeadBatch(
-        values=values,
-        tangents=tangents,
-        labels=torch.from_numpy(np.array(features.labels)).to(tuning.device),
-        rows=np.arange(len(features)),
-        noise=torch.Generator().manual_seed(tuning.seed),
-        trunk=on_device(cut.trunk, tuning.device),
-        phi=on_device(cut.phi, tuning.device),
-    )
