@@ -19,7 +19,7 @@ from hansfree.evaluation.results import load_results
 from hansfree.export import load_corrected
 from hansfree.pipeline.checks import PreparedRun, prepare_run
 from hansfree.pipeline.config import read_run_file
-from hansfree.report.page import side_effect_table
+from hansfree.report.tables import side_effect_table
 from tests.pipeline.user import ENOUGH, make_user, write_run
 
 METHODS = ("original", "vanilla", "p-clarc", "rr-clarc")

@@ -18,7 +18,7 @@ from hansfree.evaluation.results import load_results
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.report import write_report
-from hansfree.report.page import side_effect_table
+from hansfree.report.tables import side_effect_table
 from hansfree.report.text import describe_setting, write_verdict
 from tests.pipeline.lesions import make_lesions, write_lesions_run
 
