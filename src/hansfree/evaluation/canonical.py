@@ -70,17 +70,16 @@ def canonical_form(
 ) -> nn.Module:
     """Return the model in canonical form, from images to logits, or to the layer's output.
 
-    It shares the weights that it does not change with the model (VGG-16 has half a gigabyte) and must only be read.
+    It shares unchanged weights with the model and must only be read.
 
     Args:
-        model: not touched; taken as it is in eval mode.
+        model: not touched; taken in eval mode.
         probe: one image, on which the form must give the model's own logits.
         layer: a name that ``list_layers`` shows.
-        pass_through: module types that are known to hand relevance on.
+        pass_through: module types that pass relevance on.
 
     Raises:
-        SplitError: where there is no such form: the model cannot be traced exactly, or does on the way what LRP has no
-            rule for, so that relevance would not be conserved.
+        SplitError: the model cannot be traced exactly, or has an operation without a rule.
     """
     form = _traced_form(model, probe, layer)
     if strangers := _without_rule(form, pass_through):
@@ -153,9 +152,8 @@ def _merge_batch_norms(traced: Traced) -> None:
         if norm is None or not isinstance(source, fx.Node) or norm.running_mean is None:
             continue
         linear = traced.module_of(source)
-        if not isinstance(linear, (ConvolutionStandard, nn.Linear)) or len(source.users) > 1:
-            continue
-        if calls[source.target] > 1:
+        is_shared = len(source.users) > 1 or calls[source.target] > 1
+        if is_shared or not isinstance(linear, (ConvolutionStandard, nn.Linear)):
             continue
         statistics: Any = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
         with torch.no_grad():  # new parameters on the copied module: the model's own are shared
