@@ -214,7 +214,7 @@ def test_every_strength_is_a_point_and_the_chosen_are_marked(make_run: MakeRun, 
     assert texts_of(svg)[-len(CHOSEN) :] == [
         *("Original", "Vanilla", "RRR", "P-ClArC", "A-ClArC", "RR-ClArC", "Clean-trained"),
     ]
-    assert ("" if not lost else f" Outside the axes: {lost} that lose") in plot.caption
+    assert ("" if not lost else f" Outside the axes: {lost} strength") in plot.caption
     assert ("Outside" in plot.caption) == (lost > 0)
 
 

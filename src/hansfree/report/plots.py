@@ -12,6 +12,7 @@ from markupsafe import Markup
 from matplotlib.markers import MarkerStyle
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Affine2D
 
 from hansfree._internal.files import open_templates
 from hansfree.evaluation import BIASED, ORIGINAL, Results, Variant, method_title
@@ -26,7 +27,7 @@ _STEPS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"
 def marker_path(marker: str) -> str:
     """Return a matplotlib marker as the path of an SVG, in a circle of radius 1 or a little more."""
     style = MarkerStyle(marker)
-    path = style.get_path().transformed(style.get_transform().scale(1.8, -1.8))  # y points downwards in SVG
+    path = style.get_path().transformed(style.get_transform() + Affine2D().scale(1.8, -1.8))  # y points down in SVG
     words = []
     for vertices, code in path.iter_segments(simplify=False):
         numbers = "" if code == Path.CLOSEPOLY else " ".join(f"{number:.3g}" for number in vertices)
@@ -227,10 +228,8 @@ def _caption(results: Results, frame: Frame, n_outside: int) -> str:
             "alone."
         )
     if n_outside:
-        words += (
-            f" Outside the axes: {n_outside} that lose{'s' if n_outside == 1 else ''} more than "
-            f"{100 * _MOST_LOST:g} points without the artifact."
-        )
+        lose = "strength that loses" if n_outside == 1 else "strengths that lose"
+        words += f" Outside the axes: {n_outside} {lose} more than {100 * _MOST_LOST:g} points without the artifact."
     return words
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Literal
+from typing import Literal, TypeVar
 
 from hansfree._internal.statistics import Interval
 from hansfree.evaluation import (
@@ -87,6 +87,7 @@ def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 Mark = Literal["", "best", "near"]
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -348,8 +349,8 @@ def pair_table(results: Results, shown: Variant | None) -> Table | None:
     return Table(tuple(columns), tuple(lines), caption) if lines else None
 
 
-def corrected_p_values(found: Mapping[Variant, Difference]) -> dict[Variant, float]:
-    """Return the p-values by Holm: with many rivals, one of them differs by chance more easily."""
+def corrected_p_values(found: Mapping[_Key, Difference]) -> dict[_Key, float]:
+    """Return Holm-adjusted p-values: of many rivals or classes, one differs by chance more easily."""
     known = {key: one.p for key, one in found.items() if one.p is not None}
     return dict(zip(known, holm(list(known.values()))))
 
@@ -418,10 +419,8 @@ def side_effect_table(results: Results) -> Table | None:
     if not variants:
         return None
     own = {variant: results.chosen(variant) for variant in variants}
-    accuracy, with_artifact = (
-        {BalancedAccuracyClean: "accuracy"},
-        {FlipRate: "flip rate", BalancedAccuracyBiased: "accuracy"},
-    )
+    accuracy: dict[type[Metric], str] = {BalancedAccuracyClean: "accuracy"}
+    with_artifact: dict[type[Metric], str] = {FlipRate: "flip rate", BalancedAccuracyBiased: "accuracy"}
     blocks: list[tuple[str, Mapping[type[Metric], str], Mapping[Variant, Mapping[str, Row]]]]
     blocks = [("No artifact", accuracy, own)]
     if results.is_inserted:
