@@ -5,9 +5,9 @@ zennit attaches its rules to modules, and a rule is exact only where modules are
 - batch norm is merged into the convolution before it: the epsilon and z+ rules must see its biases;
 - a sum of two activations (a residual connection) becomes a ``Sum``, which shares relevance out in proportion;
 - a squeeze-excite gate becomes a ``Gate``: to the activation that it scales it is a constant factor, and a factor
-  hands relevance on unchanged. The branch that computes the gate gets none.
+  passes relevance on unchanged. The branch that computes the gate gets none.
 
-Activations (ReLU, SiLU) hand relevance on unchanged too (zennit's own choice), and stochastic depth does nothing in
+Activations (ReLU, SiLU) pass relevance on unchanged too (zennit's own choice), and stochastic depth does nothing in
 eval mode. One form for all architectures: zennit's own canonizers know VGG and ResNet only, and no layer of a graph.
 """
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 _PRODUCTS = (operator.mul, operator.imul, torch.mul, "mul", "mul_")
-# Their gradient hands on all relevance: they move numbers, or choose one, or cut off what has no relevance anyway.
+# Their gradient passes on all relevance: they move numbers, or choose one, or cut off what has no relevance anyway.
 # fmt: off
 _CONSERVING = frozenset([
     "adaptive_max_pool2d", "cat", "chunk", "clone", "concat", "contiguous", "flatten", "getitem", "max_pool2d",
@@ -82,8 +82,8 @@ def canonical_form(
         SplitError: the model cannot be traced exactly, or has an operation without a rule.
     """
     form = _traced_form(model, probe, layer)
-    if strangers := _without_rule(form, pass_through):
-        raise SplitError(f"LRP has no rule for {', '.join(strangers)} in {type(model).__name__}.")
+    if unknown := _without_rule(form, pass_through):
+        raise SplitError(f"LRP has no rule for {', '.join(unknown)} in {type(model).__name__}.")
     return form
 
 

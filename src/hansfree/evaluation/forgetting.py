@@ -84,7 +84,7 @@ class Forgetting:
             else _both(self, "layer")
         )
         return (
-            f"From the logits a fresh linear probe tells the artifact with an AUC of {_both(self, 'logits')}.{hidden} "
+            f"From the logits a fresh linear probe finds the artifact with an AUC of {_both(self, 'logits')}.{hidden} "
             f"{100 * left.value:.0f} ± {100 * left.stderr:.0f} % of the artifact's change of the logits is left. "
             f"At the layer itself the AUC is {layer}."
         )

@@ -262,7 +262,7 @@ class Results:
 
     def has_diverged(self, row: Row) -> bool:
         """Return whether a score is of a model that diverged; its answers are counted as wrong, not as missing."""
-        # results.csv keeps six digits of a strength, results.json all of them
+        # results.csv has six digits of a strength, results.json all of them
         listed = [None if s is None else float(f"{s:.6g}") for method, s in self.diverged() if method == row.method]
         return row.strength in listed or not math.isfinite(row.value)
 
@@ -294,7 +294,7 @@ class Results:
         return -float(derivative["chosen"])
 
     def is_first(self, variant: Variant) -> bool:
-        """Return whether a variant is of the run's own seed: of repeats, answers per image are not kept."""
+        """Return whether a variant is of the run's own seed: of repeats, answers per image are not stored."""
         return variant.seed is None or variant.seed == self.meta.get("seed", variant.seed)
 
     def variant(self, method: str) -> Variant | None:

@@ -287,7 +287,7 @@ class RunMonitor:
 
 @dataclass(frozen=True)
 class ScoredImage:
-    """One picture, its score along the direction, and whether that is above the threshold."""
+    """One image, its score along the direction, and whether that is above the threshold."""
 
     image: str
     score: float

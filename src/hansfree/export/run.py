@@ -105,10 +105,10 @@ class FinishedRun:
 def read_run(path: Path) -> FinishedRun:
     """Read ``config.yaml``, ``results.json`` and ``results.csv`` of a run folder."""
     results = load_results(path)
-    kept = path / "config.yaml"
-    if not kept.is_file():
+    config = path / "config.yaml"
+    if not config.is_file():
         raise RunError(f"{path} is not a run folder: it has no config.yaml.")
-    return FinishedRun(path, _read_yaml(kept), results)
+    return FinishedRun(path, _read_yaml(config), results)
 
 
 def open_model(run: FinishedRun) -> nn.Module:
@@ -186,11 +186,11 @@ def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example
 
     Weights alone are not enough: a projection with another pooling has the same. The example is `open_example`'s.
     """
-    kept = run.path / "stages" / f"{method}.npz"
+    stored = run.path / "stages" / f"{method}.npz"
     shown = run.results.heatmaps
-    if shown is None or not kept.is_file():
+    if shown is None or not stored.is_file():
         return False
-    expected = read_arrays(kept, stage=kept.with_suffix(".json")).get("shown_logits")
+    expected = read_arrays(stored, stage=stored.with_suffix(".json")).get("shown_logits")
     if expected is None:
         return False
     got = predict_logits(corrected, example[: len(shown.images)])

@@ -205,7 +205,7 @@ def _largest_difference(got: np.ndarray, expected: np.ndarray, tolerance: float,
 
 
 def _check_same_keys(state: dict[str, Tensor], own: dict[str, Tensor]) -> None:
-    """Refuse a corrected model that is not of the original's class."""
+    """Check that a corrected model has the keys and shapes of the original."""
     shapes, wanted = ({name: tuple(tensor.shape) for name, tensor in side.items()} for side in (state, own))
     for name in (*wanted, *shapes):
         if shapes.get(name) != wanted.get(name):
