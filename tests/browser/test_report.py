@@ -13,8 +13,7 @@ from selenium.webdriver.common.keys import Keys
 
 from hansfree.report import write_report
 from tests.browser.driving import Browser
-from tests.report.conftest import SELECTION, MakeRun
-from tests.report.pictured import write_cases
+from tests.report.conftest import SELECTION, MakeRun, write_cases
 
 METHODS = {"original", *SELECTION}
 SHOWN = """return [...document.querySelectorAll("#heatmaps .cell")]

@@ -43,19 +43,15 @@ def over_vanilla(seen: VerdictInputs = GOOD, **changed: object) -> VerdictInputs
         (GOOD, CORRECTED),
         (replace(GOOD, is_usable=False), UNUSABLE),
         (replace(GOOD, flips_beyond_reference=(-0.02, 0.05)), AS_REFERENCE),
-        (
-            replace(GOOD, flips_beyond_reference=(-0.02, 0.051)),
-            CORRECTED,
-        ),  # more may be left than the margin
+        # more may be left than the margin
+        (replace(GOOD, flips_beyond_reference=(-0.02, 0.051)), CORRECTED),
         (replace(GOOD, flips_beyond_reference=(-0.30, 0.30)), CORRECTED),  # so few images show nothing
         (replace(GOOD, flips_beyond_reference=(0.01, 0.03)), AS_REFERENCE),  # worse, and by little
         (replace(GOOD, flips=(0.57, 0.285)), CORRECTED),
         (replace(GOOD, flips=(0.57, 0.29)), PARTLY_CORRECTED),
         (LITTLE, PARTLY_CORRECTED),
-        (
-            replace(LITTLE, flips_beyond_reference=(-0.02, 0.01)),
-            PARTLY_CORRECTED,
-        ),  # both flip far too often
+        # both flip far too often
+        (replace(LITTLE, flips_beyond_reference=(-0.02, 0.01)), PARTLY_CORRECTED),
         (replace(LITTLE, flips_beyond_reference=(-0.02, 0.01), is_usable=False), UNUSABLE),
         (over_original(accuracy=(-0.01, 0.05)), PARTLY_CORRECTED),
         (over_original(accuracy=(-0.05, -0.01)), NOT_CORRECTED),  # answers that stay the same, and wrong
@@ -78,18 +74,12 @@ def over_vanilla(seen: VerdictInputs = GOOD, **changed: object) -> VerdictInputs
         (replace(GOOD, effect=(0.35, 0.05), effect_change=(-0.32, -0.28)), CORRECTED),
         (replace(LITTLE, effect=(0.026, 0.066), effect_change=(0.03, 0.05)), NOT_CORRECTED),
         (replace(GOOD, effect=(0.026, 0.066), effect_change=(0.03, 0.05)), NOT_CORRECTED),
-        (
-            replace(GOOD, effect=(0.026, 0.031), effect_change=(-0.01, 0.02)),
-            CORRECTED,
-        ),  # more, and not clearly
-        (
-            replace(GOOD, effect=(0.02, -0.30), effect_change=(-0.34, -0.30)),
-            NOT_CORRECTED,
-        ),  # now it pushes away
-        (
-            replace(GOOD, effect=(-0.10, -0.02), effect_change=(0.06, 0.10)),
-            CORRECTED,
-        ),  # less, from the other side
+        # more, and not clearly
+        (replace(GOOD, effect=(0.026, 0.031), effect_change=(-0.01, 0.02)), CORRECTED),
+        # now it pushes away
+        (replace(GOOD, effect=(0.02, -0.30), effect_change=(-0.34, -0.30)), NOT_CORRECTED),
+        # less, from the other side
+        (replace(GOOD, effect=(-0.10, -0.02), effect_change=(0.06, 0.10)), CORRECTED),
         (replace(GOOD, specificity_change=(-0.06, -0.01)), NOT_CORRECTED),
         (replace(NATURAL, specificity_change=(-0.06, -0.01)), NOT_CORRECTED),
         (replace(GOOD, specificity_change=(-0.06, 0.01)), CORRECTED),

@@ -18,11 +18,7 @@ from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import PClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import CacheError, DataError, OptionError, RunError
-from hansfree.export.monitor import (
-    Monitor,
-    Rate,
-    _threshold,
-)
+from hansfree.export.monitor import Monitor, Rate, _threshold
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
 
 CASE = CASES["convolution"]
@@ -82,14 +78,6 @@ def test_a_new_clean_image_is_flagged_as_often_as_was_asked(n: int, rate: float)
     assert rate - 1 / (n + 1) - 4 * error < np.mean(fired) < rate + 4 * error
 
 
-def test_too_few_clean_images_for_the_rate_are_refused() -> None:
-    assert _threshold(np.arange(99.0), 0.01) == 98
-    with pytest.raises(DataError, match="98 clean images cannot set a threshold for a false-fire rate of"):
-        _threshold(np.arange(98.0), 0.01)
-    with pytest.raises(DataError, match="at least 999 are needed"):
-        make(rate=0.001)
-
-
 def test_rates_come_with_the_exact_interval() -> None:
     assert Rate(0, 20).interval == pytest.approx((0, 0.16843), abs=1e-4)  # from published tables
     assert Rate(5, 20).interval == pytest.approx((0.08657, 0.49105), abs=1e-4)
@@ -104,29 +92,12 @@ def test_a_monitor_survives_a_file_and_serves_corrected_models(tmp_path: Path) -
     corrected = PClArC(CAV_, tuning=FineTuning(epochs=1)).correct(MODEL, train)
     for model in (MODEL, corrected):
         again = Monitor.load(tmp_path / "monitor.safetensors", model)
-        assert (again.threshold, again.hits, again.false_fires) == (
-            monitor.threshold,
-            monitor.hits,
-            monitor.false_fires,
-        )
+        for name in ("threshold", "hits", "false_fires"):
+            assert getattr(again, name) == getattr(monitor, name)
         assert again.describe() == monitor.describe()
         np.testing.assert_array_equal(again.flags(TEST_BIASED[0].images), monitor.flags(TEST_BIASED[0].images))
     with safe_open(tmp_path / "monitor.safetensors", framework="np") as file:
         assert json.loads(file.metadata()["monitor"])["asked"] == 0.1
-
-
-def test_another_model_or_file_is_refused(tmp_path: Path) -> None:
-    make().save(tmp_path / "monitor.safetensors")
-    other = copy.deepcopy(MODEL)
-    with torch.no_grad():
-        other.features.weight += 0.1
-    with pytest.raises(CacheError, match="another model"):
-        Monitor.load(tmp_path / "monitor.safetensors", other)
-    with pytest.raises(RunError, match="no file"):
-        Monitor.load(tmp_path / "nothing.safetensors", MODEL)
-    save_file({"x": torch.zeros(1)}, tmp_path / "weights.safetensors")
-    with pytest.raises(RunError, match="holds no monitor"):
-        Monitor.load(tmp_path / "weights.safetensors", MODEL)
 
 
 def test_a_model_that_is_cut_by_hooks_needs_an_example(tmp_path: Path) -> None:
@@ -142,19 +113,46 @@ def test_a_model_that_is_cut_by_hooks_needs_an_example(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.flags(data.images), monitor.flags(data.images))
 
 
-def test_sets_that_would_tell_nothing_are_refused() -> None:
-    with pytest.raises(DataError, match="150 images set the threshold and test it"):
-        Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=CLEAN, false_fire_rate=0.1)
-    with pytest.raises(DataError, match="150 of the 150 clean images have"):
-        Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=TEST_BIASED[1], false_fire_rate=0.1)
-    rounded_otherwise = replace(CLEAN, pooled=CLEAN.pooled * np.float32(1 + 1e-6))
-    with pytest.raises(DataError, match="150 images set the threshold and test it"):
-        Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=rounded_otherwise, false_fire_rate=0.1)
-    with pytest.raises(DataError, match="150 of the 150 biased images do not carry"):
-        Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=TEST_CLEAN[1], test_biased=CLEAN, false_fire_rate=0.1)
-    other = replace(TEST_CLEAN[1], pooling="mean")
-    with pytest.raises(DataError, match="different layers"):
-        Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=other, false_fire_rate=0.1)
+def test_another_model_or_file_is_refused(tmp_path: Path) -> None:
+    make().save(tmp_path / "monitor.safetensors")
+    other = copy.deepcopy(MODEL)
+    with torch.no_grad():
+        other.features.weight += 0.1
+    save_file({"x": torch.zeros(1)}, tmp_path / "weights.safetensors")
+    for name, model, error, words in (
+        ("monitor", other, CacheError, "another model"),
+        ("nothing", MODEL, RunError, "no file"),
+        ("weights", MODEL, RunError, "holds no monitor"),
+    ):
+        with pytest.raises(error, match=words):
+            Monitor.load(tmp_path / f"{name}.safetensors", model)
+
+
+@pytest.mark.parametrize(
+    ("test_clean", "test_biased", "words"),
+    [
+        (CLEAN, None, "150 images set the threshold and test it"),
+        # another batch may round otherwise
+        (replace(CLEAN, pooled=CLEAN.pooled * np.float32(1 + 1e-6)), None, "150 images set the threshold and test it"),
+        (TEST_BIASED[1], None, "150 of the 150 clean images have"),
+        (TEST_CLEAN[1], CLEAN, "150 of the 150 biased images do not have"),
+        (replace(TEST_CLEAN[1], pooling="mean"), None, "different layers"),
+        (replace(TEST_CLEAN[1], trunk="another"), None, "different layers"),
+    ],
+)
+def test_sets_that_would_tell_nothing_are_refused(
+    test_clean: Activations, test_biased: Activations | None, words: str
+) -> None:
+    with pytest.raises(DataError, match=words):
+        Monitor.fit(MODEL, CAV_, clean=CLEAN, test_clean=test_clean, test_biased=test_biased, false_fire_rate=0.1)
+
+
+def test_options_that_cannot_be_met_are_refused() -> None:
+    assert _threshold(np.arange(99.0), 0.01) == 98
+    with pytest.raises(DataError, match="98 clean images cannot set a threshold for a false-fire rate of"):
+        _threshold(np.arange(98.0), 0.01)
+    with pytest.raises(DataError, match="at least 999 are needed"):
+        make(rate=0.001)
     with pytest.raises(DataError, match="fitted on another layer"):
         make(SignalCAV().fit(CLEAN.pooled[:, :3], np.arange(len(CLEAN)) % 2))
     with pytest.raises(OptionError, match="false_fire_rate"):

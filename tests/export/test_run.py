@@ -18,19 +18,13 @@ from hansfree._internal.hashing import hash_weights
 from hansfree.cli import discover as export  # noqa: F401  # it joins the app
 from hansfree.cli.terminal import app
 from hansfree.errors import OptionError, RunError
-from hansfree.evaluation.results import (
-    Results,
-    Row,
-    read_rows,
-    rows_of,
-    write_table,
-)
+from hansfree.evaluation.results import Results, Row, read_rows, rows_of, write_table
 from hansfree.export import load_corrected
 from hansfree.export.run import compare_scores, export_run, open_model, read_run
 from hansfree.metrics import Score
 from hansfree.models import build_model
 from hansfree.reasons import VerdictLevel
-from tests.export.conftest import NAMES, SCORES, MakeRun, corrected_models, original_model, save
+from tests.export.conftest import SCORES, MakeRun, corrected_models, original_model, save
 from tests.export.examples import images
 
 
@@ -58,38 +52,6 @@ def test_p_clarc_comes_with_its_module_and_loader(make_run: MakeRun, tmp_path: P
     loaded = load_corrected(build_model("demo", classes=3), done.weights.weights)
     torch.testing.assert_close(loaded(images(size=32)), model(images(size=32)))
     assert "these agree with what the run evaluated" in done.card.read_text()
-
-
-def test_a_run_without_pictures_is_checked_on_noise(make_run: MakeRun) -> None:
-    done = export_run(make_run(shown=False))
-    assert done.weights.images == 8
-    assert "kept no logits of its evaluation" in done.card.read_text()
-
-
-def test_weights_that_the_run_did_not_evaluate_are_refused(make_run: MakeRun) -> None:
-    run = make_run()
-    kept = run / "stages" / "p-clarc.npz"
-    logits = np.load(kept)["shown_logits"]
-    np.savez(kept, shown_logits=logits + np.array([0, 0.1, 0]))
-    with pytest.raises(RunError, match="does not give the logits that the run evaluated"):
-        export_run(run, "p-clarc")
-    assert not (run / "exported").exists()
-
-
-def test_damaged_logits_are_told(make_run: MakeRun) -> None:
-    run = make_run()
-    kept = run / "stages" / "p-clarc.npz"
-    kept.write_bytes(kept.read_bytes()[:-30])
-    with pytest.raises(RunError, match=r"p-clarc\.npz is damaged\. Delete it and .*p-clarc\.json, and resume the run"):
-        export_run(run, "p-clarc")
-
-
-def test_another_pooling_is_noticed(make_run: MakeRun) -> None:
-    run = make_run()
-    with (run / "config.yaml").open("a") as file:
-        file.write("pooling: mean\n")
-    with pytest.raises(RunError, match="does not give the logits"):
-        export_run(run, "p-clarc")
 
 
 def test_the_users_own_model_is_opened_or_given(make_run: MakeRun, tmp_path: Path) -> None:
@@ -178,21 +140,6 @@ def test_what_is_there_stays_unless_forced(make_run: MakeRun) -> None:
     assert files(card.parent) == {"model.safetensors", "MODEL_CARD.md"}
 
 
-def test_lost_weights_are_told_with_the_way_to_have_them_again(make_run: MakeRun) -> None:
-    run = make_run()
-    weights, stage = run / "corrected" / "p-clarc.safetensors", run / "stages" / "p-clarc.json"
-    stage.parent.mkdir(exist_ok=True)
-    stage.write_text("{}")
-    remedy = rf"p-clarc\.safetensors is missing or damaged\. Delete {re.escape(str(stage))}, and resume the run"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(RunError, match=remedy):
-        export_run(run, "p-clarc")
-    weights.unlink()
-    with pytest.raises(RunError, match=remedy) as told:
-        export_run(run, "p-clarc")
-    assert "Did you mean" not in str(told.value)
-
-
 def test_a_method_without_an_admissible_strength_is_told_so(make_run: MakeRun) -> None:
     run = make_run(scores={name: SCORES[name] for name in ("original", "p-clarc")})
     (run / "corrected" / "rr-clarc.safetensors").unlink()
@@ -204,32 +151,6 @@ def test_a_method_without_an_admissible_strength_is_told_so(make_run: MakeRun) -
     with pytest.raises(OptionError, match=reason):
         export_run(run, "rr-clarc")
     with pytest.raises(OptionError, match=reason):
-        export_run(run)
-
-
-def test_weights_of_a_method_that_the_results_do_not_list_are_refused(make_run: MakeRun) -> None:
-    """It was taken out of the run file, and the run repeated: a card would state what nobody knows."""
-    run = make_run()
-    save(run / "corrected" / "vanilla.safetensors", original_model())
-    with pytest.raises(OptionError, match=r"do not list vanilla\. There are: rr-clarc, p-clarc\. Add it to the run"):
-        export_run(run, "vanilla")
-    assert not (run / "exported").exists()
-
-
-def test_what_cannot_be_exported_is_a_sentence(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run()
-    with pytest.raises(OptionError, match=r"no weights corrected by 'p-clrc'\. Did you mean 'p-clarc'\?"):
-        export_run(run, "p-clrc")
-    with pytest.raises(OptionError, match=r"do not list rr-clarc@svm\. There are: rr-clarc, p-clarc\. Add it"):
-        export_run(run, "rr-clarc@svm")
-    with pytest.raises(RunError, match=r"There is no run folder .*rnu\. Did you mean 'run'\?"):
-        export_run(tmp_path / "rnu")
-    for content in (b"[1, 2", b"\xff\xfe"):
-        (run / "config.yaml").write_bytes(content)
-        with pytest.raises(RunError, match=r"config\.yaml is damaged"):
-            export_run(run)
-    (run / "config.yaml").unlink()
-    with pytest.raises(RunError, match=r"has no config\.yaml"):
         export_run(run)
 
 
@@ -258,98 +179,6 @@ def table(card: str, section: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows]
 
 
-def test_it_says_what_was_corrected(make_run: MakeRun) -> None:
-    card = card_of(make_run(biased_class=1))
-    facts = dict(table(card, "What was done"))
-    assert card.startswith("# Model card: demo after RR-ClArC\n")
-    assert facts["artifact"] == "timestamp"
-    assert facts["biased class"] == "odd BAR name (class 1)"
-    assert facts["layer"] == "features.10"
-    assert facts["strength"] == "20"
-    assert facts["direction (CAV)"] == "signal"
-    assert facts["changed tensors"] == "classifier.weight"
-    assert "Do not use" not in card
-    assert "corrects the use of\none artifact, with" in card
-    assert not {"removed together", "kept"} & facts.keys()
-
-
-def test_it_tells_no_folders_of_the_machine(make_run: MakeRun) -> None:
-    run = make_run()
-    summary = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    summary["meta"]["model"] = "/home/jane/project/net.py:build"
-    (run / "results.json").write_text(json.dumps(summary), encoding="utf-8")
-    card = card_of(run)
-    assert card.startswith("# Model card: net.py:build after RR-ClArC\n")
-    assert "jane" not in card
-
-
-def test_it_says_what_else_is_removed_and_kept(make_run: MakeRun) -> None:
-    run = make_run(removed={"timestamp": 90.0, "odd | ink": 60.0}, protected=["hair"])
-    card = card_of(run)
-    facts = dict(table(card, "What was done"))
-    assert (facts["removed together"], facts["kept"]) == ("timestamp, odd BAR ink", "hair")
-    assert "corrects the use of\nseveral artifacts, with" in card
-
-
-def test_it_gives_the_scores_before_and_after_with_errors(make_run: MakeRun) -> None:
-    rows = {row[0]: row[1:] for row in table(card_of(make_run()), "Scores before and after")}
-    assert rows["Flip rate"] == ["0", "0.56 ± 0.02", "0.06 ± 0.02", "400"]  # neither the repeat nor another strength
-    assert rows["Balanced accuracy, clean"] == ["1", "0.91 ± 0.012", "0.9 ± 0.012", "400"]
-
-
-def test_it_says_what_cannot_be_claimed(make_run: MakeRun) -> None:
-    claims = [
-        {"name": "flips", "can_be_made": False, "sentence": "Flips cannot be seen."},
-        {"name": "accuracy", "can_be_made": True, "sentence": "Accuracy can."},
-    ]
-    unknown = [{"metric": "flip_rate", "n": 7, "reason": "7 images are too few", "group": 2}]
-    section = card_of(make_run(claims=claims, unknown=unknown)).partition("## What the scores do not show")[2]
-    section = section.partition("\n## ")[0]
-    assert "- Flips cannot be seen." in section
-    assert "Accuracy can." not in section
-    assert f"- Flip rate of {NAMES[2]} (n = 7): n/a (7 images are too few)." in section
-    assert "other than timestamp" in section
-
-
-def test_what_cannot_be_known_of_classes_is_one_sentence_per_metric(make_run: MakeRun) -> None:
-    few = "at least 25 images are needed, and there are"
-    both = "two classes are needed"
-    unknown = [
-        {"metric": "balanced_accuracy_biased", "n": 5, "reason": both},
-        {"metric": "auroc_biased", "n": 5, "reason": both},
-        {"metric": "sensitivity_clean", "n": 14, "reason": f"{few} 14", "group": 1},
-        {"metric": "sensitivity_biased", "n": 5, "reason": f"{few} 5", "group": 0},
-    ]
-    card = card_of(make_run(unknown=unknown, class_names=["wound", "burn", "mole"]))
-    lines = [line for line in card.splitlines() if "n/a (" in line]
-    assert lines == [
-        "- Balanced accuracy, biased / AUROC, biased: n/a (two classes are needed).",
-        "- Sensitivity of burn, clean (n = 14), wound, biased (n = 5): n/a (at least 25 images are needed for each).",
-    ]
-
-
-def test_a_model_that_must_not_be_used_says_so_first(make_run: MakeRun) -> None:
-    scores = {**SCORES, "rr-clarc": (0.33, 0.33, 0.0)}
-    card = card_of(make_run(scores=scores))
-    assert card.splitlines()[2].startswith(
-        "**Do not use this model:** its balanced accuracy on images without the artifact is at chance level"
-    )
-
-
-@pytest.mark.parametrize(
-    ("level", "title"),
-    [(VerdictLevel.CORRECTED, "corrected"), (VerdictLevel.NOT_CORRECTED, "not corrected"), (None, "")],
-)
-def test_it_has_the_verdict_of_the_run(make_run: MakeRun, level: VerdictLevel | None, title: str) -> None:
-    told = card_of(make_run(level=level)).splitlines()
-    if level is None:
-        assert told[2].startswith("**The run has no verdict on this model:**")
-    else:
-        assert told[2].startswith(f"**Verdict on the test images: {title}.** The rule: ")
-    assert "unlearned" not in " ".join(told)
-    assert "corrected" not in told[0]
-
-
 def test_it_names_the_class_that_loses_most(make_run: MakeRun) -> None:
     run = make_run()
     rows = read_rows(run / "results.csv")
@@ -362,33 +191,149 @@ def test_it_names_the_class_that_loses_most(make_run: MakeRun) -> None:
     assert told == ("Largest per-class drop: “malignant”, sensitivity without the artifact 90.0 % → 70.0 % (n = 40).")
 
 
-def test_hashes_versions_and_command_tell_where_it_comes_from(make_run: MakeRun) -> None:
-    done = export_run(make_run())
-    facts = dict(table(done.card.read_text(), "Provenance"))
+def spoil_logits(run: Path) -> None:
+    kept = run / "stages" / "p-clarc.npz"
+    np.savez(kept, shown_logits=np.load(kept)["shown_logits"] + np.array([0, 0.1, 0]))
+
+
+def cut_off(file: str):
+    def cut(run: Path) -> None:
+        (run / file).write_bytes((run / file).read_bytes()[:-100])
+
+    return cut
+
+
+def write(file: str, content: bytes):
+    return lambda run: (run / file).write_bytes(content)
+
+
+LOST = r"p-clarc\.safetensors is missing or damaged\. Delete \S*p-clarc\.json, and resume the run"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "method", "error", "words"),
+    [
+        (spoil_logits, "p-clarc", RunError, "does not give the logits that the run evaluated"),
+        (write("config.yaml", b"model: demo\npooling: mean"), "p-clarc", RunError, "does not give the logits"),
+        (
+            cut_off("stages/p-clarc.npz"),
+            "p-clarc",
+            RunError,
+            r"p-clarc\.npz is damaged\. Delete it and .*p-clarc\.json",
+        ),
+        (cut_off("corrected/p-clarc.safetensors"), "p-clarc", RunError, LOST),
+        (lambda run: (run / "corrected/p-clarc.safetensors").unlink(), "p-clarc", RunError, LOST),
+        (write("config.yaml", b"[1, 2"), None, RunError, r"config\.yaml is damaged"),
+        (write("config.yaml", b"\xff\xfe"), None, RunError, r"config\.yaml is damaged"),
+        (lambda run: (run / "config.yaml").unlink(), None, RunError, r"has no config\.yaml"),
+        # weights of an earlier run: a card would state what is not known
+        (
+            write("corrected/vanilla.safetensors", b""),
+            "vanilla",
+            OptionError,
+            r"do not list vanilla\. There are: rr-cl",
+        ),
+        (lambda run: None, "p-clrc", OptionError, r"do not list p-clrc\. Did you mean 'p-clarc'\?"),
+    ],
+)
+def test_what_cannot_be_exported_is_a_sentence(make_run: MakeRun, spoil, method, error, words: str) -> None:
+    run = make_run()
+    spoil(run)
+    with pytest.raises(error, match=words):
+        export_run(run, method)
+    assert not (run / "exported").exists()
+    with pytest.raises(RunError, match=r"There is no run folder .*rnu\. Did you mean 'run'\?"):
+        export_run(run.with_name("rnu"))
+
+
+def test_the_card_says_what_was_corrected(make_run: MakeRun) -> None:
+    """Names break no table, and folders of the machine are not told."""
+    known = {"original weights": hash_weights(original_model().state_dict()), "weights, rr-clarc": "9f8e7d"}
+    removed = {"removed": {"timestamp": 90.0, "odd | ink": 60.0}, "protected": ["hair"]}
+    run = make_run(biased_class=1, hashes=known | {"weights, p-clarc": "000"}, **removed)
+    done = export_run(run)
+    card = done.card.read_text(encoding="utf-8")
+    facts = dict(table(card, "What was done"))
+    assert card.startswith("# Model card: demo after RR-ClArC\n")
+    wanted = {
+        "artifact": "timestamp",
+        "biased class": "odd BAR name (class 1)",
+        "layer": "features.10",
+        "strength": "20",
+        "direction (CAV)": "signal",
+        "changed tensors": "classifier.weight",
+        "removed together": "timestamp, odd BAR ink",
+        "kept": "hair",
+    }
+    assert {name: facts[name] for name in wanted} == wanted
+    assert "corrects the use of\nseveral artifacts, with" in card
+    assert "Do not use" not in card
+    rows = {row[0]: row[1:] for row in table(card, "Scores before and after")}
+    assert rows["Flip rate"] == ["0", "0.56 ± 0.02", "0.06 ± 0.02", "400"]  # neither the repeat nor another strength
+    assert rows["Balanced accuracy, clean"] == ["1", "0.91 ± 0.012", "0.9 ± 0.012", "400"]
+    facts = dict(table(card, "Provenance"))
     assert facts["command"] == "`hansfree demo --quick`"
     assert facts["exported file"].split()[0] == hashlib.sha256(done.weights.weights.read_bytes()).hexdigest()
-    assert facts["original weights"].split()[0] == done.weights.original
     assert facts["run with"] == "python 3.11.7, hansfree 0.1.0"
     assert "torch" in facts["exported with"]
-
-
-def test_the_weights_have_the_hashes_of_the_report(make_run: MakeRun) -> None:
-    """Whoever holds card and report can tell that they are about the same models."""
-    known = {"original weights": hash_weights(original_model().state_dict()), "weights, rr-clarc": "9f8e7d"}
-    facts = dict(table(card_of(make_run(hashes=known | {"weights, p-clarc": "000"})), "Provenance"))
     assert {name: facts[name].split()[0] for name in known} == known
     assert "weights, p-clarc" not in facts
 
 
+def test_the_card_of_a_plain_run(make_run: MakeRun) -> None:
+    done = export_run(make_run(shown=False, model="/home/jane/project/net.py:build"))
+    card = done.card.read_text(encoding="utf-8")
+    assert done.weights.images == 8, "of noise"
+    assert "kept no logits of its evaluation" in card
+    assert card.startswith("# Model card: net.py:build after RR-ClArC\n")
+    assert "jane" not in card
+    assert "corrects the use of\none artifact, with" in card
+    assert not {"removed together", "kept"} & dict(table(card, "What was done")).keys()
+
+
+def test_the_card_says_what_the_scores_do_not_show(make_run: MakeRun) -> None:
+    few, both = "at least 25 images are needed, and there are", "two classes are needed"
+    claims = [
+        {"name": "flips", "can_be_made": False, "sentence": "Flips cannot be seen."},
+        {"name": "accuracy", "can_be_made": True, "sentence": "Accuracy can."},
+    ]
+    unknown = [
+        {"metric": "flip_rate", "n": 7, "reason": "7 images are too few", "group": 2},
+        {"metric": "balanced_accuracy_biased", "n": 5, "reason": both},
+        {"metric": "auroc_biased", "n": 5, "reason": both},
+        {"metric": "sensitivity_clean", "n": 14, "reason": f"{few} 14", "group": 1},
+        {"metric": "sensitivity_biased", "n": 5, "reason": f"{few} 5", "group": 0},
+    ]
+    run = make_run(claims=claims, unknown=unknown, class_names=["wound", "burn", "mole"])
+    section = card_of(run).partition("## What the scores do not show\n\n")[2].partition("\n## ")[0]
+    assert section.splitlines()[:4] == [
+        "- Flips cannot be seen.",
+        "- Balanced accuracy, biased / AUROC, biased: n/a (two classes are needed).",
+        "- Flip rate of mole (n = 7): n/a (7 images are too few).",
+        "- Sensitivity of burn, clean (n = 14), wound, biased (n = 5): n/a (at least 25 images are needed for each).",
+    ]
+    assert "Accuracy can." not in section
+    assert "other than timestamp" in section
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "**Verdict on the test images: corrected.** The rule: "),
+        ({"level": VerdictLevel.NOT_CORRECTED}, "**Verdict on the test images: not corrected.** The rule: "),
+        ({"level": None}, "**The run has no verdict on this model:**"),
+        (
+            {"scores": {**SCORES, "rr-clarc": (0.33, 0.33, 0.0)}},
+            "**Do not use this model:** its balanced accuracy on images without the artifact is at chance level",
+        ),
+    ],
+)
+def test_the_card_has_the_verdict_of_the_run(make_run: MakeRun, options: dict, words: str) -> None:
+    assert card_of(make_run(**options)).splitlines()[2].startswith(words)
+
+
 def test_a_score_that_one_side_lacks_is_not_known() -> None:
     row = Row(experiment="", method="vanilla", metric="made_up", group=1, value=0.5, n=30)
-    (line,) = compare_scores(
-        [], [row], results=Results(rows=(), meta={"class_names": ["a", "b"]}, selection={}, heatmaps=None)
-    )
-    assert (line.label, line.ideal, line.before, line.after, line.n) == (
-        "made_up (b)",
-        "",
-        "n/a",
-        "0.5",
-        "30",
-    )
+    results = Results(rows=(), meta={"class_names": ["a", "b"]}, selection={}, heatmaps=None)
+    (line,) = compare_scores([], [row], results=results)
+    assert (line.label, line.ideal, line.before, line.after, line.n) == ("made_up (b)", "", "n/a", "0.5", "30")

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import combinations
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hansfree._internal.files import write_json
-from hansfree.evaluation.results import (
-    Results,
-    Row,
-    rows_of,
-    tested_rows,
-    write_table,
-)
+from hansfree._internal.statistics import Interval
+from hansfree.evaluation.results import Results, Row, rows_of, tested_rows, write_table
 from hansfree.evaluation.verdict import judge_methods
 from hansfree.metrics import Difference, NotAvailable, Score
-from tests.report.pairing import intervals_of, pairs_of
 
 N_TEST = 800
 # method: (balanced accuracy clean, biased, flip rate, tcav) of the chosen strength on the test split
@@ -169,6 +167,86 @@ def make_heatmaps(path: Path, *, n: int = 4, side: int = 64) -> None:
             )
     direction = masks + rng.normal(0, 0.1, masks.shape)
     np.savez(path, images=images, masks=masks, labels=np.arange(n) % 4, direction=direction, **relevance)
+
+
+N = 24  # of which the last four are somebody's extremes, outside the sample
+
+
+def case_arrays(*, is_paired: bool = True, n: int = N, side: int = 16) -> dict[str, Any]:
+    """Return what cases.npz holds: with the artifact, models call images "melanoma" the more, the more they flip."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 4
+    arrays: dict[str, Any] = {"labels": labels, "is_sampled": np.arange(n) < n - 4}
+    for condition in ("clean", "biased") if is_paired else ("biased",):
+        arrays[f"pictures_{condition}"] = rng.integers(0, 256, (n, side, side, 3), dtype=np.uint8)
+        for method in ("original", *SELECTION):
+            pull = CHOSEN[method][2] if condition == "biased" else 0.0
+            right = (1 - pull) * (0.4 + 0.5 * rng.random(n))
+            # apart from each other, or a pointer could not tell them
+            own = np.where(labels == 1, right, pull + (1 - pull) * np.linspace(0.02, 0.3, n))
+            arrays[f"true_class_{condition}/{method}"] = right.astype(np.float32)
+            arrays[f"biased_class_{condition}/{method}"] = own.astype(np.float32)
+            arrays[f"predicted_{condition}/{method}"] = np.where(own > 0.5, 1, labels)
+    for method in SELECTION:
+        change = arrays[f"true_class_biased/{method}"] - arrays["true_class_biased/original"]
+        arrays[f"counts/{method}"] = np.array([800, (change >= 0.01).sum(), (change <= -0.01).sum()])
+    return arrays
+
+
+def write_cases(path: Path, **options: Any) -> None:
+    np.savez(path, **case_arrays(**options))
+
+
+COUNTED = ("accuracy_clean", "accuracy_biased", "balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate")
+
+
+def _counted(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
+    """Return the scores of the chosen models that are counted over images, by metric and method."""
+    found: dict[str, dict[str, Row]] = {metric: {} for metric in COUNTED}
+    for row in tested_rows(rows):
+        if row.metric in found and row.chosen and not row.group:
+            found[row.metric].setdefault(row.method, row)
+    return found
+
+
+def pair(method: str, rival: str, metric: str, value: float, *, stderr: float = 0.01) -> Difference:
+    """Return a made-up difference on the same images."""
+    p = None if metric.startswith("balanced") else 2 * NormalDist().cdf(-abs(value) / stderr)
+    return Difference(method, rival, metric, value, stderr, value - 1.96 * stderr, value + 1.96 * stderr, p)
+
+
+def pairs_of(rows: Sequence[Row]) -> list[Difference]:
+    """Return every method minus every earlier one."""
+    return [
+        pair(method, rival, metric, scores[method].value - scores[rival].value)
+        for metric, scores in _counted(rows).items()
+        for rival, method in combinations(scores, 2)
+    ]
+
+
+def intervals_of(rows: Sequence[Row]) -> dict[str, dict[str, Interval]]:
+    found: dict[str, dict[str, Interval]] = {}
+    for metric, scores in _counted(rows).items():
+        for method, row in scores.items():
+            half = 1.96 * (row.stderr or 0.0)
+            found.setdefault(method, {})[metric] = row.value - half, row.value + half
+    return found
+
+
+def changed(method: str, metric: str, value: float) -> Change:
+    """Return a change of one score of a chosen model on the test images."""
+    key = (method, metric, "test", 1)
+
+    def change(rows: list[Row]) -> list[Row]:
+        return [replace(r, value=value) if (r.method, r.metric, r.split, r.chosen) == key else r for r in rows]
+
+    return change
+
+
+def text_of(path: Path) -> str:
+    """Return what a reader sees, without tags, styles, scripts and images."""
+    page = re.sub(r"<(style|script)\b.*?</\1>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
 
 
 META = {

@@ -1,33 +1,97 @@
-"""The page as a whole: it needs nothing else, says what the scores say, and is written whole or not at all."""
+"""The page as a whole: self-contained, accessible, written whole or not at all, and true to the scores."""
 
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
+from collections import Counter
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
+from hansfree.cavs.diagnostics import diagnose_cav
 from hansfree.errors import RunError
-from hansfree.evaluation.results import Row
+from hansfree.evaluation.results import Row, load_results
 from hansfree.report import write_report
-from tests.report.conftest import CHOSEN, META, RULE, SELECTION, STRENGTHS, MakeRun, choice
-from tests.report.pictured import write_cases
+from hansfree.report.text import write_verdict
+from tests.report.conftest import (
+    CHOSEN,
+    META,
+    RULE,
+    SELECTION,
+    STRENGTHS,
+    MakeRun,
+    choice,
+    text_of,
+    write_cases,
+)
+from tests.report.test_tables import POOR, with_others
+from tests.report.test_text import WORLD, constant
+from tests.report.worlds import World
+
+HEADS = [
+    "First evidence: insertion",
+    "What correction costs",
+    "How the strengths were chosen",
+    "What the artifact does to each image",
+    "Where the models look",
+    "What the direction sees",
+    "How well the directions fit",
+    "Second evidence: inside the model",
+    "Best and worst cases",
+    "Reproduce",
+]
 
 
-def text_of(path: Path) -> str:
-    """Return what a reader sees, without tags, styles, scripts and images."""
-    page = re.sub(r"<(style|script)\b.*?</\1>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+class Page(HTMLParser):
+    """Tags with their attributes, what each lies in, and the texts of scripts by id."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.script: dict[str | None, str] = {}
+        self._open: list[tuple[str, str | None]] = []
+        self.inside: list[tuple[str, ...]] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in ("img", "meta", "input", "br"):
+            self._open.append((tag, dict(attrs).get("id")))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside.append(tuple(name for name, _ in self._open))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop()[0] == tag, "tags are closed in order"
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1][0] == "script":
+            self.script[self._open[-1][1]] = data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
 
 
-def test_the_page_is_self_contained(make_run: MakeRun) -> None:
-    run = make_run(heatmaps=True)
-    write_cases(run / "cases.npz")
+def heads_of(path: Path) -> list[str]:
+    return re.findall(r"<h2>([^<]+)</h2>", path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def run(make_run: MakeRun) -> Path:
+    found = make_run(heatmaps=True, meta=META | {"hashes": {"model": "0a1b2c", "weights, rr-clarc": "9f8e7d"}})
+    write_cases(found / "cases.npz")
+    (found / "config.yaml").write_text("seed: 7\nwith <signs>: 1\n", encoding="utf-8")
+    return found
+
+
+def test_the_page_is_self_contained_and_has_all_sections(run: Path) -> None:
     path = write_report(run)
     assert path == run / "report.html"
     page = path.read_text(encoding="utf-8")
@@ -40,25 +104,46 @@ def test_the_page_is_self_contained(make_run: MakeRun) -> None:
         start = {"png": b"\x89PNG", "jpeg": b"\xff\xd8"}[kind[1]]
         assert base64.b64decode(source.partition(",")[2]).startswith(start)
         assert len(alt) > 20
-    names = {file.name for file in (run / "figures").iterdir()}
-    assert names == {"alignment.png", "tradeoff.svg", "strengths.png"}
+    assert {file.name for file in (run / "figures").iterdir()} == {"alignment.png", "tradeoff.svg", "strengths.png"}
+    assert heads_of(path) == HEADS
+    assert page.index("Verdict") < page.index(HEADS[0])
+    text = text_of(path)
+    for words in ("Helped most", "No image became worse.", "0a1b2c", "seed: 7", "with <signs>: 1", META["command"]):
+        assert words in text
 
 
-def test_no_temporary_file_is_left(make_run: MakeRun) -> None:
-    run = make_run()
-    write_report(run)
-    write_report(run)
-    assert {file.name for file in run.iterdir()} == {
-        *("results.csv", "results.json", "report.html", "figures"),
-    }
-    assert all(
-        file.suffix in (".png", ".svg") and not file.name.startswith(".") for file in (run / "figures").iterdir()
-    )
+def test_tags_are_accessible_and_the_data_fit_the_plot(run: Path) -> None:
+    page = Page(write_report(run))
+    ids = Counter(attributes["id"] for _, attributes in page.tags if "id" in attributes)
+    assert max(ids.values()) == 1
+    assert all(image.get("alt") for image in page.of("img"))
+    assert all(drawing.get("aria-label") and drawing.get("role") in ("group", "img") for drawing in page.of("svg"))
+    assert [each["id"] for each in page.of("fieldset")] == ["effect-toggle", "heatmaps-toggle"]
+    places = [(attributes, inside) for (tag, attributes), inside in zip(page.tags, page.inside) if tag == "input"]
+    assert all(inside[-1] == "label" and "fieldset" in inside for _, inside in places)
+    for name in ("effect-method", "heatmaps-method"):
+        radios = [attributes for attributes, _ in places if attributes["name"] == name]
+        assert [radio["value"] for radio in radios if "checked" in radio] == ["rr-clarc"], "what the verdict is about"
+        assert {radio["value"] for radio in radios} >= set(SELECTION)
+    points = [attributes for tag, attributes in page.tags if tag == "g" and attributes.get("class") == "point"]
+    assert len(points) > 30
+    assert all(point["role"] == "img" and point["aria-label"] for point in points)
+    assert sum(point["tabindex"] == "0" for point in points) == 2, "one stop of the tab key per plot"
+    hidden = [attributes.get("id") for _, attributes in page.tags if "hidden" in attributes]
+    assert hidden == ["tip"], "only the empty tip waits for the script"
+    data = json.loads(page.script["effect-data"])
+    assert set(data["methods"]) == {"original", *SELECTION}
+    n = len(data["images"])
+    assert all(len(each["places"]) == len(each["words"]) == n for each in data["methods"].values())
+    panels = [svg for svg in page.of("svg") if str(svg["id"]).startswith("effect-")]
+    assert len(panels) == 1 + len(SELECTION)
 
 
 def test_a_failure_leaves_the_old_page(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run()
+    write_report(run)
     before = write_report(run).read_bytes()
+    assert {file.name for file in run.iterdir()} == {"results.csv", "results.json", "report.html", "figures"}
 
     def fail(*_: object) -> None:
         raise OSError("disk full")
@@ -71,80 +156,21 @@ def test_a_failure_leaves_the_old_page(make_run: MakeRun, monkeypatch: pytest.Mo
 
 
 def test_the_numbers_of_the_csv_are_on_the_page(make_run: MakeRun) -> None:
-    text = text_of(write_report(make_run()))
+    run = make_run()
+    path = write_report(run)
+    text = text_of(path)
     for clean, biased, flips, _ in CHOSEN.values():
         for value in (clean, biased, flips):
             assert f" {100 * value:.1f} " in text
     assert "84.8\N{EN DASH}89.4" in text  # of 0.871, n = 800
-    assert "± 0.9" in text  # AUROC has no interval
-    assert "+3.4" in text  # probability change of RR-ClArC
-    assert " 0.738 " in text  # its sensitivity is not a share, but in thousandths
-    assert "Majority rate" in text
-    assert "hansfree demo --artifact timestamp --seed 0" in text
-    assert "12.2" in text  # seconds
-    assert "RR-ClArC diverged at strength 100000." in text
-
-
-def test_the_order_of_the_page(make_run: MakeRun) -> None:
-    run = make_run(heatmaps=True)
-    write_cases(run / "cases.npz")
-    page = write_report(run).read_text(encoding="utf-8")
-    heads = re.findall(r"<h2>([^<]+)</h2>", page)
-    assert heads == [
-        "First evidence: insertion",
-        "What correction costs",
-        "How the strengths were chosen",
-        "What the artifact does to each image",
-        "Where the models look",
-        "What the direction sees",
-        "How well the directions fit",
-        "Second evidence: inside the model",
-        "Best and worst cases",
-        "Reproduce",
-    ]
-    assert page.index("Verdict") < page.index(heads[0])
-
-
-def test_without_heatmaps_the_rest_is_there(make_run: MakeRun) -> None:
-    run = make_run()
-    text = text_of(write_report(run))
-    assert "Where the models look" not in text
-    assert "87.1" in text
-
-
-def test_the_notes_on_the_data(make_run: MakeRun) -> None:
-    skipped = [f"{n}.png is <damaged>." for n in range(12)]
-    text = text_of(write_report(make_run(meta=META | {"remarks": ["Two are the same."], "skipped": skipped})))
-    assert "Notes on the data Two are the same. Left out: 0.png is <damaged>." in text
-    assert "Left out: 9.png is <damaged>. Left out: 2 more, which results.json names. First evidence" in text
-
-
-def test_missing_settings_are_left_out(make_run: MakeRun) -> None:
-    text = text_of(write_report(make_run(meta={}, selection={})))
-    assert "A model and an artifact." in text
-    assert "Majority rate" not in text
-    assert "None" not in text
-
-
-def test_only_the_header_is_a_page_too(make_run: MakeRun) -> None:
-    text = text_of(write_report(make_run(change=lambda _: [], selection={})))
-    assert "RR-ClArC is missing from this run." in text
-    assert "no scores on test images" in text
-
-
-def test_words_of_the_run_are_escaped(make_run: MakeRun) -> None:
-    page = write_report(make_run(meta=META | {"title": "<script>alert(1)</script>"})).read_text(encoding="utf-8")
-    assert "<script>alert" not in page
-    assert "&lt;script&gt;alert" in page
-
-
-def test_strengths_that_diverged_are_listed_once(make_run: MakeRun) -> None:
-    selection = SELECTION | {"rrr": choice(10.0, "", diverged=[100.0]), "vanilla": choice(None, "", diverged=[None])}
-    text = text_of(write_report(make_run(selection=selection)))
-    told = "RR-ClArC diverged at strength 100000; RRR diverged at strength 100; Vanilla diverged."
-    assert f"Recorded and out of the comparison: {told}" in text
-    assert "Vanilla failed: diverged" in text
-    assert "strength 0 " not in text
+    assert "95 % intervals, such as " in text
+    for words in ("± 0.9", "+3.4", " 0.738 ", "Majority rate", "12.2", "RR-ClArC diverged at strength 100000."):
+        assert words in text
+    assert text.count(RULE) == 1, "one rule for all is said once"
+    assert " ".join(write_verdict(load_results(run)).lines[:1]).replace("\N{NO-BREAK SPACE}", " ") in text
+    for words in ("each image", "Where the models look", "direction sees", "Best and worst", "Hashes", "Settings"):
+        assert words not in text, "the run has no such files"
+    assert [each["id"] for each in Page(path).of("svg")] == ["tradeoff"]
 
 
 def test_the_footnote_says_which_error_is_meant(make_run: MakeRun) -> None:
@@ -154,85 +180,183 @@ def test_the_footnote_says_which_error_is_meant(make_run: MakeRun) -> None:
     del content["paired"], content["intervals"]
     (run / "results.json").write_text(json.dumps(content), encoding="utf-8")
     text = text_of(write_report(run))
-    assert "image by image" not in text
     assert "within one standard error of it: the error of the best one" in text
-    assert "Paired on the same images" not in text
-    assert "95 % intervals or" not in text
+    for words in ("image by image", "Paired on the same images", "95 % intervals or"):
+        assert words not in text
 
 
-@pytest.mark.parametrize("paired", [{"p-clarc": {"flip_rate": [0.1, 0.01]}}, [{"method": "p-clarc"}], [1]])
-def test_another_format_is_a_plain_word(make_run: MakeRun, paired: object) -> None:
-    run = make_run()
-    content = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    (run / "results.json").write_text(json.dumps(content | {"paired": paired}), encoding="utf-8")
-    with pytest.raises(RunError, match="written by another version of hansfree, or is damaged"):
-        write_report(run)
+@pytest.mark.parametrize(
+    ("meta", "words", "without"),
+    [
+        (
+            META | {"remarks": ["Two are the same."], "skipped": [f"{n}.png is <damaged>." for n in range(12)]},
+            "Notes on the data Two are the same. Left out: 0.png is <damaged>.",
+            "Left out: 10.png",
+        ),
+        ({}, "A model and an artifact.", "None"),
+        (META | {"title": "<script>alert(1)</script>"}, "<script>alert(1)</script>", "Notes on the data"),
+    ],
+)
+def test_settings_on_the_page(make_run: MakeRun, meta: dict, words: str, without: str) -> None:
+    path = write_report(make_run(meta=meta, selection=SELECTION if meta else {}))
+    assert words in text_of(path)
+    assert without not in text_of(path)
+    assert "<script>alert" not in path.read_text(encoding="utf-8")
 
 
-def test_heatmaps_that_lack_something_are_a_plain_word(make_run: MakeRun) -> None:
-    run = make_run()
-    np.savez(run / "heatmaps.npz", images=np.zeros((1, 8, 8, 3), np.uint8))
-    with pytest.raises(RunError, match="masks"):
-        write_report(run)
+def test_a_table_with_a_header_only_is_a_page_too(make_run: MakeRun) -> None:
+    text = text_of(write_report(make_run(change=lambda _: [], selection={})))
+    assert "RR-ClArC is missing from this run." in text
+    assert "no scores on test images" in text
 
 
-def test_a_method_that_the_report_does_not_know_goes_by_its_name(make_run: MakeRun) -> None:
+def test_unknown_methods_and_all_that_diverged_are_listed(make_run: MakeRun) -> None:
     def add(rows: list[Row]) -> list[Row]:
         return [*rows, *(replace(row, method="my-way") for row in rows if row.method == "p-clarc")]
 
-    selection = SELECTION | {"my-way": choice(None, "has no strength to choose", diverged=[None])}
-    page = write_report(make_run(change=add, selection=selection)).read_text(encoding="utf-8")
+    selection = SELECTION | {"rrr": choice(10.0, "", diverged=[100.0]), "my-way": choice(None, "", diverged=[None])}
+    path = write_report(make_run(change=add, selection=selection))
+    told = "RR-ClArC diverged at strength 100000; RRR diverged at strength 100; my-way diverged."
+    assert f"Recorded and out of the comparison: {told}" in text_of(path)
+    page = path.read_text(encoding="utf-8")
     assert '<th scope="row">my-way<span class="detail">failed: diverged</span></th>' in page
-    assert '<tr><th scope="row">my-way</th>' in page
-    assert "; my-way diverged." in page
 
 
-def test_one_rule_for_all_is_said_once(make_run: MakeRun) -> None:
-    text = text_of(write_report(make_run()))
-    assert text.count(RULE) == 1
-    assert "best on val: 70.2 %" in text
+@pytest.mark.parametrize("recommended", ["p-clarc", None, ""])
+def test_a_model_that_must_not_be_used_is_red_before_anything_else(make_run: MakeRun, recommended: str | None) -> None:
+    parts = WORLD.parts(**{} if recommended else {"rr_clarc": constant(0)})
+    meta = {"recommended": recommended, "advice": ["Take", "<this>."]} if recommended != "" else {}
+    path = write_report(make_run(**parts | {"meta": parts["meta"] | meta}))
+    page = path.read_text(encoding="utf-8")
+    section = page.partition('<section class="verdict')[2].partition("</section>")[0]
+    assert section.startswith(" failed") == (recommended != "p-clarc")
+    if not recommended:
+        assert '<p class="failure">Do not use this model (RR-ClArC): ' in section
+        assert '<strong class="level">A-ClArC: corrected.</strong>' in section
+    if meta:
+        assert section.rstrip().endswith('<p class="advice"><strong>Take</strong> &lt;this&gt;.</p>')
 
 
-def test_a_failed_method_is_red_and_said_first(make_run: MakeRun) -> None:
+def test_settings_tell_no_folders_of_the_machine(make_run: MakeRun) -> None:
+    command = "hansfree run '/home/jane/my project/ruler.yaml' --out=/home/jane/run"
+    meta = META | {"model": "/home/jane/project/net.py:build", "command": command}
+    run = make_run(meta=meta | {"unused": ["data.shares"]})
+    settings = {
+        "model": {"source": "/home/jane/project/net.py:build", "weights": "C:\\Users\\jane\\model.pt"},
+        "other": {"source": "hf:/home/jane/vit", "page": "https://example.org/a"},
+        "data": {"root": "/home/jane/images", "classes": ["a/b", "café"], "shares": [0.8, 0.2]},
+    }
+    (run / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    path = write_report(run)
+    page = path.read_text(encoding="utf-8")
+    assert "jane" not in page
+    for shown in ("…/net.py:build", "…/model.pt", "root: …/images", "- a/b", "- café", "hf:…/vit", "example.org/a"):
+        assert shown in page
+    assert "A net.py:build model" in page
+    assert "<code>hansfree run ruler.yaml --out=run</code>" in page
+    assert "shares:" not in page
+    assert "Left out, as this run had no use for them: data.shares." in text_of(path)
+
+
+def test_the_size_is_bounded_even_with_images_of_noise(run: Path) -> None:
+    write_cases(run / "cases.npz", n=204, side=64)
+    assert write_report(run).stat().st_size < 3_000_000
+
+
+def test_the_page_of_a_natural_bias(make_run: MakeRun) -> None:
+    claims = [
+        {"name": "TCAV", "can_be_made": True, "sentence": "It needs no counter-examples."},
+        {"name": "accuracy with the artifact", "can_be_made": False, "sentence": "Only 7 test images."},
+    ]
+    path = write_report(make_run(**POOR.parts() | {"meta": POOR.meta | {"claims": claims}}))
+    text = text_of(path)
+    assert heads_of(path) == [
+        "What these data cannot show",
+        "First evidence: images without and with the artifact",
+        *HEADS[1:3],
+        "Per class",
+        HEADS[7],
+        "What these data can show",
+        "Reproduce",
+    ]
+    assert "What correction costs Accuracy with the artifact is not drawn against accuracy without it: two cl" in text
+    assert text.index("Accuracy with the artifact cannot be claimed. Only 7") < text.index("TCAV can be claimed.")
+    assert "† Too few images with the artifact are of classes where the shortcut is wrong." in text
+    assert "n/a (n = 7)" in text
+    assert ",balanced_accuracy_biased,,,7" in (path.parent / "results.csv").read_text(encoding="utf-8")
+
+
+def test_diagnosis_and_suspect_labels(make_run: MakeRun) -> None:
+    rng = np.random.default_rng(0)
+    has_artifact = np.arange(90) < 30
+    features = rng.normal(size=(90, 6))
+    features[has_artifact, 0] += 9
+    names = [f"<b>{row}.png" for row in range(90)]
+    has_artifact[[3, 80]] = False, True
+    diagnosis = diagnose_cav(features, has_artifact, ids=names, seed=0)
+    run = make_run(**World((80, 60, 30)).parts())
+    (run / "diagnostics.json").write_text(diagnosis.to_json(), encoding="utf-8")
+    path = write_report(run)
+    text = text_of(path)
+    assert text.count(re.sub(r"\s+", " ", diagnosis.verdict)) == 1
+    assert all(re.sub(r"\s+", " ", finding.sentence) in text for finding in diagnosis.findings)
+    assert (run / "figures" / "diagnostics.png").exists()
+    assert 'id="suspect-labels"' not in path.read_text(encoding="utf-8")
+    np.savez(run / "suspect_labels.npz", pictures=rng.integers(0, 255, (2, 32, 32, 3)).astype(np.uint8))
+    _, _, section = write_report(run).read_text(encoding="utf-8").partition('<section id="suspect-labels">')
+    section = section.partition("</section>")[0]
+    assert section.count("<img ") == 2
+    for name, listed in (("3.png", "listed without the artifact"), ("80.png", "listed with the artifact")):
+        assert re.search(rf"<strong>&lt;b&gt;{name}</strong> <br>{listed}</figcaption>", section)
+    assert "most suspicious of" not in section, "they are all there are"
+    (run / "suspect_labels.npz").write_bytes(b"PK\3\4 cut off")
+    with pytest.raises(RunError, match=r"suspect_labels\.npz is damaged\. Delete it and .*diagnostics\.json, and"):
+        write_report(run)
+
+
+def test_side_effects_are_a_section_of_their_own(make_run: MakeRun) -> None:
+    meta = META | {"removed": {"timestamp": 81.2, "lsb": 44.7}}
+    path = write_report(make_run(change=with_others, meta=meta))
+    page = path.read_text(encoding="utf-8")
+    heads = heads_of(path)
+    assert heads[heads.index("Side effects under other artifacts") + 1] == HEADS[7]
+    assert "corrections along a direction remove those “removed too”" in text_of(path)
+    assert "<ink>" not in page
+    table = path.parent / "results.csv"
+    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    table.write_text("".join(line for line in lines if ",lsb," not in line and ",<ink>," not in line), encoding="utf-8")
+    assert "Side effects" not in write_report(path.parent).read_text(encoding="utf-8")
+
+
+def test_a_method_without_model_is_red_in_the_table(make_run: MakeRun) -> None:
     def choose_none(rows: list[Row]) -> list[Row]:
         return [replace(row, chosen=0) if row.method == "rr-clarc" else row for row in rows]
 
-    reason = "no strength is admissible: diverged"
-    failed = choice(None, reason, diverged=STRENGTHS["rr-clarc"], objection="diverged")
+    failed = choice(None, "no strength is admissible", diverged=STRENGTHS["rr-clarc"], objection="diverged")
     path = write_report(make_run(change=choose_none, selection=SELECTION | {"rr-clarc": failed}))
     page = path.read_text(encoding="utf-8")
-    assert '<p class="failure">Do not use this model (RR-ClArC): no strength is admissible: diverged.</p>' in page
+    assert '<p class="failure">Do not use this model (RR-ClArC): no strength is admissible.</p>' in page
     assert re.search(r'<tr class="failed">\s*<th scope="row">RR-ClArC<span class="detail">failed: no usable', page)
-    assert "after A-ClArC" in text_of(path)
 
 
-@pytest.mark.parametrize("name", ["results.csv", "results.json"])
-def test_an_unfinished_run_is_named(make_run: MakeRun, name: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("results.csv", None, "no results.csv"),
+        ("results.json", None, "no results.json"),
+        ("results.csv", b"experiment,method\n", r"lacks the column\(s\) cav, target"),
+        ("results.json", b"{", "not valid JSON"),
+        ("results.json", b'{"paired": {"p-clarc": {"flip_rate": [0.1, 0.01]}}}', "another version of hansfree"),
+        ("results.json", b'{"paired": [{"method": "p-clarc"}]}', "another version of hansfree, or is damaged"),
+        ("heatmaps.npz", b"PK\3\4 cut off", r"heatmaps.npz is damaged\. Delete it"),
+        ("cases.npz", b"PK\3\4 cut off", r"cases.npz is damaged\. Delete it"),
+    ],
+)
+def test_missing_and_damaged_files_are_named(make_run: MakeRun, file: str, content: bytes | None, message: str) -> None:
     run = make_run()
-    (run / name).unlink()
-    with pytest.raises(RunError, match=f"no {name}") as error:
-        write_report(run)
-    assert "demo" not in str(error.value), "there are other runs"
-
-
-def test_a_missing_column_is_named(make_run: MakeRun) -> None:
-    run = make_run()
-    table = run / "results.csv"
-    table.write_text(table.read_text(encoding="utf-8").replace("stderr", "error", 1), encoding="utf-8")
-    with pytest.raises(RunError, match="lacks the column\\(s\\) stderr"):
-        write_report(run)
-
-
-@pytest.mark.parametrize("file", ["heatmaps.npz", "cases.npz"])
-def test_damaged_arrays_are_named(make_run: MakeRun, file: str) -> None:
-    run = make_run()
-    (run / file).write_bytes(b"PK\3\4 cut off")
-    with pytest.raises(RunError, match=rf"{file} is damaged\. Delete it"):
-        write_report(run)
-
-
-def test_damaged_json_is_named(make_run: MakeRun) -> None:
-    run = make_run()
-    (run / "results.json").write_text(json.dumps({})[:1], encoding="utf-8")
-    with pytest.raises(RunError, match="not valid JSON"):
+    if content is None:
+        (run / file).unlink()
+    else:
+        (run / file).write_bytes(content)
+    with pytest.raises(RunError, match=message):
         write_report(run)

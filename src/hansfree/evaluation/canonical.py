@@ -5,9 +5,9 @@ zennit attaches its rules to modules, and a rule is exact only where modules are
 - batch norm is merged into the convolution before it: the epsilon and z+ rules must see its biases;
 - a sum of two activations (a residual connection) becomes a ``Sum``, which shares relevance out in proportion;
 - a squeeze-excite gate becomes a ``Gate``: to the activation that it scales it is a constant factor, and a factor
-  hands relevance on unchanged. The branch that computes the gate gets none.
+  passes relevance on unchanged. The branch that computes the gate gets none.
 
-Activations (ReLU, SiLU) hand relevance on unchanged too (zennit's own choice), and stochastic depth does nothing in
+Activations (ReLU, SiLU) pass relevance on unchanged too (zennit's own choice), and stochastic depth does nothing in
 eval mode. One form for all architectures: zennit's own canonizers know VGG and ResNet only, and no layer of a graph.
 """
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 _PRODUCTS = (operator.mul, operator.imul, torch.mul, "mul", "mul_")
-# Their gradient hands on all relevance: they move numbers, or choose one, or cut off what has no relevance anyway.
+# Their gradient passes on all relevance: they move numbers, or choose one, or cut off what has no relevance anyway.
 # fmt: off
 _CONSERVING = frozenset([
     "adaptive_max_pool2d", "cat", "chunk", "clone", "concat", "contiguous", "flatten", "getitem", "max_pool2d",
@@ -70,21 +70,20 @@ def canonical_form(
 ) -> nn.Module:
     """Return the model in canonical form, from images to logits, or to the layer's output.
 
-    It shares the weights that it does not change with the model (VGG-16 has half a gigabyte) and must only be read.
+    It shares unchanged weights with the model and must only be read.
 
     Args:
-        model: not touched; taken as it is in eval mode.
+        model: not touched; taken in eval mode.
         probe: one image, on which the form must give the model's own logits.
         layer: a name that ``list_layers`` shows.
-        pass_through: module types that are known to hand relevance on.
+        pass_through: module types that pass relevance on.
 
     Raises:
-        SplitError: where there is no such form: the model cannot be traced exactly, or does on the way what LRP has no
-            rule for, so that relevance would not be conserved.
+        SplitError: the model cannot be traced exactly, or has an operation without a rule.
     """
     form = _traced_form(model, probe, layer)
-    if strangers := _without_rule(form, pass_through):
-        raise SplitError(f"LRP has no rule for {', '.join(strangers)} in {type(model).__name__}.")
+    if unknown := _without_rule(form, pass_through):
+        raise SplitError(f"LRP has no rule for {', '.join(unknown)} in {type(model).__name__}.")
     return form
 
 
@@ -153,9 +152,8 @@ def _merge_batch_norms(traced: Traced) -> None:
         if norm is None or not isinstance(source, fx.Node) or norm.running_mean is None:
             continue
         linear = traced.module_of(source)
-        if not isinstance(linear, (ConvolutionStandard, nn.Linear)) or len(source.users) > 1:
-            continue
-        if calls[source.target] > 1:
+        is_shared = len(source.users) > 1 or calls[source.target] > 1
+        if is_shared or not isinstance(linear, (ConvolutionStandard, nn.Linear)):
             continue
         statistics: Any = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
         with torch.no_grad():  # new parameters on the copied module: the model's own are shared

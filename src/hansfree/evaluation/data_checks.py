@@ -24,62 +24,50 @@ class Claim:
 
 def claims(data: BiasedData) -> tuple[Claim, ...]:
     """Return what the data allow to claim about any model; known before one is trained."""
-    return (_accuracy(data), _flips(data), _worst_group(data), _selection(data), _derivative(data))
-
-
-def _accuracy(data: BiasedData) -> Claim:
-    name, test = BIASED_ACCURACY, data.test_biased
+    test, n = data.test_biased, len(data.test_biased)
     if data.is_inserted:
-        return Claim(name, True, f"All {len(test)} test images are also evaluated with the artifact inserted.")
-    if len(large_classes(test.labels)) >= 2:
-        return Claim(name, True, f"{_found(test)}.")
-    return Claim(
-        name,
-        False,
-        f"{_found(test)}. At least {MIN_GROUP} in each of two classes are needed: the accuracy on images with the "
-        "artifact is not available.",
-    )
-
-
-def _flips(data: BiasedData) -> Claim:
-    name = "flip rate"
-    if data.is_inserted:
-        return Claim(name, True, "The artifact is inserted into the same images that are evaluated without it.")
-    return Claim(
-        name,
-        False,
-        "Natural artifact, no counterfactual pairs: how many predictions it changes is not available.",
-    )
+        accuracy = Claim(BIASED_ACCURACY, True, f"All {n} test images are also evaluated with the artifact inserted.")
+        flips = Claim("flip rate", True, "The artifact is inserted into the same images that are evaluated without it.")
+    else:
+        is_known = len(large_classes(test.labels)) >= 2
+        needed = (
+            f" At least {MIN_GROUP} in each of two classes are needed: the accuracy on images with the artifact is "
+        )
+        sentence = f"{_found(test)}.{'' if is_known else f'{needed}not available.'}"
+        accuracy = Claim(BIASED_ACCURACY, is_known, sentence)
+        flips = Claim(
+            "flip rate",
+            False,
+            "Natural artifact, no counterfactual pairs: how many predictions it changes is not available.",
+        )
+    return accuracy, flips, _worst_group(data), _selection(data), _derivative(data)
 
 
 def _worst_group(data: BiasedData) -> Claim:
-    name = WORST_GROUP
     few = [
         f"{class_name!r} {kind} the artifact ({count})"
         for kind, images in (("without", data.test_clean), ("with", data.test_biased))
         for class_name, count in zip(images.class_names, np.bincount(images.labels, minlength=len(images.class_names)))
         if count < MIN_GROUP
     ]
-    if not few:
-        return Claim(name, True, f"Every class has at least {MIN_GROUP} test images without and with the artifact.")
-    return Claim(
-        name,
-        False,
-        f"Fewer than {MIN_GROUP} test images are of {_listed(few)}: the lowest accuracy that is shown is that of the "
-        "other groups, and the worst may be one of these.",
-    )
+    sentence = f"Every class has at least {MIN_GROUP} test images without and with the artifact."
+    if few:
+        sentence = (
+            f"Fewer than {MIN_GROUP} test images are of {_listed(few)}: the lowest accuracy that is shown is that of "
+            "the other groups, and the worst may be one of these."
+        )
+    return Claim(WORST_GROUP, not few, sentence)
 
 
 def _selection(data: BiasedData) -> Claim:
-    name = "strength chosen by accuracy"
-    if has_counter_examples(data):
-        return Claim(name, True, "The strength is chosen by the accuracy on validation images with the artifact.")
-    return Claim(
-        name,
-        False,
-        f"{_found(data.val_biased, 'validation')}, too few to choose by: the strength is chosen by the derivative "
-        "along the CAV, which says how far the artifact moves the answers, not whether they are right.",
-    )
+    can_be_made = has_counter_examples(data)
+    sentence = "The strength is chosen by the accuracy on validation images with the artifact."
+    if not can_be_made:
+        sentence = (
+            f"{_found(data.val_biased, 'validation')}, too few to choose by: the strength is chosen by the derivative "
+            "along the CAV, which says how far the artifact moves the answers, not whether they are right."
+        )
+    return Claim("strength chosen by accuracy", can_be_made, sentence)
 
 
 def _derivative(data: BiasedData) -> Claim:

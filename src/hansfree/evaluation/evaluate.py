@@ -48,11 +48,7 @@ class HeldOutFeatures:
 
 
 def probed_images(clean: Activations, biased: Activations | None, *, inserted: bool) -> list[Activations]:
-    """Return the images on which derivatives along the CAV are taken: those with the artifact.
-
-    Where too few images carry it for a score, all images: what the model would do if the artifact came in can be
-    asked of any.
-    """
+    """Return the images on which derivatives along the CAV are taken: those with the artifact, or all if too few."""
     if biased is not None and (inserted or len(biased) >= MIN_GROUP):
         return [biased]
     return [clean] if biased is None else [clean, biased]
@@ -68,17 +64,11 @@ def held_out_features(
     cav: CAV | None = None,
     edit: nn.Module | None = None,
 ) -> HeldOutFeatures:
-    """Prepare held-out images for many heads.
-
-    Args:
-        biased: None where no image carries the artifact.
-        inserted: The two sets hold the same images in the same order; False where the artifact is natural.
-    """
-    if biased is not None:
-        if inserted:
-            check_same_images(clean, biased)
-        if (clean.layer, clean.trunk) != (biased.layer, biased.trunk):
-            raise DataError("The activations of the clean and the biased set come from different layers or models.")
+    """Prepare held-out images for many heads; arguments as in `evaluate`."""
+    if biased is not None and inserted:
+        check_same_images(clean, biased)
+    if biased is not None and (clean.layer, clean.trunk) != (biased.layer, biased.trunk):
+        raise DataError("The activations of the clean and the biased set come from different layers or models.")
     directions = None if cav is None else cav.directions_[:1]
     is_probed = biased is None or len(probed_images(clean, biased, inserted=inserted)) == 2
     return HeldOutFeatures(
@@ -182,7 +172,7 @@ def evaluate(
     The trunk of a corrected model is the original's, so activations of the original serve for all of them.
 
     Args:
-        biased: None where the artifact is in no scene: what needs such images is then left out.
+        biased: None where no image has the artifact.
         biased_class: The class that the artifact leaks into.
         inserted: The biased images are the clean ones with the artifact inserted, in the same order; False where the
             artifact is natural, and the two sets hold different images.
@@ -198,33 +188,31 @@ def evaluate(
     check_biased_class(biased_class, count_classes(cut, clean))
     held_out = held_out_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
     state = cut.head_parameters()
-    signs = None
-    if cav is not None:
-        signs = np.concatenate(
-            [
-                count_position_signs(cut, state, images, cav, biased_class=biased_class, edit=edit)
-                for images in probed_images(clean, biased, inserted=inserted)
-            ]
-        )
-    return compute_scores(judge_head(cut, state, held_out, position_signs=signs))
+    if cav is None:
+        return compute_scores(judge_head(cut, state, held_out))
+    signs = [
+        count_position_signs(cut, state, images, cav, biased_class=biased_class, edit=edit)
+        for images in probed_images(clean, biased, inserted=inserted)
+    ]
+    return compute_scores(judge_head(cut, state, held_out, position_signs=np.concatenate(signs)))
 
 
 @dataclass(frozen=True)
 class SideEffects:
     """What each of several models does without any artifact, and with each of several inserted."""
 
-    clean: Mapping[str, Score]  # by model: balanced accuracy without any of the artifacts
-    flips: Mapping[tuple[str, str], Score]  # by model and artifact: flip rate
-    biased: Mapping[tuple[str, str], Score]  # by model and artifact: balanced accuracy with it
+    clean: dict[str, Score]  # by model: balanced accuracy without any of the artifacts
+    flips: dict[tuple[str, str], Score]  # by model and artifact: flip rate
+    biased: dict[tuple[str, str], Score]  # by model and artifact: balanced accuracy with it
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models' names, in the order in which they were given."""
+        """Names of the models, in the given order."""
         return tuple(self.clean)
 
     @property
     def artifacts(self) -> tuple[str, ...]:
-        """The artifacts' names, in the order in which they were given."""
+        """Names of the artifacts, in the given order."""
         return tuple(dict.fromkeys(artifact for _, artifact in self.flips))
 
 
@@ -234,8 +222,7 @@ def measure_side_effects(
     """Score every model under every artifact, on the same held-out images without any and with each inserted.
 
     Args:
-        models: by name: the original model and its corrected versions. They share the trunk, so that activations of
-            the original serve for all.
+        models: by name: the original model and its corrected versions, which share the trunk.
         clean: test images without any of the artifacts.
         biased: by artifact, the same images in the same order with it inserted.
     """
@@ -243,9 +230,7 @@ def measure_side_effects(
         raise DataError(f"A matrix needs models and artifacts; given {len(models)} and {len(biased)}.")
     for images in biased.values():
         check_artifact_labels(clean, images)
-    scores: dict[str, Score] = {}
-    flips: dict[tuple[str, str], Score] = {}
-    accuracies: dict[tuple[str, str], Score] = {}
+    found = SideEffects({}, {}, {})
     for name, model in models.items():
         plain, edit = remove_inserted(model)
         cut = cut_at(plain, clean)
@@ -254,7 +239,7 @@ def measure_side_effects(
             # the biased class is any: none of these scores asks for it
             held_out = held_out_features(cut, clean, images, biased_class=0, edit=edit)
             evidence = judge_head(cut, state, held_out)
-            scores[name] = BalancedAccuracyClean().compute(evidence)
-            flips[name, artifact] = FlipRate().compute(evidence)
-            accuracies[name, artifact] = BalancedAccuracyBiased().compute(evidence)
-    return SideEffects(scores, flips, accuracies)
+            found.clean[name] = BalancedAccuracyClean().compute(evidence)
+            found.flips[name, artifact] = FlipRate().compute(evidence)
+            found.biased[name, artifact] = BalancedAccuracyBiased().compute(evidence)
+    return found

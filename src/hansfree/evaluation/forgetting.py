@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from hansfree._internal.hashing import seeded
@@ -29,9 +30,9 @@ Sides = tuple[Floats, Floats]  # the same images without and with the artifact, 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """How well fresh linear classifiers tell one model's images with the artifact from the same ones without it.
+    """AUC of fresh linear classifiers that tell a model's images with the artifact from the same ones without it.
 
-    An AUC of 0.5 is a coin, 1 is every time. That a linear classifier finds nothing does not say that nothing is there.
+    That a linear classifier finds nothing does not say that nothing is there.
     """
 
     layer: Score  # at the layer's pooled output: what a correction of the head leaves as it is
@@ -42,10 +43,7 @@ class Probe:
 
     @property
     def change(self) -> Score:
-        """The mean change of the logits by the artifact, in units of their spread between clean images.
-
-        Without that unit, a correction that makes all logits smaller would look like one that forgets.
-        """
+        """The mean change of the logits by the artifact, in units of their spread between clean images."""
         n = len(self.changes)
         return Score("logit_change", float(self.changes.mean()), float(self.changes.std(ddof=1) / np.sqrt(n)), n)
 
@@ -58,7 +56,7 @@ class Forgetting:
     after: Probe
 
     def __post_init__(self) -> None:
-        """Refuse probes of different images."""
+        """Check that the probes are of the same images."""
         if len(self.before.changes) != len(self.after.changes):
             raise DataError(
                 f"The probes saw {len(self.before.changes)} and {len(self.after.changes)} images: take the same."
@@ -86,7 +84,7 @@ class Forgetting:
             else _both(self, "layer")
         )
         return (
-            f"From the logits a fresh linear probe tells the artifact with an AUC of {_both(self, 'logits')}.{hidden} "
+            f"From the logits a fresh linear probe finds the artifact with an AUC of {_both(self, 'logits')}.{hidden} "
             f"{100 * left.value:.0f} ± {100 * left.stderr:.0f} % of the artifact's change of the logits is left. "
             f"At the layer itself the AUC is {layer}."
         )
@@ -95,9 +93,9 @@ class Forgetting:
 def probe_artifact(
     model: nn.Module, *, clean: Activations, biased: Activations, folds: int = 5, seed: int = 0
 ) -> Probe:
-    """Train linear classifiers on a model's own numbers to find the artifact, and test each on images it did not see.
+    """Train linear classifiers on a model's features to find the artifact; test each on images it did not see.
 
-    An image without and with the artifact is always in the same fold. Logistic regression on standardised features.
+    Logistic regression on standardised features; both versions of an image are in the same fold.
 
     Args:
         model: corrected or not; the activations are of its own trunk.
@@ -114,14 +112,14 @@ def probe_artifact(
     found = judge_head(cut, cut.head_parameters(), held_out_features(cut, clean, biased, biased_class=0, edit=edit))
     logits = found.logits_clean, found.logits_biased
     fold_of = np.random.default_rng(seed).permutation(len(clean)) % folds
-    hidden: Sides | None = None
+    hidden: Score | None = None
     if cut.traced:
         last = cut_at(plain, clean, train="last")
-        hidden = _hidden(last, clean, edit), _hidden(last, biased, edit)
+        hidden = held_out_auc((_hidden(last, clean, edit), _hidden(last, biased, edit)), fold_of, "hidden")
     layer = np.asarray(clean.pooled, dtype=np.float64), np.asarray(biased.pooled, dtype=np.float64)
     return Probe(
         layer=held_out_auc(layer, fold_of, "layer"),
-        hidden=None if hidden is None else held_out_auc(hidden, fold_of, "hidden"),
+        hidden=hidden,
         logits=held_out_auc(logits, fold_of, "logits"),
         changes=logit_changes(*logits),
         trunk=clean.trunk,
@@ -167,13 +165,12 @@ def _hidden(last: Cut, images: Activations, edit: nn.Module | None) -> Floats:
 
 
 def _fit_probe(clean: Floats, biased: Floats) -> Floats:
-    """Return the weights of a logistic regression on standardised features, for features as they are."""
+    """Return the weights of a logistic regression on standardised features, for the features themselves."""
     features = np.concatenate([clean, biased])
-    width = features.std(axis=0)
-    width[width == 0] = 1.0  # a feature that never changes has weight zero in any case
-    bits = np.arange(len(features)) >= len(clean)
-    solver = LogisticRegression(max_iter=1000).fit((features - features.mean(axis=0)) / width, bits)
-    weights: Floats = solver.coef_[0] / width
+    scaler = StandardScaler()
+    has_artifact = np.arange(len(features)) >= len(clean)
+    solver = LogisticRegression(max_iter=1000).fit(scaler.fit_transform(features), has_artifact)
+    weights: Floats = solver.coef_[0] / scaler.scale_
     return weights
 
 
@@ -191,18 +188,13 @@ class RelearningCurve:
     probability_change: tuple[Score, ...]  # of the class that the artifact leaks into
 
     def steps_until(self, change: float) -> float | None:
-        """Return after how many steps the probability change reaches ``change``; None where it does not.
-
-        It is taken as a straight line between two epochs.
-        """
+        """Return after how many steps the probability change reaches ``change``, interpolated; None if it does not."""
         values = [score.value for score in self.probability_change]
-        for i, value in enumerate(values):
-            if value >= change:
-                if i == 0:
-                    return 0.0
-                share = (change - values[i - 1]) / (value - values[i - 1])
-                return float(self.steps[i - 1] + share * (self.steps[i] - self.steps[i - 1]))
-        return None
+        reached = next((i for i, value in enumerate(values) if value >= change), None)
+        if not reached:
+            return None if reached is None else 0.0
+        ends = slice(reached - 1, reached + 1)
+        return float(np.interp(change, values[ends], self.steps[ends]))
 
 
 @dataclass(frozen=True)
@@ -215,13 +207,10 @@ class Relearning:
 
     @property
     def half(self) -> float:
-        """Half of the artifact's effect on the original model: the level that the others are timed by."""
+        """Half of the artifact's effect on the original model."""
         effect = self.original.probability_change[0].value
         if not effect > 0:
-            raise DataError(
-                f"The artifact changes the probability of its class by {effect:.3f} in the original model: there is "
-                "no effect that could come back."
-            )
+            raise DataError(f"The artifact changes the probability of its class by {effect:.3f} in the original model.")
         return effect / 2
 
     def describe(self) -> str:
@@ -248,14 +237,14 @@ def relearn(
 ) -> RelearningCurve:
     """Fine-tune a copy of the head on the poisoned images, without any penalty, and watch the artifact come back.
 
-    The layers up to the activations' stay as they are, and so does what a correction put behind the layer (P-ClArC).
+    Layers up to the activations' stay unchanged, and so does what a correction put behind the layer (P-ClArC).
 
     Args:
         poisoned: the training images, where the artifact is tied to a class.
         clean: held-out images without the artifact.
         biased: the same images with it.
         biased_class: the class that the artifact leaks into.
-        tuning: of all heads that are compared; the seed says in which order the images come.
+        tuning: the same for all heads that are compared.
     """
     tuning = tuning or FineTuning()
     if tuning.optimizer == "converged":
@@ -283,21 +272,18 @@ def relearn(
 
 
 def reset_head(model: nn.Module, activations: Activations, *, seed: int = 0) -> nn.Module:
-    """Return a copy of the model in which all that follows the layer starts anew, as if it had never learned.
+    """Return a copy of the model with a fresh head: what was really forgotten takes as long to learn as with it.
 
-    It is the yardstick of a relearning test: what was really forgotten takes as long as the first time. Batch norms
-    stay as they are, for no correction trains them.
+    Batch norms stay unchanged, for no correction trains them.
     """
     plain, _ = remove_inserted(model)
     cut = cut_at(plain, activations)
     owners = sorted({name.rpartition(".")[0] for name in cut.trainable})
     fresh = copy.deepcopy(plain)
     modules = {owner: fresh.get_submodule(owner) for owner in owners}
-    if stubborn := [owner or "the model" for owner, module in modules.items() if not _resets(module)]:
-        raise DataError(
-            f"{', '.join(stubborn)} of {type(model).__name__} cannot start anew: no reset_parameters is there to say "
-            "how."
-        )
+    fixed = [owner or "the model" for owner, module in modules.items() if not hasattr(module, "reset_parameters")]
+    if fixed:
+        raise DataError(f"{', '.join(fixed)} of {type(model).__name__} cannot start anew: no reset_parameters.")
     with seeded(seed):
         for module in modules.values():
             module.reset_parameters()  # type: ignore[operator]
@@ -317,7 +303,3 @@ def _effect(heads: Heads, clean: Features, biased: Features, biased_class: int) 
 def _when(curve: RelearningCurve, change: float) -> str:
     steps = curve.steps_until(change)
     return f"not within {curve.steps[-1]} steps" if steps is None else f"after {steps:.0f} steps"
-
-
-def _resets(module: nn.Module) -> bool:
-    return callable(getattr(module, "reset_parameters", None))

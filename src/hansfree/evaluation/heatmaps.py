@@ -50,13 +50,10 @@ def explanation_of(
     layer: str | None = None,
     pass_through: tuple[type[nn.Module], ...] = (),
 ) -> Explanation:
-    """Return how the model's logits, or a layer's output, are explained.
+    """Return how the model's logits, or a layer's output, are explained: by LRP where every operation has a rule.
 
-    LRP, where every operation on the way has a rule. Layer norm, attention and layer scale have none, nor has a model
-    that cannot be traced: relevance would be lost or made up on the way, and a share of it would mean nothing.
-
-    Args:
-        images: one is enough.
+    Layer norm, attention and layer scale have none, nor has a model that cannot be traced: a share of relevance would
+    mean nothing there. One image is enough.
     """
     form = usable_form(model, images, layer=layer, pass_through=pass_through)
     return "gradient x input" if form is None else "lrp"
@@ -65,7 +62,7 @@ def explanation_of(
 def usable_form(
     model: nn.Module, images: Tensor, *, layer: str | None = None, pass_through: tuple[type[nn.Module], ...] = ()
 ) -> nn.Module | None:
-    """Return the form of the model on which LRP conserves relevance, or None, with a word in the log."""
+    """Return the form of the model on which LRP conserves relevance, or None with a warning."""
     from hansfree.evaluation.canonical import canonical_form  # here: zennit brings torchvision along, which takes 3 s
 
     with torch.inference_mode(False), torch.enable_grad():
@@ -73,14 +70,13 @@ def usable_form(
         try:
             form = canonical_form(model, probe, layer=layer, pass_through=pass_through)
             propagate(form, probe, lambda output, _rows: torch.ones_like(output), pass_through=pass_through)
+            return form
         except (LayerNotFoundError, AmbiguousLayerError):
             raise
         except SplitError as error:
             reason = str(error)
         except Exception as error:  # zennit's hooks run between the model's own modules: anything may come out of it
             reason = f"LRP fails on {type(model).__name__}: {str(error).rstrip('.')}."
-        else:
-            return form
     logger.warning("%s Its heatmaps are gradient x input.", reason)
     return None
 
@@ -108,7 +104,8 @@ def propagate(
         return torch.where(weights == 0, torch.zeros_like(output), output * weights)
 
     with composite.context(form) as hooked:
-        return _backward(hooked, images, start, batch_size=batch_size, times_input=False)
+        like = next(form.parameters(), images)
+        return _backward(hooked, images, start, batch_size=batch_size, like=like, times_input=False)
 
 
 def gradient_times_input(
@@ -131,14 +128,12 @@ def _backward(
     *,
     batch_size: int,
     times_input: bool,
-    like: Tensor | None = None,
+    like: Tensor,
 ) -> Tensor:
-    if like is None and isinstance(function, nn.Module):
-        like = next(function.parameters(), None)
     maps = []
     for first in range(0, len(images), batch_size):
         rows = slice(first, first + batch_size)
-        batch = images[rows].clone().to(images if like is None else like).detach().requires_grad_()
+        batch = images[rows].clone().to(like).detach().requires_grad_()
         output = function(batch)
         (slope,) = torch.autograd.grad(output, batch, grad_outputs=start(output.detach(), rows))
         maps.append((slope * batch.detach() if times_input else slope).sum(dim=1))
@@ -156,17 +151,15 @@ def compute_heatmaps(
 ) -> Tensor:
     """Return the relevance of every pixel for the target class's logit, summed over channels: (n, height, width).
 
-    By LRP where that conserves relevance (:func:`explanation_of`): without biases it adds up to the logit, and what a
-    layer's bias contributes stays with the bias. By gradient x input elsewhere.
+    By LRP where that conserves relevance (:func:`explanation_of`): without biases it adds up to the logit. By gradient
+    x input elsewhere.
 
     Args:
-        model: a classifier; it is explained as it is in eval mode.
+        model: a classifier; it is explained in eval mode.
         images: (n, channels, height, width), normalised as the model takes them.
         target: one class for all images, or one per image (n,).
-        explanation: None takes what the model allows; LRP that is asked for and not possible is a ``SplitError``.
-        batch_size: images per backward pass.
-        pass_through: module types that hand relevance on unchanged, such as P-ClArC's inserted projection; gradients go
-            through them as through all others.
+        explanation: None takes what the model allows; LRP where it is not possible is a ``SplitError``.
+        pass_through: module types that pass relevance on unchanged, such as P-ClArC's inserted projection.
     """
     check_images(images, batch_size)
     if explanation is not None:
@@ -206,7 +199,7 @@ def compute_heatmaps(
 
 
 def check_images(images: Tensor, batch_size: int) -> None:
-    """Refuse what is not a batch of images, or no number of them."""
+    """Check the shape of images and the batch size."""
     if images.ndim != 4:
         raise DataError(f"Heatmaps need images of shape (n, channels, height, width), not {tuple(images.shape)}.")
     if batch_size < 1:

@@ -16,29 +16,22 @@ from hansfree.activations import at_every_position, channel_axis
 from hansfree.cavs import CAV
 from hansfree.data import ImageDataset
 from hansfree.errors import DataError, OptionError
-from hansfree.evaluation.heatmaps import (
-    check_images,
-    gradient_times_input,
-    propagate,
-    usable_form,
-)
+from hansfree.evaluation.heatmaps import check_images, gradient_times_input, propagate, usable_form
 from hansfree.models.surgery import inverse, layer_order, split
 
 
 def masks_from_heatmaps(heatmaps: Tensor | np.ndarray, *, blur: float = 0.03) -> np.ndarray:
     """Return where each heatmap is large: bool (n, height, width), never empty.
 
-    Positive relevance, smoothed, and cut by Otsu's threshold of each image (the paper says only "a threshold"). Otsu's
-    adapts to how large the artifact is and to the heatmap's unit, which a fixed share of the maximum does not. Without
-    any positive relevance, or with the same everywhere, nothing says where the artifact is: then the mask is the full
-    image, as for unlocalised artifacts.
+    Positive relevance, smoothed, and cut by Otsu's threshold of each image (the paper says only "a threshold"), which
+    adapts to the size of the artifact. Without any positive relevance, or with the same everywhere, the mask is the
+    full image, as for unlocalised artifacts.
 
     Such masks are for training only: scored by them, a method would be judged by the CAV that taught it.
 
     Args:
         heatmaps: (n, height, width), as from ``compute_cav_heatmaps``.
-        blur: standard deviation of the smoothing, as a part of the shorter side; LRP is grainy, artifacts are not. 0
-            for none.
+        blur: standard deviation of the smoothing, as a part of the shorter side; 0 for none.
     """
     relevance = np.asarray(torch.as_tensor(heatmaps).detach().cpu(), dtype=np.float64)
     if relevance.ndim != 3 or not all(relevance.shape[1:]):
@@ -78,18 +71,15 @@ def compute_cav_heatmaps(
 ) -> Tensor:
     """Return the relevance of every pixel for the score ``a . h`` along a CAV, over all channels: (n, height, width).
 
-    Every position of the layer counts, though CAVs are fitted on the maximum over the positions: the paper writes the
-    score as the dot product with the activations, and a maximum is taken at one position per channel, which cannot
-    outline an artifact. (On the embedded plaster both give masks of the same quality.) By LRP where that conserves
-    relevance up to the layer: without biases before it, the heatmap adds up to the sum of ``a . h`` over the positions.
-    By gradient x input elsewhere (``explanation_of(model, images, layer=layer)`` says which).
+    Every position of the layer counts, though CAVs are fitted on the maximum over the positions, which cannot outline
+    an artifact. By LRP where that conserves relevance up to the layer, by gradient x input elsewhere
+    (``explanation_of(model, images, layer=layer)`` says which).
 
     Args:
-        model: a classifier; it is explained as it is in eval mode.
+        model: a classifier; it is explained in eval mode.
         layer: where the CAV lives, a name that ``list_layers`` shows.
         cav: fitted, or a direction (channels,). Several directions are combined as in ``CAV.decision_function``.
         images: (n, channels, height, width), normalised as the model takes them.
-        batch_size: images per backward pass.
     """
     check_images(images, batch_size)
     direction = _direction(cav)
@@ -100,9 +90,8 @@ def compute_cav_heatmaps(
         like = next(model.parameters(), images)
         probe = images[:1].clone().to(like)
         form = usable_form(model, images, layer=layer)
-        order = None
+        order = None if form is None else layer_order(model, layer, probe)
         if form is not None:
-            order = layer_order(model, layer, probe)
             shape = form(probe).shape
             shape = shape if order is None else torch.Size([shape[axis] for axis in order])
         else:
@@ -145,7 +134,7 @@ def localise_artifact(
 
 
 def kept_masks(path: Path, find: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return the masks that a run folder keeps in an ``.npz`` file, or find and keep them: that takes long."""
+    """Return the masks in an ``.npz`` file of a run folder, or find and store them: that takes long."""
     if not path.exists():
         masks = find()
         with written_atomically(path) as temporary:

@@ -59,12 +59,12 @@ _MAY_BE_EMPTY = {field.name for field in fields(Row) if field.default is None}
 
 
 def rows_of(scores: Iterable[Score], **about: Any) -> list[Row]:
-    """Turn scores into rows of one method; ``about`` fills the other columns."""
+    """Return scores as rows of one method; ``about`` fills the other columns."""
     return [Row(**asdict(score) | about) for score in scores]
 
 
 def row_of_quality(metric: str, quality: CAVQuality, **about: Any) -> Row:
-    """Turn a CAV's quality into a row."""
+    """Return a CAV's quality as a row."""
     return Row(metric=metric, value=quality.value, stderr=quality.standard_error, n=quality.n, **about)
 
 
@@ -74,10 +74,9 @@ def is_of_other_artifact(row: Row) -> bool:
 
 
 def write_table(path: Path, rows: Iterable[Row], *, unknown: Iterable[NotAvailable] = ()) -> None:
-    """Write ``results.csv``; numbers keep six significant digits, so that the last bits of a sum do not show.
+    """Write ``results.csv`` with six significant digits.
 
-    What too few test images leave unknown stands at the end: a line without a value that holds for every method, so
-    without a method too; ``n`` says how many images there are.
+    Unavailable scores stand at the end, without a method and a value; ``n`` is the number of images.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -100,7 +99,7 @@ def read_rows(path: Path) -> list[Row]:
         return [
             Row(**{name: _parsed(f"{path}, line {reader.line_num}", name, line[name]) for name in COLUMNS})
             for line in reader
-            if line["method"] or line["value"]  # else what is unknown, which is no score
+            if line["method"] or line["value"]  # else an unavailable score
         ]
 
 
@@ -119,9 +118,6 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-_PREFIX = "relevance/"
-
-
 @dataclass(frozen=True)
 class HeatmapSet:
     """The same images under several methods."""
@@ -134,13 +130,13 @@ class HeatmapSet:
     ids: np.ndarray | None = None  # which image of the source each is
 
 
-def read_heatmaps(path: Path) -> HeatmapSet:
-    """Read ``heatmaps.npz``; an older one does not say which images it holds."""
+def _read_heatmaps(path: Path) -> HeatmapSet:
     stored = read_arrays(path)
+    prefix = "relevance/"
     return HeatmapSet(
         stored["images"],
         stored["masks"].astype(bool),
-        {key[len(_PREFIX) :]: values for key, values in stored.items() if key.startswith(_PREFIX)},
+        {key.removeprefix(prefix): values for key, values in stored.items() if key.startswith(prefix)},
         stored["direction"],
         stored.get("labels"),
         stored.get("ids"),
@@ -181,7 +177,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Results:
-    """All that the report is made of."""
+    """Everything that the report shows."""
 
     rows: tuple[Row, ...]  # of final models on the test images
     meta: dict[str, Any]
@@ -206,16 +202,14 @@ class Results:
 
     def methods(self) -> list[Variant]:
         """Return every variant that is a model (not a CAV), in the paper's order, new ones before the reference."""
-        found = [variant for variant in self._by_variant if not variant.method.startswith("cav:")]
         order = [ORIGINAL, *Correction.members()]
-        last = len(order) + 1
-        places = {name: place for place, name in enumerate(order)} | {CLEAN_TRAINED: last}
 
-        def place(variant: Variant) -> tuple[int, bool]:
+        def place(variant: Variant) -> tuple[bool, int, bool]:
             method, further = split_name(variant.method)
-            return places.get(method, last - 1), further is not None
+            place = order.index(method) if method in order else len(order)
+            return method == CLEAN_TRAINED, place, further is not None
 
-        return sorted(found, key=place)
+        return sorted((each for each in self._by_variant if not each.method.startswith("cav:")), key=place)
 
     @property
     def is_inserted(self) -> bool:
@@ -258,7 +252,8 @@ class Results:
 
     def chosen(self, variant: Variant) -> dict[str, Row]:
         """Return the scores of the chosen strength by metric; a score of all images goes before one of a group."""
-        found = [row for row in self._by_variant.get(variant, ()) if row.chosen and not _is_of_class(row)]
+        of_classes = {name for name, metric in Metric.members().items() if metric.is_per_class}
+        found = [row for row in self._by_variant.get(variant, ()) if row.chosen and row.metric not in of_classes]
         return {row.metric: row for row in sorted(found, key=lambda row: row.group is None)}
 
     def diverged(self) -> list[tuple[str, float | None]]:
@@ -266,8 +261,8 @@ class Results:
         return [(method, s) for method, choice in self.selection.items() for s in choice.get("diverged") or ()]
 
     def has_diverged(self, row: Row) -> bool:
-        """Say whether a score is of a model that diverged; its answers are counted as wrong, not as missing."""
-        # results.csv keeps six digits of a strength, results.json all of them
+        """Return whether a score is of a model that diverged; its answers are counted as wrong, not as missing."""
+        # results.csv has six digits of a strength, results.json all of them
         listed = [None if s is None else float(f"{s:.6g}") for method, s in self.diverged() if method == row.method]
         return row.strength in listed or not math.isfinite(row.value)
 
@@ -292,20 +287,14 @@ class Results:
         """Return what the selection rule saw of a model in the end, the more the better; None if that is unknown."""
         derivative = self.selection.get(variant.method, {}).get("derivative")
         if derivative is None:
-            return self.validated_value(variant, BalancedAccuracyBiased.name)
-        return (
-            None
-            if derivative["chosen"] is None or takes_out_direction(variant.method)
-            else -float(derivative["chosen"])
-        )
-
-    def validated_value(self, variant: Variant, metric: str) -> float | None:
-        """Return a score on validation images after the last epoch; None if that is unknown."""
-        seen = [row for row in self.validated if row.metric == metric and Variant.of(row) == variant]
-        return max(seen, key=lambda row: row.epoch or 0).value if seen else None
+            rows = [r for r in self.validated if r.metric == BalancedAccuracyBiased.name and Variant.of(r) == variant]
+            return max(rows, key=lambda row: row.epoch or 0).value if rows else None
+        if derivative["chosen"] is None or takes_out_direction(variant.method):
+            return None
+        return -float(derivative["chosen"])
 
     def is_first(self, variant: Variant) -> bool:
-        """Return whether a variant is of the run's own seed: of repeats, answers per image are not kept."""
+        """Return whether a variant is of the run's own seed: of repeats, answers per image are not stored."""
         return variant.seed is None or variant.seed == self.meta.get("seed", variant.seed)
 
     def variant(self, method: str) -> Variant | None:
@@ -318,7 +307,7 @@ def takes_out_direction(method: str) -> bool:
 
     What its head would do along the direction then says nothing about the model: derivatives cannot compare it.
     """
-    member = _member(method)
+    member = Correction.members().get(split_name(method)[0])
     return member is not None and member.info.removes_direction
 
 
@@ -326,22 +315,14 @@ def method_title(method: str) -> str:
     """Return a method's name as the paper spells it, with the further CAV that it goes along."""
     if method in REFERENCES:
         return method.capitalize()
-    member, (name, cav) = _member(method), split_name(method)
+    name, cav = split_name(method)
+    member = Correction.members().get(name)
     return (member.info.title if member else name) + (f" along {cav}" if cav else "")
-
-
-def _member(method: str) -> type[Correction] | None:
-    return Correction.members().get(split_name(method)[0])
 
 
 def spread_of(row: Row) -> float:
     """Return a score's standard error, 0 where it has none."""
     return row.stderr if row.stderr is not None and math.isfinite(row.stderr) else 0.0
-
-
-def _is_of_class(row: Row) -> bool:
-    metric = Metric.members().get(row.metric)
-    return metric is not None and metric.is_per_class
 
 
 def tested_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
@@ -355,7 +336,7 @@ def validated_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def load_results(run: Path) -> Results:
-    """Read results.csv, results.json and, where they are there, heatmaps.npz and diagnostics.json of a run folder."""
+    """Read results.csv, results.json and, if present, heatmaps.npz and diagnostics.json of a run folder."""
     if run.is_file():
         raise RunError(f"{run} is a file, and a run's folder is wanted: for a run file, what it gives as 'out'.")
     if not run.is_dir():
@@ -377,7 +358,7 @@ def load_results(run: Path) -> Results:
             rows=tested_rows(rows),
             meta=content.get("meta", {}),
             selection=content.get("selection", {}),
-            heatmaps=read_heatmaps(heatmaps) if heatmaps.is_file() else None,
+            heatmaps=_read_heatmaps(heatmaps) if heatmaps.is_file() else None,
             paired=tuple(Difference(**each) for each in content.get("paired", ())),
             paired_classes=tuple(Difference(**each) for each in content.get("paired_classes", ())),
             intervals={

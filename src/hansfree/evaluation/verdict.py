@@ -23,19 +23,21 @@ MARGIN = 0.05  # flips beyond those of the reference model that still count as i
 def judge_methods(results: Results) -> dict[str, Verdict]:
     """Return the verdict on the model of every method; of repeats, the first counts."""
     variants = {variant.method: variant for variant in reversed(results.methods()) if variant.method not in REFERENCES}
-    return {method: _judge(results, variants.get(method)) for method in dict.fromkeys([*results.selection, *variants])}
-
-
-def _judge(results: Results, variant: Variant | None) -> Verdict:
-    inputs = VerdictInputs(is_usable=False) if variant is None else gather_inputs(results, variant)
-    return Verdict(decide(inputs), find_reasons(inputs), inputs)
+    verdicts = {}
+    for method in dict.fromkeys([*results.selection, *variants]):
+        variant = variants.get(method)
+        inputs = VerdictInputs(is_usable=False) if variant is None else gather_inputs(results, variant)
+        verdicts[method] = Verdict(decide(inputs), find_reasons(inputs), inputs)
+    return verdicts
 
 
 def decide(inputs: VerdictInputs) -> VerdictLevel:
     """Apply the rule, which `hansfree.report.text.describe_rule` puts in words."""
     if not inputs.is_usable:
         return VerdictLevel.UNUSABLE
-    accuracy, flips = _clear_accuracy(inputs), _clear_flips(inputs)
+    rivals = [each for each in (inputs.over_original, inputs.over_vanilla) if each is not None]
+    accuracy = _least(_sign(each.accuracy) for each in rivals)
+    flips = _least(_fewer_flips(each) for each in rivals)
     if accuracy is None and flips is None:
         return VerdictLevel.UNKNOWN
     if _has_stronger_effect(inputs) or _has_more_false_alarms(inputs):
@@ -66,16 +68,6 @@ def find_reasons(inputs: VerdictInputs) -> tuple[Reason, ...]:
     return () if decide(alone) == decide(inputs) else (Reason(ReasonCode.FINE_TUNING_SUFFICES),)
 
 
-def _clear_accuracy(inputs: VerdictInputs) -> int | None:
-    """Return 1 for more right answers than every rival's, -1 for fewer than one's, 0 where that is not clear."""
-    return _least(_sign(each.accuracy) for each in _improvements(inputs))
-
-
-def _clear_flips(inputs: VerdictInputs) -> int | None:
-    """Return 1 for fewer flips than every rival's, -1 for more than one's, 0 where that is not clear."""
-    return _least(_fewer_flips(each) for each in _improvements(inputs))
-
-
 def _has_more_false_alarms(inputs: VerdictInputs) -> bool:
     return _sign(inputs.specificity_change) == -1
 
@@ -85,11 +77,8 @@ def _has_stronger_effect(inputs: VerdictInputs) -> bool:
     return is_more and _sign(inputs.effect_change) in (-1, 1)
 
 
-def _improvements(inputs: VerdictInputs) -> list[Improvement]:
-    return [inputs.over_original, *([] if inputs.over_vanilla is None else [inputs.over_vanilla])]
-
-
 def _least(signs: Iterable[int | None]) -> int | None:
+    """Return 1 for clearly better than every rival, -1 for clearly worse than one, 0 where that is not clear."""
     return min((sign for sign in signs if sign is not None), default=None)
 
 
@@ -232,11 +221,8 @@ def exceeds_budget(results: Results, variant: Variant) -> Reason | None:
     before, after = (results.chosen(each).get(CLEAN) if each else None for each in (original, variant))
     if original is None or before is None or after is None or not math.isfinite(before.value + after.value):
         return None
-    change, error = _change(before, after, results.difference(variant, original, CLEAN))
-    budget = budget_of(results)
-    if -change - error <= budget:
-        return None
-    return Reason(ReasonCode.CLEAN_BUDGET, {"drop": -change, "stderr": error, "budget": budget})
+    found = _overspent(before, after, results.difference(variant, original, CLEAN), budget_of(results))
+    return Reason(ReasonCode.CLEAN_BUDGET, found) if found else None
 
 
 def exceeds_class_budget(results: Results, variant: Variant) -> Reason | None:
@@ -245,18 +231,17 @@ def exceeds_class_budget(results: Results, variant: Variant) -> Reason | None:
     before, after = (results.of_classes(each, "sensitivity_clean") if each else {} for each in (original, variant))
     for label, budget in class_budgets_of(results).items():
         if label in before.keys() & after.keys():
-            change, error = _change(before[label], after[label], results.class_difference(variant, label))
-            if -change - error > budget:
-                values = {"label": label, "drop": -change, "stderr": error, "budget": budget}
-                return Reason(ReasonCode.CLASS_BUDGET, values)
+            found = _overspent(before[label], after[label], results.class_difference(variant, label), budget)
+            if found:
+                return Reason(ReasonCode.CLASS_BUDGET, {"label": label, **found})
     return None
 
 
-def _change(before: Row, after: Row, pair: Difference | None) -> tuple[float, float]:
-    """Return a change and its error: paired where that is available, else as if the images were different ones."""
-    if pair is not None:
-        return pair.value, pair.stderr
-    return after.value - before.value, math.hypot(spread_of(before), spread_of(after))  # the larger error
+def _overspent(before: Row, after: Row, pair: Difference | None, budget: float) -> dict[str, float]:
+    """Return the drop, its error and the budget if the drop is larger; unpaired, the error is the larger one."""
+    drop = before.value - after.value if pair is None else -pair.value
+    error = math.hypot(spread_of(before), spread_of(after)) if pair is None else pair.stderr
+    return {"drop": drop, "stderr": error, "budget": budget} if drop - error > budget else {}
 
 
 def budget_of(results: Results) -> float:
@@ -269,21 +254,18 @@ def class_budgets_of(results: Results) -> dict[int, float]:
     return {int(label): float(most) for label, most in results.meta.get("class_budgets", {}).items()}
 
 
-def is_clearly_better(results: Results, variant: Variant, rival: Variant) -> bool:
-    """Return whether a model beats another by the rule: one of the two scores clearly better, none worse."""
-    inputs = VerdictInputs(over_original=_improvement(results, variant, rival))
-    return decide(inputs) == VerdictLevel.PARTLY_CORRECTED
-
-
 def better_rivals(results: Results, shown: Variant, competing: Sequence[Variant]) -> list[Variant]:
-    """Return the usable methods that beat the shown one by the verdict's own rule, the best first."""
-    found = [
-        rival
-        for rival in competing
-        if rival != shown and is_clearly_better(results, rival, shown) and find_rejection(results, rival) is None
-    ]
-    scores = {rival: results.chosen(rival).get(BIASED) for rival in found}
-    return sorted(found, key=lambda rival: -(row.value if (row := scores[rival]) else 0.0))
+    """Return the usable methods with one of the two scores clearly better and none worse, the best first."""
+
+    def is_better(rival: Variant) -> bool:
+        inputs = VerdictInputs(over_original=_improvement(results, rival, shown))
+        return decide(inputs) == VerdictLevel.PARTLY_CORRECTED and find_rejection(results, rival) is None
+
+    def score(rival: Variant) -> float:
+        row = results.chosen(rival).get(BIASED)
+        return row.value if row else 0.0
+
+    return sorted((rival for rival in competing if rival != shown and is_better(rival)), key=score, reverse=True)
 
 
 def competing_variants(results: Results) -> list[Variant]:

@@ -239,7 +239,7 @@ class _Folder:
         return copy.deepcopy(module).double()
 
     def _check_own(self, node: fx.Node) -> None:
-        """Refuse a module that is called again, or whose parameters stand elsewhere too: they would change there."""
+        """Check that a module is called once and shares no parameters: they would change elsewhere too."""
         root, path = self.traced.root, str(node.target)
         calls = sum(other.op == "call_module" and other.target == path for other in self.traced.graph.nodes)
         names: dict[int, list[str]] = {}

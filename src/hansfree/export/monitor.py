@@ -54,7 +54,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a monitor is beside its CAV and its model; all of it is in its file."""
+    """What the file of a monitor holds beside the CAV."""
 
     layer: str
     pooling: Pooling
@@ -70,10 +70,9 @@ class _Facts:
 class Monitor:
     """Flags images whose score along a CAV is above a threshold.
 
-    The threshold is set on clean held-out images so that a new clean image is flagged with a probability of at most
-    ``false_fire_rate``; that holds for any scores, as long as the new image is of the same kind as those. How often it
-    really fires is then counted on other held-out images, and kept with the monitor. A correction leaves the trunk as
-    it is, so the monitor of a model is that of its corrected versions too.
+    The threshold is set on clean held-out images so that a new clean image of the same kind is flagged with a
+    probability of at most ``false_fire_rate``; how often it really fires is counted on other held-out images. A
+    correction of the head leaves the trunk unchanged, so the monitor serves corrected versions of the model too.
 
     Attributes:
         threshold: of the CAV's ``decision_function``.
@@ -117,10 +116,9 @@ class Monitor:
 
         Args:
             cav: fitted on training images, at the layer of the activations and with their pooling.
-            clean: held-out images without the artifact, such as the validation images; at least
-                ``1 / false_fire_rate - 1`` of them.
+            clean: held-out images without the artifact, at least ``1 / false_fire_rate - 1`` of them.
             test_clean: other held-out images without it.
-            test_biased: held-out images with it; None where there are none, and how many are found cannot be known.
+            test_biased: held-out images with it; None where there are none.
             false_fire_rate: how often a clean image may be flagged, above 0 and below 1.
         """
         if not 0 < false_fire_rate < 1:
@@ -190,7 +188,7 @@ class Monitor:
         path = Path(path)
         tensors, metadata = read_tensors(path, FORMAT, what="monitor")
         try:
-            cav, facts = CAV.from_tensors(tensors, metadata["cav"]), _facts(json.loads(metadata["monitor"]))
+            cav, facts = CAV.from_tensors(tensors, metadata["cav"]), _read_facts(json.loads(metadata["monitor"]))
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{str(path)!r} is damaged, or of another version of hansfree ({error!r}).") from error
         cut = split(remove_inserted(model)[0], facts.layer, example=example, order=facts.order)
@@ -204,7 +202,7 @@ class Monitor:
 def _threshold(scores: np.ndarray, rate: float) -> float:
     """Return the smallest score that a new one of the same kind exceeds with a probability of at most ``rate``.
 
-    A new score has any rank among the n + 1 with the same probability, so the border has to leave rate * (n + 1) ranks.
+    A new score has any rank among the n + 1 with the same probability.
     """
     place = ceil((len(scores) + 1) * (1 - rate) - 1e-9)
     if place > len(scores):
@@ -216,7 +214,7 @@ def _threshold(scores: np.ndarray, rate: float) -> float:
 
 
 def _check_sets(clean: Activations, test_clean: Activations, test_biased: Activations | None) -> None:
-    """Refuse sets that are not of one layer, whose bits are wrong, or that overlap."""
+    """Check that the sets are of one layer, correctly labelled, and do not overlap."""
     others = [test_clean] if test_biased is None else [test_clean, test_biased]
     for images in (clean, *others):
         if not len(images):
@@ -226,24 +224,17 @@ def _check_sets(clean: Activations, test_clean: Activations, test_biased: Activa
     for images in (clean, test_clean):
         check_artifact_labels(images, test_biased)
     for images in others:
-        if shared := _count_shared(clean, images):
+        # Datasets without ids of their own are numbered from 0: an image is the same if its activation is too.
+        _, rows, same = np.intersect1d(clean.ids, images.ids, return_indices=True)
+        is_shared = np.isclose(clean.pooled[rows], images.pooled[same], rtol=1e-4, atol=1e-6).all(axis=1)
+        if shared := int(is_shared.sum()):
             raise DataError(
                 f"{shared} images set the threshold and test it: the rates would look better than they are. "
                 "Take other images."
             )
 
 
-def _count_shared(first: Activations, second: Activations) -> int:
-    """Return how many images are in both: same id, same activation.
-
-    Datasets without ids of their own are numbered from 0, so that an id alone does not tell.
-    """
-    _, rows, others = np.intersect1d(first.ids, second.ids, return_indices=True)
-    # Another batch may round otherwise.
-    return int(np.isclose(first.pooled[rows], second.pooled[others], rtol=1e-4, atol=1e-6).all(axis=1).sum())
-
-
-def _facts(known: dict[str, Any]) -> _Facts:
+def _read_facts(known: dict[str, Any]) -> _Facts:
     if set(known) != {field.name for field in fields(_Facts)}:
         raise KeyError(", ".join(sorted(known)))
     rates = {name: known[name] and Rate(**known[name]) for name in ("false_fires", "hits")}
@@ -254,12 +245,9 @@ def _facts(known: dict[str, Any]) -> _Facts:
 _BATCH = 64
 
 
-_FILE = "monitor.safetensors"
-
-
 @dataclass(frozen=True, eq=False)
 class RunMonitor:
-    """A run's monitor, kept in its folder for `Monitor.load` too."""
+    """A run's monitor, stored in its folder for `Monitor.load` too."""
 
     monitor: Monitor
     prepared: PreparedRun
@@ -268,11 +256,11 @@ class RunMonitor:
     def score_images(
         self, images: Sequence[Path], *, skip_bad: bool = False, progress: Progress = silent
     ) -> tuple[list[ScoredImage], list[str]]:
-        """Return what the monitor says of pictures, and a sentence for each that cannot be read.
+        """Return scores of image files, and a sentence for each that cannot be read.
 
         Args:
-            images: Files, and folders that are searched for some.
-            skip_bad: Go on without pictures that cannot be read; otherwise the first is an error.
+            images: Files and folders.
+            skip_bad: Skip images that cannot be read; otherwise the first is an error.
         """
         paths = _list_images(images)
         good, skipped = check_images(paths, skip_bad=skip_bad, progress=progress)
@@ -299,7 +287,7 @@ class RunMonitor:
 
 @dataclass(frozen=True)
 class ScoredImage:
-    """One picture, its score along the direction, and whether that is above the threshold."""
+    """One image, its score along the direction, and whether that is above the threshold."""
 
     image: str
     score: float
@@ -307,10 +295,9 @@ class ScoredImage:
 
 
 def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progress = silent) -> RunMonitor:
-    """Fit a monitor from the cache of a finished run, and keep it as ``monitor.safetensors`` in its folder.
+    """Fit a monitor from the cache of a finished run, and store it as ``monitor.safetensors`` in its folder.
 
-    The threshold is set on the clean validation images, what it is worth is counted on the test images. The model is
-    the one whose weights the run kept.
+    The threshold is set on the clean validation images; its rates are counted on the test images.
     """
     file = folder / "run.yaml"
     if not file.is_file() or not (folder / "results.csv").is_file():
@@ -321,7 +308,7 @@ def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progre
     weights = str(weights_file(RunStore(folder)).absolute())
     section = run.model.model_copy(update={"weights": weights})
     prepared = prepare_run(run.model_copy(update={"out": folder, "model": section}), progress=progress)
-    check_unchanged(prepared)  # other images than the run's could be those that it learned from
+    check_unchanged(prepared)
     workspace = Workspace(prepared.setting, folder, folder / "activations", progress=progress)
     held_out = workspace.activations
     monitor = Monitor.fit(
@@ -332,8 +319,9 @@ def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progre
         test_biased=held_out.get("test_biased"),
         false_fire_rate=false_fire_rate,
     )
-    monitor.save(folder / _FILE)
-    return RunMonitor(monitor, prepared, folder / _FILE)
+    stored = folder / "monitor.safetensors"
+    monitor.save(stored)
+    return RunMonitor(monitor, prepared, stored)
 
 
 def to_csv(looked: Sequence[ScoredImage]) -> str:
@@ -346,7 +334,7 @@ def to_csv(looked: Sequence[ScoredImage]) -> str:
 
 
 def _list_images(given: Sequence[Path]) -> list[str]:
-    """Return files as they are, and the pictures of folders in the order of their paths."""
+    """Return files, and the images in folders in the order of their paths."""
     found: list[str] = []
     for path in given:
         if path.is_dir():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,8 +17,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from hansfree._internal.files import hash_file, open_templates, read_arrays, write_text
-from hansfree.activations import Pooling
-from hansfree.cavs import CAV
 from hansfree.corrections import Correction, RRClArC, split_name
 from hansfree.data import IMAGENET, SETS, Normalize
 from hansfree.errors import OptionError, RunError, nearest
@@ -58,22 +55,21 @@ _ORIGINALS = ("original.safetensors", "model.safetensors")  # a user's own model
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a run folder says."""
+    """A run folder, opened."""
 
     path: Path
     config: dict[str, Any]
     results: Results
 
     def chosen(self, method: str) -> list[Row]:
-        """Return all scores of a method's weights: those of its first variant, for the others are repeats."""
+        """Return all scores of a method's first variant; the others are repeats."""
         variant = self.results.variant(method)
         return [row for row in self.results.rows if row.chosen and type(variant).of(row) == variant] if variant else []
 
     def method_to_export(self, method: str | None) -> str:
-        """Return the method to export, by default what the run recommends, or RR-ClArC where it says nothing.
+        """Return the method to export, by default the one that the run recommends, or RR-ClArC.
 
-        One whose weights are not there is an error, and so is none where the run recommends none. Weights of a method
-        that the results do not list are of an earlier run in this folder: nothing is known of them.
+        Weights of a method that the results do not list are of an earlier run in this folder: nothing is known of them.
         """
         listed = self.results.selection
         known = [name for name in listed if self.chosen(name) and self.weights_of(name).is_file()]
@@ -84,23 +80,17 @@ class FinishedRun:
                 f"Do not use the models of {self.path}: the run recommends none, and its report says why. To export "
                 f"one all the same, name it: {', '.join(known) or 'there is none'}."
             )
-        own, cav = split_name(wanted)
         if wanted in known:
-            return wanted
-        if wanted in listed and self.chosen(wanted):
+            return str(wanted)
+        if wanted not in listed:
+            raise OptionError(f"The results of {self.path} do not list {wanted}.{nearest(wanted, listed)}{there}")
+        if self.chosen(wanted):
             raise self.lost(wanted)
-        if wanted in listed:
-            reason = self.results.with_class_names(str(listed[wanted].get("reason") or "no strength was chosen"))
-            raise OptionError(f"{self.path} has no weights of {wanted}, as {reason}.{there}")
-        if own in Correction.members() and (cav is None or cav in CAV.members()):
-            raise OptionError(
-                f"The results of {self.path} do not list {wanted}.{there} Add it to the run file (correction.methods; "
-                "further_cavs for a name with @), and run that again: what is done is kept."
-            )
-        raise OptionError(f"{self.path} has no weights corrected by {wanted!r}.{nearest(wanted, listed)}{there}")
+        reason = self.results.with_class_names(str(listed[wanted].get("reason") or "no strength was chosen"))
+        raise OptionError(f"{self.path} has no weights of {wanted}, as {reason}.{there}")
 
     def lost(self, method: str) -> RunError:
-        """Return what to raise where a method was run and its weights are gone, or cannot be read."""
+        """Return the error for weights that are missing or cannot be read."""
         stage = self.path / "stages" / f"{method}.json"
         return RunError(
             f"{self.weights_of(method)} is missing or damaged. Delete {stage}, and resume the run with the command "
@@ -108,26 +98,21 @@ class FinishedRun:
         )
 
     def weights_of(self, method: str) -> Path:
-        """Return where the run keeps the weights of a method."""
+        """Return the file of a method's weights."""
         return self.path / "corrected" / f"{method}.safetensors"
-
-    @property
-    def pooling(self) -> Pooling:
-        """From what scores are taken; a run that does not say it did as the paper does."""
-        return self.config.get("pooling", "max")  # type: ignore[no-any-return]
 
 
 def read_run(path: Path) -> FinishedRun:
     """Read ``config.yaml``, ``results.json`` and ``results.csv`` of a run folder."""
     results = load_results(path)
-    kept = path / "config.yaml"
-    if not kept.is_file():
+    config = path / "config.yaml"
+    if not config.is_file():
         raise RunError(f"{path} is not a run folder: it has no config.yaml.")
-    return FinishedRun(path, _read_yaml(kept), results)
+    return FinishedRun(path, _read_yaml(config), results)
 
 
 def open_model(run: FinishedRun) -> nn.Module:
-    """Return the original model, in eval mode: one that hansfree knows by name, or from where the user keeps it."""
+    """Return the original model, in eval mode: one that hansfree knows by name, or the user's own."""
     described, classes = run.config.get("model"), run.results.meta.get("class_names")
     if isinstance(described, dict) and (run.path / _RUN_FILE).is_file():
         described = _read_yaml(run.path / _RUN_FILE).get("model")  # the config does not say where a file lies
@@ -136,7 +121,9 @@ def open_model(run: FinishedRun) -> nn.Module:
     if not isinstance(source, str) or not classes or weights is None:
         raise RunError(f"{run.path} does not say which model it corrected, or has no {' or '.join(_ORIGINALS)}.")
     if isinstance(described, dict):
-        return load_model(source, weights=weights, classes=_count_outputs(run, described))
+        names = (run.config.get("data") or {}).get("classes")
+        n_outputs = 1 if described.get("output") == "binary" else None if names is None else len(names)
+        return load_model(source, weights=weights, classes=n_outputs)
     model = build_model(source, classes=len(classes))
     fill_with_weights(model, read_weights(weights), source=str(weights))
     return model.eval()
@@ -152,16 +139,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def _count_outputs(run: FinishedRun, described: dict[str, Any]) -> int | None:
-    """Return how many outputs the run built its model with; None where its run file did not say it either."""
-    if described.get("output") == "binary":
-        return 1
-    names = (run.config.get("data") or {}).get("classes")
-    return None if names is None else len(names)
-
-
 def adapt_as_evaluated(run: FinishedRun, model: nn.Module, example: Tensor) -> nn.Module:
-    """Return the user's own model with the logits that the run looked at; one that has them is returned itself."""
+    """Return the user's own model with the logits that the run evaluated."""
     described = run.config.get("model")
     if not isinstance(described, dict) or plain(model) is not model:
         return model
@@ -182,11 +161,11 @@ def open_corrected(run: FinishedRun, method: str, original: nn.Module, example: 
         raise run.lost(method) from error
     layer = run.results.meta.get("layer")
     order = None if layer is None else layer_order(original, layer, example)
-    return load_corrected(original, path, layer=layer, pooling=run.pooling, order=order)
+    return load_corrected(original, path, layer=layer, pooling=run.config.get("pooling", "max"), order=order)
 
 
 def open_example(run: FinishedRun) -> Tensor:
-    """Return images to compare logits on: those that the report shows, and noise after them where they are too few."""
+    """Return images to compare logits on: those of the report's heatmaps, or noise."""
     meta, shown = run.results.meta, run.results.heatmaps
     if shown is None:
         size = int(meta.get("size", 224))
@@ -203,18 +182,15 @@ def _noise(*shape: int) -> Tensor:
 
 
 def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example: Tensor) -> bool:
-    """Compare an adapted model with what the run saw of it on the shown images; return whether the run kept that.
+    """Compare an adapted model with the logits that the run stored of the shown images; return whether it did.
 
-    Weights alone do not say everything: a projection with another pooling has the same.
-
-    Args:
-        example: What `open_example` returns: the shown images come first.
+    Weights alone are not enough: a projection with another pooling has the same. The example is `open_example`'s.
     """
-    kept = run.path / "stages" / f"{method}.npz"
+    stored = run.path / "stages" / f"{method}.npz"
     shown = run.results.heatmaps
-    if shown is None or not kept.is_file():
+    if shown is None or not stored.is_file():
         return False
-    expected = read_arrays(kept, stage=kept.with_suffix(".json")).get("shown_logits")
+    expected = read_arrays(stored, stage=stored.with_suffix(".json")).get("shown_logits")
     if expected is None:
         return False
     got = predict_logits(corrected, example[: len(shown.images)])
@@ -227,12 +203,6 @@ def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example
 
 
 _PACKAGES = ("hansfree", "torch", "safetensors")
-
-_WORDS = re.compile(r"``([^`]*)``")  # how a docstring marks code
-
-_REJECTED = re.compile(
-    r" \(\d+ rejected\)"
-)  # a number without names: the strengths that diverged have a line of their own
 
 
 @dataclass(frozen=True)
@@ -247,29 +217,29 @@ class ScoreLine:
 
 
 def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *, is_checked: bool = False) -> None:
-    """Write the card of a run's exported model.
+    """Write the model card of a run's exported model.
 
     Args:
-        path: Of the card, a Markdown file.
+        path: A Markdown file.
         method: The correction whose weights were exported.
-        is_checked: The weights were compared with the logits that the run kept of its evaluation.
+        is_checked: The weights were compared with the logits that the run stored of its evaluation.
     """
     environment = open_templates("export", is_html=False)
     environment.filters["cell"] = _cell
     member = Correction.members().get(split_name(method)[0])
     results = run.results
     meta, variant = results.meta, results.variant(method)
-    choice = results.selection.get(method, {})
+    choice, biased = results.selection.get(method, {}), meta.get("biased_class")
     text = environment.get_template("MODEL_CARD.md.jinja").render(
         meta=meta,
         model=without_folders(meta.get("model") or ""),
         method=method_title(method),
-        what=_WORDS.sub(r"\1", (member.__doc__ or "").splitlines()[0]) if member else "",
-        biased_class=_class_name(meta),
+        what=(member.__doc__ or "").splitlines()[0].replace("``", "") if member else "",
+        biased_class=f"{results.class_title(biased)} (class {biased})" if isinstance(biased, int) else biased,
         cav=next((row.cav for row in run.chosen(method) if row.cav), None),
         judged_along=meta.get("cav") if split_name(method)[1] else None,
         choice=choice,
-        reason=_REJECTED.sub("", results.with_class_names(str(choice.get("reason", "")))),
+        reason=results.with_class_names(str(choice.get("reason", ""))),
         rule=results.with_class_names(str(choice.get("rule", ""))),
         diverged=[f"{strength:g}" for strength in choice.get("diverged") or () if strength is not None],
         objection=describe_rejection(results, variant) if variant else "",
@@ -292,22 +262,17 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
 
 
 def compare_scores(before: Iterable[Row], after: Iterable[Row], *, results: Results) -> list[ScoreLine]:
-    """Return the scores of the original model and of the corrected one, one line per score that either has.
-
-    Args:
-        results: Of the same run; they know what the classes are called.
-    """
+    """Return the scores of the original model and of the corrected one, one line per score that either has."""
     rows = [{(row.metric, row.group, row.artifact): row for row in side} for side in (before, after)]
     lines = []
     for metric, group, artifact in dict.fromkeys([*rows[1], *rows[0]]):
         member = Metric.members().get(metric)
         pair = [side.get((metric, group, artifact)) for side in rows]
         counts = dict.fromkeys(f"{row.n:,}" for row in pair if row is not None and row.n is not None)
+        of = "" if group is None else f" ({group_title(results, group, artifact)})"
         lines.append(
             ScoreLine(
-                label=_label(metric)
-                if group is None
-                else f"{_label(metric)} ({group_title(results, group, artifact)})",
+                label=f"{_label(metric)}{of}",
                 ideal=f"{member.ideal:g}" if member else "",
                 before=_written(pair[0]),
                 after=_written(pair[1]),
@@ -328,27 +293,19 @@ def _unknown(results: Results) -> list[str]:
             whole.setdefault(each.reason, []).append(_label(each.metric))
     sentences = [f"{' / '.join(labels)}: n/a ({reason})." for reason, labels in whole.items()]
     for head, group in of_classes.items():
-        named = ", ".join(f"{group_title(results, each.group)}{_condition(each)} (n = {each.n})" for each in group)
+        conditions = [_label(each.metric).partition(", ")[1:] for each in group]
+        named = ", ".join(
+            f"{group_title(results, each.group)}{''.join(condition)} (n = {each.n})"
+            for each, condition in zip(group, conditions)
+        )
         reason = group[0].reason if len(group) == 1 else f"at least {MIN_GROUP} images are needed for each"
         sentences.append(f"{head} of {named}: n/a ({reason}).")
     return sentences
 
 
-def _condition(unknown: NotAvailable) -> str:
-    condition = _label(unknown.metric).partition(", ")[2]
-    return f", {condition}" if condition else ""
-
-
 def _label(metric: str) -> str:
     member = Metric.members().get(metric)
     return member.label if member else metric
-
-
-def _class_name(meta: dict[str, Any]) -> str:
-    biased, names = meta.get("biased_class"), meta.get("class_names") or ()
-    if isinstance(biased, int) and 0 <= biased < len(names):
-        return f"{names[biased]} (class {biased})"
-    return "" if biased is None else str(biased)
 
 
 def _written(row: Row | None) -> str:
@@ -361,13 +318,13 @@ def _written(row: Row | None) -> str:
 
 
 def _cell(value: object) -> str:
-    """Keep a name with a bar or a line break from breaking the table."""
+    """Escape a name with a bar or a line break."""
     return " ".join(str(value).split()).replace("|", "\\|")
 
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """What was written."""
+    """Files of an export."""
 
     method: str
     weights: Exported
@@ -388,11 +345,11 @@ def export_run(
 
     Args:
         run: The run folder.
-        method: Whose weights; None is the one that the run recommends, or RR-ClArC.
+        method: None is the one that the run recommends, or RR-ClArC.
         original: The original model; None opens the one that the run names.
         out: A folder; None is ``exported/METHOD`` in the run folder.
         onnx: Write ``model.onnx`` too.
-        force: Replace what an earlier export wrote.
+        force: Replace the files of an earlier export.
     """
     finished = read_run(run)
     method = finished.method_to_export(method)
@@ -410,7 +367,7 @@ def export_run(
     is_checked = check_evaluated(finished, method, corrected, example)
     exported = export_model(corrected, weights, original=original, example=example, method=method)
     if onnx:
-        # As the user's own model answers; only logits inside an object have to be taken out of it.
+        # with the outputs of the user's own model; only logits inside an object have to be taken out of it
         handed = open_corrected(finished, method, own, example) if returns_logits(own, example) else corrected
         export_onnx(handed, graph, example)
     else:

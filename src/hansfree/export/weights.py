@@ -37,13 +37,13 @@ class Place:
     order: AxisOrder | None
 
     def to_metadata(self) -> dict[str, str]:
-        """Return texts, which is all that the head of a safetensors file takes."""
+        """Return the metadata of a safetensors file, which are texts."""
         order = "" if self.order is None else " ".join(map(str, self.order))
         return {"layer": self.layer, "pooling": self.pooling, "order": order}
 
     @classmethod
     def from_metadata(cls, about: Mapping[str, str]) -> Place | None:
-        """Return what the head of a file says; None where it says nothing."""
+        """Return what `to_metadata` wrote; None where there is nothing."""
         if "layer" not in about or "pooling" not in about:
             return None
         order = tuple(map(int, about.get("order", "").split())) or None
@@ -52,40 +52,23 @@ class Place:
 
 def find_place(model: nn.Module) -> Place:
     """Return where a projection was inserted into a model."""
-    pooling = getattr(getattr(model, PROJECTION, None), "pooling", None)
+    pooling: Any = getattr(model, PROJECTION).pooling
     forward = model.__dict__.get("forward")
-    if pooling is not None and isinstance(forward, EditedForward):
-        return Place(_edited_layer(model, forward), pooling, _edited_order(forward))
-    for path, module in model.named_modules():
-        for hook in module._forward_hooks.values():
-            if pooling is not None and isinstance(hook, AppliedAfter):
-                return Place(str(path), pooling, hook.order)
-    raise OptionError(f"{type(model).__name__} has no inserted projection.")
-
-
-def _edited_layer(model: nn.Module, forward: EditedForward) -> str:
+    if not isinstance(forward, EditedForward):
+        return next(
+            Place(str(path), pooling, hook.order)
+            for path, module in model.named_modules()
+            for hook in module._forward_hooks.values()
+            if isinstance(hook, AppliedAfter)
+        )
     names = [name for name, node in forward.names.items() if node == forward.names[PROJECTION]]
     modules = dict(model.named_modules())
     # A graph is edited where the layer is no module; a block that ends there is only another name for it.
-    return str(next((name for name in names if name not in modules), names[0]))
-
-
-def _edited_order(forward: EditedForward) -> AxisOrder | None:
-    """Return the order into which the graph turns the axes for the projection; it then turns them back behind it."""
+    layer = next((name for name in names if name not in modules), names[0])
+    # The graph may permute the axes for the projection, and permute them back behind it.
     call: Any = next(n for n in forward.graph.nodes if n.op == "call_module" and n.target == PROJECTION)
-    return None if call.name == forward.names[PROJECTION] else tuple(call.args[0].args[1])
-
-
-def write_loader(path: Path, *, weights: str, place: Place) -> None:
-    """Write the file; it needs torch and safetensors only.
-
-    Args:
-        weights: Name of the weights' file that lies beside it.
-        place: Where the projection stands, behind a module.
-    """
-    templates = open_templates("export", is_html=False)
-    text = templates.get_template("load_corrected.py.jinja").render(weights=weights, place=place)
-    path.write_text(text, encoding="utf-8", newline="\n")
+    order = None if call.name == forward.names[PROJECTION] else tuple(call.args[0].args[1])
+    return Place(str(layer), pooling, order)
 
 
 _TOLERANCE = 1e-4  # of the largest logit: what float32 may lose between two ways to compute the same
@@ -95,7 +78,7 @@ _LOADER = "load_corrected.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A written file of weights, and what is known about it."""
+    """An exported file of weights."""
 
     weights: Path
     folding: Folding
@@ -118,9 +101,8 @@ def export_model(
     copy of ``original`` and has to give the logits of ``corrected`` before it takes its place.
 
     Args:
-        corrected: The model that was evaluated; it is not touched.
-        path: A new file, or one to replace.
-        original: The original model; it is not touched.
+        corrected: The model that was evaluated.
+        original: The original model.
         example: A few images, on which the logits are compared.
         method: The correction's name, for the file's metadata.
     """
@@ -161,10 +143,10 @@ def load_corrected(
     """Return a copy of ``model`` in eval mode with corrected weights, and with the projection where they need one.
 
     Args:
-        model: A model of the class that was corrected, with any weights; it is not touched.
+        model: A model of the class that was corrected, with any weights.
         path: What `export_model` wrote, or a file in ``corrected/`` of a run.
-        layer: Where the projection stands, for a file that does not say it itself, as those of a run.
-        pooling: From what its score is taken, likewise.
+        layer: Where the projection stands, for a file without that (of a run).
+        pooling: Of its score, likewise.
         order: Of the layer's axes as the projection expects them, likewise.
     """
     path = Path(path)
@@ -192,7 +174,7 @@ def load_corrected(
 def _write_loader(
     path: Path, weights: Path, place: Place | None, original: nn.Module, example: Tensor, expected: np.ndarray
 ) -> Path | None:
-    """Write the loader beside ``path`` where a plain hook can do what it has to; what it loads is checked too."""
+    """Write and check a loader beside ``path`` where a plain hook is enough; it needs torch and safetensors only."""
     loader = path.with_name(_LOADER)
     # A Sequential would run the projection, added to its modules, once more at its end.
     is_reached = place is not None and place.layer in dict(original.named_modules())
@@ -200,25 +182,30 @@ def _write_loader(
         loader.unlink(missing_ok=True)  # of an earlier export to this path: it does not fit these weights
         return None
     with written_atomically(loader) as temporary:
-        write_loader(temporary, weights=path.name, place=place)
+        template = open_templates("export", is_html=False).get_template("load_corrected.py.jinja")
+        temporary.write_text(template.render(weights=path.name, place=place), encoding="utf-8", newline="\n")
         load = runpy.run_path(str(temporary))["load_corrected"]
         _difference(load(copy.deepcopy(original), weights), example, expected)
     return loader
 
 
 def _difference(exported: nn.Module, example: Tensor, expected: np.ndarray) -> float:
+    return _largest_difference(predict_logits(exported, example), expected, _TOLERANCE, "The exported weights do")
+
+
+def _largest_difference(got: np.ndarray, expected: np.ndarray, tolerance: float, what: str) -> float:
     """Return the largest difference of a logit; one that rounding does not explain is an error."""
-    difference = float(np.abs(predict_logits(exported, example) - expected).max())
-    if not difference <= _TOLERANCE * max(1.0, float(np.abs(expected).max())):
+    difference = float(np.abs(got - expected).max())
+    if not difference <= tolerance * max(1.0, float(np.abs(expected).max())):
         raise SplitError(
-            f"The exported weights do not give the evaluated model's logits: they differ by up to {difference:.3g} on "
-            f"{len(example)} images. Nothing was written."
+            f"{what} not give the model's logits: they differ by up to {difference:.3g} on {len(expected)} images. "
+            "Nothing was written."
         )
     return difference
 
 
 def _check_same_keys(state: dict[str, Tensor], own: dict[str, Tensor]) -> None:
-    """Refuse a corrected model that is not of the original's class."""
+    """Check that a corrected model has the keys and shapes of the original."""
     shapes, wanted = ({name: tuple(tensor.shape) for name, tensor in side.items()} for side in (state, own))
     for name in (*wanted, *shapes):
         if shapes.get(name) != wanted.get(name):
@@ -235,12 +222,11 @@ _ONNX_TOLERANCE = 1e-3  # of the largest logit: another library adds in another 
 def export_onnx(model: nn.Module, path: Path, example: Tensor) -> float:
     """Write a model as ONNX for any number of images, and return by how much its logits differ on the example.
 
-    Everything is in one file, an inserted projection too. The file is run by onnxruntime and has to give the model's
-    logits, for the example and for its first image alone, before it takes its place.
+    The file is run by onnxruntime and has to give the model's logits, for the example and for its first image alone,
+    before it takes its place.
 
     Args:
-        model: Any model from one batch of images to logits; it is not touched.
-        path: A new ``.onnx`` file, or one to replace.
+        model: Any model from one batch of images to logits.
         example: At least two images of the size that the model is to take.
     """
     if path.suffix != ".onnx":
@@ -267,7 +253,7 @@ class _Wrapped(nn.Module):
 
 
 def check_onnx() -> None:
-    """Refuse to start where the optional packages are missing."""
+    """Check that the optional packages are installed."""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # type: ignore[import-untyped]  # noqa: F401
@@ -311,10 +297,4 @@ def _compare(model: nn.Module, path: Path, images: Tensor) -> float:
     (got,) = session.run(None, {given.name: images.numpy()})
     with torch.no_grad():
         expected = model(images.clone()).numpy()
-    difference = float(np.abs(got - expected).max())
-    if not difference <= _ONNX_TOLERANCE * max(1.0, float(np.abs(expected).max())):
-        raise SplitError(
-            f"The ONNX file does not give the model's logits: they differ by up to {difference:.3g}. Nothing was "
-            "written."
-        )
-    return difference
+    return _largest_difference(got, expected, _ONNX_TOLERANCE, "The ONNX file does")

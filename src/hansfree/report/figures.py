@@ -222,7 +222,7 @@ def paths_of(results: Results) -> tuple[str, dict[Variant, list[Pair]]] | None:
     return None
 
 
-_ARTIFACT, _CLEAN = VERMILION, BLUE  # hatched and plain, so that grey tells them too
+_ARTIFACT, _CLEAN = VERMILION, BLUE  # hatched and plain, so that they differ in grey too
 
 _BINS = 30
 

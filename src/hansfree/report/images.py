@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from PIL import Image
+from scipy.ndimage import binary_erosion
 
 from hansfree._internal.files import read_arrays
 from hansfree.cavs.diagnostics import Diagnosis
@@ -22,22 +22,15 @@ from hansfree.report.figures import GREEN
 from hansfree.report.numbers import percent
 
 _MOST_SIDE = 128  # pixels: the page shows them at about this size, and holds many
-
-_QUALITY = 75  # of JPEG: hundreds of them have to fit
-
-_OUTLINE = tuple(bytes.fromhex(GREEN[1:]))  # which neither end of the colour scale has
-
-_LAST = 254  # place of the scale's upper end in the palette; the outline has the next one
-
+_LAST = 254  # place of the colour scale's upper end in the palette; the green of the outline has the next one
 _COLOURS = colormaps["RdBu_r"](np.linspace(0, 1, _LAST + 1))[:, :3]
-
-_PALETTE = [*np.round(255 * _COLOURS).astype(int).ravel().tolist(), *_OUTLINE]
+_PALETTE = [*np.round(255 * _COLOURS).astype(int).ravel().tolist(), *bytes.fromhex(GREEN[1:])]
 
 
 def picture_of(image: np.ndarray) -> str:
     """Return an image, uint8 (height, width, 1 or 3), as a data address."""
     picture = Image.fromarray(to_rgb(image))
-    return _address(_shrunk(picture, Image.Resampling.BOX), "JPEG", quality=_QUALITY)
+    return _address(_shrunk(picture, Image.Resampling.BOX), "JPEG", quality=75)
 
 
 def heatmap_of(relevance: np.ndarray, mask: np.ndarray, *, limit: float) -> str:
@@ -59,12 +52,8 @@ def data_address(content: bytes, kind: str) -> str:
 def _outline(mask: np.ndarray) -> np.ndarray:
     """Return the rim of the artifact; one that fills the image has none."""
     mask = np.asarray(_shrunk(Image.fromarray(mask), Image.Resampling.NEAREST))
-    if mask.all():
-        return np.zeros_like(mask)
-    wide = np.pad(mask, 1)
-    inner = wide[:-2, 1:-1] & wide[2:, 1:-1] & wide[1:-1, :-2] & wide[1:-1, 2:]
-    rim: np.ndarray = mask & ~inner
-    return rim
+    rim: np.ndarray = mask & ~binary_erosion(mask)
+    return np.zeros_like(mask) if mask.all() else rim
 
 
 def _shrunk(picture: Image.Image, resampling: Image.Resampling) -> Image.Image:
@@ -114,11 +103,13 @@ def show_heatmaps(results: Results, shown: str) -> Maps | None:
     methods = sorted(maps.relevance, key=lambda method: known.index(method) if method in known else len(known))
     choices = tuple((method, method_title(method)) for method in methods if method != ORIGINAL)
     first = shown if shown in dict(choices) else next(iter(dict(choices)), "")
-    kind = _kind(results)
+    kind, biased = str(results.meta.get("explanation") or "lrp"), results.meta.get("biased_class")
+    kind = "LRP (epsilon, z+, flat)" if kind.lower() == "lrp" else kind.capitalize()
+    explained = f"“{results.class_title(biased)}”" if isinstance(biased, int) else "the explained class"
     return Maps(
         _rows(results, maps, {method: (method_title(method), maps.relevance[method]) for method in methods}),
-        f"{kind}: red pixels speak for {_explained(results)}, blue ones against it, whatever the model answers. Under "
-        "each image: which it is, and its true class. The same images and one colour scale for all methods"
+        f"{kind}: red pixels speak for {explained}, blue ones against it, whatever the model answers. Under each "
+        "image: which it is, and its true class. The same images and one colour scale for all methods"
         f"{_outlined(maps)}.",
         choices,
         first,
@@ -162,23 +153,11 @@ def _name(results: Results, maps: HeatmapSet, number: int) -> str:
     return which if maps.labels is None else f"{which}: {results.class_title(int(maps.labels[number]))}"
 
 
-def _explained(results: Results) -> str:
-    """Name the class that the heatmaps explain: the biased one, always."""
-    biased = results.meta.get("biased_class")
-    return f"“{results.class_title(biased)}”" if isinstance(biased, int) else "the explained class"
-
-
 def common_limit(relevances: Iterable[np.ndarray]) -> float:
     """Return one symmetric end of the colour scale for all of these heatmaps, so that colours can be compared."""
     sizes = np.abs(np.concatenate([np.zeros(0), *(relevance.ravel() for relevance in relevances)]).astype(np.float64))
     sizes = sizes[np.isfinite(sizes)]
     return float(np.percentile(sizes, _SCALE_PERCENTILE)) or 1.0 if sizes.size else 1.0
-
-
-def _kind(results: Results) -> str:
-    """Return what the heatmaps are called; LRP has no rules for some models."""
-    name = str(results.meta.get("explanation") or "lrp")
-    return "LRP (epsilon, z+, flat)" if name.lower() == "lrp" else name.capitalize()
 
 
 def _outlined(maps: HeatmapSet) -> str:
@@ -193,7 +172,7 @@ class Cases:
     """Test images with small pictures and the answers of every model."""
 
     labels: np.ndarray
-    is_sampled: np.ndarray  # of the fixed sample; the others are somebody's extremes
+    is_sampled: np.ndarray  # of the fixed sample; the others are extremes of some method
     pictures: dict[str, np.ndarray]  # "clean" (where the artifact is inserted), "biased"
     by_method: dict[str, dict[str, np.ndarray]]  # method -> e.g. "true_class_biased" -> per image
     counts: dict[str, tuple[int, int, int]]  # method -> test images with the artifact, better ones, worse ones
@@ -205,26 +184,20 @@ class Cases:
 
     @property
     def total(self) -> int | None:
-        """How many test images carry the artifact; None where no method tells."""
+        """How many test images carry the artifact; None if unknown."""
         return next((n for n, _, _ in self.counts.values()), None)
 
     def methods(self, results: Results) -> list[str]:
-        """Return who can be shown, in the order of the table; unpaired, the original is what they are compared with."""
+        """Return the methods in the order of the table; unpaired, without the original, which all are compared with."""
         known = [variant.method for variant in results.methods()]
         found = [method for method in dict.fromkeys([*known, *self.by_method]) if method in self.by_method]
         return [method for method in found if self.is_paired or method != ORIGINAL]
 
-    def places(self, method: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the probabilities of the biased class that a point shows: without and with, or before and after."""
+    def values(self, method: str, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return what a model says of the images without and with the artifact; unpaired, before and after."""
         if self.is_paired:
-            return self.by_method[method]["biased_class_clean"], self.by_method[method]["biased_class_biased"]
-        return self.by_method[ORIGINAL]["biased_class_biased"], self.by_method[method]["biased_class_biased"]
-
-    def answers(self, method: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the answers that belong to `places`."""
-        if self.is_paired:
-            return self.by_method[method]["predicted_clean"], self.by_method[method]["predicted_biased"]
-        return self.by_method[ORIGINAL]["predicted_biased"], self.by_method[method]["predicted_biased"]
+            return self.by_method[method][f"{key}_clean"], self.by_method[method][f"{key}_biased"]
+        return self.by_method[ORIGINAL][f"{key}_biased"], self.by_method[method][f"{key}_biased"]
 
 
 def load_cases(path: Path) -> Cases | None:
@@ -235,39 +208,33 @@ def load_cases(path: Path) -> Cases | None:
     by_method: dict[str, dict[str, np.ndarray]] = {}
     for key, values in arrays.items():
         kind, _, method = key.partition("/")
-        if method and kind != "counts":
+        if method:
             by_method.setdefault(method, {})[kind] = values
-    prefix = "pictures_"
+    counts = {method: found.pop("counts") for method, found in by_method.items() if "counts" in found}
     return Cases(
         labels=arrays["labels"],
         is_sampled=arrays["is_sampled"],
-        pictures={key[len(prefix) :]: arrays[key] for key in arrays if key.startswith(prefix)},
+        pictures={key.removeprefix("pictures_"): arrays[key] for key in arrays if key.startswith("pictures_")},
         by_method=by_method,
-        counts={
-            method: (int(n), int(better), int(worse))
-            for method in by_method
-            if f"counts/{method}" in arrays
-            for n, better, worse in [arrays[f"counts/{method}"]]
-        },
+        counts={method: (int(n), int(better), int(worse)) for method, (n, better, worse) in counts.items()},
     )
 
 
 @dataclass(frozen=True)
 class Case:
-    """One image on the page: with the artifact, and what the models say of it before and after."""
+    """One image of a gallery, with the words below it."""
 
     source: str
     alt: str
-    truth: str
-    probability: str
-    answer: str
+    title: str
+    note: str
+    text: str
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """The images that a correction helped most and harmed most, in words where there are none."""
+    """The images that a correction helped most and harmed most."""
 
-    title: str
     summary: str
     best: tuple[Case, ...]
     worst: tuple[Case, ...]
@@ -282,60 +249,40 @@ def find_extremes(results: Results, cases: Cases, shown: str) -> Extremes | None
     order = np.argsort(change, kind="stable")
     worst = [int(row) for row in order[:EXTREMES] if change[row] <= -NOTABLE]
     best = [int(row) for row in order[::-1][:EXTREMES] if change[row] >= NOTABLE]
+    answers = [cases.by_method[method]["predicted_biased"] for method in (ORIGINAL, shown)]
+
+    def case(row: int) -> Case:
+        truth = results.class_title(int(cases.labels[row]))
+        return Case(
+            picture_of(cases.pictures["biased"][row]),
+            f"Test image of class {truth} with the artifact",
+            truth,
+            f"{percent(before[row])} → {percent(after[row])}",
+            describe_change(results, *(int(each[row]) for each in answers)),
+        )
+
     n, n_better, n_worse = cases.counts[shown]
-    title = method_title(shown)
     return Extremes(
-        title,
         f"Of {n:,} test images with the artifact, the true class became more probable by a point or more in "
-        f"{n_better:,} after {title}, and less probable in {n_worse:,}.",
-        tuple(_case(results, cases, shown, row) for row in best),
-        tuple(_case(results, cases, shown, row) for row in worst),
+        f"{n_better:,} after {method_title(shown)}, and less probable in {n_worse:,}.",
+        tuple(map(case, best)),
+        tuple(map(case, worst)),
     )
 
 
-def _case(results: Results, cases: Cases, shown: str, row: int) -> Case:
-    def values(key: str) -> list[Any]:
-        return [cases.by_method[method][key][row] for method in (ORIGINAL, shown)]
-
-    truth = results.class_title(int(cases.labels[row]))
-    before, after = map(percent, values("true_class_biased"))
-    old, new = (name_answer(results, int(answer)) for answer in values("predicted_biased"))
-    return Case(
-        picture_of(cases.pictures["biased"][row]),
-        f"Test image of class {truth} with the artifact",
-        truth,
-        f"{before} → {after}",
-        f"stays {new}" if old == new else f"{old} → {new}",
-    )
+def describe_change(results: Results, before: int, after: int) -> str:
+    """Return the predicted classes before and after; a model without finite numbers predicts none (below 0)."""
+    old, new = (results.class_title(answer) if answer >= 0 else "none" for answer in (before, after))
+    return f"stays {new}" if before == after else f"{old} → {new}"
 
 
-def name_answer(results: Results, answer: int) -> str:
-    """Return the class that a model answers; one without finite numbers answers none."""
-    return results.class_title(answer) if answer >= 0 else "none"
-
-
-def titles_of(methods: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return methods with their titles, for a toggle."""
-    return tuple((method, method_title(method)) for method in methods)
-
-
-@dataclass(frozen=True)
-class ShownMark:
-    """An image as the page shows it."""
-
-    source: str
-    name: str
-    listed: str  # in words
-
-
-def show_suspect_labels(diagnosis: Diagnosis | None, path: Path) -> list[ShownMark]:
-    """Return the most suspicious images, of which the run kept pictures in ``path``; nothing where it kept none."""
+def show_suspect_labels(diagnosis: Diagnosis | None, path: Path) -> list[Case]:
+    """Return the most suspicious images, of which the run stored pictures in ``path``."""
     if diagnosis is None or not path.is_file():
         return []
     pictures = read_arrays(path, stage=path.parent / "stages" / "diagnostics.json")["pictures"]
-    return [
-        ShownMark(
-            picture_of(picture), str(mark.id), f"listed {'with' if mark.has_artifact else 'without'} the artifact"
-        )
-        for mark, picture in zip(diagnosis.suspect_labels, pictures)
-    ]
+    cases = []
+    for picture, mark in zip(pictures, diagnosis.suspect_labels):
+        listed = f"listed {'with' if mark.has_artifact else 'without'} the artifact"
+        cases.append(Case(picture_of(picture), f"{mark.id}, {listed}", str(mark.id), "", listed))
+    return cases

@@ -44,7 +44,7 @@ def write_drop(drop: float, stderr: float) -> str:
 
 
 def write_stderr(metric: str, stderr: float | None) -> str:
-    """Write a standard error in the unit of its score, or nothing where there is none; nought would claim certainty."""
+    """Write a standard error in the unit of its score; empty if missing or 0, which would claim certainty."""
     if stderr is None or not math.isfinite(stderr) or stderr == 0:
         return ""
     return f"{100 * stderr:.1f}" if is_share(metric) else f"{_THOUSAND * stderr:.2g}"

@@ -1,71 +1,61 @@
-"""Inline SVG plots: the trade-off of all strengths, and the effect on each image."""
+"""Interactive plots of the report as inline SVG: the trade-off of all strengths, and the effect on each image."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
-from xml.etree.ElementTree import Element, SubElement, tostring
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Affine2D
 
+from hansfree._internal.files import open_templates
 from hansfree.evaluation import BIASED, ORIGINAL, Results, Variant, method_title
 from hansfree.report.figures import BLUE, FAINT, INK, VERMILION, Pair, paths_of, style_of
-from hansfree.report.images import Cases, name_answer, picture_of, titles_of
+from hansfree.report.images import Cases, describe_change, picture_of
 from hansfree.report.numbers import percent
 
-_STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)  # between ticks, of shares
-
-_MOST_TICKS = 8
-
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
+_STEPS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C", Path.CLOSEPOLY: "Z"}
 
 
-def _polygon(corners: int, turn: float = 0.0, radii: tuple[float, ...] = (1.0,)) -> str:
-    points = []
-    for k in range(corners):
-        angle, radius = math.radians(turn - 90) + 2 * math.pi * k / corners, radii[k % len(radii)]
-        points.append(f"{radius * math.cos(angle):.3f} {radius * math.sin(angle):.3f}")
-    return f"M{'L'.join(points)}Z"
+@cache
+def marker_path(marker: str) -> str:
+    """Return a matplotlib marker as the path of an SVG, in a circle of radius 1 or a little more."""
+    style = MarkerStyle(marker)
+    path = style.get_path().transformed(style.get_transform() + Affine2D().scale(1.8, -1.8))  # y points down in SVG
+    words = []
+    for vertices, code in path.iter_segments(simplify=False):
+        numbers = "" if code == Path.CLOSEPOLY else " ".join(f"{number:.3g}" for number in vertices)
+        words.append(f"{_STEPS[code]}{numbers}")
+    return "".join(words)
 
 
-_PLUS = "M-.35-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z"
-
-# By matplotlib's letters, as `style_of` gives them; each fits into a circle of radius 1 or a little more.
-_SHAPES = {
-    "o": "M-.9 0A.9.9 0 1 0 .9 0A.9.9 0 1 0-.9 0Z",
-    "s": _polygon(4, 45, (1.15,)),
-    "D": _polygon(4, 0, (1.15,)),
-    "^": _polygon(3, 0, (1.2,)),
-    "v": _polygon(3, 180, (1.2,)),
-    "<": _polygon(3, 270, (1.2,)),
-    ">": _polygon(3, 90, (1.2,)),
-    "d": _polygon(4, 0, (1.25, 0.75)),
-    "h": _polygon(6),
-    "8": _polygon(8, 22.5),
-    "p": _polygon(5, 0, (1.1,)),
-    "*": _polygon(10, 0, (1.25, 0.55)),
-    "P": _PLUS,
-    "X": _PLUS,  # turned by 45 degrees
-}
+def ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Return round shares between two ends, and how they are written."""
+    found = MaxNLocator(nbins=8, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [(share, f"{100 * share:.6g} %") for share in found if low - 1e-9 <= share <= high + 1e-9]
 
 
-def add_mark(parent: Element, marker: str, colour: str, *, size: float, opacity: float = 1.0) -> None:
-    """Draw a method's mark around the origin of ``parent``; ``size`` is its radius in pixels."""
-    turn = " rotate(45)" if marker == "X" else ""
-    SubElement(
-        parent,
-        "path",
-        {"d": _SHAPES[marker], "transform": f"scale({size:g}){turn}", "fill": colour, "fill-opacity": f"{opacity:g}"}
-        | {"stroke": "white", "stroke-width": "1", "vector-effect": "non-scaling-stroke"},
-    )
+@dataclass(frozen=True)
+class Point:
+    """A mark on a plot: where it lies in pixels, what it looks like, and what it says."""
+
+    place: tuple[float, float]
+    colour: str
+    marker: str
+    size: float = 7
+    opacity: float = 0.7
+    label: str = ""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Two axes of shares, and where a point lies between them, in pixels."""
+    """Two axes of shares in pixels."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -90,108 +80,72 @@ class Frame:
         return self.x[0] <= x <= self.x[1] and self.y[0] <= y <= self.y[1]
 
     @property
-    def has_diagonal(self) -> bool:
-        """Whether the line on which both shares are equal passes between the axes."""
-        return max(self.x[0], self.y[0]) < min(self.x[1], self.y[1])
+    def diagonal(self) -> tuple[float, float]:
+        """The ends of the line on which both shares are equal."""
+        return max(self.x[0], self.y[0]), min(self.x[1], self.y[1])
 
-    def draw(self, x_label: str, y_label: str, *, name: str, alt: str, room: float = 0, font: float = 13) -> Element:
-        """Return a drawing with ticks, words, and the line on which both shares are equal.
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether that line passes between the axes."""
+        return self.diagonal[0] < self.diagonal[1]
+
+    def draw(
+        self,
+        name: str,
+        points: Sequence[Point],
+        *,
+        labels: tuple[str, str],
+        alt: str,
+        lines: Sequence[tuple[str, list[tuple[float, float]]]] = (),
+        legend: Sequence[Point] = (),
+        font: int = 13,
+        is_still: bool = False,
+    ) -> Markup:
+        """Return the SVG.
 
         Args:
-            name: Its id on the page.
-            alt: What it says, for those who do not see it.
-            room: Pixels that are left free at the right, for a legend.
+            name: its id on the page.
+            labels: of the axes.
+            alt: what it says, for those who do not see it.
+            lines: colours, and the places that each line connects.
+            is_still: its points do not take the focus.
         """
-        size = {"width": f"{self.width + room:g}", "height": f"{self.height:g}"}
-        box = f"0 0 {self.width + room:g} {self.height:g}"
-        svg = Element("svg", {"id": name, "viewBox": box, "role": "group", "aria-label": alt, **size})
-        svg.set("font-family", _FONT)
-        svg.set("font-size", f"{font:g}")
-        svg.set("fill", INK)
-        (left, bottom), (right, top) = self.place(self.x[0], self.y[0]), self.place(self.x[1], self.y[1])
-        for share in ticks(*self.x):
-            across, _ = self.place(share, self.y[0])
-            add_line(svg, across, top, across, bottom, FAINT)
-            add_text(svg, across, bottom + font + 4, _percent(share), anchor="middle")
-        for share in ticks(*self.y):
-            _, up = self.place(self.x[0], share)
-            add_line(svg, left, up, right, up, FAINT)
-            add_text(svg, left - 7, up + 0.35 * font, _percent(share), anchor="end")
-        if self.has_diagonal:
-            low, high = max(self.x[0], self.y[0]), min(self.x[1], self.y[1])
-            add_line(svg, *self.place(low, low), *self.place(high, high), "#AAAAAA", width=1.5)
-        add_text(svg, (left + right) / 2, self.height - 6, x_label, anchor="middle")
-        words = add_text(svg, 0, 0, y_label, anchor="middle")
-        words.set("transform", f"translate({font:g} {(top + bottom) / 2:g}) rotate(-90)")
-        return svg
-
-
-def add_line(parent: Element, x1: float, y1: float, x2: float, y2: float, colour: str, *, width: float = 1) -> None:
-    """Draw a line."""
-    ends = {"x1": f"{x1:g}", "y1": f"{y1:g}", "x2": f"{x2:g}", "y2": f"{y2:g}"}
-    SubElement(parent, "line", ends | {"stroke": colour, "stroke-width": f"{width:g}"})
-
-
-def add_text(parent: Element, x: float, y: float, words: str, *, anchor: str = "start") -> Element:
-    """Write words."""
-    text = SubElement(parent, "text", {"x": f"{x:g}", "y": f"{y:g}", "text-anchor": anchor})
-    text.text = words
-    return text
-
-
-def add_points(parent: Element, labels: Iterable[str]) -> list[Element]:
-    """Add groups that take the focus and say what they are; the first is the one that the tab key reaches.
-
-    report.js moves the focus with the arrow keys: with hundreds of points, each must not be a stop of its own.
-    """
-    return [
-        SubElement(
-            parent, "g", {"class": "point", "role": "img", "aria-label": label, "tabindex": "-1" if number else "0"}
+        room = max([190.0, *(40 + 7.2 * len(point.label) for point in legend)]) if legend else 0
+        template = open_templates("report", is_html=True).get_template("plot.svg.jinja")
+        return Markup(
+            template.render(
+                frame=self,
+                name=name,
+                points=points,
+                labels=labels,
+                alt=alt,
+                lines=lines,
+                legend=legend,
+                font=font,
+                is_still=is_still,
+                width=round(self.width + room, 1),
+                ticks=ticks,
+                marker_path=marker_path,
+                ink=INK,
+                faint=FAINT,
+            )
         )
-        for number, label in enumerate(labels)
-    ]
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Return round shares between two ends."""
-    step = next((step for step in _STEPS if (high - low) / step <= _MOST_TICKS), _STEPS[-1])
-    return [round(k * step, 4) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-
-
-def to_markup(svg: Element) -> Markup:
-    """Return a drawing as the page holds it; words in it are escaped."""
-    return Markup(tostring(svg, encoding="unicode"))  # ElementTree escapes
-
-
-def to_file(svg: Element) -> str:
+def to_file(svg: Markup) -> str:
     """Return a drawing as a file of its own, which has to name its language."""
-    return tostring(svg, encoding="unicode").replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return str(svg).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"
-
-
-_WIDTH, _HEIGHT, _LEGEND = 620, 520, 190  # pixels
-
-_LINE, _LETTER = 26, 7.2  # pixels, of the legend
-
-_MOST_LOST = 0.1  # of accuracy without the artifact: who loses more is no choice, and gets no room on the axes
-
-_LARGE, _SMALL = 9.0, 4.5  # radius of the chosen strength's mark, and of the others'
+_MOST_LOST = 0.1  # of accuracy without the artifact: a strength that loses more does not extend the axes
 
 
 @dataclass(frozen=True)
 class Plot:
     """An SVG with the words below it."""
 
-    svg: Element
+    svg: Markup
     caption: str
-
-    @property
-    def markup(self) -> Markup:
-        """The drawing as the page holds it."""
-        return to_markup(self.svg)
 
 
 def draw_tradeoff(results: Results) -> Plot | None:
@@ -204,33 +158,36 @@ def draw_tradeoff(results: Results) -> Plot | None:
         variant: [pair for pair in pairs if not any(map(results.has_diverged, pair))]
         for variant, pairs in paths.items()
     }
-    points = [(variant, pair) for variant, pairs in finite.items() for pair in pairs]
-    if not points:
+    n_points = sum(map(len, finite.values()))
+    if not n_points:
         return None
     frame = _frame(finite)
-    inside = [(variant, pair) for variant, pair in points if frame.holds(pair[0].value, pair[1].value)]
+    shown = {variant: [(c, b) for c, b in pairs if frame.holds(c.value, b.value)] for variant, pairs in finite.items()}
+    inside = [(variant, pair) for variant, pairs in shown.items() for pair in pairs]
+    points = [
+        Point(
+            frame.place(clean.value, biased.value),
+            *style_of(variant.method),
+            size=9 if clean.chosen else 4.5,
+            opacity=1 if clean.chosen else 0.6,
+            label=_label(variant.title(paths), (clean, biased)),
+        )
+        # the chosen ones last: above the others
+        for variant, (clean, biased) in sorted(inside, key=lambda point: bool(point[1][0].chosen))
+    ]
     svg = frame.draw(
-        f"{name}, without the artifact",
-        f"{name}, with the artifact",
-        name="tradeoff",
+        "tradeoff",
+        points,
+        labels=(f"{name}, without the artifact", f"{name}, with the artifact"),
         alt=f"{name} with the artifact against that without it, test images: every method and strength.",
-        room=max(_LEGEND, 40 + _LETTER * max(len(variant.title(paths)) for variant in paths)),
+        lines=[
+            (style_of(variant.method)[0], [frame.place(c.value, b.value) for c, b in pairs])
+            for variant, pairs in shown.items()
+            if len(pairs) > 1
+        ],
+        legend=[Point((0, 0), *style_of(variant.method), label=variant.title(paths)) for variant in paths],
     )
-    shown = {variant: [pair for each, pair in inside if each == variant] for variant in paths}
-    for variant, pairs in shown.items():
-        _add_path(svg, frame, variant, pairs)
-    # the chosen last: drawn above the others; the arrow keys follow the same order
-    ordered = sorted(inside, key=lambda point: bool(point[1][0].chosen))
-    labels = [_label(variant.title(paths), pair) for variant, pair in ordered]
-    for element, (variant, (clean, biased)) in zip(add_points(svg, labels), ordered):
-        across, up = frame.place(clean.value, biased.value)
-        element.set("transform", f"translate({across:g} {up:g})")
-        colour, marker = style_of(variant.method)
-        SubElement(element, "circle", {"r": "9", "fill": "transparent"})  # a small mark is hard to hit
-        size = _LARGE if clean.chosen else _SMALL
-        add_mark(element, marker, colour, size=size, opacity=1.0 if clean.chosen else 0.6)
-    _add_legend(svg, list(paths), paths)
-    return Plot(svg, _caption(results, frame, len(points) - len(inside)))
+    return Plot(svg, _caption(results, frame, n_points - len(inside)))
 
 
 def explain_missing(results: Results) -> str:
@@ -250,22 +207,7 @@ def _frame(points: dict[Variant, list[Pair]]) -> Frame:
     for values in ([c.value for c, _ in kept], [b.value for _, b in kept]):
         margin = max(0.05 * (max(values) - min(values)), 0.005)
         ends.append((min(values) - margin, max(values) + margin))
-    return Frame(ends[0], ends[1], _WIDTH, max(_HEIGHT, _LINE * (len(points) + 2)))
-
-
-def _add_path(svg: Element, frame: Frame, variant: Variant, pairs: list[Pair]) -> None:
-    if len(pairs) > 1:
-        places = " ".join("{:g},{:g}".format(*frame.place(c.value, b.value)) for c, b in pairs)
-        line = {"points": places, "fill": "none", "stroke": style_of(variant.method)[0], "stroke-opacity": ".4"}
-        SubElement(svg, "polyline", line)
-
-
-def _add_legend(svg: Element, variants: list[Variant], among: dict[Variant, list[Pair]]) -> None:
-    for number, variant in enumerate(variants):
-        up = 40 + _LINE * number
-        mark = SubElement(svg, "g", {"transform": f"translate({_WIDTH + 16} {up})"})
-        add_mark(mark, style_of(variant.method)[1], style_of(variant.method)[0], size=7)
-        add_text(svg, _WIDTH + 32, up + 4.5, variant.title(among))
+    return Frame(ends[0], ends[1], 620, max(520, 26 * (len(points) + 2)))  # the legend has 26 pixels per line
 
 
 def _label(title: str, pair: Pair) -> str:
@@ -282,14 +224,12 @@ def _caption(results: Results, frame: Frame, n_outside: int) -> str:
         words += f" {line} the artifact costs nothing."
     else:
         words += (
-            " The images with the artifact are others than those without, and need not be as hard: not all of the "
-            "difference is the artifact's doing."
+            " The images with the artifact are others than those without, so the difference is not due to the artifact "
+            "alone."
         )
     if n_outside:
-        lies, loses = ("strength lies", "it loses") if n_outside == 1 else ("strengths lie", "they lose")
-        words += (
-            f" {n_outside} {lies} outside the axes: {loses} more than {100 * _MOST_LOST:g} points without the artifact."
-        )
+        lose = "strength that loses" if n_outside == 1 else "strengths that lose"
+        words += f" Outside the axes: {n_outside} {lose} more than {100 * _MOST_LOST:g} points without the artifact."
     return words
 
 
@@ -302,12 +242,12 @@ OWN, OTHER = (VERMILION, "s"), (BLUE, "o")  # images of the biased class itself,
 
 @dataclass(frozen=True)
 class Effect:
-    """The plot as the page shows it: one whose points move, a still one per method, and what the points tell."""
+    """The plot as the page shows it: one whose points move, a still one per method, and what the points say."""
 
     live: Markup
     panels: tuple[Markup, ...]
     caption: str
-    choices: tuple[tuple[str, str], ...]
+    choices: tuple[tuple[str, str], ...]  # method, title
     shown: str
     data: dict[str, Any]  # for report.js
 
@@ -321,83 +261,74 @@ def draw_effect(results: Results, cases: Cases, shown: str) -> Effect | None:
     first = shown if shown in methods else methods[0]
     name = results.class_title(biased)
     ends = ("without the artifact", "with it") if cases.is_paired else ("before the correction", "after it")
-    axes = tuple(f"Probability of “{name}”, {end}" for end in ends)
+    axes = (f"Probability of “{name}”, {ends[0]}", f"Probability of “{name}”, {ends[1]}")
     alt = f"{axes[0]} and {ends[1]}: one point for each of {len(rows)} test images"
-    labels = [
-        f"Test image {number + 1}, {results.class_title(int(cases.labels[row]))}" for number, row in enumerate(rows)
-    ]
-    is_own = cases.labels[rows] == biased
+    classes = [results.class_title(int(cases.labels[row])) for row in rows]
+
+    def points(frame: Frame, method: str, size: float) -> list[Point]:
+        across, up = cases.values(method, "biased_class")
+        return [
+            Point(
+                frame.place(float(across[row]), float(up[row])),
+                *(OWN if cases.labels[row] == biased else OTHER),
+                size=size,
+                label=f"Test image {number}, {title}",
+            )
+            for number, (row, title) in enumerate(zip(rows, classes), 1)
+        ]
+
+    def words(method: str) -> list[list[str]]:
+        """Return what the points of a method say: both probabilities and the answers."""
+        shares, answers = cases.values(method, "biased_class"), cases.values(method, "predicted")
+        return [
+            [
+                *(percent(float(each[row])) for each in shares),
+                f"answer {describe_change(results, *(int(each[row]) for each in answers))}",
+            ]
+            for row in rows
+        ]
+
     return Effect(
-        live=_live(cases, first, rows, is_own, axes, alt=alt, labels=labels),
-        panels=tuple(
-            _panel(cases, method, rows, is_own, ends, alt=f"{alt}, {method_title(method)}") for method in methods
+        live=_LIVE.draw(
+            "effect",
+            points(_LIVE, first, 5),
+            labels=axes,
+            alt=f"{alt}. The arrow keys go from point to point.",
         ),
-        caption=_image_caption(cases, name, len(rows)),
-        choices=titles_of(methods),
+        panels=tuple(
+            _PANEL.draw(
+                f"effect-{method}",
+                points(_PANEL, method, 3),
+                labels=ends,
+                alt=f"{alt}, {method_title(method)}",
+                font=11,
+                is_still=True,
+            )
+            for method in methods
+        ),
+        caption=_effect_caption(cases, name, len(rows)),
+        choices=tuple((method, method_title(method)) for method in methods),
         shown=first,
         data={
             "name": name,
             "ends": ends,
-            "images": [_image(results, cases, int(row)) for row in rows],
-            "methods": {method: _told(results, cases, method, rows) for method in methods},
+            "images": [
+                {"label": title, **{kind: picture_of(pixels[row]) for kind, pixels in cases.pictures.items()}}
+                for row, title in zip(rows, classes)
+            ],
+            "methods": {
+                method: {
+                    "title": method_title(method),
+                    "places": [point.place for point in points(_LIVE, method, 5)],
+                    "words": words(method),
+                }
+                for method in methods
+            },
         },
     )
 
 
-def _live(
-    cases: Cases,
-    method: str,
-    rows: np.ndarray,
-    is_own: np.ndarray,
-    axes: tuple[str, ...],
-    *,
-    alt: str,
-    labels: list[str],
-) -> Markup:
-    svg = _LIVE.draw(*axes, name="effect", alt=f"{alt}. The arrow keys go from point to point.")
-    for element, (across, up), own in zip(add_points(svg, labels), _places(_LIVE, cases, method, rows), is_own):
-        element.set("style", f"transform:translate({across:g}px,{up:g}px)")  # a style, as those can glide
-        _mark(element, bool(own), size=5)
-    return to_markup(svg)
-
-
-def _panel(
-    cases: Cases, method: str, rows: np.ndarray, is_own: np.ndarray, ends: tuple[str, ...], *, alt: str
-) -> Markup:
-    svg = _PANEL.draw(ends[0], ends[1], name=f"effect-{method}", alt=alt, font=11)
-    svg.set("role", "img")
-    for (across, up), own in zip(_places(_PANEL, cases, method, rows), is_own):
-        _mark(SubElement(svg, "g", {"transform": f"translate({across:g} {up:g})"}), bool(own), size=3)
-    return to_markup(svg)
-
-
-def _places(frame: Frame, cases: Cases, method: str, rows: np.ndarray) -> list[tuple[float, float]]:
-    across, up = cases.places(method)
-    return [frame.place(float(across[row]), float(up[row])) for row in rows]
-
-
-def _mark(parent: Element, is_own: bool, *, size: float) -> None:
-    colour, marker = OWN if is_own else OTHER
-    add_mark(parent, marker, colour, size=size, opacity=0.7)
-
-
-def _image(results: Results, cases: Cases, row: int) -> dict[str, str]:
-    pictures = {condition: picture_of(pixels[row]) for condition, pixels in cases.pictures.items()}
-    return {"label": results.class_title(int(cases.labels[row])), **pictures}
-
-
-def _told(results: Results, cases: Cases, method: str, rows: np.ndarray) -> dict[str, Any]:
-    """Return where the points of a method lie, and in words what each of them says."""
-    probabilities, answers = cases.places(method), cases.answers(method)
-    words = []
-    for row in rows:
-        shares = [percent(float(each[row])) for each in probabilities]
-        old, new = (name_answer(results, int(each[row])) for each in answers)
-        words.append([*shares, f"answer stays {new}" if old == new else f"answer {old} → {new}"])
-    return {"title": method_title(method), "places": _places(_LIVE, cases, method, rows), "words": words}
-
-
-def _image_caption(cases: Cases, name: str, n: int) -> str:
+def _effect_caption(cases: Cases, name: str, n: int) -> str:
     kind = "" if cases.is_paired else " with a natural artifact"
     images = f"All {n} test images{kind}" if n == cases.total else f"{n} test images{kind}, drawn at random"
     if cases.is_paired:
@@ -406,7 +337,6 @@ def _image_caption(cases: Cases, name: str, n: int) -> str:
             f"image towards “{name}”. Orange squares are images of that class, blue circles all others."
         )
     return (
-        f"{images}. On the grey line the correction changes nothing; below it, "
-        f"“{name}” became less probable: right for the blue circles, which are images of other classes, and a loss for "
-        "the orange squares, which are of that class."
+        f"{images}. On the grey line the correction changes nothing; below it, “{name}” became less probable: right "
+        "for the blue circles (images of other classes), a loss for the orange squares (images of that class)."
     )

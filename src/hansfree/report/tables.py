@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import groupby
+from typing import Literal, TypeVar
 
 from hansfree._internal.statistics import Interval
 from hansfree.evaluation import (
@@ -24,10 +25,12 @@ from hansfree.evaluation import (
     status_of,
 )
 from hansfree.metrics import (
+    BalancedAccuracyBiased,
+    BalancedAccuracyClean,
     Condition,
     Difference,
+    FlipRate,
     Metric,
-    NotAvailable,
     Score,
     holm,
 )
@@ -67,18 +70,14 @@ def footnote_of(results: Results, metric: str) -> Footnote | None:
             "Too few images with the artifact are of classes where the shortcut is wrong. Plain accuracy on them "
             "rewards the shortcut and cannot rank the models, so none is marked best by it.",
         )
-    if metric == GROUPS and not _is_claimed(results, WORST_GROUP):
+    claims = results.meta.get("claims") or ()
+    if metric == GROUPS and not all(claim["can_be_made"] for claim in claims if claim["name"] == WORST_GROUP):
         return Footnote(
             "\N{DOUBLE DAGGER}",
             "Some groups have too few images (see “What these data cannot show”). The worst of the others is "
             "shown; the worst of all may be another, so no method is marked best by it.",
         )
     return None
-
-
-def _is_claimed(results: Results, name: str) -> bool:
-    claims = results.meta.get("claims") or ()
-    return all(claim["can_be_made"] for claim in claims if claim["name"] == name)
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -88,20 +87,21 @@ def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 Mark = Literal["", "best", "near"]
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One metric: its head, what follows the comma of its label, its unit and its ideal (empty: it has none)."""
+    """A column: its metric, its head in two parts, and what stands below them."""
 
     metric: str
     head: str
-    part: str
-    unit: str
-    ideal: str
-    description: str
-    n: str
-    footnote: Footnote | None = None  # why it cannot rank the methods
+    part: str = ""
+    unit: str = ""
+    ideal: str = ""
+    description: str = ""
+    n: str = ""
+    footnote: Footnote | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One method, or one reference that does not compete."""
+    """One method or class, with its cells."""
 
     title: str
     detail: str
@@ -129,25 +129,21 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Methods against metrics."""
+    """Methods or classes against metrics."""
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     caption: str = ""
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether a score has an interval."""
-        return bool(self.an_interval)
+    left_out: int = 0  # lines
 
     @property
     def an_interval(self) -> str:
-        """Return the first interval, as an example; empty where there is none."""
+        """The first interval, as an example; empty where there is none."""
         return next((cell.interval for line in self.lines for cell in line.cells if cell.interval), "")
 
     @property
     def footnotes(self) -> list[Footnote]:
-        """Return why some columns cannot rank the methods."""
+        """Why some columns cannot rank the methods."""
         return [column.footnote for column in self.columns if column.footnote]
 
     @property
@@ -157,14 +153,8 @@ class Table:
 
     @property
     def heads(self) -> list[tuple[str, int]]:
-        """Return each head with the number of neighbouring columns under it."""
-        heads: list[tuple[str, int]] = []
-        for column in self.columns:
-            if heads and heads[-1][0] == column.head:
-                heads[-1] = (column.head, heads[-1][1] + 1)
-            else:
-                heads.append((column.head, 1))
-        return heads
+        """Each head with the number of neighbouring columns under it."""
+        return [(head, len(list(columns))) for head, columns in groupby(self.columns, key=lambda column: column.head)]
 
 
 def group_title(results: Results, group: int | None, artifact: str | None = None) -> str:
@@ -197,11 +187,9 @@ def marks_of(results: Results, metric: str, among: Sequence[Variant] | None = No
         for variant in (results.methods() if among is None else among)
         if status_of(results, variant) == "method" and metric in results.chosen(variant)
     }
-    if len(scores) < 2 or footnote_of(results, metric):
-        return {}  # nothing to compare with, or a score that cannot rank
     distances = {variant: abs(row.value - ideal) for variant, row in scores.items()}
-    if len(set(distances.values())) == 1:
-        return {}  # all are equal
+    if len(set(distances.values())) < 2 or footnote_of(results, metric):
+        return {}  # nothing to compare with, all are equal, or a score that cannot rank
     best = min(distances, key=lambda variant: distances[variant])
     marks: dict[Variant, Mark] = {}
     for variant, distance in distances.items():
@@ -220,17 +208,25 @@ def _table(results: Results, metrics: list[str]) -> Table:
     present |= {each.metric for each in results.unknown}
     metrics = [name for name in metrics if name in present]
     marks = {name: marks_of(results, name) for name in metrics}
-    lines = []
-    for variant in variants:
-        kind = status_of(results, variant)
-        scores = results.chosen(variant)
-        cells = tuple(
-            _cell(results, scores[name], marks[name].get(variant, ""), interval_of(results, variant, scores[name]))
-            if name in scores
-            else _missing(results.why_unknown(name))
-            for name in metrics
+
+    def cell(variant: Variant, name: str) -> Cell:
+        row = results.chosen(variant).get(name)
+        if row is not None:
+            title = group_title(results, row.group, row.artifact)
+            found = cell_of(row, results.interval(variant, name))
+            return replace(found, mark=marks[name].get(variant, ""), group=title)
+        unknown = results.why_unknown(name)
+        return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
+
+    lines = [
+        Line(
+            variant.title(variants),
+            _detail(results, variant),
+            status_of(results, variant),
+            tuple(cell(variant, name) for name in metrics),
         )
-        lines.append(Line(variant.title(variants), _detail(results, variant, kind), kind, cells))
+        for variant in variants
+    ]
     lines += [
         Line(method_title(method), "failed: no usable result", "failed", (Cell(),) * len(metrics))
         for method in results.selection
@@ -244,8 +240,8 @@ def _table(results: Results, metrics: list[str]) -> Table:
     return Table(tuple(columns), tuple(lines))
 
 
-def _detail(results: Results, variant: Variant, kind: ModelStatus) -> str:
-    scores = results.chosen(variant)
+def _detail(results: Results, variant: Variant) -> str:
+    scores, kind = results.chosen(variant), status_of(results, variant)
     if kind == "failed":
         return "failed: diverged" if scores else "failed: no usable result"
     if kind == "chance":
@@ -261,37 +257,15 @@ def _detail(results: Results, variant: Variant, kind: ModelStatus) -> str:
     return f"strength {strengths.pop():.3g}" if len(strengths) == 1 else ""
 
 
-def interval_of(results: Results, variant: Variant, row: Row) -> Interval | None:
-    """Return what stands instead of the standard error: the interval that the run kept, or that of none or all."""
-    return results.interval(variant, row.metric) or interval_at_end(row)
-
-
-def cell_of(row: Row | None) -> Cell:
-    """Return a score with its standard error, or at 0 and 1 its interval; an empty cell where there is no score."""
+def cell_of(row: Row | None, interval: Interval | None = None) -> Cell:
+    """Return a score with its interval, or with that of none or all, or with its standard error."""
     if row is None:
         return Cell()
-    interval = interval_at_end(row)
-    return Cell(
-        write_value(row.metric, row.value),
-        write_stderr(row.metric, row.stderr),
-        write_range(*interval) if interval else "",
-    )
-
-
-def _missing(unknown: NotAvailable | None) -> Cell:
-    return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
-
-
-def _cell(results: Results, row: Row, mark: Mark, interval: Interval | None) -> Cell:
     if not math.isfinite(row.value):
-        return Cell(value="NaN", note="not finite")
-    return Cell(
-        write_value(row.metric, row.value),
-        write_stderr(row.metric, row.stderr),
-        write_range(*interval) if interval else "",
-        mark,
-        group=group_title(results, row.group, row.artifact),
-    )
+        return Cell("NaN", note="not finite")
+    interval = interval or interval_at_end(row)
+    written = write_range(*interval) if interval else ""
+    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr), written)
 
 
 def _majority(results: Results, metrics: list[str]) -> list[Line]:
@@ -333,177 +307,148 @@ def _column(results: Results, name: str) -> Column:
 
 _WITHOUT, _WITH = "Without the artifact", "With the artifact"
 
-# metric, head, part; the test stands beside the share that it is about
-_COLUMNS = (
-    ("accuracy_clean", _WITHOUT, "accuracy"),
-    ("balanced_accuracy_clean", _WITHOUT, "balanced accuracy"),
-    ("accuracy_biased", _WITH, "accuracy"),
-    ("balanced_accuracy_biased", _WITH, "balanced accuracy"),
-    ("flip_rate", "Flips", "rate"),
-)
+_COMPARED = {  # metric -> head, part
+    "accuracy_clean": (_WITHOUT, "accuracy"),
+    "balanced_accuracy_clean": (_WITHOUT, "balanced accuracy"),
+    "accuracy_biased": (_WITH, "accuracy"),
+    "balanced_accuracy_biased": (_WITH, "balanced accuracy"),
+    "flip_rate": ("Flips", "rate"),
+}
 
 
 def pair_table(results: Results, shown: Variant | None) -> Table | None:
-    """Return the table, or None where nothing was compared."""
+    """Return one model minus each other one on the same images; None where nothing was compared."""
     if shown is None:
         return None
-    found = {
-        rival: {metric: results.difference(shown, rival, metric) for metric, _, _ in _COLUMNS}
-        for rival in results.methods()
-        if rival != shown
-    }
-    found = {rival: each for rival, each in found.items() if any(each.values())}
-    present = [words for words in _COLUMNS if any(each[words[0]] for each in found.values())]
-    if not present:
-        return None
-    title = shown.title(results.methods())
+    rivals = [variant for variant in results.methods() if variant != shown]
     columns: list[Column] = []
-    for metric, head, part in present:
+    cells: list[dict[Variant, Cell]] = []
+    title = shown.title(results.methods())
+    for metric, (head, part) in _COMPARED.items():
+        found = {rival: one for rival in rivals if (one := results.difference(shown, rival, metric))}
+        if not found:
+            continue
         n = count_images(results, metric)
         columns.append(Column(metric, head, part, "points", "", f"{title} minus the model of the line", n))
-        if _is_tested(metric):
+        cells.append(
+            {
+                rival: Cell(write_points(one.value), interval=write_point_range(one.low, one.high))
+                for rival, one in found.items()
+            }
+        )
+        if not metric.startswith("balanced"):  # a mean over classes is no share of images
             about = "Exact, two-sided, corrected for the lines (Holm): the chance of such a difference between equals"
             columns.append(Column(metric, head, "McNemar p", "", "", about, n))
-    p_values = {metric: _corrected(found, metric) for metric, _, _ in present if _is_tested(metric)}
+            cells.append({rival: Cell(write_p(p)) for rival, p in corrected_p_values(found).items()})
     lines = [
-        Line(
-            rival.title(results.methods()),
-            "",
-            status_of(results, rival),
-            _cells(each, present, {metric: of.get(rival) for metric, of in p_values.items()}),
-        )
-        for rival, each in found.items()
+        Line(rival.title(results.methods()), "", status_of(results, rival), tuple(c.get(rival, Cell()) for c in cells))
+        for rival in rivals
+        if any(rival in column for column in cells)
     ]
-    return Table(tuple(columns), tuple(lines), f"{title} minus each other model; points with {CONFIDENCE} intervals")
+    caption = f"{title} minus each other model; points with {CONFIDENCE} intervals"
+    return Table(tuple(columns), tuple(lines), caption) if lines else None
 
 
-def _is_tested(metric: str) -> bool:
-    return not metric.startswith("balanced")  # a mean over classes is no share of images
-
-
-def _corrected(found: dict[Variant, dict[str, Difference | None]], metric: str) -> dict[Variant, float]:
-    """Return the p-values of a column: with many rivals, one of them differs by chance more easily."""
-    known = {rival: one.p for rival, each in found.items() if (one := each[metric]) and one.p is not None}
+def corrected_p_values(found: Mapping[_Key, Difference]) -> dict[_Key, float]:
+    """Return Holm-adjusted p-values: of many rivals or classes, one differs by chance more easily."""
+    known = {key: one.p for key, one in found.items() if one.p is not None}
     return dict(zip(known, holm(list(known.values()))))
-
-
-def _cells(
-    found: dict[str, Difference | None], present: list[tuple[str, str, str]], p_values: dict[str, float | None]
-) -> tuple[Cell, ...]:
-    cells: list[Cell] = []
-    for metric, _, _ in present:
-        one = found[metric]
-        cells.append(Cell(write_points(one.value), interval=write_point_range(one.low, one.high)) if one else Cell())
-        if metric in p_values:
-            p = p_values[metric]
-            cells.append(Cell(MISSING if p is None else write_p(p)))
-    return tuple(cells)
 
 
 _MOST_CLASSES = 30  # lines of a table; of more, those that changed most
 
-_ARTIFACT: dict[Condition, str] = {"clean": "without", "biased": "with"}
-
-_METRICS = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auroc_class": "AUROC"}
+_OF_CLASSES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auroc_class": "AUROC"}
 
 
-@dataclass(frozen=True)
-class Change:
-    """One score of a class before and after; no change where one of the two is missing."""
-
-    before: Cell
-    after: Cell
-    change: str = ""
-    unknown: str = ""  # stands instead of all three
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class ClassLine:
-    """One class."""
-
-    title: str
-    n: str
-    changes: tuple[Change, ...]
-
-
-@dataclass(frozen=True)
-class ClassTable:
-    """Classes against metrics, for images without or with the artifact."""
-
-    caption: str
-    before: str
-    after: str
-    heads: tuple[str, ...]
-    lines: tuple[ClassLine, ...]
-    left_out: int
-
-
-def class_tables(results: Results, shown: Variant | None) -> list[ClassTable]:
+def class_tables(results: Results, shown: Variant | None) -> list[Table]:
     """Return a table of the images without the artifact and one of those with it; none where no class was scored."""
     original = results.variant(ORIGINAL)
     if original is None or shown is None:
         return []
-    tables = []
-    for condition in _ARTIFACT:
-        found = {
-            name: (
-                results.of_classes(original, f"{name}_{condition}"),
-                results.of_classes(shown, f"{name}_{condition}"),
-            )
-            for name in _METRICS
-        }
-        table = _class_table(results, shown, condition, found)
-        if table.lines:
-            tables.append(table)
-    return tables
+    conditions: tuple[Condition, ...] = ("clean", "biased")
+    tables = [_class_table(results, original, shown, condition) for condition in conditions]
+    return [table for table in tables if table.lines]
 
 
-def _class_table(
-    results: Results, shown: Variant, condition: Condition, found: dict[str, tuple[dict[int, Row], dict[int, Row]]]
-) -> ClassTable:
+def _class_table(results: Results, original: Variant, shown: Variant, condition: Condition) -> Table:
+    names = [f"{name}_{condition}" for name in _OF_CLASSES]
+    found = {name: (results.of_classes(original, name), results.of_classes(shown, name)) for name in names}
     known = {label for both in found.values() for rows in both for label in rows}
-    for name in _METRICS:  # a class without a score says so in its own line
-        known |= results.unknown_classes(f"{name}_{condition}")
-    labels = sorted(known, key=lambda label: -_size(found["sensitivity"], label))[:_MOST_CLASSES]
+    known |= {label for name in names for label in results.unknown_classes(name)}
+    before, after = found[names[0]]
+
+    def change_of(label: int) -> float:
+        """Return how much a class's sensitivity changed; one that only one model has comes first."""
+        if label in before and label in after:
+            return abs(after[label].value - before[label].value)
+        return 1.0 if label in before or label in after else -1.0
+
+    labels = sorted(sorted(known, key=lambda label: -change_of(label))[:_MOST_CLASSES])
+    title = shown.title(results.methods())
+    columns = [Column("n", "Images")]
+    for name, head in zip(names, _OF_CLASSES.values()):
+        columns += [Column(name, head, part, unit_of(name)) for part in ("original", title, "change")]
     lines = []
-    for label in sorted(labels):
-        row = found["sensitivity"][0].get(label)
-        few = results.why_unknown(f"sensitivity_{condition}", label)
-        n = row.n if row else few.n if few else None
-        changes = tuple(_change(results, f"{name}_{condition}", label, *both) for name, both in found.items())
-        lines.append(ClassLine(results.class_title(label), MISSING if n is None else f"{n:,}", changes))
-    return ClassTable(
-        caption=f"Test images {_ARTIFACT[condition]} the artifact; percent ± one standard error, or at 0 and 100 the "
-        f"{CONFIDENCE} interval",
-        before="original",
-        after=shown.title(results.methods()),
-        heads=tuple(_METRICS.values()),
-        lines=tuple(lines),
-        left_out=len(known) - len(labels),
+    for label in labels:
+        few = results.why_unknown(names[0], label)
+        n = before[label].n if label in before else few.n if few else None
+        cells = [Cell(MISSING if n is None else f"{n:,}")]
+        for name in names:
+            cells += _change(results, name, label, *(rows.get(label) for rows in found[name]))
+        lines.append(Line(results.class_title(label), "", "method", tuple(cells)))
+    images = "without" if condition == "clean" else "with"
+    caption = (
+        f"Test images {images} the artifact; percent ± one standard error, or at 0 and 100 the {CONFIDENCE} interval"
     )
+    return Table(tuple(columns), tuple(lines), caption, left_out=len(known) - len(labels))
 
 
-def _size(both: tuple[dict[int, Row], dict[int, Row]], label: int) -> float:
-    """Return how much a class's score changed; one that only one model has comes first, an unknown one last."""
-    before, after = (rows.get(label) for rows in both)
-    if before is None and after is None:
-        return -1.0
-    return abs(after.value - before.value) if before and after else 1.0
-
-
-def _change(results: Results, metric: str, label: int, before: dict[int, Row], after: dict[int, Row]) -> Change:
-    old, new = before.get(label), after.get(label)
+def _change(results: Results, metric: str, label: int, old: Row | None, new: Row | None) -> tuple[Cell, Cell, Cell]:
     unknown = results.why_unknown(metric, label)
     if old is None and new is None and unknown is not None:
-        return Change(Cell(), Cell(), unknown=str(unknown), reason=unknown.reason)
-    return Change(cell_of(old), cell_of(new), write_points(new.value - old.value) if old and new else MISSING)
+        return Cell(str(unknown), note=unknown.reason, is_unknown=True), Cell(), Cell()
+    return cell_of(old), cell_of(new), Cell(write_points(new.value - old.value) if old and new else MISSING)
 
 
-_SIDE_EFFECTS_NOTE = (
-    "In percent, ± standard error over the same {n} test images. Flip rate: share of the images whose answer "
-    "inserting the artifact changes. Accuracies are balanced over classes."
-)
+def side_effect_table(results: Results) -> Table | None:
+    """Return models against inserted artifacts, the run's own first; None where no other one was inserted."""
+    further: dict[str, dict[Variant, dict[str, Row]]] = {}
+    for row in results.further:
+        further.setdefault(str(row.artifact), {}).setdefault(Variant.of(row), {})[row.metric] = row
+    variants = [variant for variant in results.methods() if any(variant in scores for scores in further.values())]
+    if not variants:
+        return None
+    own = {variant: results.chosen(variant) for variant in variants}
+    accuracy: dict[type[Metric], str] = {BalancedAccuracyClean: "accuracy"}
+    with_artifact: dict[type[Metric], str] = {FlipRate: "flip rate", BalancedAccuracyBiased: "accuracy"}
+    blocks: list[tuple[str, Mapping[type[Metric], str], Mapping[Variant, Mapping[str, Row]]]]
+    blocks = [("No artifact", accuracy, own)]
+    if results.is_inserted:
+        blocks.append((f"{results.meta.get('artifact') or 'artifact'} (of this run)", with_artifact, own))
+    blocks += [(mark_artifact(results, artifact), with_artifact, scores) for artifact, scores in further.items()]
+    columns: list[Column] = []
+    cells: list[dict[Variant, Cell]] = []
+    for head, metrics, scores in blocks:
+        for metric, part in metrics.items():
+            name = metric.name
+            n = next((str(of[name].n) for of in scores.values() if name in of), MISSING)
+            columns.append(Column(name, head, part, unit_of(name), f"{100 * metric.ideal:g}", metric.description, n))
+            cells.append({variant: cell_of(scores.get(variant, {}).get(name)) for variant in variants})
+    lines = [
+        Line(variant.title(results.methods()), "", status_of(results, variant), tuple(each[variant] for each in cells))
+        for variant in variants
+    ]
+    table = Table(tuple(columns), tuple(lines))
+    at_ends = f", or at 0 and 100 the {CONFIDENCE} interval" if table.an_interval else ""
+    caption = f"Test images; flip rate and accuracy, balanced over classes, in percent ± one standard error{at_ends}"
+    return replace(table, caption=caption)
+
+
+def mark_artifact(results: Results, artifact: str) -> str:
+    """Return the name of an inserted artifact, with what the corrections do about it."""
+    if artifact in (results.meta.get("removed") or ()):
+        return f"{artifact} (removed too)"
+    return f"{artifact} (kept)" if artifact in (results.meta.get("protected") or ()) else artifact
 
 
 def write_side_effects(effects: SideEffects) -> str:
@@ -513,12 +458,15 @@ def write_side_effects(effects: SideEffects) -> str:
         heads += [f"{artifact}: flip rate", f"{artifact}: accuracy"]
     lines = []
     for model in effects.models:
-        cells = [effects.clean[model]]
+        scores = [effects.clean[model]]
         for artifact in effects.artifacts:
-            cells += [effects.flips[model, artifact], effects.biased[model, artifact]]
-        lines.append([model, *map(_written, cells)])
+            scores += [effects.flips[model, artifact], effects.biased[model, artifact]]
+        lines.append([model, *map(_written, scores)])
     n = next(iter(effects.clean.values())).n
-    return f"{markdown_table(heads, lines)}\n\n{_SIDE_EFFECTS_NOTE.format(n=f'{n:,}')}\n"
+    return (
+        f"{markdown_table(heads, lines)}\n\nIn percent, ± standard error over the same {n:,} test images. Flip rate: "
+        "share of the images whose answer inserting the artifact changes. Accuracies are balanced over classes.\n"
+    )
 
 
 def _written(score: Score) -> str:

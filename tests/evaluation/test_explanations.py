@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import SwinTransformer, resnet18
 
-from hansfree.errors import LayerNotFoundError, OptionError, SplitError
+from hansfree.errors import LayerNotFoundError, SplitError
 from hansfree.evaluation.heatmaps import compute_heatmaps, explanation_of
 from hansfree.evaluation.localisation import compute_cav_heatmaps
 from hansfree.models.surgery import insert_after, layer_order
-from tests.heatmaps.samples import seeded, settle, small_net
+from tests.evaluation.samples import seeded, settle, small_net
 
 
 class Untraceable(nn.Module):
@@ -131,13 +131,6 @@ def test_what_lrp_conserves_is_explained_by_lrp(
     assert not torch.allclose(other, by_choice)
 
 
-def test_lrp_that_is_asked_for_and_not_possible_is_an_error() -> None:
-    with pytest.raises(SplitError, match="cannot be traced"):
-        compute_heatmaps(built("untraceable"), IMAGES, 0, explanation="lrp")
-    with pytest.raises(OptionError, match="Did you mean 'lrp'"):
-        compute_heatmaps(built("untraceable"), IMAGES, 0, explanation="lpr")  # type: ignore[arg-type]
-
-
 def test_a_rule_that_fails_is_no_reason_to_stop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,3 +165,8 @@ def test_a_projection_in_an_untraceable_model_is_explained_too() -> None:
     assert explanation_of(edited, IMAGES, pass_through=(Shift,)) == "gradient x input"
     found = compute_heatmaps(edited, IMAGES, 1, pass_through=(Shift,))
     torch.testing.assert_close(found, 2 * compute_heatmaps(model, IMAGES, 1))
+
+
+def test_lrp_that_is_asked_for_and_not_possible_is_an_error() -> None:
+    with pytest.raises(SplitError, match="cannot be traced"):
+        compute_heatmaps(built("untraceable"), IMAGES, 0, explanation="lrp")

@@ -24,7 +24,7 @@ from hansfree.evaluation.forgetting import (
 )
 from hansfree.metrics import Score
 from tests.corrections.examples import CASES, TinyImages, collect, snapshot
-from tests.forgetting.examples import TUNING, world
+from tests.evaluation.forgetting import TUNING, world
 
 
 def pairs(rng: np.random.Generator, n: int, shift: float) -> Sides:

@@ -15,7 +15,7 @@ from hansfree.errors import LayerNotFoundError, SplitError
 from hansfree.evaluation.canonical import canonical_form
 from hansfree.evaluation.heatmaps import compute_heatmaps
 from hansfree.models.surgery import split
-from tests.heatmaps.samples import seeded, settle, small_vgg, without_biases
+from tests.evaluation.samples import seeded, settle, small_vgg, without_biases
 
 
 @pytest.fixture(scope="module", params=["vgg16", "resnet18", "efficientnet_b0"])
@@ -42,12 +42,6 @@ def test_it_gives_the_logits_and_holds_no_batch_norm(model: nn.Module, images: T
     form = canonical_form(model, images[:1])
     torch.testing.assert_close(form(images), model(images), rtol=1e-9, atol=1e-9)
     assert not any(isinstance(module, BatchNorm) for module in form.modules())
-
-
-def test_it_is_exact_with_the_biases_of_batch_norm() -> None:
-    model = settle(resnet18(num_classes=3), bias=True)
-    images = seeded(2, 3, 32, 32)
-    torch.testing.assert_close(canonical_form(model, images[:1])(images), model(images))
 
 
 def test_relevance_is_conserved_exactly_by_a_rule_that_loses_none(model: nn.Module, images: Tensor, caplog) -> None:
@@ -81,14 +75,6 @@ def test_it_gives_the_heatmaps_of_zennits_own_canonizers(build, canonizer) -> No
     expected, _ = relevance_of(model, images, EpsilonPlusFlat(canonizers=[canonizer()]))
     # zennit leaves an identity batch norm that still divides by sqrt(1 + 1e-5).
     torch.testing.assert_close(compute_heatmaps(model, images, 1), expected, rtol=1e-3, atol=1e-5)
-
-
-def test_other_squeeze_excite_nets_conserve_relevance_too(caplog) -> None:
-    model = without_biases("mobilenet_v3_small")
-    images = seeded(2, 3, 64, 64, seed=9)
-    total = compute_heatmaps(model, images, 1).sum(dim=(1, 2))
-    torch.testing.assert_close(total, model(images)[:, 1].detach(), rtol=0.05, atol=0)
-    assert not caplog.records
 
 
 class Gated(nn.Module):
@@ -125,84 +111,6 @@ def test_a_product_that_is_no_gate_is_named(sharp: bool, says: str, caplog) -> N
     assert bool(says) == bool(caplog.records)
 
 
-class Crossed(nn.Module):
-    """The batch norm stands after the convolution in the class, but is called before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.conv(self.norm(images)).flatten(1)
-
-
-class Twice(nn.Module):
-    """One convolution for two tasks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.conv(self.norm(self.conv(images))).flatten(1)
-
-
-class Forked(nn.Module):
-    """What batch norm reads is read by another too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)
-
-    def forward(self, images: Tensor) -> Tensor:
-        maps = self.conv(images)
-        return (maps + self.norm(maps)).flatten(1)
-
-
-@pytest.mark.parametrize("build", [Crossed, Twice, Forked])
-def test_a_batch_norm_that_belongs_to_no_layer_alone_is_not_merged(build) -> None:
-    model = settle(build(), bias=True)
-    with pytest.raises(SplitError, match="BatchNorm2d that cannot be merged") as caught:
-        canonical_form(model, seeded(1, 3, 8, 8))
-    assert ("called more than once" in str(caught.value)) == (build is Twice)
-
-
-class Decided(nn.Module):
-    """Control flow that depends on the images, which no graph holds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 8)
-
-    def forward(self, images: Tensor) -> Tensor:
-        scores = self.conv(images).flatten(1)
-        return scores if images.sum() > 0 else -scores
-
-
-@pytest.mark.parametrize("layer", [None, "conv"])
-def test_a_model_that_cannot_be_traced_has_no_form(layer: str | None) -> None:
-    with pytest.raises(SplitError, match="cannot be traced"):
-        canonical_form(settle(Decided(), bias=False), seeded(1, 3, 8, 8), layer=layer)
-
-
-class Watching(nn.Module):
-    """A model that computes something else while it is traced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 8)
-
-    def forward(self, images: Tensor) -> Tensor:
-        scores = self.conv(images).flatten(1)
-        return scores if isinstance(images, torch.fx.Proxy) else 2 * scores
-
-
-@pytest.mark.parametrize("layer", [None, "conv"])
-def test_a_graph_with_other_logits_is_not_used(layer: str | None) -> None:
-    with pytest.raises(SplitError, match="does not give the model's logits"):
-        canonical_form(settle(Watching(), bias=False), seeded(1, 3, 8, 8), layer=layer)
-
-
 @pytest.mark.parametrize("layer", ["layer4.1.add", "layer4.1.bn2", "layer4.1.conv2", "layer2.0", "layer1.0.relu_0"])
 def test_it_ends_at_the_layer(layer: str) -> None:
     model = settle(resnet18(num_classes=3), bias=True)
@@ -224,3 +132,46 @@ def test_weights_that_do_not_change_are_shared() -> None:
     form = canonical_form(model, seeded(1, 3, 32, 32))
     assert form.classifier.get_submodule("0").weight.data_ptr() == model.classifier[0].weight.data_ptr()
     assert form.features.get_submodule("0").weight.data_ptr() != model.features[0].weight.data_ptr()
+
+
+class Odd(nn.Module):
+    """A convolution and a batch norm that do not simply follow each other."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.conv, self.norm, self.kind = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), kind
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.kind == "called before it":
+            return self.conv(self.norm(images)).flatten(1)
+        if self.kind == "one convolution, twice":
+            return self.conv(self.norm(self.conv(images))).flatten(1)
+        maps = self.conv(images)
+        if self.kind == "read by another":
+            return (maps + self.norm(maps)).flatten(1)
+        if self.kind == "depends on the images":
+            return maps.flatten(1) if images.sum() > 0 else -maps.flatten(1)
+        return maps.flatten(1) if isinstance(images, torch.fx.Proxy) else 2 * maps.flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer", "words"),
+    [
+        ("called before it", None, "BatchNorm2d that cannot be merged"),
+        ("one convolution, twice", None, "(?=.*BatchNorm2d that cannot be merged)(?=.*called more than once)"),
+        ("read by another", None, "BatchNorm2d that cannot be merged"),
+        *(("depends on the images", layer, "cannot be traced") for layer in (None, "conv")),
+        *(("another graph", layer, "does not give the model's logits") for layer in (None, "conv")),
+    ],
+)
+def test_models_without_a_form_are_named(kind: str, layer: str | None, words: str) -> None:
+    with pytest.raises(SplitError, match=words):
+        canonical_form(settle(Odd(kind), bias=True), seeded(1, 3, 8, 8), layer=layer)
+
+
+def test_other_squeeze_excite_nets_conserve_relevance_too(caplog) -> None:
+    model = without_biases("mobilenet_v3_small")
+    images = seeded(2, 3, 64, 64, seed=9)
+    total = compute_heatmaps(model, images, 1).sum(dim=(1, 2))
+    torch.testing.assert_close(total, model(images)[:, 1].detach(), rtol=0.05, atol=0)
+    assert not caplog.records

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, fx, nn
 from torchvision.models import resnet18
 
 from hansfree.errors import DataError, OptionError
-from hansfree.evaluation.heatmaps import compute_heatmaps
+from hansfree.evaluation.heatmaps import artifact_relevance, compute_heatmaps
 from hansfree.models.surgery import insert_after
-from tests.heatmaps.samples import seeded, settle, small_net, small_vgg, without_biases
+from tests.evaluation.samples import seeded, settle, small_net, small_vgg, without_biases
 
 EPSILON = 1e-6
 
@@ -93,40 +96,6 @@ def test_a_traced_graph_gets_the_same_heatmaps_as_its_model() -> None:
     torch.testing.assert_close(compute_heatmaps(traced, images, 0), compute_heatmaps(model, images, 0))
 
 
-@pytest.mark.parametrize("layer", ["layer4.1.add", "layer2.0.add", "layer4.1.bn2", "layer3.0"])
-def test_relevance_passes_an_inserted_projection(layer: str) -> None:
-    # At a sum the model runs a graph of its own, whose residual sums must be canonised all the same.
-    plain = settle(resnet18(num_classes=3), bias=False)
-    projected = insert_after(plain, layer, Centred())
-    images = seeded(2, 3, 32, 32)
-    logits = projected(images)[:, 1].detach()
-    assert not torch.allclose(logits, plain(images)[:, 1])
-    total = compute_heatmaps(projected, images, 1, pass_through=(Centred,)).sum(dim=(1, 2))
-    torch.testing.assert_close(total, logits, rtol=2e-4, atol=0)
-
-
-def test_pass_through_hands_relevance_on_unchanged() -> None:
-    plain = settle(small_net(), bias=False)
-    projected = nn.Sequential(*plain[:4], Centred(), *plain[4:])
-    images = seeded(2, 3, 20, 20)
-    passed = compute_heatmaps(projected, images, 1, pass_through=(Centred,))
-    logits = projected(images)[:, 1].detach()
-    torch.testing.assert_close(passed.sum(dim=(1, 2)), logits, rtol=1e-3, atol=0)
-    assert not torch.allclose(passed, compute_heatmaps(projected, images, 1))
-
-
-def test_a_projection_in_efficientnet_is_passed_too() -> None:
-    projected = insert_after(without_biases("efficientnet_b0"), "features.8.1", Centred())
-    images = seeded(2, 3, 64, 64, seed=9)
-    total = compute_heatmaps(projected, images, 1, pass_through=(Centred,)).sum(dim=(1, 2))
-    torch.testing.assert_close(total, projected(images)[:, 1].detach(), rtol=0.05, atol=0)
-
-
-def test_a_module_that_holds_others_cannot_be_passed() -> None:
-    with pytest.raises(OptionError, match="Sequential holds other modules"):
-        compute_heatmaps(small_net(), torch.zeros(1, 3, 20, 20), 0, pass_through=(nn.Sequential,))
-
-
 def state_of(model: nn.Module) -> tuple[dict[str, Tensor], list[int], list[bool], list[bool]]:
     hooks = [
         len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) + len(m._backward_pre_hooks)
@@ -134,25 +103,6 @@ def state_of(model: nn.Module) -> tuple[dict[str, Tensor], list[int], list[bool]
     ]
     state = {key: value.clone() for key, value in model.state_dict().items()}
     return state, hooks, [m.training for m in model.modules()], [p.requires_grad for p in model.parameters()]
-
-
-@pytest.mark.parametrize("target", [1, 99], ids=["success", "error"])
-@pytest.mark.parametrize(
-    "build", [small_net, small_vgg, lambda: resnet18(num_classes=3)], ids=["small", "vgg", "resnet"]
-)
-def test_the_model_is_not_touched(build, target: int) -> None:
-    model = settle(build(), bias=True).train()
-    before = state_of(model)
-    if target == 99:
-        with pytest.raises(OptionError, match="0 to 2"):
-            compute_heatmaps(model, seeded(2, 3, 32, 32), target)
-    else:
-        compute_heatmaps(model, seeded(2, 3, 32, 32), target)
-    after = state_of(model)
-    assert after[1:] == before[1:]
-    assert after[0].keys() == before[0].keys()
-    assert all(torch.equal(after[0][key], value) for key, value in before[0].items())
-    assert "forward" not in {key for module in model.modules() for key in vars(module)}
 
 
 def test_an_error_in_the_middle_leaves_no_hook() -> None:
@@ -178,12 +128,91 @@ def test_works_inside_inference_mode_and_in_batches() -> None:
     assert compute_heatmaps(model, images[:0], 2).shape == (0, 20, 20)
 
 
-@pytest.mark.parametrize("shape", [(3, 20, 20), (3,)])
-def test_wrong_shapes_are_named(shape: tuple[int, ...]) -> None:
-    with pytest.raises(DataError, match="shape"):
-        compute_heatmaps(small_net(), torch.zeros(shape), 0)
+@pytest.mark.parametrize("target", [1, 99], ids=["success", "error"])
+@pytest.mark.parametrize(
+    "build", [small_net, small_vgg, lambda: resnet18(num_classes=3)], ids=["small", "vgg", "resnet"]
+)
+def test_the_model_is_not_touched(build, target: int) -> None:
+    model = settle(build(), bias=True).train()
+    before = state_of(model)
+    with pytest.raises(OptionError, match="0 to 2") if target == 99 else nullcontext():
+        compute_heatmaps(model, seeded(2, 3, 32, 32), target)
+    after = state_of(model)
+    assert after[1:] == before[1:]
+    assert after[0].keys() == before[0].keys()
+    assert all(torch.equal(after[0][key], value) for key, value in before[0].items())
+    assert "forward" not in {key for module in model.modules() for key in vars(module)}
 
 
-def test_one_target_per_image() -> None:
-    with pytest.raises(DataError, match="one per image"):
-        compute_heatmaps(small_net(), torch.zeros(2, 3, 20, 20), torch.tensor([0, 1, 2]))
+def nested(layer: str) -> nn.Module:
+    plain = settle(small_net(), bias=False)
+    assert isinstance(plain, nn.Sequential)
+    return nn.Sequential(*plain[:4], Centred(), *plain[4:])
+
+
+def in_resnet(layer: str) -> nn.Module:
+    return insert_after(settle(resnet18(num_classes=3), bias=False), layer, Centred())
+
+
+@pytest.mark.parametrize(
+    ("build", "layer", "side", "tolerance"),
+    [
+        # at a sum the model runs a graph of its own, whose residual sums must be canonised all the same
+        *((in_resnet, layer, 32, 2e-4) for layer in ("layer4.1.add", "layer2.0.add", "layer4.1.bn2", "layer3.0")),
+        (nested, "", 20, 1e-3),
+        (lambda layer: insert_after(without_biases("efficientnet_b0"), layer, Centred()), "features.8.1", 64, 0.05),
+    ],
+)
+def test_relevance_passes_a_projection_unchanged(build, layer: str, side: int, tolerance: float) -> None:
+    projected = build(layer)
+    images = seeded(2, 3, side, side, seed=9 if side == 64 else 0)
+    passed = compute_heatmaps(projected, images, 1, pass_through=(Centred,))
+    logits = projected(images)[:, 1].detach()
+    torch.testing.assert_close(passed.sum(dim=(1, 2)), logits, rtol=tolerance, atol=0)
+    assert side != 20 or not torch.allclose(passed, compute_heatmaps(projected, images, 1))
+
+
+@pytest.mark.parametrize(
+    ("images", "target", "options", "error", "words"),
+    [
+        (torch.zeros(3, 20, 20), 0, {}, DataError, "shape"),
+        (torch.zeros(3), 0, {}, DataError, "shape"),
+        (torch.zeros(2, 3, 20, 20), torch.tensor([0, 1, 2]), {}, DataError, "one per image"),
+        (torch.zeros(1, 3, 20, 20), 0, {"pass_through": (nn.Sequential,)}, OptionError, "Sequential holds other"),
+        (torch.zeros(1, 3, 20, 20), 0, {"explanation": "lpr"}, OptionError, "Did you mean 'lrp'"),
+        (torch.zeros(1, 3, 20, 20), 0, {"batch_size": 0}, OptionError, "batch_size must be at least 1"),
+    ],
+)
+def test_wrong_arguments_are_named(images: Tensor, target, options, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        compute_heatmaps(small_net(), images, target, **options)
+
+
+def test_artifact_relevance_is_the_papers_formula() -> None:
+    maps, masks = seeded(3, 4, 5).numpy(), np.random.default_rng(1).random((3, 4, 5)) < 0.3
+    expected = []
+    for heatmap, mask in zip(maps, masks):
+        inside = sum(abs(r * m) for r, m in zip(heatmap.ravel(), mask.ravel()))
+        expected.append(inside / sum(abs(r) for r in heatmap.ravel()))
+    np.testing.assert_allclose(artifact_relevance(maps, masks), expected)
+    np.testing.assert_allclose(artifact_relevance(torch.from_numpy(maps), torch.from_numpy(masks)), expected)
+
+
+def test_artifact_relevance_of_nothing_is_not_zero() -> None:
+    maps = np.zeros((3, 2, 2))
+    maps[1, 0, 0] = np.nan
+    maps[2, 0, 0] = -2
+    masks = np.ones((3, 2, 2), dtype=bool)
+    np.testing.assert_array_equal(artifact_relevance(maps, masks), [np.nan, np.nan, 1])
+    with pytest.raises(DataError, match="masks"):
+        artifact_relevance(maps, masks[:2])
+
+
+@given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 1e3))
+def test_artifact_relevance_is_a_share(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    maps, masks = rng.normal(size=(2, 3, 3)), rng.random((2, 3, 3)) < 0.5
+    share = artifact_relevance(maps, masks)
+    assert ((share >= 0) & (share <= 1)).all()
+    np.testing.assert_allclose(share + artifact_relevance(maps, ~masks), 1)
+    np.testing.assert_allclose(artifact_relevance(-scale * maps, masks), share)
