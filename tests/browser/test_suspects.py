@@ -24,7 +24,7 @@ def suspected(small: World) -> World:
 def test_a_cluster_is_seen_and_then_taken_as_marks(browser: Browser, suspected: World) -> None:
     with opened(suspected) as session, opened_page(browser, session):
         offered = [button.text for button in browser.all("#suspects button")]
-        names = [session.data.class_names[session.data.labels[min(rows)]] for rows in LISTS.values()]
+        names = [session.data.opened.images.class_names[session.data.opened.images.labels[min(rows)]] for rows in LISTS.values()]
         assert offered == [f"1: {names[0]} (3)", f"2: {names[1]} (2)", f"10: {names[2]} (1)"]
         browser.hover("[data-suspect=suspect-1]")
         browser.wait(lambda: len(browser.all("#suggestion-pictures img")) == 3, "the preview")

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 from hansfree import cli
 from hansfree.cavs import CAV
-from hansfree.cli.paper import first_weights, train
+from hansfree.cli.paper import initial_weights, train
 from hansfree.corrections import LatentCorrection
 from hansfree.evaluation.results import load_results
 from hansfree.metrics import Metric
@@ -182,10 +182,10 @@ def test_the_list_says_what_a_dataset_knows_and_needs(call: Call) -> None:
 
 def test_a_model_without_pretrained_weights_starts_from_random_ones() -> None:
     paper = next(name for name, study in BenchmarkDataset.members().items() if study.published is not None)
-    assert first_weights(paper, "resnet18", None) == "pretrained"
-    assert first_weights(paper, "demo", None) is None
-    assert first_weights(None, "resnet18", None) is None
-    assert first_weights(paper, "resnet18", "random") is None
+    assert initial_weights(paper, "resnet18", None) == "pretrained"
+    assert initial_weights(paper, "demo", None) is None
+    assert initial_weights(None, "resnet18", None) is None
+    assert initial_weights(paper, "resnet18", "random") is None
 
 
 @pytest.mark.parametrize("command", [("train",), ("reproduce", "q1")])
@@ -291,7 +291,7 @@ def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monk
         (("reproduce", "q1", "--train", "headd"), "--train is 'headd'. Did you mean 'head'?"),
         (("train", "--train", "headd"), "--train is 'headd'. Did you mean 'head'?"),
         (("reproduce", "q1", "--train", "head"), "give --weights whose layers are trained"),
-        (("reproduce", "q1", "--strengths", "rr-clarc=much"), "wanted is METHOD=0.1,1,10"),
+        (("reproduce", "q1", "--strengths", "rr-clarc=much"), "expected METHOD=0.1,1,10"),
         (("reproduce", "q1", "--strengths", "rr-clrc=1"), "Did you mean 'rr-clarc'?"),
         (("reproduce", "q1", "--strengths", "vanilla=1"), "has no strength"),
         (("reproduce", "q1", "--leave-out", "rr"), "There is no method called 'rr'. Did you mean 'rrr'?"),

@@ -45,7 +45,7 @@ def test_class_property_and_central_images_are_told_before_a_cluster_is_taken(tm
     # An image came before them since: row 1 then is image 2 now.
     write_text(tmp_path / "suspects.json", suspects(1, 2, 4, centre=(4, 2)).to_json())
     assert read_suggestions(tmp_path, NAMES, classes=CLASSES) == {
-        "suspect-1": ClusterSuggestion((2, 3), (3,), "oval, richer in white", "They are richer in white.")
+        "suspect-1": ClusterSuggestion("suspect-1", [2, 3], [3], "oval, richer in white", "They are richer in white.")
     }
 
 
@@ -53,5 +53,5 @@ def test_a_list_of_ones_own_has_its_class(tmp_path: Path) -> None:
     write_json(tmp_path / "suspect-1.json", ["2.png", "3.png"])
     write_text(tmp_path / "suspects.json", suspects(1, 2, 4, centre=(4,)).to_json())  # of another cluster
     assert read_suggestions(tmp_path, NAMES, classes=CLASSES) == {
-        "suspect-1": ClusterSuggestion((2, 3), (2, 3), "oval", "")
+        "suspect-1": ClusterSuggestion("suspect-1", [2, 3], [2, 3], "oval", "")
     }

@@ -149,8 +149,8 @@ def test_a_suspected_cluster_is_taken_as_one_step(small: World) -> None:
     (folder / "suspect-1.json").write_text(json.dumps(["00004.png", "00002.png", "gone.png"]))
     with opened(small) as session, page(session) as client:
         (offer,) = client.get("api/catalogue").json()["suspects"]
-        assert (offer["name"], offer["count"], offer["centre"], offer["sentence"]) == ("suspect-1", 2, [2, 4], "")
-        assert offer["title"] == session.data.class_names[session.data.labels[2]]
+        assert (offer["name"], offer["images"], offer["centre"], offer["sentence"]) == ("suspect-1", [2, 4], [2, 4], "")
+        assert offer["title"] == session.data.opened.images.class_names[session.data.opened.images.labels[2]]
         assert client.post("api/suspects", json={"suspect": "../suspect-1"}).status_code == 400
         assert client.post("api/suspects", json={"suspect": "suspect-1"}).json()["yes"] == 2
         assert client.post("api/undo").json()["images"] == [2, 4]
@@ -166,8 +166,8 @@ def test_taking_a_cluster_leaves_what_was_marked_by_hand(small: World) -> None:
         assert (now.yes, now.no) == (1, 1)
         again = session.accept("suspect-1")  # nothing is left to mark
         assert (again.yes, again.no, again.version) == (1, 1, now.version)
-        assert session.undo()[0] == [4]
-        assert session.undo()[0] == [2]
+        assert session.undo().images == [4]
+        assert session.undo().images == [2]
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[1]"])

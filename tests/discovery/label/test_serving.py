@@ -94,6 +94,6 @@ def test_every_change_of_the_marks_has_another_version(session: Session) -> None
     versions = [session.state().version]
     versions.append(session.label([0], has_artifact=True).version)
     versions.append(session.label([0], has_artifact=False).version)  # as many marks as before, and others
-    versions.append(session.undo()[1].version)
+    versions.append(session.undo().state.version)
     assert versions == sorted(set(versions))
     assert session.state().version == versions[-1]

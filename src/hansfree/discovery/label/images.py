@@ -12,10 +12,8 @@ import numpy as np
 from PIL import Image
 from torch import nn
 
-from hansfree._internal.files import written_atomically
-from hansfree._internal.hashing import fingerprint
 from hansfree.cavs import SignalCAV
-from hansfree.data import Channels, ImageDataset, Resize, decode, describe_fault
+from hansfree.data import Channels, ImageDataset, Resize, decode
 from hansfree.errors import DataError
 from hansfree.evaluation.localisation import compute_cav_heatmaps
 
@@ -26,36 +24,22 @@ _AMBER = np.array([255, 176, 0], dtype=np.float64)  # amber on grey is safe for 
 
 
 class Thumbnails:
-    """Thumbnails of image files, made on first use and cached in a folder.
-
-    A thumbnail shows the model's input: squashed or cropped as for the model.
+    """Thumbnails of image files, which show the model's input: squashed or cropped as for the model.
 
     Args:
         root: No file outside it is read, whatever the list names or a link points to.
     """
 
-    def __init__(self, paths: Sequence[str], *, root: Path, folder: Path, resize: Resize, channels: Channels) -> None:
-        self._paths, self._root, self._folder = paths, os.path.realpath(root), folder
+    def __init__(self, paths: Sequence[str], *, root: Path, resize: Resize, channels: Channels) -> None:
+        self._paths, self._root = paths, os.path.realpath(root)
         self._resize, self._channels = resize, channels
         for path in paths:
             self._check(path)
 
     def thumbnail(self, image: int) -> bytes:
         """Return one image as JPEG."""
-        path = self._paths[image]
-        self._check(path)  # again: a link may have changed
-        try:
-            facts = os.stat(path)
-        except OSError as error:  # deleted while the page is open
-            raise DataError(f"{path} {describe_fault(error)}.") from error
-        key = fingerprint(os.path.realpath(path), str(facts.st_size), str(facts.st_mtime_ns), self._resize)
-        kept = self._folder / f"{key}.jpg"
-        content = kept.read_bytes() if kept.exists() else b""
-        if not content:  # empty after a power loss: not written durably
-            content = as_jpeg(self.pixels(image))
-            with written_atomically(kept, durable=False) as temporary:
-                temporary.write_bytes(content)
-        return content
+        self._check(self._paths[image])  # again: a link may have changed
+        return as_jpeg(self.pixels(image))
 
     def pixels(self, image: int) -> np.ndarray:
         """Return one image, uint8 (SIDE, SIDE, channels)."""
