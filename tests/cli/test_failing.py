@@ -111,5 +111,5 @@ def test_a_traceback_is_kept_elsewhere_where_nothing_can_be_written(
 
 def test_an_error_without_words_has_a_sentence_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "(KeyError: )" in failure_of(KeyError()).sentence
-    assert failure_of(OSError("odd")).code == 70  # it came from a library, not from the system
+    assert "(KeyError: )" in failure_of(KeyError())[0]
+    assert failure_of(OSError("odd"))[1] == 70  # it came from a library, not from the system

@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str | list[
             found = next(text for start, text in answers.items() if question.startswith(start))
             return found if isinstance(found, str) else found.pop(0)
 
-        monkeypatch.setattr("hansfree.cli.init.can_ask", lambda: True)
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True)
         monkeypatch.setattr(typer, "prompt", prompt)
         return questions
 
@@ -180,7 +180,7 @@ def test_init_refuses_what_only_a_patch_has(
 def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
     questions = asked(
         {
-            "Its trained weights": "one.safetensors",
+            "Trained weights": "one.safetensors",
             "Folder of the images": ".",
             "CSV": "",
             "File that": "",
@@ -192,7 +192,7 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
     code, out, _ = call("init", "--model", "net.py:binary")
     assert code == 0
     assert [question.split()[0] for question in questions] == [
-        "Its",
+        "Trained",
         "Folder",
         "CSV",
         "File",
@@ -215,8 +215,8 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
 def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
     questions = asked(
         {
-            "Where": ["ent.py:build", "net.py:build"],
-            "Its trained weights": ["tow.safetensors", "two.safetensors"],
+            "Model source": ["ent.py:build", "net.py:build"],
+            "Trained weights": ["tow.safetensors", "two.safetensors"],
             "Folder of the images": ["labels.csv", "imagse", "images"],
             "CSV": ["label.csv", "images", "labels.csv"],
             "Class names": "dark, bright",
@@ -225,7 +225,7 @@ def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: C
     )
     code, out, err = call("init")
     assert (code, err) == (0, "")
-    assert [question.split()[0] for question in questions] == ["Where"] * 2 + ["Its"] * 2 + ["Folder"] * 3 + [
+    assert [question.split()[0] for question in questions] == ["Model"] * 2 + ["Trained"] * 2 + ["Folder"] * 3 + [
         "CSV",
         "CSV",
         "CSV",

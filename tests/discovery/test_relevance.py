@@ -9,7 +9,6 @@ import torch
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.discovery.suspects import relevance_features
-from hansfree.errors import OptionError
 from hansfree.evaluation.heatmaps import compute_heatmaps
 from hansfree.models import build_model
 
@@ -27,8 +26,3 @@ def test_features_are_shares_of_each_heatmap_by_cell(images: LabelledImages) -> 
     for row in range(6):
         cells = np.array([[maps[row, 8 * i : 8 * i + 8, 8 * j : 8 * j + 8].sum() for j in range(4)] for i in range(4)])
         assert found[row] == pytest.approx(cells.ravel() / np.abs(cells).sum(), rel=1e-3, abs=1e-5)
-
-
-def test_a_grid_of_one_cell_is_refused(images: LabelledImages) -> None:
-    with pytest.raises(OptionError, match="grid is 2 or more"):
-        relevance_features(build_model("demo", classes=4, seed=0), images, grid=1)

@@ -133,7 +133,7 @@ def test_one_process_labels_and_a_second_prints_its_address(small: World) -> Non
         with pytest.raises(RunError, match="is in use: another `hansfree label` is starting"), opened(small):
             pass
         kept.write_text("http://127.0.0.1:1/here/")
-        with pytest.raises(RunError, match="already open at http://127.0.0.1:1/here/$"), opened(small):
+        with pytest.raises(RunError, match=r"already open at http://127\.0\.0\.1:1/here/$"), opened(small):
             pass
 
 
