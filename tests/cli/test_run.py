@@ -165,15 +165,7 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
     )
     code, out, _ = call("init", "--model", "net.py:binary")
     assert code == 0
-    assert [question.split()[0] for question in questions] == [
-        "Trained",
-        "Folder",
-        "CSV",
-        "File",
-        "Artifact",
-        "Class",
-        "Run",
-    ]
+    assert " ".join(question.split()[0] for question in questions) == "Trained Folder CSV File Artifact Class Run"
     assert "output is set to binary" in out
     run = read_run_file(Path("hansfree.yaml"))
     assert (run.model.output, run.model.weights) == ("binary", str(user / "one.safetensors"))
@@ -199,7 +191,7 @@ def test_init_asks_again_after_a_wrong_path(call: Call, user: Path, asked: Calla
     code, out, err = call("init")
     assert (code, err) == (0, "")
     expected = "Model Model Trained Trained Folder Folder Folder CSV CSV CSV Class Run"
-    assert [question.split()[0] for question in questions] == expected.split()
+    assert " ".join(question.split()[0] for question in questions) == expected
     for sentence in (
         "There is no file ent.py. Did you mean 'net.py'?",
         "There is no file tow.safetensors. Did you mean 'two.safetensors'?",
