@@ -130,12 +130,6 @@ def test_doctests_pass(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-def test_ci_runs_the_documented_checks() -> None:
-    script = ROOT / ".ci" / "run"
-    assert os.access(script, os.X_OK)
-    assert {"make lint", "make docs", "make test"} <= set(_read(script).splitlines())
-
-
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_make_installs_once_and_again_when_dependencies_change(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml"):
