@@ -56,41 +56,32 @@ class Browser:
         self.driver = driver
 
     def open(self, address: str) -> None:
-        """Go to an address and wait until it is loaded."""
         self.driver.get(address)
 
     def resize(self, width: int, height: int) -> None:
-        """Set the size of the page in pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def all(self, selector: str) -> list[WebElement]:
-        """Return the elements that match."""
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def one(self, selector: str) -> WebElement:
-        """Return the only element that matches."""
         (element,) = self.all(selector)
         return element
 
     def text(self, selector: str) -> str:
-        """Return the visible text of an element."""
         return self.one(selector).text
 
     def click(self, selector: str) -> None:
-        """Click with the mouse."""
         self.one(selector).click()
 
     def hover(self, selector: str) -> None:
-        """Move the mouse onto an element."""
         ActionChains(self.driver).move_to_element(self.one(selector)).perform()
 
     def press(self, *keys: str) -> None:
-        """Press keys one after the other, wherever the focus is."""
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def script(self, text: str, *values: Any) -> Any:
-        """Return what a script in the page returns."""
         return self.driver.execute_script(text, *values)
 
     def wait(self, condition: Callable[[], Found], what: str) -> Found:

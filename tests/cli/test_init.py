@@ -40,7 +40,7 @@ INSERTS = pytest.mark.parametrize("insert", [None, "timestamp"])
 def written(path: Path, *, every_key: bool = True, **answers: Any) -> str:
     """Write a run file for these answers; return its text."""
     given = {"source": "demo", "root": Path("images"), "output": "classes", **answers}
-    write_run_file(path, Answers(**given), DEFAULTS, every_key=every_key, force=True)
+    write_run_file(path, Answers(**given), DEFAULTS, every_key=every_key)
     return path.read_text()
 
 
@@ -137,7 +137,7 @@ def test_all_answers_are_read_back(tmp_path: Path, names: list[str], source: str
         file=folder / "%s.png",
         out=folder / "out",
     )
-    write_run_file(path, answers, DEFAULTS, force=True)
+    write_run_file(path, answers, DEFAULTS)
     run = read_run_file(path)
     assert run.data.classes == tuple(names)
     assert (run.model.label, run.model.layer, run.artifact.biased_class) == (label, names[-1], names[-1])
@@ -187,23 +187,22 @@ def test_paths_on_another_drive_are_absolute(tmp_path: Path, monkeypatch: pytest
     [(build(2), "classes", 3), (build(1), "binary", 3), (build(1, channels=1), "binary", 1)],
 )
 def test_one_logit_and_grey_images_are_found(model: nn.Module, output: str, channels: int) -> None:
-    seen = inspect_model(model.eval(), Answers(source="file.py:f", root=Path()))
-    assert (seen.answers.output, seen.preprocessing.channels) == (output, channels)
-    assert len(seen.preprocessing.mean) == channels
-    assert bool(seen.sentences) == (output == "binary")
+    answers, preprocessing, note = inspect_model(model.eval(), Answers(source="file.py:f", root=Path()))
+    assert (answers.output, preprocessing.channels) == (output, channels)
+    assert len(preprocessing.mean) == channels
+    assert bool(note) == (output == "binary")
 
 
-def test_a_given_output_is_not_changed() -> None:
-    seen = inspect_model(build(2).eval(), Answers(source="file.py:f", root=Path(), output="label", label="x"))
-    assert (seen.answers.output, seen.sentences) == ("label", ())
+def test_a_given_output_is_not_changed_and_a_failing_model_is_reported() -> None:
+    given = Answers(source="file.py:f", root=Path(), output="label", label="x")
+    answers, _, note = inspect_model(build(2).eval(), given)
+    assert (answers.output, note) == ("label", "")
 
-
-def test_a_model_that_takes_no_such_image_is_reported() -> None:
     class Fussy(nn.Module):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             raise ValueError("only 17 channels")
 
-    seen = inspect_model(Fussy(), Answers(source="file.py:f", root=Path()))
-    assert seen.answers.output == "classes"
-    assert "Set size and channels" in seen.sentences[0]
-    assert "only 17 channels" in seen.sentences[0]
+    answers, _, note = inspect_model(Fussy(), Answers(source="file.py:f", root=Path()))
+    assert answers.output == "classes"
+    assert note.startswith("Set size and channels")
+    assert "only 17 channels" in note

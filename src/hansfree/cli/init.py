@@ -19,7 +19,7 @@ from hansfree.cli.terminal import INSERTABLE, app, console
 if TYPE_CHECKING:
     from torch import nn
 
-    from hansfree.data.images import Resize
+    from hansfree.data.images import Resize as Resizing
     from hansfree.models import Preprocessing
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(:\w[\w.-]*)?", re.ASCII)  # timm:resnet18 and file.py:build too
@@ -43,19 +43,10 @@ class Answers:
     file: Path | None = None
     scale: float | None = None
     size: int | None = None  # None, as in the next three: what the model's library says
-    resize: Resize | None = None
+    resize: Resizing | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     out: Path | None = None  # None: beside the file
-
-
-@dataclass(frozen=True)
-class ModelProbe:
-    """What a forward pass showed: completed answers, preprocessing, and messages for the user."""
-
-    answers: Answers
-    preprocessing: Preprocessing
-    sentences: tuple[str, ...]
 
 
 @app.command()
@@ -108,12 +99,15 @@ def init(
 ) -> None:
     """Write a run file; asks for what the flags leave open."""
     from hansfree._internal.files import refuse_existing, suggest_path
-    from hansfree.errors import OptionError
+    from hansfree.errors import OptionError, check_choice
 
     refuse_existing(file, force=force)  # before the questions
     _check_insert(insert, patch, scale)
     means, stds = _read_mean_and_std(mean, std)
-    resizing = _read_resize(resize)
+    if resize is not None:
+        from hansfree.data.images import Resize
+
+        check_choice("--resize", resize, Resize)
     if wrong := _source_error(model or "") or _weights_error(weights or ""):
         raise OptionError(wrong)
     model = model or _ask("Model source (timm:NAME, file.py:function, ...)", flag="--model", error=_source_error)
@@ -152,7 +146,7 @@ def init(
         file=patch,
         scale=scale,
         size=size,
-        resize=resizing,
+        resize=cast("Resizing | None", resize),
         mean=means,
         std=stds,
         out=out,
@@ -160,15 +154,15 @@ def init(
     for path in (root, table, artifacts, patch):
         if path is not None and not path.expanduser().exists():
             console.print(f"{path} does not exist yet.{suggest_path(path)}")
-    probe = inspect_model(load_model(answers.source, weights=answers.weights), answers)
-    for sentence in probe.sentences:
-        console.print(sentence)
-    write_run_file(file, probe.answers, probe.preprocessing, every_key=every_key, force=force)
+    answers, preprocessing, note = inspect_model(load_model(answers.source, weights=answers.weights), answers)
+    if note:
+        console.print(note)
+    write_run_file(file, answers, preprocessing, every_key=every_key)
     console.print(f"Wrote {file}. Next: hansfree check {file}")
 
 
-def inspect_model(model: nn.Module, answers: Answers) -> ModelProbe:
-    """Pass a blank image through the model to find its number of channels and of logits."""
+def inspect_model(model: nn.Module, answers: Answers) -> tuple[Answers, Preprocessing, str]:
+    """Pass a blank image through the model; return answers with its output, its preprocessing, and a note."""
     import torch
 
     from hansfree.errors import OptionError
@@ -196,24 +190,17 @@ def inspect_model(model: nn.Module, answers: Answers) -> ModelProbe:
             continue
         is_single = logits.ndim == 1 or logits.shape[1] == 1
         output = answers.output or ("binary" if is_single else "classes")
-        notes = ("The model returns one logit per image: output is set to binary.",) if is_single else ()
-        return ModelProbe(replace(answers, output=output), prepared, () if answers.output else notes)
+        is_news = is_single and not answers.output
+        note = "The model returns one logit per image: output is set to binary." if is_news else ""
+        return replace(answers, output=output), prepared, note
     note = f"Set size and channels of the images in the file. {problem}"
-    return ModelProbe(replace(answers, output=answers.output or "classes"), given, (note,))
+    return replace(answers, output=answers.output or "classes"), given, note
 
 
-def write_run_file(
-    path: Path, answers: Answers, preprocessing: Preprocessing, *, every_key: bool = False, force: bool = False
-) -> None:
-    """Write a run file.
+def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *, every_key: bool = False) -> None:
+    """Write a run file; with ``every_key`` also the keys that have defaults, as comments."""
+    from hansfree._internal.files import open_templates, write_text
 
-    Args:
-        every_key: Also list the keys that have defaults, as comments.
-        force: Overwrite an existing file.
-    """
-    from hansfree._internal.files import open_templates, refuse_existing, write_text
-
-    refuse_existing(path, force=force)
     template = open_templates("cli", is_html=False).get_template(
         "run_all.yaml.jinja" if every_key else "run.yaml.jinja"
     )
@@ -355,17 +342,6 @@ def _check_insert(insert: str | None, patch: Path | None, scale: float | None) -
             raise typer.BadParameter(
                 f"{flag} needs a patch. Add --insert patch --patch IMAGE.png, or leave {flag} out."
             )
-
-
-def _read_resize(given: str | None) -> Resize | None:
-    if given is None:
-        return None
-
-    from hansfree.data.images import Resize
-    from hansfree.errors import check_choice
-
-    check_choice("--resize", given, Resize)
-    return cast("Resize", given)
 
 
 def _read_mean_and_std(mean: str | None, std: str | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:

@@ -325,25 +325,24 @@ class Session:
 
     def thumbnail(self, image: int) -> bytes:
         """Return an image as JPEG."""
-        return self.data.thumbnails.thumbnail(self._checked(image))
+        self._check(image)
+        return self.data.thumbnails.thumbnail(image)
 
     def heatmap(self, image: int) -> bytes:
         """Return an image with the heatmap of the CAV of the labels."""
-        row = self._checked(image)
-        with self._lock:
-            cav = self._cav
+        self._check(image)
+        cav = self._cav
         if cav is None:
             raise DataError("A heatmap needs images labelled with and without the artifact.")
-        return self.data.heatmaps.show(row, cav)
+        return self.data.heatmaps.show(image, cav)
 
     def wait(self, timeout: float = 60) -> bool:
         """Wait for the diagnostics of all labels; return whether they are available."""
         return self._worker.wait(timeout)
 
-    def _checked(self, image: int) -> int:
+    def _check(self, image: int) -> None:
         if not 0 <= image < len(self._shown):
             raise DataError(f"There is no image {image}: they are numbered 0 to {len(self._shown) - 1}.")
-        return image
 
     def _proposed(self) -> np.ndarray:
         values = self._artifact_labels.values
@@ -351,19 +350,15 @@ class Session:
         return np.flatnonzero((values == YES) | (likely & (values == UNKNOWN)))
 
     def _refresh(self) -> None:
-        values = self._artifact_labels.values
+        values, pooled = self._artifact_labels.values, self.data.pooled
         self._version += 1
         self._scores = self._ranking.score(values)
-        self._cav = self._fit_cav(values)
-        if (values != UNKNOWN).any():
-            self._worker.ask(values)
-
-    def _fit_cav(self, values: np.ndarray) -> SignalCAV | None:
-        """Return the CAV of the heatmaps: the signal CAV locates artifacts best (paper, Q1)."""
         rows = np.flatnonzero(values != UNKNOWN)
-        if len(np.unique(values[rows])) < 2 or np.ptp(self.data.pooled[rows], axis=0).max() == 0:
-            return None
-        return SignalCAV().fit(self.data.pooled[rows], values[rows] == YES)
+        can_fit = len(np.unique(values[rows])) == 2 and np.ptp(pooled[rows], axis=0).max() > 0
+        # Of the heatmaps: this CAV locates artifacts best (paper, Q1).
+        self._cav = SignalCAV().fit(pooled[rows], values[rows] == YES) if can_fit else None
+        if len(rows):
+            self._worker.ask(values)
 
     def _choose(self) -> list[Choice]:
         values, images = self._artifact_labels.values, self.data.opened.images
