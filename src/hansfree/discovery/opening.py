@@ -125,8 +125,8 @@ def collect_pooled(opened: UnlabelledImages, *, progress: Progress = silent) -> 
         for shard, rows in zip(plan.make(missing, progress=progress), missing):
             with torch.inference_mode():
                 batches = zip(*(torch.split(tensor.to(device), _BATCH) for tensor in live_tensors(shard)))
-                logits = torch.cat([head(*phi(*live)) for live in batches]).float().cpu()
-            facts = {"pooled": shard["pooled"], "labels": shard["labels"], "logits": logits}
+                outputs = torch.cat([head(*phi(*live)) for live in batches]).float().cpu()
+            facts = {"pooled": shard["pooled"], "labels": shard["labels"], "logits": outputs}
             write_shard(shard_path(home, rows), facts)
     shards = [load_file(shard_path(home, rows)) for rows in ranges]
     pooled, logits = (np.concatenate([shard[name] for shard in shards]) for name in ("pooled", "logits"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -225,7 +225,7 @@ class Family(NamedTuple):
 
     ranks: FloatArray
     number: IntArray
-    count: int
+    n_groups: int
 
 
 def compare_together(
@@ -299,11 +299,13 @@ def _describe(
     more, less = WORDS[name]
     word = more if auc >= 0.5 else less
     about = f"Images of class {class_name!r}"
-    anomaly, level, differs = 0.0, cast(Level, "none"), p <= SIGNIFICANT
+    level: Level = "none"
+    anomaly, differs = 0.0, p <= SIGNIFICANT
     sentence = f"{about} do not differ from the others in {name}: AUC {auc:.2f} ({format_p(p)})."
     if differs:
         strength = max(auc, 1 - auc)
-        anomaly, level = abs(2 * auc - 1), "clear" if strength >= _CLEAR_AUC else "weak"
+        anomaly = abs(2 * auc - 1)
+        level = "clear" if strength >= _CLEAR_AUC else "weak"
         sentence = f"{about} are {word} than the others: AUC {strength:.2f} ({format_p(p)})."
     if error is not None and error[1] <= SIGNIFICANT:
         wrong_have_more = error[0] >= 0.5
