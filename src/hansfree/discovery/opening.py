@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -94,8 +94,7 @@ def open_unlabelled_images(run: RunConfig, *, progress: Progress = silent) -> Un
     )
 
 
-@dataclass(frozen=True, eq=False)
-class PooledOutputs:
+class PooledOutputs(NamedTuple):
     """Pooled activations and logits of all images."""
 
     pooled: np.ndarray  # (images, channels)

@@ -20,6 +20,7 @@ from hansfree.evaluation.localisation import compute_cav_heatmaps
 SIDE = 192  # pixels of a thumbnail: sharp at 96 on a screen of double density
 _QUALITY = 85
 _COARSE = 28  # relevance is shown in so many cells per side: single pixels of it are noise
+_HOOKS = threading.Lock()  # the rules of LRP are hooks in one shared copy of the model
 _AMBER = np.array([255, 176, 0], dtype=np.float64)  # amber on grey is safe for colour blindness
 
 
@@ -38,11 +39,11 @@ class Thumbnails:
 
     def thumbnail(self, image: int) -> bytes:
         """Return one image as JPEG."""
-        self._check(self._paths[image])  # again: a link may have changed
         return as_jpeg(self.pixels(image))
 
     def pixels(self, image: int) -> np.ndarray:
         """Return one image, uint8 (SIDE, SIDE, channels)."""
+        self._check(self._paths[image])  # again: a link may have changed
         return decode(self._paths[image], size=SIDE, resize=self._resize, channels=self._channels)
 
     def _check(self, path: str) -> None:
@@ -53,19 +54,14 @@ class Thumbnails:
             )
 
 
-class Heatmaps:
-    """Heatmaps of the CAV of the labels; computed one at a time, not cached."""
-
-    def __init__(self, model: nn.Module, layer: str, images: ImageDataset, thumbnails: Thumbnails) -> None:
-        self._model, self._layer, self._images, self._thumbnails = model, layer, images, thumbnails
-        self._lock = threading.Lock()  # the rules of LRP are hooks in one shared copy of the model
-
-    def show(self, image: int, cav: SignalCAV) -> bytes:
-        """Return the image in grey as JPEG, with positive relevance in amber."""
-        with self._lock:
-            batch = self._images.batch([image]).image
-            relevance = compute_cav_heatmaps(self._model, self._layer, cav, batch)[0].detach().cpu().numpy()
-        return as_jpeg(_overlay(self._thumbnails.pixels(image), relevance))
+def draw_heatmap(
+    model: nn.Module, layer: str, images: ImageDataset, row: int, *, cav: SignalCAV, pixels: np.ndarray
+) -> bytes:
+    """Return an image in grey as JPEG, with the positive relevance of a CAV in amber."""
+    with _HOOKS:
+        batch = images.batch([row]).image
+        relevance = compute_cav_heatmaps(model, layer, cav, batch)[0].detach().cpu().numpy()
+    return as_jpeg(_overlay(pixels, relevance))
 
 
 def as_jpeg(pixels: np.ndarray) -> bytes:

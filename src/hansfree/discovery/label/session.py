@@ -17,7 +17,7 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.cavs import SignalCAV
 from hansfree.data import find_class
 from hansfree.discovery.clustering import Cluster
-from hansfree.discovery.label.images import Heatmaps, Thumbnails
+from hansfree.discovery.label.images import Thumbnails, draw_heatmap
 from hansfree.discovery.label.ranking import (
     MIN_LABELS,
     NO,
@@ -101,7 +101,6 @@ class LabellingData:
     pooled: np.ndarray
     artifact_labels: np.ndarray
     thumbnails: Thumbnails
-    heatmaps: Heatmaps
     suspects: Mapping[str, ClusterSuggestion]  # by name
 
 
@@ -141,7 +140,6 @@ def open_labelling(run: RunConfig, *, file: Path, progress: Progress = silent) -
             pooled=collect_pooled(opened, progress=progress).pooled,
             artifact_labels=artifact_labels,
             thumbnails=thumbnails,
-            heatmaps=Heatmaps(opened.model, opened.layer, images, thumbnails),
             suspects=read_suggestions(folder, index_of, classes=[images.class_names[label] for label in images.labels]),
         )
 
@@ -334,7 +332,8 @@ class Session:
         cav = self._cav
         if cav is None:
             raise DataError("A heatmap needs images labelled with and without the artifact.")
-        return self.data.heatmaps.show(image, cav)
+        opened, pixels = self.data.opened, self.data.thumbnails.pixels(image)
+        return draw_heatmap(opened.model, opened.layer, opened.images, image, cav=cav, pixels=pixels)
 
     def wait(self, timeout: float = 60) -> bool:
         """Wait for the diagnostics of all labels; return whether they are available."""
