@@ -255,7 +255,7 @@ def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> 
     write_run(user / "few.yaml", data={"classes": None}, artifact={"biased_class": "[/x] :x:"})
     code, out, err = call("check", "few.yaml")
     assert (code, out) == (1, "")
-    assert "2 of the 28 training images of the biased class '[/x] :x:' carry the artifact" in err
+    assert "2 of the 28 training images of the biased class '[/x] :x:' have the artifact" in err
     assert "but 14 of the 16 training images with the artifact (88 %) are of 'nevus [benign]'" in err
 
 
