@@ -112,8 +112,11 @@ def test_five_labels_rank_the_images_and_a_reload_shows_the_same(browser: Browse
     browser.one("#filter").send_keys("proposed")
     browser.wait(lambda: sorted(images_shown(browser)) == session.ordered().proposed, "the proposed images")
     assert browser.text("#count-proposed") == str(len(session.ordered().proposed))
-    browser.press("1", "r")
+    browser.click("#tab-screen")  # the focus was in the filter, which takes keys
+    browser.press("r")
     browser.wait(lambda: browser.text("#count-no") == str(3 + len(images)), "the labels of the rest")
+    browser.wait(lambda: not set(images_shown(browser)) & set(images), "the next screen")
+    wait_until_saved(browser)
 
 
 @pytest.mark.usefixtures("address")
