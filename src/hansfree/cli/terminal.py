@@ -178,5 +178,6 @@ def show_methods(rows: list[Row]) -> None:
     show_table(table)
     if uninformative:
         console.print(
-            "† too few of these images are of other classes, where the shortcut is wrong: do not compare models by it."
+            "† too few of these images are of other classes, where the shortcut is wrong: do not compare models by it.",
+            soft_wrap=False,
         )
