@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from hansfree.cli.terminal import errors, failure_of
+from hansfree.cli.terminal import print_failure
 from hansfree.errors import HansfreeError
 
 
@@ -15,5 +15,5 @@ def run_app(app: typer.Typer, name: str) -> None:
     try:
         app(prog_name=f"python -m benchmarks.{name}")
     except HansfreeError as error:
-        errors.print(f"Error: {failure_of(error).sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+        print_failure(str(error))
         sys.exit(1)

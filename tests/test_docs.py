@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
-import os
 import pkgutil
 import re
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -128,37 +126,3 @@ def test_functions_of_the_walk_exist() -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_doctests_pass(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
-
-
-def test_ci_runs_the_documented_checks() -> None:
-    script = ROOT / ".ci" / "run"
-    assert os.access(script, os.X_OK)
-    assert {"make lint", "make docs", "make test"} <= set(_read(script).splitlines())
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
-def test_make_installs_once_and_again_when_dependencies_change(tmp_path: Path) -> None:
-    for name in ("Makefile", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / ".venv").mkdir()
-
-    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # set when `make test` runs this test
-    env = {name: value for name, value in os.environ.items() if name not in outer}
-
-    def steps(*words: str) -> str:
-        command = ["make", "-n", *words]
-        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, env=env).stdout
-
-    fresh = steps("demo", "ARGS=--artifact lsb")
-    assert "-m venv" in fresh
-    assert "install -e '.'" in fresh
-    assert fresh.splitlines()[-1].endswith("hansfree demo --artifact lsb")
-    assert "install -e '.[dev]'" in steps("test")
-    assert "install -e '.[docs]'" in steps("docs")
-    for stamp in (".installed", ".installed-dev"):
-        (tmp_path / ".venv" / stamp).touch()
-    assert steps("demo").split() == [".venv/bin/hansfree", "demo"]
-    assert "install" not in steps("test")
-    later = (tmp_path / ".venv" / ".installed").stat().st_mtime + 10
-    os.utime(tmp_path / "pyproject.toml", (later, later))
-    assert "install" in steps("demo")

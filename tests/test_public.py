@@ -32,12 +32,9 @@ def test_every_public_name_can_be_imported(name: str) -> None:
     assert found.__module__.startswith("hansfree.")
 
 
-def test_the_list_is_sorted_and_shown() -> None:
+def test_the_list_is_sorted_unique_and_shown() -> None:
     assert hansfree.__all__ == sorted(set(hansfree.__all__))
     assert set(hansfree.__all__) <= set(dir(hansfree))
-
-
-def test_no_name_has_two_homes() -> None:
     names = [name for home in hansfree._HOMES.values() for name in home]
     assert len(names) == len(set(names))
 
@@ -75,18 +72,14 @@ def test_import_loads_nothing_heavy() -> None:
     assert loaded_after("import hansfree\ndir(hansfree)") == ([], "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "needed"),
-    [(["--help"], []), (["layers", "--help"], [])],
-)
-def test_help_loads_nothing_heavy(arguments: list[str], needed: list[str]) -> None:
+def test_help_loads_nothing_heavy() -> None:
     program = (
-        f"sys.argv = ['hansfree', *{arguments}]\nfrom hansfree.cli import main\n"
+        "sys.argv = ['hansfree', 'layers', '--help']\nfrom hansfree.cli import main\n"
         "try: main()\nexcept SystemExit as end: assert not end.code, end.code"
     )
     loaded, printed = loaded_after(program)
     assert "Usage: hansfree" in printed
-    assert loaded == needed
+    assert loaded == []
 
 
 def test_init_asks_before_it_loads_anything_heavy() -> None:
@@ -94,7 +87,7 @@ def test_init_asks_before_it_loads_anything_heavy() -> None:
         "sys.argv = ['hansfree', 'init', '/nowhere/my.yaml', '--model', 'demo']\nfrom hansfree.cli import main\n"
         "try: main()\nexcept SystemExit as end: assert end.code == 2, end.code"
     )
-    loaded, _ = loaded_after(program)  # it ends with the question for --root, as nobody can be asked
+    loaded, _ = loaded_after(program)  # it ends with the question for --root, as stdin is no terminal
     assert set(loaded) <= {"numpy"}
 
 

@@ -13,9 +13,8 @@ import typer
 import benchmarks.comparison.experiments  # noqa: F401, registers the experiments
 from benchmarks import run_app
 from hansfree.cli.paper import reproduce
-from hansfree.cli.terminal import Listing
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False)
-    app.command(cls=Listing, help=__doc__)(reproduce)
+    app.command(help=__doc__)(reproduce)
     run_app(app, "comparison")

@@ -1,4 +1,4 @@
-"""One Chromium for all tests; after each, its console holds no error, and nobody but this computer was asked."""
+"""One Chromium for all tests; after each, its console holds no error, and no other computer was contacted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests and for the scripts that make the screenshots, and the labelling page served to it."""
+"""A headless Chromium for tests and screenshots, and the labelling page served to it."""
 
 from __future__ import annotations
 
@@ -50,55 +50,42 @@ def find_browser() -> tuple[str, str] | None:
 
 
 class Browser:
-    """One tab: what a person sees and does in it, and what it told and asked."""
+    """One tab, with its console errors and requests."""
 
     def __init__(self, driver: Chrome) -> None:
         self.driver = driver
 
     def open(self, address: str) -> None:
-        """Go to an address and wait until it is loaded."""
         self.driver.get(address)
 
     def resize(self, width: int, height: int) -> None:
-        """Give the page so many pixels, whatever the window's frame takes."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def all(self, selector: str) -> list[WebElement]:
-        """Return the elements that match."""
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def one(self, selector: str) -> WebElement:
-        """Return the only element that matches."""
         (element,) = self.all(selector)
         return element
 
     def text(self, selector: str) -> str:
-        """Return what can be read in an element."""
         return self.one(selector).text
 
     def click(self, selector: str) -> None:
-        """Click with the mouse."""
         self.one(selector).click()
 
     def hover(self, selector: str) -> None:
-        """Move the mouse onto an element."""
         ActionChains(self.driver).move_to_element(self.one(selector)).perform()
 
     def press(self, *keys: str) -> None:
-        """Press keys one after the other, wherever the focus is."""
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def script(self, text: str, *values: Any) -> Any:
-        """Return what a script in the page returns."""
         return self.driver.execute_script(text, *values)
 
     def wait(self, condition: Callable[[], Found], what: str) -> Found:
-        """Wait until a condition holds; return what it returned.
-
-        Args:
-            what: is missing when it never does.
-        """
+        """Wait until a condition holds; return what it returned."""
         waiting = WebDriverWait(
             self.driver, PATIENCE, poll_frequency=0.05, ignored_exceptions=(StaleElementReferenceException,)
         )
@@ -109,7 +96,7 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]  # type: ignore[no-untyped-call]
 
     def foreign_requests(self) -> list[str]:
-        """Return the addresses that were asked for since the last call and are not on this computer."""
+        """Return the addresses of other computers that were requested since the last call."""
         entries = self.driver.get_log("performance")  # type: ignore[no-untyped-call]
         messages = [json.loads(entry["message"])["message"] for entry in entries]
         asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
@@ -124,11 +111,7 @@ def _is_here(address: str) -> bool:
 
 @contextmanager
 def started(folder: Path) -> Iterator[Browser]:
-    """Start a Chromium that knows nothing of earlier ones.
-
-    Args:
-        folder: for its profile.
-    """
+    """Start a Chromium with a new profile in a folder."""
     found = find_browser()
     if found is None:
         raise FileNotFoundError("No Chromium with its driver was found: apt-get install chromium chromium-driver.")
@@ -176,5 +159,13 @@ def wait_until_ready(browser: Browser) -> None:
 
 
 def wait_until_saved(browser: Browser) -> None:
-    """Wait until the labelling page says that all marks are saved."""
-    browser.wait(lambda: browser.all("#saved[data-state=saved]"), "the word that the marks are saved")
+    """Wait until the labelling page reports that all labels are saved."""
+    browser.wait(lambda: browser.all("#saved[data-state=saved]"), "the message that all labels are saved")
+
+
+def images_shown(browser: Browser) -> list[int]:
+    """Return the images that are drawn, in the page's order."""
+    tiles = browser.script(
+        "return [...document.querySelectorAll('.tile')].map((t) => [t.dataset.place, t.dataset.image])"
+    )
+    return [int(image) for _, image in sorted(tiles, key=lambda tile: int(tile[0]))]

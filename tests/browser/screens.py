@@ -16,8 +16,7 @@ from PIL import Image
 from hansfree.discovery.label.session import SCREEN, Session
 from hansfree.discovery.opening import open_unlabelled_images, search_suspects
 from hansfree.pipeline.config import read_run_file
-from tests.browser.driving import Browser, opened_page, started, wait_until_saved
-from tests.browser.test_marking import seen
+from tests.browser.driving import Browser, images_shown, opened_page, started, wait_until_saved
 from tests.discovery.label.worlds import World, make_world, opened, train_weights
 
 WIDTH, HEIGHT = 1200, 720
@@ -30,7 +29,7 @@ _LOADED = "return [...document.images].every((i) => i.complete && i.naturalWidth
 
 
 def shoot(browser: Browser, path: Path) -> None:
-    """Keep what is seen; many photographs in 256 colours, which no eye tells and which takes half the room."""
+    """Write a screenshot; a large one in 256 colours."""
     browser.wait(lambda: browser.script(_LOADED), "all pictures")
     browser.driver.save_screenshot(str(path))
     with Image.open(path) as taken:
@@ -40,9 +39,9 @@ def shoot(browser: Browser, path: Path) -> None:
         full.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def mark_screen(browser: Browser, world: World) -> None:
-    """Answer for all images that are to be marked next, by what is true."""
-    for image in seen(browser):
+def label_screen(browser: Browser, world: World) -> None:
+    """Label the images of the screen correctly."""
+    for image in images_shown(browser):
         browser.press(" " if world.has_artifact[image] else "n")
     wait_until_saved(browser)
 
@@ -51,16 +50,18 @@ def shoot_labelling(browser: Browser, world: World, folder: Path) -> None:
     with opened(world) as session, opened_page(browser, session):
         shoot(browser, folder / "label-start.png")
         for _ in range(2):
-            mark_screen(browser, world)
+            label_screen(browser, world)
             browser.click("#next")
             browser.wait(lambda: len(browser.all("[data-label='-1']")) == SCREEN, "a screen")
-        for image in seen(browser)[:4]:
+        for image in images_shown(browser)[:4]:
             browser.press(" " if world.has_artifact[image] else "n")
         wait_until_saved(browser)
         session.wait()
         browser.wait(lambda: browser.text("#diagnostics") == _verdict(session), "the verdict")
         shoot(browser, folder / "label-marks.png")
-        likely = seen(browser).index(next(image for image in seen(browser) if world.has_artifact[image]))
+        likely = images_shown(browser).index(
+            next(image for image in images_shown(browser) if world.has_artifact[image])
+        )
         browser.hover(f"[data-place='{likely}'] img")
         browser.wait(lambda: browser.all("[data-heatmap=shown]"), "a heatmap")
         shoot(browser, folder / "label-heatmap.png")
@@ -89,7 +90,7 @@ def _verdict(session: Session) -> str:
 
 
 def main(run: Path, folder: Path) -> None:
-    """Make all of them anew, from within the folder of the images: pages show paths as they were given."""
+    """Make all screenshots, from within the folder of the images: pages show paths as they were given."""
     run, folder = run.resolve(), folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="lesions-") as place, started(Path(place) / "profile") as browser:

@@ -64,59 +64,42 @@ def test_a_toggle_moves_the_points_and_a_point_shows_its_images(browser: Browser
 def test_points_are_reached_by_keys(browser: Browser, plot: str) -> None:
     assert len(browser.all(f"#{plot} .point[tabindex='0']")) == 1  # one stop of the tab key
     browser.script(f"document.querySelector('#{plot} .point[tabindex=\"0\"]').focus()")
-    told = set()
+    last = f"return document.querySelector('#{plot}').lastElementChild.getAttribute('class')"
+    browser.wait(lambda: browser.script(last) == "front", "the copy above the other points")
+    labels = set()
     for _ in range(3):
         browser.wait(lambda: browser.one("#tip").is_displayed(), "the tip")
-        told.add(browser.script("return document.activeElement.getAttribute('aria-label')"))
+        labels.add(browser.script("return document.activeElement.getAttribute('aria-label')"))
         browser.press(Keys.ARROW_RIGHT)
-    assert len(told) == 3
+    assert len(labels) == 3
+    assert len(browser.all(".front")) == 1
     browser.press(Keys.ESCAPE)
     assert not browser.one("#tip").is_displayed()
+    assert not browser.all(".front")
 
 
 @pytest.mark.usefixtures("report")
-def test_in_print_all_methods_are_there_at_once(browser: Browser) -> None:
+def test_in_print_everything_is_shown(browser: Browser) -> None:
+    rule = ".verdict .rule p"
+    assert not browser.one(rule).is_displayed()
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
     content = base64.b64decode(printed["data"])
-    assert content.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", content)) >= 3
+    browser.script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.text(rule).startswith("“corrected” is a model")
+    browser.script("dispatchEvent(new Event('afterprint'))")
+    assert not browser.one(rule).is_displayed()
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         assert set(browser.script(SHOWN)) >= METHODS
         assert not browser.one("#heatmaps-toggle").is_displayed()
         wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert browser.script(wide) == 0
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
-
-
-@pytest.mark.usefixtures("report")
-def test_on_a_narrow_screen_only_boxes_scroll(browser: Browser) -> None:
-    browser.resize(400, 800)
-    assert browser.script("return document.documentElement.scrollWidth") == 400
-
-
-@pytest.mark.usefixtures("report")
-def test_the_rule_is_folded_and_open_on_paper(browser: Browser) -> None:
-    rule = ".verdict .rule p"
-    assert not browser.one(rule).is_displayed()
-    browser.script("dispatchEvent(new Event('beforeprint'))")
-    assert browser.text(rule).startswith("“corrected” is a model")
-    browser.script("dispatchEvent(new Event('afterprint'))")
-    assert not browser.one(rule).is_displayed()
-
-
-@pytest.mark.usefixtures("report")
-def test_in_print_headings_stay_with_their_tables(browser: Browser) -> None:
-    after = """return [...document.querySelectorAll("h2")].map((head) => [head, head.nextElementSibling])
-        .filter(([, text]) => text.tagName === "P" && text.nextElementSibling.matches(".scroll"))
-        .flat().map((each) => getComputedStyle(each).breakAfter)"""
-    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    try:
-        assert browser.script(after) == ["avoid"] * 6, "first evidence, strengths, second evidence"
         assert browser.one("#cases").value_of_css_property("break-inside") == "avoid"
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.resize(400, 800)
+    assert browser.script("return document.documentElement.scrollWidth") == 400
 
 
 def test_without_its_script_the_page_shows_everything(browser: Browser, report: Path) -> None:
@@ -129,18 +112,3 @@ def test_without_its_script_the_page_shows_everything(browser: Browser, report: 
         assert len(browser.all(".panels svg")) == len(METHODS)
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-@pytest.mark.usefixtures("report")
-@pytest.mark.parametrize("plot", ["effect", "tradeoff"])
-def test_the_point_that_is_asked_lies_above_the_others(browser: Browser, plot: str) -> None:
-    last = f"return document.querySelector('#{plot}').lastElementChild.getAttribute('class')"
-    browser.script(f"document.querySelector('#{plot} .point[tabindex=\"0\"]').focus()")
-    browser.wait(lambda: browser.script(last) == "front", "the copy in front")
-    place = "const [a, b] = ['.point:focus', '.front'].map((of) => document.querySelector(`#{plot} ${of} path`)"
-    place = place.replace("{plot}", plot) + ".getBoundingClientRect()); return [a.x - b.x, a.y - b.y]"
-    assert np.abs(browser.script(place)).max() < 1
-    browser.press(Keys.ARROW_RIGHT)
-    assert len(browser.all(".front")) == 1
-    browser.press(Keys.ESCAPE)
-    assert not browser.all(".front")

@@ -1,4 +1,4 @@
-"""The command line: what it says, how it ends, and one whole demo with a kill in the middle."""
+"""The command line: errors, the paper's experiments, and a whole demo with a kill in the middle."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from safetensors.torch import load_file
 
 from hansfree import cli
 from hansfree.cavs import CAV
-from hansfree.cli.paper import first_weights, train
+from hansfree.cli.paper import initial_weights, train
 from hansfree.corrections import LatentCorrection
 from hansfree.evaluation.results import load_results
 from hansfree.metrics import Metric
@@ -41,13 +42,16 @@ COLUMNS = "experiment,method,cav,target,norm,strength,chosen,seed,epoch,split,ar
 SIGNED = {"probability_change", "alignment_sample", "alignment_mean"}  # in [-1, 1]; tcav_sensitivity has no bound
 
 
+Finished = tuple[Path, subprocess.CompletedProcess[str]]
+
+
 def hansfree(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([SCRIPT, *words], env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A whole demo, run once; nobody may change it."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Return the folder of a whole demo, run once."""
     folder = tmp_path_factory.mktemp("demo") / "run"
     done = hansfree(*SMALLEST, "--out", folder)
     assert done.returncode == 0, done.stderr
@@ -55,13 +59,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess
 
 
 @pytest.fixture(scope="module")
-def table(finished: tuple[Path, object]) -> list[dict[str, str]]:
+def table(finished: Finished) -> list[dict[str, str]]:
     text = (finished[0] / "results.csv").read_text(encoding="utf-8")
     assert text.splitlines()[0] == COLUMNS
     return list(csv.DictReader(text.splitlines()))
-
-
-# What it says without doing much
 
 
 def test_help_names_every_command() -> None:
@@ -70,70 +71,51 @@ def test_help_names_every_command() -> None:
     for command in cli.app.registered_commands:
         assert command.callback is not None
         assert re.search(rf"^\s+{command.callback.__name__}\s", done.stdout, re.MULTILINE)
-
-
-def test_python_m_starts_it_too() -> None:
     done = subprocess.run([sys.executable, "-m", "hansfree", "--version"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, hansfree("--version").stdout)
+    assert hansfree("--version").stdout == done.stdout == f"hansfree {version('hansfree')}\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "expected", "sentence"),
     [
-        (("demo", "--artifact", "timestmp"), "Did you mean 'timestamp'?"),
-        (("demo", "--artifact", "patch"), "Known: timestamp, brightness, lsb, plaster."),
-        (("demo", "--model", "resnet81"), "Did you mean 'resnet18'?"),
-        (("layers", "vgg61"), "Did you mean 'vgg16'?"),
-        (("demo", "--size", "8"), "at least 32"),
-        (("demo", "--seed", "-1"), "at least 0"),
-        (("report", "nowhere"), "There is no run folder nowhere."),
+        (("demo", "--artifact", "timestmp"), 1, "Did you mean 'timestamp'?"),
+        (("demo", "--artifact", "patch"), 1, "Known: timestamp, brightness, lsb, plaster."),
+        (("demo", "--model", "resnet81"), 1, "Did you mean 'resnet18'?"),
+        (("demo", "--size", "8"), 1, "at least 32"),
+        (("demo", "--seed", "-1"), 1, "at least 0"),
+        (("report", "nowhere"), 1, "There is no run folder nowhere."),
+        ((), 2, "Usage"),
+        (("dmo",), 2, "dmo"),
+        (("demo", "--size", "large"), 2, "large"),
+        (("demo", "--colour", "red"), 2, "--colour"),
+        (("layers", "demo", "--size", "8"), 2, "--size"),
     ],
 )
-def test_what_is_refused_is_one_sentence(
-    words: tuple[str, ...], sentence: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_requests_are_one_sentence_and_write_nothing(
+    words: tuple[str, ...], expected: int, sentence: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = call(*words)
-    assert (code, out) == (1, "")
-    assert err.startswith("Error: ")
-    assert sentence in err
-    assert err.count("\n") == 1
+    assert code == expected
+    assert sentence in out + err
+    assert "Traceback" not in err
+    if code == 1:
+        assert out == ""
+        assert err.startswith("Error: ")
+        assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("dmo",), ("demo", "--size", "large"), ("demo", "--colour", "red"), ("layers", "demo", "--size", "8")]
-)
-def test_wrong_use_exits_with_2(words: tuple[str, ...], call: Call) -> None:
-    code, _, err = call(*words)
-    assert code == 2
-    assert "Traceback" not in err
-
-
-def test_a_run_file_is_no_run_folder(call: Call, tmp_path: Path) -> None:
+def test_only_run_folders_are_used(call: Call, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("out: run")
     for words in (("report", tmp_path / "mine.yaml"), ("export", tmp_path / "mine.yaml", "rr-clarc")):
         code, _, err = call(*words)
         assert code == 1
         assert "mine.yaml is a file, and a run's folder is wanted" in err
-
-
-def test_a_folder_that_is_no_run_is_left_alone(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
     code, _, err = call(*SMALLEST, "--out", tmp_path)
     assert code == 1
     assert "not empty and holds no run" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-
-
-def test_ctrl_c_says_how_to_go_on(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("hansfree.demo.Demo.run", stop)
-    code, _, err = call(*SMALLEST, "--out", tmp_path)
-    assert code == 130
-    assert "Run the same command again to resume." in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
 def test_another_demo_gets_another_folder(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,39 +145,30 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_a_name_all_experiments_and_datasets_are_listed(call: Call, tmp_path: Path) -> None:
+def test_without_a_name_experiments_and_datasets_are_listed(call: Call) -> None:
     code, out, _ = call("reproduce")
     assert code == 0
-    first_words = [line.split()[0] for line in out.splitlines() if line[:1].strip()]
-    for name in (*Reproduction.members(), *BenchmarkDataset.members()):
-        assert name in first_words
-
-
-def test_the_list_says_what_a_dataset_knows_and_needs(call: Call) -> None:
-    _, out, _ = call("reproduce")
     lines = {line.split()[0]: line for line in out.splitlines() if line[:1].strip()}
-    for name, study in BenchmarkDataset.members().items():
-        assert study.artifacts[0] in lines[name]
-        assert ("needed" in lines[name]) == study.needs_root
-        assert (f"{name} *" in lines[name]) == study.is_default
+    assert set(Reproduction.members()) <= set(lines)
+    for name, dataset in BenchmarkDataset.members().items():
+        assert dataset.artifacts[0] in lines[name]
+        assert ("needed" in lines[name]) == dataset.needs_root
+        assert (f"{name} *" in lines[name]) == dataset.is_default
 
 
 def test_a_model_without_pretrained_weights_starts_from_random_ones() -> None:
     paper = next(name for name, study in BenchmarkDataset.members().items() if study.published is not None)
-    assert first_weights(paper, "resnet18", None) == "pretrained"
-    assert first_weights(paper, "demo", None) is None
-    assert first_weights(None, "resnet18", None) is None
-    assert first_weights(paper, "resnet18", "random") is None
+    assert initial_weights(paper, "resnet18", None) == "pretrained"
+    assert initial_weights(paper, "demo", None) is None
+    assert initial_weights(None, "resnet18", None) is None
+    assert initial_weights(paper, "resnet18", "random") is None
 
 
 @pytest.mark.parametrize("command", [("train",), ("reproduce", "q1")])
 def test_weights_are_checked_before_any_image(
     command: tuple[str, ...], call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(_: Synthetic) -> None:
-        pytest.fail("images were read first")
-
-    monkeypatch.setattr(Synthetic, "read", read)
+    monkeypatch.setattr(Synthetic, "read", lambda _: pytest.fail("images were read first"))
     (tiny / "garbage.pt").write_bytes(b"no weights")
     for weights, sentence in (("garbage.pt", "'garbage.pt'"), ("pretrained", "use --weights random, or give a file")):
         code, _, err = call(*command, "--model", "demo", "--weights", weights)
@@ -252,7 +225,7 @@ def test_train_and_reproduce_use_the_same_model(call: Call, tiny: Path, monkeypa
     assert "rrr" not in {row["method"] for row in rows}
 
 
-def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_artifacts_and_models_run_in_turn(call: Call, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def remember(name: str, subjects: Any, **options: Any) -> Path:
@@ -285,13 +258,12 @@ def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monk
         (("reproduce", "table"), "Did you mean 'table1'?"),
         (("reproduce", "q1", "--data", "synthetik"), "Did you mean 'synthetic'?"),
         (("reproduce", "q1", "--artifact", "timestmp"), "Did you mean 'timestamp'?"),
-        (("reproduce", "q1", "--model", "vgg61"), "Did you mean 'vgg16'?"),
         (("reproduce", "q1", "--grid", "papr"), "--grid is 'papr'. Did you mean 'paper'?"),
         (("reproduce", "q1", "--corrected", "lst"), "--corrected is 'lst'. Did you mean 'last'?"),
         (("reproduce", "q1", "--train", "headd"), "--train is 'headd'. Did you mean 'head'?"),
         (("train", "--train", "headd"), "--train is 'headd'. Did you mean 'head'?"),
         (("reproduce", "q1", "--train", "head"), "give --weights whose layers are trained"),
-        (("reproduce", "q1", "--strengths", "rr-clarc=much"), "wanted is METHOD=0.1,1,10"),
+        (("reproduce", "q1", "--strengths", "rr-clarc=much"), "expected METHOD=0.1,1,10"),
         (("reproduce", "q1", "--strengths", "rr-clrc=1"), "Did you mean 'rr-clarc'?"),
         (("reproduce", "q1", "--strengths", "vanilla=1"), "has no strength"),
         (("reproduce", "q1", "--leave-out", "rr"), "There is no method called 'rr'. Did you mean 'rrr'?"),
@@ -302,13 +274,12 @@ def test_all_artifacts_and_models_are_taken_in_turn(call: Call, tiny: Path, monk
         (("reproduce", "q1", "--data", "isic2019"), "give --root"),
         (("reproduce", "natural", "--model", "demo"), "does not say which test images carry an artifact by nature"),
         (("train", "--weights", "pretraned"), "Did you mean 'pretrained'?"),
-        (("train", "--weights", "nofile.pt"), "Allowed: 'pretrained', 'random', or the path"),
         (("train", "--model", "demo", "--weights", "pretrained"), "has no ImageNet weights"),
         (("train", "--data", "celeba", "--root", "nowhere"), "nowhere"),
         (("train", "--biased-class", "x"), "leave out --biased-class"),
     ],
 )
-def test_what_experiments_refuse_is_one_sentence(words: tuple[str, ...], sentence: str, call: Call, tiny: Path) -> None:
+def test_errors_of_experiments_are_one_sentence(words: tuple[str, ...], sentence: str, call: Call, tiny: Path) -> None:
     code, out, err = call(*words)
     assert (code, out) == (1, "")
     assert sentence in err
@@ -320,20 +291,16 @@ def test_what_experiments_refuse_is_one_sentence(words: tuple[str, ...], sentenc
 # One whole demo
 
 
-def test_the_run_folder_is_complete(finished: tuple[Path, object], table: list[dict[str, str]]) -> None:
+def test_the_run_folder_and_its_corrected_weights_are_complete(finished: Finished, table: list[dict[str, str]]) -> None:
     folder, _ = finished
     files = ("cavs.safetensors", "diagnostics.json", "results.csv", "results.json", "report.html", "log.jsonl")
     for name in ("config.yaml", *files):
         assert (folder / name).stat().st_size > 0, name
     assert list((folder / "activations").rglob("shard-*.safetensors"))
     assert list((folder / "figures").glob("*.png"))
-    taken = {row["method"] for row in table if row["chosen"] == "1"} & set(LatentCorrection.members())
-    assert {path.stem for path in (folder / "corrected").glob("*.safetensors")} == taken
-    assert taken >= {"vanilla", "p-clarc", "a-clarc"}  # they have no strength that could be refused
-
-
-def test_corrected_weights_load_into_the_same_class(finished: tuple[Path, object]) -> None:
-    folder, _ = finished
+    chosen = {row["method"] for row in table if row["chosen"] == "1"} & set(LatentCorrection.members())
+    assert {path.stem for path in (folder / "corrected").glob("*.safetensors")} == chosen
+    assert chosen >= {"vanilla", "p-clarc", "a-clarc"}  # they have no strength that could be rejected
     original = load_file(folder / "model.safetensors")
     for path in sorted((folder / "corrected").glob("*.safetensors")):
         state = load_file(path)
@@ -344,7 +311,7 @@ def test_corrected_weights_load_into_the_same_class(finished: tuple[Path, object
         assert changed == {"classifier.weight", "classifier.bias"}, path.stem
 
 
-def test_results_are_sane(finished: tuple[Path, object], table: list[dict[str, str]]) -> None:
+def test_results_are_sane(finished: Finished, table: list[dict[str, str]]) -> None:
     qualities = {"alignment_sample", "alignment_mean", "cav_auc"}
     assert {row["method"] for row in table} == {
         "original",
@@ -371,27 +338,20 @@ def test_results_are_sane(finished: tuple[Path, object], table: list[dict[str, s
             assert float(row["value"]) - 1e-6 <= high or row["metric"] == "tcav_sensitivity", row
 
 
-def test_scores_stand_once_and_one_strength_is_chosen(table: list[dict[str, str]]) -> None:
-    keys = Counter(
-        tuple(row[name] for name in ("method", "strength", "epoch", "split", "group", "metric")) for row in table
-    )
-    assert max(keys.values()) == 1
+def test_scores_are_unique_and_one_strength_is_chosen(table: list[dict[str, str]]) -> None:
+    key = ("method", "strength", "epoch", "split", "group", "metric")
+    assert max(Counter(tuple(row[name] for name in key) for row in table).values()) == 1
     for name in LatentCorrection.defaults():
-        member = LatentCorrection.named(name)
+        info = LatentCorrection.named(name).info
         tried = {row["strength"] for row in table if row["method"] == name}
         chosen = {row["strength"] for row in table if row["method"] == name and row["chosen"] == "1"}
-        assert len(tried) == (len(member.info.strengths) if member.info.has_strength else 1)
+        assert len(tried) == (len(info.strengths) if info.has_strength else 1)
         assert len(chosen) <= 1
-
-
-def test_the_poisoned_model_uses_the_artifact(table: list[dict[str, str]]) -> None:
     scores = {row["metric"]: float(row["value"]) for row in table if row["method"] == "original"}
-    assert scores["accuracy_clean"] - scores["accuracy_biased"] > 0.2
+    assert scores["accuracy_clean"] - scores["accuracy_biased"] > 0.2  # the model uses the artifact
 
 
-def test_the_terminal_ends_with_table_verdict_and_report(
-    finished: tuple[Path, subprocess.CompletedProcess[str]], table: list[dict[str, str]]
-) -> None:
+def test_the_terminal_ends_with_table_verdict_and_report(finished: Finished, table: list[dict[str, str]]) -> None:
     folder, done = finished
     verdict = write_verdict(load_results(folder)).lines
     *lines, last = done.stdout.splitlines()
@@ -408,34 +368,25 @@ def test_the_terminal_ends_with_table_verdict_and_report(
     assert all(at == total for at, total in bars)
 
 
-def test_running_again_changes_nothing(finished: tuple[Path, object], call: Call) -> None:
+def test_a_finished_run_stays_as_it_is(finished: Finished, call: Call) -> None:
     folder, _ = finished
-    kept = {name: (folder / name).read_bytes() for name in ("results.csv", "log.jsonl", "config.yaml")}
+    before = {name: (folder / name).read_bytes() for name in ("results.csv", "log.jsonl", "config.yaml")}
     code, _, err = call(*SMALLEST, "--out", folder)
     assert code == 0, err
-    assert {name: (folder / name).read_bytes() for name in kept} == kept  # the log grows with every stage that is done
-
-
-def test_another_seed_in_the_same_folder_is_refused(finished: tuple[Path, object], call: Call) -> None:
-    folder, _ = finished
-    before = (folder / "results.csv").read_bytes()
+    assert {name: (folder / name).read_bytes() for name in before} == before  # the log grows with every stage
     code, _, err = call(*SMALLEST, "--seed", "1", "--out", folder)
     assert code == 1
     assert "holds another run (seed was 0, is now 1)" in err
-    assert (folder / "results.csv").read_bytes() == before
-
-
-def test_report_is_written_anew(finished: tuple[Path, object], call: Call) -> None:
-    page = finished[0] / "report.html"
-    before = page.read_text(encoding="utf-8")
+    assert (folder / "results.csv").read_bytes() == before["results.csv"]
+    page = folder / "report.html"
+    tables = page.read_text(encoding="utf-8").count("<table")
     page.unlink()
-    code, out, _ = call("report", finished[0])
-    assert (code, out) == (0, f"report: {page}\n")
-    assert page.read_text(encoding="utf-8").count("<table") == before.count("<table")
+    assert call("report", folder)[:2] == (0, f"report: {page}\n")
+    assert page.read_text(encoding="utf-8").count("<table") == tables
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_a_killed_run_goes_on_to_the_same_results(finished: tuple[Path, object], tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_results(finished: Finished, tmp_path: Path) -> None:
     folder, stages = tmp_path / "run", tmp_path / "run" / "stages"
     with (tmp_path / "output").open("w") as output:
         process = subprocess.Popen([SCRIPT, *SMALLEST, "--out", folder], env=ENVIRONMENT, stdout=output, stderr=output)

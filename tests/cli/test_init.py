@@ -1,4 +1,4 @@
-"""The first run file: every key is in it, and it reads back what was answered."""
+"""The run file of `hansfree init`: every key is in it, and all answers are read back."""
 
 from __future__ import annotations
 
@@ -22,90 +22,26 @@ from hansfree.cli.init import (
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import Optimizer
 from hansfree.data.artifacts import Artifact
-from hansfree.errors import RunError
 from hansfree.pipeline.checks import DEFAULTS
 from hansfree.pipeline.config import CorrectionSection, RunConfig, read_run_file
 from tests.pipeline.user import build
 
 NASTY = (
-    "no",
-    "null",
-    "1e3",
-    "1",
-    "0x1f",
-    "~",
-    "a: b",
-    "a #b",
-    "'",
-    '"',
-    "\\n",
-    "é",
-    "雪",
-    "[x]",
-    "{x}",
-    "- x",
-    "&a",
-    "%d",
+    *("no", "null", "1e3", "1", "0x1f", "~", "a: b", "a #b", "'", '"', "\\n", "é", "雪"),
+    *("[x]", "{x}", "- x", "&a", "%d"),
 )
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12) | st.sampled_from(NASTY)
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.mark.parametrize("insert", [None, "timestamp"])
-def test_every_key_of_the_schema_is_in_it(tmp_path: Path, insert: str | None) -> None:
-    answers = Answers(source="demo", root=Path("images"), output="classes", insert=insert)
-    write_run_file(tmp_path / "a.yaml", answers, DEFAULTS, every_key=True)
-    text = (tmp_path / "a.yaml").read_text()
-    sections = dict(zip(*[iter(re.split(r"^(\w+):\n", text, flags=re.MULTILINE)[1:])] * 2))
-    for name, field in RunConfig.model_fields.items():
-        kind = field.annotation
-        if hasattr(kind, "model_fields"):
-            told = set(re.findall(r"^  (?:# )?(\w+): ", sections[name], re.MULTILINE))
-            assert set(kind.model_fields) <= told, name
-        else:
-            assert re.search(rf"^(# )?{name}: ", text, re.MULTILINE), name
+INSERTS = pytest.mark.parametrize("insert", [None, "timestamp"])
 
 
-@pytest.mark.parametrize("insert", [None, "timestamp"])
-def test_every_choice_of_a_correction_is_named(tmp_path: Path, insert: str | None) -> None:
-    answers = Answers(source="demo", root=Path("images"), output="classes", insert=insert)
-    write_run_file(tmp_path / "a.yaml", answers, DEFAULTS, every_key=True)
-    _, _, text = (tmp_path / "a.yaml").read_text().partition("\ncorrection:\n")
-    named = set(re.findall(r"[\w-]+", text))
-    assert {*LatentCorrection.members(), *CAV.members(), *get_args(Optimizer)} <= named
-
-
-@pytest.mark.parametrize("insert", [None, "timestamp"])
-@pytest.mark.parametrize(
-    ("family", "like"),
-    [
-        (LatentCorrection, "leace"),
-        (LatentCorrection, "rrr"),
-        (LatentCorrection, "augmented"),
-        (CAV, "ridge"),
-        (CAV, "pair"),
-        (Artifact, "lsb"),
-    ],
-)
-def test_a_new_class_is_named_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: type[Registered], like: str, insert: str | None
-) -> None:
-    monkeypatch.setitem(family._members, "newcomer", family.named(like))
-    write_run_file(
-        tmp_path / "a.yaml", Answers(source="demo", root=Path("images"), insert=insert), DEFAULTS, every_key=True
-    )
-    told = [line for line in (tmp_path / "a.yaml").read_text().splitlines() if "newcomer" in line]
-    assert told
-    assert all("#" in line.partition("newcomer")[0] for line in told), "possible, and not proposed"
-
-
-@pytest.mark.parametrize("insert", [None, "timestamp"])
-def test_the_default_file_is_short_and_says_the_same_as_the_whole_one(tmp_path: Path, insert: str | None) -> None:
-    answers = Answers(source="demo", root=Path("images"), output="classes", insert=insert, classes=["a", "b"])
-    for every_key in (False, True):
-        write_run_file(tmp_path / f"{every_key}.yaml", answers, DEFAULTS, every_key=every_key)
-    assert len((tmp_path / "False.yaml").read_text().splitlines()) <= 36
-    assert read_run_file(tmp_path / "False.yaml") == read_run_file(tmp_path / "True.yaml")
+def written(path: Path, *, every_key: bool = True, **answers: Any) -> str:
+    """Write a run file for these answers; return its text."""
+    given = {"source": "demo", "root": Path("images"), "output": "classes", **answers}
+    write_run_file(path, Answers(**given), DEFAULTS, every_key=every_key)
+    return path.read_text()
 
 
 def words_of(kind: Any) -> set[str]:
@@ -116,48 +52,66 @@ def words_of(kind: Any) -> set[str]:
     return set().union(*map(words_of, words))
 
 
-def test_every_closed_choice_is_named(tmp_path: Path) -> None:
-    write_run_file(tmp_path / "a.yaml", Answers(source="demo", root=Path("images")), DEFAULTS, every_key=True)
-    named = set(re.findall(r"[\w-]+", (tmp_path / "a.yaml").read_text()))
-    sections = [field.annotation for field in RunConfig.model_fields.values()]
-    keys = [key for each in sections if hasattr(each, "model_fields") for key in each.model_fields.values()]
-    choices = set().union(*(words_of(key.annotation) for key in keys))
+@INSERTS
+def test_every_key_and_every_choice_is_in_the_whole_file(tmp_path: Path, insert: str | None) -> None:
+    text = written(tmp_path / "a.yaml", insert=insert)
+    sections = dict(zip(*[iter(re.split(r"^(\w+):\n", text, flags=re.MULTILINE)[1:])] * 2))
+    choices = {*LatentCorrection.members(), *CAV.members(), *get_args(Optimizer)}
+    for name, field in RunConfig.model_fields.items():
+        kind = field.annotation
+        if hasattr(kind, "model_fields"):
+            assert set(kind.model_fields) <= set(re.findall(r"^  (?:# )?(\w+): ", sections[name], re.MULTILINE)), name
+            choices |= set().union(*(words_of(key.annotation) for key in kind.model_fields.values()))
+        else:
+            assert re.search(rf"^(# )?{name}: ", text, re.MULTILINE), name
     assert {"knee", "squash", "edges", "binary", "adam"} <= choices
-    assert choices <= named
+    assert choices <= set(re.findall(r"[\w-]+", text))
 
 
-def test_where_the_artifact_can_be_put_in_the_file_says_what_won(tmp_path: Path) -> None:
-    """Pairs, augmentation among the methods, solved heads and balanced classes; all else as without."""
+@INSERTS
+@pytest.mark.parametrize(
+    ("family", "like"),
+    [
+        *((LatentCorrection, name) for name in ("leace", "rrr", "augmented")),
+        *((CAV, name) for name in ("ridge", "pair")),
+        (Artifact, "lsb"),
+    ],
+)
+def test_a_new_class_is_listed_but_not_proposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: type[Registered], like: str, insert: str | None
+) -> None:
+    monkeypatch.setitem(family._members, "newcomer", family.named(like))
+    lines = [line for line in written(tmp_path / "a.yaml", insert=insert).splitlines() if "newcomer" in line]
+    assert lines
+    assert all("#" in line.partition("newcomer")[0] for line in lines)
+
+
+@INSERTS
+def test_the_default_file_is_short_and_says_the_same_as_the_whole_one(tmp_path: Path, insert: str | None) -> None:
+    short = written(tmp_path / "short.yaml", every_key=False, insert=insert, classes=["a", "b"])
+    written(tmp_path / "whole.yaml", insert=insert, classes=["a", "b"])
+    assert len(short.splitlines()) <= 36
+    assert read_run_file(tmp_path / "short.yaml") == read_run_file(tmp_path / "whole.yaml")
+
+
+def test_with_an_inserted_artifact_the_file_has_the_best_settings(tmp_path: Path) -> None:
     for insert in (None, "lsb"):
-        answers = Answers(source="demo", root=Path("images"), output="classes", insert=insert)
-        write_run_file(tmp_path / f"{insert}.yaml", answers, DEFAULTS)
-    marked, put_in = (read_run_file(tmp_path / f"{insert}.yaml").correction for insert in (None, "lsb"))
-    assert marked == CorrectionSection()
-    won = {"cav": "pair", "train": "last", "optimizer": "converged", "balanced": True}
-    assert put_in == marked.model_copy(update={**won, "methods": ("vanilla", "rr-clarc", "logit-pairing")})
-
-
-def test_paths_on_another_drive_are_written_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def other_drive(path: str, start: object) -> str:
-        raise ValueError("path is on mount 'D:', start on mount 'C:'")
-
-    monkeypatch.setattr("os.path.relpath", other_drive)
-    answers = Answers(source="net.py:build", root=Path("images"), output="classes")
-    write_run_file(tmp_path / "a.yaml", answers, DEFAULTS)
-    run = read_run_file(tmp_path / "a.yaml")
-    assert run.data.root == Path.cwd() / "images"
-    assert run.model.source == f"{Path.cwd() / 'net.py'}:build"
+        written(tmp_path / f"{insert}.yaml", every_key=False, insert=insert)
+    default, inserted = (read_run_file(tmp_path / f"{insert}.yaml").correction for insert in (None, "lsb"))
+    assert default == CorrectionSection()
+    best = {"cav": "pair", "train": "last", "optimizer": "converged", "balanced": True}
+    assert inserted == default.model_copy(update={**best, "methods": ("vanilla", "rr-clarc", "logit-pairing")})
 
 
 def test_commented_lines_show_the_defaults(tmp_path: Path) -> None:
-    """Taking away the `# ` before a default changes nothing."""
+    """Uncommenting a default changes nothing."""
     path = tmp_path / "a.yaml"
-    write_run_file(path, Answers(source="demo", root=Path("images"), output="classes"), DEFAULTS, every_key=True)
+    text = written(path)
     before = read_run_file(path)
     shown = (
         "shares?|skip_bad|column|place|scale|angle|cav|train|optimizer|learning_rate|epochs|batch_size|budget|repeats"
     )
-    text, count = re.subn(rf"^(  )?# ({shown}|seed|device|workers): ", r"\1\2: ", path.read_text(), flags=re.MULTILINE)
+    text, count = re.subn(rf"^(  )?# ({shown}|seed|device|workers): ", r"\1\2: ", text, flags=re.MULTILINE)
     assert count == 18
     path.write_text(text)
     assert read_run_file(path) == before
@@ -166,7 +120,7 @@ def test_commented_lines_show_the_defaults(tmp_path: Path) -> None:
 @QUICK
 @given(names=st.lists(NAMES, min_size=2, max_size=4, unique=True), source=NAMES, label=NAMES)
 @example(names=list(NASTY), source="file.py:build", label="no")
-def test_whatever_was_answered_is_read_back(tmp_path: Path, names: list[str], source: str, label: str) -> None:
+def test_all_answers_are_read_back(tmp_path: Path, names: list[str], source: str, label: str) -> None:
     path = tmp_path / "a.yaml"
     folder = Path("/", names[0].replace("/", "_"))
     answers = Answers(
@@ -183,7 +137,7 @@ def test_whatever_was_answered_is_read_back(tmp_path: Path, names: list[str], so
         file=folder / "%s.png",
         out=folder / "out",
     )
-    write_run_file(path, answers, DEFAULTS, force=True)
+    write_run_file(path, answers, DEFAULTS)
     run = read_run_file(path)
     assert run.data.classes == tuple(names)
     assert (run.model.label, run.model.layer, run.artifact.biased_class) == (label, names[-1], names[-1])
@@ -193,9 +147,7 @@ def test_whatever_was_answered_is_read_back(tmp_path: Path, names: list[str], so
 
 
 def test_plain_words_have_no_quotes(tmp_path: Path) -> None:
-    answers = Answers(source="timm:resnet18.a1_in1k", root=Path("my/images"), output="classes", classes=["a", "no"])
-    write_run_file(tmp_path / "a.yaml", answers, DEFAULTS)
-    text = (tmp_path / "a.yaml").read_text()
+    text = written(tmp_path / "a.yaml", every_key=False, source="timm:resnet18.a1_in1k", classes=["a", "no"])
     assert "source: timm:resnet18.a1_in1k\n" in text
     assert 'classes: [a, "no"]' in text
 
@@ -219,39 +171,38 @@ def test_typed_paths_lead_to_the_same_files_from_another_folder(
     assert "root: ../../images\n" in Path("runs/deep/a.yaml").read_text()
 
 
-def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("mine")
-    answers = Answers(source="demo", root=tmp_path, output="classes")
-    with pytest.raises(RunError, match="exists already"):
-        write_run_file(path, answers, DEFAULTS)
-    assert path.read_text() == "mine"
-    write_run_file(path, answers, DEFAULTS, force=True)
-    assert read_run_file(path).model.source == "demo"
+def test_paths_on_another_drive_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_drive(path: str, start: object) -> str:
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr("os.path.relpath", other_drive)
+    written(tmp_path / "a.yaml", source="net.py:build")
+    run = read_run_file(tmp_path / "a.yaml")
+    assert run.data.root == Path.cwd() / "images"
+    assert run.model.source == f"{Path.cwd() / 'net.py'}:build"
 
 
 @pytest.mark.parametrize(
     ("model", "output", "channels"),
     [(build(2), "classes", 3), (build(1), "binary", 3), (build(1, channels=1), "binary", 1)],
 )
-def test_one_logit_and_grey_images_are_seen(model: nn.Module, output: str, channels: int) -> None:
-    seen = inspect_model(model.eval(), Answers(source="file.py:f", root=Path()))
-    assert (seen.answers.output, seen.preprocessing.channels) == (output, channels)
-    assert len(seen.preprocessing.mean) == channels
-    assert bool(seen.sentences) == (output == "binary")
+def test_one_logit_and_grey_images_are_found(model: nn.Module, output: str, channels: int) -> None:
+    answers, preprocessing, note = inspect_model(model.eval(), Answers(source="file.py:f", root=Path()))
+    assert (answers.output, preprocessing.channels) == (output, channels)
+    assert len(preprocessing.mean) == channels
+    assert bool(note) == (output == "binary")
 
 
-def test_what_was_said_of_the_output_stays() -> None:
-    seen = inspect_model(build(2).eval(), Answers(source="file.py:f", root=Path(), output="label", label="x"))
-    assert (seen.answers.output, seen.sentences) == ("label", ())
+def test_a_given_output_is_not_changed_and_a_failing_model_is_reported() -> None:
+    given = Answers(source="file.py:f", root=Path(), output="label", label="x")
+    answers, _, note = inspect_model(build(2).eval(), given)
+    assert (answers.output, note) == ("label", "")
 
-
-def test_a_model_that_takes_no_such_image_is_told_and_the_file_still_written() -> None:
     class Fussy(nn.Module):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             raise ValueError("only 17 channels")
 
-    seen = inspect_model(Fussy(), Answers(source="file.py:f", root=Path()))
-    assert seen.answers.output == "classes"
-    assert "Set size and channels" in seen.sentences[0]
-    assert "only 17 channels" in seen.sentences[0]
+    answers, _, note = inspect_model(Fussy(), Answers(source="file.py:f", root=Path()))
+    assert answers.output == "classes"
+    assert note.startswith("Set size and channels")
+    assert "only 17 channels" in note

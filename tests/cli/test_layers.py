@@ -1,4 +1,4 @@
-"""``hansfree layers``: the table can be read and copied from, and what is refused is one sentence."""
+"""``hansfree layers``: a table to copy names from, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from hansfree.models import build_model
 from tests.conftest import Call
 from tests.models.zoo import hugging_face_folder
-from tests.pipeline.user import make_user, write_run
+from tests.pipeline.user import write_run
 
 NET = """
 from torch import nn
@@ -38,21 +39,18 @@ def rows_of(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
-def test_the_demo_network(call: Call) -> None:
+def test_usable_layers_are_listed_and_all_with_reasons(call: Call) -> None:
     code, out, _ = call("layers", "demo", "--size", "64")
     assert code == 0
     rows = rows_of(out)
-    assert ["features.0", "Conv2d", "32x32x32", "698k", "131", "KB", "yes"] in rows
+    assert ["features.0", "32x32x32", "698k", "131", "KB", "yes"] in rows
     assert [row[0] for row in rows if row and row[-1] == "recommended"] == ["features.10"]
-    assert "classifier" not in [row[0] for row in rows if row], "only what can be used"
+    assert "classifier" not in [row[0] for row in rows if row]  # it cannot be used
     assert "Layers not shown: 1 (--all shows them)." in out
     assert "Recommended: features.10. It gives the last maps (128 x 4 x 4)" in out
-
-
-def test_all_layers_and_why_one_cannot_be_used(call: Call) -> None:
     _, out, _ = call("layers", "demo", "--size", "64", "--all")
     (row,) = [" ".join(row) for row in rows_of(out) if row and row[0] == "classifier"]
-    assert row == "classifier Linear 1000 0 no: 'classifier' is the output of DemoNet: nothing follows it"
+    assert row == "classifier 1000 0 no: 'classifier' is the output of DemoNet: nothing follows it"
     assert "not shown" not in out
 
 
@@ -67,31 +65,22 @@ def test_at_80_columns_a_layer_is_one_line(call: Call, name: str) -> None:
     assert "…" not in out
 
 
-def test_one_channel_and_one_logit_in_a_file(call: Call, tmp_path: Path) -> None:
+def test_channels_logits_and_classes_are_found(call: Call, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     code, out, err = call("layers", f"{tmp_path / 'net.py'}:one_logit", "--size", "16")
     assert (code, err) == (0, "")
-    assert ["0", "Conv2d", "4x13x13", "5", "2.7", "KB", "recommended"] in rows_of(out)
-
-
-@pytest.mark.parametrize("classes", ["1", "3"])
-def test_a_function_is_told_the_classes_and_may_squeeze(call: Call, tmp_path: Path, classes: str) -> None:
-    (tmp_path / "net.py").write_text(NET)
+    assert ["0", "4x13x13", "5", "2.7", "KB", "recommended"] in rows_of(out)
     words = ("layers", f"{tmp_path / 'net.py'}:squeezed", "--size", "16", "--all")
     code, _, err = call(*words)
     assert code == 1
     assert "Say how many classes there are" in err
-    code, out, err = call(*words, "--classes", classes)
-    assert (code, err) == (0, "")
-    assert ["4", "Linear", classes, "0"] in [row[:4] for row in rows_of(out)]
-
-
-def test_weights_tell_the_classes(call: Call, tmp_path: Path) -> None:
-    from hansfree.models import build_model
-
+    for classes in ("1", "3"):
+        code, out, err = call(*words, "--classes", classes)
+        assert (code, err) == (0, "")
+        assert ["4", classes, "0"] in [row[:3] for row in rows_of(out)]
     torch.save(build_model("demo", classes=5).state_dict(), tmp_path / "w.pt")
     _, out, _ = call("layers", "demo", "--size", "64", "--all", "--weights", tmp_path / "w.pt")
-    assert ["classifier", "Linear", "5", "0", "no:"] in [row[:5] for row in rows_of(out)]
+    assert ["classifier", "5", "0", "no:"] in [row[:4] for row in rows_of(out)]
 
 
 def test_a_model_that_cannot_be_traced(call: Call, tmp_path: Path) -> None:
@@ -133,20 +122,16 @@ def test_what_would_change_nothing_is_refused(call: Call, words: tuple[str, ...]
     assert f"Leave {flag} out." in " ".join(err.split())
 
 
-def test_the_layers_of_a_run_files_model_are_listed_with_the_way_to_choose(call: Call, tmp_path: Path) -> None:
-    user = make_user(tmp_path / "user")
-    file = write_run(user / "mine.yaml", model={"layer": "22"})  # who mends that looks here
+def test_the_layer_of_a_run_file_is_chosen_by_its_images(call: Call, user: Path) -> None:
+    file = write_run(user / "mine.yaml", model={"layer": "22"})  # a wrong layer is looked up here
     code, out, err = call("layers", file)
     assert (code, err) == (0, "")
-    assert [row[:3] for row in rows_of(out) if row and row[-1] == "recommended"] == [["2", "Conv2d", "8x7x7"]]
-    assert out.splitlines()[-1] == f"To have your images choose one: hansfree layers {file} --choose"
+    assert [row[:2] for row in rows_of(out) if row and row[-1] == "recommended"] == [["2", "8x7x7"]]
+    assert out.splitlines()[-1] == f"To choose one with your images: hansfree layers {file} --choose"
     code, out, err = call("layers", file, "--size", "64")
     assert (code, out) == (2, "")
-    assert "The run file tells all about the model. Leave --size out." in " ".join(err.split())
+    assert "The run file describes the model. Leave --size out." in " ".join(err.split())
 
-
-def test_the_layer_of_a_run_file_is_chosen_by_its_images(call: Call, tmp_path: Path) -> None:
-    user = make_user(tmp_path / "user")
     file = write_run(user / "mine.yaml")
     code, out, err = call("layers", file, "--choose", "--tries", "1")
     assert code == 0, err
@@ -154,9 +139,9 @@ def test_the_layer_of_a_run_file_is_chosen_by_its_images(call: Call, tmp_path: P
     assert set(rows) == {"0", "2"}
     (chosen,) = (row for row in rows.values() if row[1] == "*")
     assert chosen[-2] == "→"
-    assert f"To take it: write `layer: {chosen[0]}` below `model:` in {file}." in out
+    assert f"To use it: write `layer: {chosen[0]}` below `model:` in {file}." in out
     assert f"{chosen[0]} is " in out
-    assert not (user / "run").exists(), "nothing is written"
+    assert not (user / "run").exists()  # nothing is written
     code, out, _ = call("layers", file, "--choose", "--tries", "0")
     assert code == 0
     assert "None was tried." in out

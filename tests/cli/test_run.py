@@ -1,10 +1,8 @@
-"""`hansfree init`, `check` and `run` as a user types them."""
+"""`hansfree init`, `check`, `run` and `suspects` as a user types them."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,25 +13,23 @@ from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.identity import run_config
 from tests.conftest import Call
-from tests.pipeline.user import CLASSES, make_user, write_run
+from tests.pipeline.user import CLASSES, read_table, write_run, write_table
 
-
-@pytest.fixture(scope="module")
-def original_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_user(tmp_path_factory.mktemp("own") / "user")
+INIT = ("init", "mine.yaml", "--model", "net.py:build", "--root", ".")
+WEIGHTS = ("--weights", "two.safetensors")
+TABLE = ("--table", "labels.csv")
 
 
 @pytest.fixture
-def user(original_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def user(user: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a user's folder."""
-    folder = Path(shutil.copytree(original_user, tmp_path / "user"))
-    monkeypatch.chdir(folder)
-    return folder
+    monkeypatch.chdir(user)
+    return user
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str | list[str]]], list[str]]:
-    """Answer questions by what they begin with, again and again by the next one of a list; return what was asked."""
+    """Answer questions by their first words, from a list one after the other; return the questions."""
 
     def answer(answers: Mapping[str, str | list[str]]) -> list[str]:
         questions: list[str] = []
@@ -43,21 +39,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str | list[
             found = next(text for start, text in answers.items() if question.startswith(start))
             return found if isinstance(found, str) else found.pop(0)
 
-        monkeypatch.setattr("hansfree.cli.init.can_ask", lambda: True)
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True)
         monkeypatch.setattr(typer, "prompt", prompt)
         return questions
 
     return answer
 
 
-def test_version(call: Call) -> None:
-    assert call("--version") == (0, f"hansfree {version('hansfree')}\n", "")
-
-
 def test_from_flags_to_a_report(call: Call, user: Path) -> None:
-    words = ["--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv"]
-    words += ["--classes", ", ".join(CLASSES), "--biased-class", "dark"]
-    code, out, err = call("init", "mine.yaml", *words)
+    classes = ("--classes", ", ".join(CLASSES), "--biased-class", "dark")
+    code, out, err = call(*INIT, *WEIGHTS, *TABLE, *classes)
     assert (code, err) == (0, "")
     assert "Next: hansfree check mine.yaml" in out
     text = Path("mine.yaml").read_text()
@@ -94,7 +85,7 @@ def test_check_refuses_what_run_would(call: Call, user: Path) -> None:
         assert "holds another run (the images changed" in err
 
 
-def test_classes_in_the_wrong_order_are_told_before_a_run(call: Call, user: Path) -> None:
+def test_classes_in_the_wrong_order_are_reported_before_a_run(call: Call, user: Path) -> None:
     write_run(user / "mine.yaml", data={"classes": list(reversed(CLASSES))}, artifact={"biased_class": "dark"})
     code, out, _ = call("check", "mine.yaml")
     assert code == 1  # `check && run` stops here
@@ -102,85 +93,68 @@ def test_classes_in_the_wrong_order_are_told_before_a_run(call: Call, user: Path
     assert "Fix that first" in out
     assert "All checks passed" not in out
     _, out, _ = call("run", "mine.yaml")
-    told = out.index("[dark, bright] would give")
-    assert told < out.index("test images, in %"), "before long work"
+    reported = out.index("[dark, bright] would give")
+    assert reported < out.index("test images, in %"), "before long work"
     _, out, _ = call("run", "mine.yaml")
-    assert "Fix that first" not in out  # told when the run was begun; at its end it is told again
+    assert "Fix that first" not in out  # reported at the start of the run, and again at its end
 
 
-def test_init_names_what_is_not_there_and_writes_the_size_of_a_patch(call: Call, user: Path) -> None:
-    words = ["--model", "net.py:build", "--root", ".", "--table", "label.csv", "--classes", ", ".join(CLASSES)]
-    code, out, _ = call("init", "mine.yaml", *words, "--insert", "patch", "--patch", "sticker.png", "--scale", "0.4")
+def test_init_reports_missing_files_and_writes_patch_and_preprocessing(call: Call, user: Path) -> None:
+    patch = ("--insert", "patch", "--patch", "sticker.png", "--scale", "0.4")
+    images = ("--size", "32", "--resize", "crop", "--mean", "0.5, 0.4,0.3", "--std", "0.1,0.2,0.3")
+    code, out, _ = call(*INIT, *WEIGHTS, "--table", "label.csv", *patch, *images)
     assert code == 0
     assert "label.csv does not exist yet. Did you mean 'labels.csv'?" in out
     assert "sticker.png does not exist" not in out
-    assert read_run_file(Path("mine.yaml")).artifact.scale == 0.4
-
-
-def test_init_writes_how_images_are_prepared(call: Call, user: Path) -> None:
-    words = ["--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv"]
-    words += ["--size", "32", "--resize", "crop", "--mean", "0.5, 0.4,0.3", "--std", "0.1,0.2,0.3"]
-    code, _, err = call("init", "mine.yaml", *words)
-    assert (code, err) == (0, "")
-    data = read_run_file(Path("mine.yaml")).data
-    assert (data.size, data.resize, data.channels) == (32, "crop", 3)
-    assert (data.mean, data.std) == ((0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
-    code, _, err = call("init", "grey.yaml", "--model", "net.py:grey", *words[4:8], "--mean", "0.5", "--std", "0.2")
+    run = read_run_file(Path("mine.yaml"))
+    assert run.artifact.scale == 0.4
+    assert (run.data.size, run.data.resize, run.data.channels) == (32, "crop", 3)
+    assert (run.data.mean, run.data.std) == ((0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
+    grey = ("--model", "net.py:grey", "--mean", "0.5", "--std", "0.2")
+    code, _, err = call("init", "grey.yaml", "--root", ".", *TABLE, *grey)
     assert (code, err) == (0, "")
     data = read_run_file(Path("grey.yaml")).data
     assert (data.channels, data.mean, data.std) == (1, (0.5,), (0.2,))
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "expected_code", "sentence"),
     [
-        (("--resize", "sqush"), "--resize is 'sqush'. Did you mean 'squash'? Allowed: 'squash', 'crop'."),
-        (("--mean", "0.5"), "Give --mean and --std together"),
-        (("--mean", "0.5", "--std", "1,1,1"), "Give --mean and --std together"),
-        (("--mean", "1,1", "--std", "1,1"), "Give --mean and --std together"),
-        (("--mean", "5;5", "--std", "1"), "--mean is '5;5'; expected numbers"),
-        (("--mean", "0,0,0", "--std", "1,1,0"), "--std is '1,1,0'; each number must be above 0"),
-        (("--mean", "nan", "--std", "1"), "--mean is 'nan'; expected numbers"),
-        (("--mean", "0", "--std", "inf"), "--std is 'inf'; expected numbers"),
+        (("--resize", "sqush"), 1, "--resize is 'sqush'. Did you mean 'squash'? Allowed: 'squash', 'crop'."),
+        (("--mean", "0.5"), 1, "Give --mean and --std together"),
+        (("--mean", "0.5", "--std", "1,1,1"), 1, "Give --mean and --std together"),
+        (("--mean", "1,1", "--std", "1,1"), 1, "Give --mean and --std together"),
+        (("--mean", "5;5", "--std", "1"), 1, "--mean is '5;5'; expected numbers"),
+        (("--mean", "0,0,0", "--std", "1,1,0"), 1, "--std is '1,1,0'; each number must be above 0"),
+        (("--mean", "0", "--std", "inf"), 1, "--std is 'inf'; expected numbers"),
+        (("--model", "ent.py:build"), 1, "There is no file ent.py. Did you mean 'net.py'?"),
+        (("--weights", "tow.safetensors"), 1, "There is no file tow.safetensors. Did you mean 'two.safetensors'?"),
+        (("--insert", "timestmp"), 2, "Did you mean 'timestamp'?"),
+        (("--insert", "plaster"), 2, "cannot be inserted"),
+        (("--scale", "0.4"), 2, "--scale needs a patch. Add --insert patch"),
+        (("--insert", "lsb", "--patch", "sticker.png"), 2, "--patch needs a patch. Add --insert patch"),
     ],
-)  # fmt: skip
-def test_init_refuses_preparations_that_make_no_sense(
-    call: Call, user: Path, flags: tuple[str, ...], told: str
-) -> None:
-    code, _, err = call("init", "mine.yaml", "--model", "net.py:build", "--root", ".", "--table", "labels.csv", *flags)
-    assert code == 1
-    assert err.startswith(f"Error: {told}")
-    assert not Path("mine.yaml").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "told"), [("timestmp", "Did you mean 'timestamp'?"), ("plaster", "cannot be inserted")]
 )
-def test_init_refuses_what_cannot_be_put_in(given: str, told: str, tmp_path: Path, call: Call) -> None:
-    path = tmp_path / "mine.yaml"
-    words = ("--model", "demo", "--weights", "model.pt", "--root", ".", "--table", "labels.csv")
-    code, _, err = call("init", path, *words, "--insert", given)
-    assert code == 2
-    assert told in " ".join(err.replace("│", " ").split())
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("flag", [("--scale", "0.4"), ("--patch", "sticker.png")])
-@pytest.mark.parametrize("told_by", [("--table", "labels.csv"), ("--insert", "lsb")])
-def test_init_refuses_what_only_a_patch_has(
-    call: Call, user: Path, flag: tuple[str, str], told_by: tuple[str, str]
+def test_init_refuses_invalid_flags_before_any_question(
+    call: Call,
+    user: Path,
+    asked: Callable[..., list[str]],
+    flags: tuple[str, ...],
+    expected_code: int,
+    sentence: str,
 ) -> None:
-    code, _, err = call("init", "mine.yaml", "--model", "net.py:build", "--root", ".", *told_by, *flag)
-    assert code == 2
-    told = " ".join(err.split())
-    assert f"{flag[0]} needs a patch. Add --insert patch" in told
+    questions = asked({"": ""})
+    code, _, err = call(*INIT, *flags)
+    assert code == expected_code
+    assert sentence in " ".join(err.split())
+    assert questions == []
     assert not Path("mine.yaml").exists()
 
 
 def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
     questions = asked(
         {
-            "Its trained weights": "one.safetensors",
+            "Trained weights": "one.safetensors",
             "Folder of the images": ".",
             "CSV": "",
             "File that": "",
@@ -191,15 +165,7 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
     )
     code, out, _ = call("init", "--model", "net.py:binary")
     assert code == 0
-    assert [question.split()[0] for question in questions] == [
-        "Its",
-        "Folder",
-        "CSV",
-        "File",
-        "Artifact",
-        "Class",
-        "Run",
-    ]
+    assert " ".join(question.split()[0] for question in questions) == "Trained Folder CSV File Artifact Class Run"
     assert "output is set to binary" in out
     run = read_run_file(Path("hansfree.yaml"))
     assert (run.model.output, run.model.weights) == ("binary", str(user / "one.safetensors"))
@@ -207,16 +173,15 @@ def test_init_asks_only_what_the_flags_leave_open(call: Call, user: Path, asked:
     assert (run.data.classes, run.out) == (("dark", "bright"), user / "hansfree-run")
 
     questions.clear()
-    words = ("--model", "net.py:build", "--weights", "two.safetensors", "--root", ".", "--table", "labels.csv")
-    assert call("init", "other.yaml", *words, "--classes", "dark,bright", "--out", "mine")[0] == 0
+    assert call(*INIT, *WEIGHTS, *TABLE, "--classes", "dark,bright", "--out", "mine")[0] == 0
     assert questions == []
 
 
-def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
+def test_init_asks_again_after_a_wrong_path(call: Call, user: Path, asked: Callable[..., list[str]]) -> None:
     questions = asked(
         {
-            "Where": ["ent.py:build", "net.py:build"],
-            "Its trained weights": ["tow.safetensors", "two.safetensors"],
+            "Model source": ["ent.py:build", "net.py:build"],
+            "Trained weights": ["tow.safetensors", "two.safetensors"],
             "Folder of the images": ["labels.csv", "imagse", "images"],
             "CSV": ["label.csv", "images", "labels.csv"],
             "Class names": "dark, bright",
@@ -225,14 +190,9 @@ def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: C
     )
     code, out, err = call("init")
     assert (code, err) == (0, "")
-    assert [question.split()[0] for question in questions] == ["Where"] * 2 + ["Its"] * 2 + ["Folder"] * 3 + [
-        "CSV",
-        "CSV",
-        "CSV",
-        "Class",
-        "Run",
-    ]
-    for told in (
+    expected = "Model Model Trained Trained Folder Folder Folder CSV CSV CSV Class Run"
+    assert " ".join(question.split()[0] for question in questions) == expected
+    for sentence in (
         "There is no file ent.py. Did you mean 'net.py'?",
         "There is no file tow.safetensors. Did you mean 'two.safetensors'?",
         "labels.csv is no folder.",
@@ -240,30 +200,13 @@ def test_init_asks_again_where_nothing_is_there(call: Call, user: Path, asked: C
         "There is no file label.csv. Did you mean 'labels.csv'?",
         "images is no file.",
     ):
-        assert told in out.splitlines()
+        assert sentence in out.splitlines()
     run = read_run_file(Path("hansfree.yaml"))
     assert (run.data.root, run.data.table) == (user / "images", user / "labels.csv")
     assert run.model.weights == str(user / "two.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--model", "ent.py:build"), "There is no file ent.py. Did you mean 'net.py'?"),
-        (("--model", "net.py:build", "--weights", "tow.safetensors"), "There is no file tow.safetensors."),
-    ],
-)
-def test_init_refuses_flags_that_lead_nowhere_before_any_question(
-    call: Call, user: Path, asked: Callable[..., list[str]], words: tuple[str, ...], sentence: str
-) -> None:
-    questions = asked({"": ""})
-    code, _, err = call("init", *words)
-    assert code == 1
-    assert sentence in err
-    assert questions == []
-
-
-def test_init_asks_nobody_where_nobody_is(call: Call, user: Path) -> None:
+def test_init_without_a_terminal_names_the_missing_flag(call: Call, user: Path) -> None:
     code, _, err = call("init", "--root", ".")
     assert code == 2
     assert "pass --model" in err
@@ -273,18 +216,15 @@ def test_init_asks_nobody_where_nobody_is(call: Call, user: Path) -> None:
     assert not Path("hansfree.yaml").exists()
 
 
-def test_init_leaves_a_file_that_is_there_alone(call: Call, user: Path) -> None:
+def test_init_never_overwrites_a_file(call: Call, user: Path) -> None:
     Path("hansfree.yaml").write_text("mine")
-    code, _, err = call("init")
-    assert (code, err) == (
-        1,
-        "Error: hansfree.yaml exists already. Choose another name, or pass --force to replace it.\n",
-    )
+    sentence = "Error: hansfree.yaml exists already. Choose another name, or pass --force to replace it.\n"
+    assert call("init") == (1, "", sentence)
     assert Path("hansfree.yaml").read_text() == "mine"
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_what_is_wrong_with_a_run_file_is_told(command: str, call: Call, user: Path) -> None:
+def test_errors_of_a_run_file_are_one_sentence(command: str, call: Call, user: Path) -> None:
     write_run(user / "run.yaml", model={"layer": "22"})
     code, out, err = call(command, "run.yaml")
     assert (code, out) == (1, "")
@@ -315,5 +255,17 @@ def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> 
     write_run(user / "few.yaml", data={"classes": None}, artifact={"biased_class": "[/x] :x:"})
     code, out, err = call("check", "few.yaml")
     assert (code, out) == (1, "")
-    assert "2 of the 28 training images of the biased class '[/x] :x:' carry the artifact" in err
+    assert "2 of the 28 training images of the biased class '[/x] :x:' have the artifact" in err
     assert "but 14 of the 16 training images with the artifact (88 %) are of 'nevus [benign]'" in err
+
+
+def test_suspects_prints_what_is_anomalous_and_the_page(call: Call, user: Path) -> None:
+    assert "Did you mean 'activations'?" in call("suspects", "nowhere.yaml", "--by", "activation")[2]
+    rows = [(image, label, split) for image, label, _, split in read_table(user / "labels.csv")]
+    write_table(user / "labels.csv", rows, ("image", "label", "split"))
+    write_run(user / "run.yaml")
+    code, out, _ = call("suspects", "run.yaml", "--by", "relevance")
+    assert code == 0
+    assert "cluster 1: " in out
+    assert "brightness: " in out
+    assert f"page: {user / 'run-label' / 'suspects.html'}" in out

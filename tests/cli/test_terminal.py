@@ -1,4 +1,4 @@
-"""Bars for what is under way, lines for what is done."""
+"""Progress bars, lines for finished stages, and the table of methods."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def record(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, height: int = 
 
 
 def lines_of(stream: io.StringIO) -> list[str]:
-    """Return the lines of stages that are done, without their seconds."""
+    """Return the lines of finished stages, without their seconds."""
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
     return re.findall(r"(\S[^\n\r]*?: \d+/\d+) in \d+\.\d s", plain)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_every_stage_that_is_done_leaves_one_line(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+def test_every_finished_stage_leaves_one_line(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
     stream = record(monkeypatch, is_terminal=is_terminal)
     with terminal.progress_bars() as progress:
         for i in range(9):  # more than the terminal has lines
@@ -37,13 +37,13 @@ def test_every_stage_that_is_done_leaves_one_line(monkeypatch: pytest.MonkeyPatc
         assert stream.getvalue().count("\n") == 9, "a log holds nothing but the lines"
 
 
-def test_a_stage_whose_last_step_is_never_asked_for_is_done_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_whose_last_step_is_not_consumed_is_finished_too(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = record(monkeypatch, is_terminal=False)
     with terminal.progress_bars() as progress:
         steps = progress(range(3), total=3, label="training")
         for _ in range(3):
             next(steps)
-        assert lines_of(stream) == [], "its last step is under way"
+        assert lines_of(stream) == [], "its last step is in progress"
         del steps
         assert lines_of(stream) == [], "Python drops a Ctrl-C that comes while something dropped is printing"
         next(progress(range(1), total=1, label="next"))
@@ -51,7 +51,7 @@ def test_a_stage_whose_last_step_is_never_asked_for_is_done_too(monkeypatch: pyt
     assert lines_of(stream) == ["training: 3/3", "next: 1/1"]
 
 
-def test_what_was_not_finished_or_had_nothing_to_do_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_or_empty_stage_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = record(monkeypatch, is_terminal=False)
 
     def broken() -> Iterator[int]:
@@ -68,20 +68,8 @@ def test_what_was_not_finished_or_had_nothing_to_do_leaves_no_line(monkeypatch: 
     assert stream.getvalue() == ""
 
 
-def test_only_bars_under_way_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = record(monkeypatch, is_terminal=True, height=40)
-    with terminal.progress_bars() as progress:
-        list(progress(range(2), total=2, label="first"))
-        stream.seek(0)
-        stream.truncate()
-        for _ in progress(range(2), total=2, label="second"):
-            shown = stream.getvalue()
-            assert "first" not in shown
-    assert "second" in stream.getvalue()
-
-
 @pytest.mark.parametrize("is_known", [True, False])
-def test_accuracy_that_tells_nothing_is_marked(capsys: pytest.CaptureFixture[str], is_known: bool) -> None:
+def test_uninformative_accuracy_is_marked(capsys: pytest.CaptureFixture[str], is_known: bool) -> None:
     metrics = ["accuracy_clean", "accuracy_biased", *(["balanced_accuracy_biased"] if is_known else [])]
     rows = [
         Row(experiment="run", method="original", split="test", chosen=1, metric=metric, value=0.7, stderr=0.1)

@@ -34,7 +34,6 @@ def test_all_images_are_there_in_the_order_of_the_table(bare: Path) -> None:
     assert found.images.class_names == CLASSES
     assert list(found.names) == [row[0] for row in rows]
     assert [CLASSES[label] for label in found.images.labels] == [row[1] for row in rows]
-    assert list(found.parts or ()) == [row[2] for row in rows]
     assert [tuple(row.values()) for row in found.rows] == rows
     assert not found.images.has_artifact.any()
     assert all(Path(path).is_file() for path in found.paths)
@@ -52,7 +51,6 @@ def test_class_folders_need_no_list(bare: Path) -> None:
         shutil.copy(bare / image, bare / "folders" / label)
     found = prepared(bare, data={"root": "folders", "table": None})
     assert len(found.images) == len(read_table(bare / "labels.csv"))
-    assert found.parts is None
     assert found.rows[0] == {"image": found.names[0], "label": found.names[0].split("/")[0]}
     assert [CLASSES[label] for label in found.images.labels] == [row["label"] for row in found.rows]
 
@@ -66,7 +64,7 @@ def test_bad_pictures_are_left_out_of_everything(bare: Path) -> None:
     assert found.names[0] == second[0]
     assert found.images.ids[0] == 1  # what keys an image's randomness stays
     assert len(found.skipped) == 1
-    assert len({len(found.names), len(found.paths), len(found.rows), len(found.images), len(found.parts or ())}) == 1
+    assert len({len(found.names), len(found.paths), len(found.rows), len(found.images)}) == 1
 
 
 def test_an_image_twice_is_refused(bare: Path) -> None:

@@ -12,17 +12,17 @@ from typing import Annotated
 
 import typer
 
-from hansfree.cli import discover, layers, paper, run  # they register their commands
-from hansfree.cli.terminal import app, console, errors, failure_of
+from hansfree.cli import discover, init, layers, paper, run  # they register their commands
+from hansfree.cli.terminal import app, console, errors, failure_of, print_failure
 
-__all__ = ["app", "discover", "layers", "main", "paper", "run"]
+__all__ = ["app", "discover", "init", "layers", "main", "paper", "run"]
 
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
-        console.print(f"hansfree {version('hansfree')}", highlight=False)
+        console.print(f"hansfree {version('hansfree')}")
         raise typer.Exit
 
 
@@ -53,6 +53,6 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("HANSFREE_DEBUG") == "1":
             raise
-        failure = failure_of(error)
-        errors.print(f"Error: {failure.sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(failure.code)
+        message, code = failure_of(error)
+        print_failure(message)
+        sys.exit(code)

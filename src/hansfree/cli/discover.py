@@ -22,28 +22,25 @@ def suspects(
     ] = "activations",
 ) -> None:
     """Search for artifacts: unusual clusters within classes, and image properties that correlate with a class."""
-    from hansfree.discovery import (
-        By,
-        open_unlabelled_images,
-        search_suspects,
-    )
+    from hansfree.discovery import By, open_unlabelled_images, search_suspects
     from hansfree.errors import check_choice
     from hansfree.pipeline.config import read_run_file
 
     check_choice("--by", by, By)
     with progress_bars() as progress:
-        prepared = open_unlabelled_images(read_run_file(file), progress=progress)
-        looked = search_suspects(prepared, by=cast(By, by), progress=progress)
-    found = looked.suspects
-    console.print(found.verdict, soft_wrap=True, markup=False, highlight=False)
-    clusters = enumerate(found.clusters[:_SHOWN], start=1)
-    odd = [(f"cluster {rank}", each.sentence) for rank, each in clusters if each.level != "none"]
-    odd += [(each.name, each.sentence) for each in found.properties[:_SHOWN] if each.level != "none"]
-    for name, sentence in odd:
-        console.print(f"{name}: {sentence}", soft_wrap=True, markup=False, highlight=False)
-    console.print(f"page: {looked.page}", soft_wrap=True, highlight=False)
-    if looked.lists:
-        console.print(f"To label from these clusters: hansfree label {file}", soft_wrap=True, highlight=False)
+        opened = open_unlabelled_images(read_run_file(file), progress=progress)
+        search = search_suspects(opened, by=cast(By, by), progress=progress)
+    found = search.suspects
+    console.print(found.verdict)
+    for rank, cluster in enumerate(found.clusters[:_SHOWN], start=1):
+        if cluster.level != "none":
+            console.print(f"cluster {rank}: {cluster.sentence}")
+    for each in found.properties[:_SHOWN]:
+        if each.level != "none":
+            console.print(f"{each.name}: {each.sentence}")
+    console.print(f"page: {search.page}")
+    if search.lists:
+        console.print(f"To label from these clusters: hansfree label {file}")
 
 
 @app.command()
@@ -57,11 +54,7 @@ def label(
     """Label images with the artifact in your browser; after five labels all images are ranked. Resumes."""
     import webbrowser
 
-    from hansfree.discovery.label.server import (
-        check_installed,
-        serve,
-        write_redirect,
-    )
+    from hansfree.discovery.label.server import check_installed, serve, write_redirect
     from hansfree.discovery.label.session import Session, open_labelling
     from hansfree.pipeline.config import read_run_file
 
@@ -69,7 +62,7 @@ def label(
     run = read_run_file(file)
 
     def ready(address: str) -> None:
-        console.print(f"The page: {address}", soft_wrap=True, markup=False, highlight=False)
+        console.print(f"The page: {address}")
         console.print("Ctrl-C stops the server; every label is saved at once.")
         if not no_browser:
             folder = until_the_end.enter_context(TemporaryDirectory(prefix="hansfree-label-"))  # for this user only
@@ -78,8 +71,8 @@ def label(
     with ExitStack() as until_the_end:
         with progress_bars() as progress:
             workspace = until_the_end.enter_context(open_labelling(run, file=file, progress=progress))
-        for name, sentence in (*workspace.facts, ("marks", str(workspace.table))):
-            console.print(f"{name}: {sentence}", soft_wrap=True, markup=False, highlight=False)
+        for name, sentence in (*workspace.opened.facts, ("labels", str(workspace.table))):
+            console.print(f"{name}: {sentence}")
         session = until_the_end.enter_context(closing(Session(workspace)))
         serve(session, port=port, ready=ready)
 
@@ -103,18 +96,17 @@ def monitor(
         refuse_existing(out, force=force)
     with progress_bars() as progress:
         fitted = monitor_run(run, false_fire_rate=false_fire_rate, progress=progress)
-        looked, skipped = fitted.score_images(images, skip_bad=skip_bad, progress=progress)
-    count = sum(one.is_flagged for one in looked)
+        scored, skipped = fitted.score_images(images, skip_bad=skip_bad, progress=progress)
+    count = sum(one.is_flagged for one in scored)
     # Only the table goes to stdout, which another program may read.
-    lines = [*skipped, f"{count} of {len(looked)} images are flagged.", fitted.monitor.describe()]
-    lines.append(f"The monitor is stored in {display_path(fitted.file)}.")
-    for sentence in lines:
-        errors.print(sentence, soft_wrap=True, highlight=False)
+    for sentence in (*skipped, f"{count} of {len(scored)} images are flagged.", fitted.monitor.describe()):
+        errors.print(sentence)
+    errors.print(f"The monitor is stored in {display_path(fitted.file)}.")
     if out is None:
-        console.print(to_csv(looked), end="", soft_wrap=True, highlight=False)
+        console.print(to_csv(scored), end="")
     else:
-        write_text(out, to_csv(looked))
-        console.print(f"table: {display_path(out)}", soft_wrap=True, highlight=False)
+        write_text(out, to_csv(scored))
+        console.print(f"table: {display_path(out)}")
 
 
 @app.command()
@@ -130,15 +122,13 @@ def export(
 
     done = export_run(run, method, out=out, onnx=onnx, force=force)
     weights = done.weights
-    console.print(weights.folding.sentence, soft_wrap=True, highlight=False)
+    console.print(weights.folding.sentence)
     same = "exactly" if weights.difference == 0 else f"up to differences of {weights.difference:.2g}"
     console.print(
         f"Checked on {weights.images} images: loaded into a copy of the original, it gives the logits of the run's "
-        f"corrected model, {same}.",
-        soft_wrap=True,
-        highlight=False,
+        f"corrected model, {same}."
     )
     for word, path in (("weights", weights.weights), ("loader", weights.loader), ("onnx", done.onnx)):
         if path is not None:
-            console.print(f"{word}: {path}", soft_wrap=True)
-    console.print(f"card: {done.card}", soft_wrap=True)
+            console.print(f"{word}: {path}")
+    console.print(f"card: {done.card}")

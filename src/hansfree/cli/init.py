@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 import yaml
 
-from hansfree.cli.terminal import console, fill_in
+from hansfree.cli.terminal import INSERTABLE, app, console
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from hansfree.data.images import Resize
+    from hansfree.data.images import Resize as Resizing
     from hansfree.models import Preprocessing
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(:\w[\w.-]*)?", re.ASCII)  # timm:resnet18 and file.py:build too
@@ -42,23 +43,126 @@ class Answers:
     file: Path | None = None
     scale: float | None = None
     size: int | None = None  # None, as in the next three: what the model's library says
-    resize: Resize | None = None
+    resize: Resizing | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     out: Path | None = None  # None: beside the file
 
 
-@dataclass(frozen=True)
-class ModelProbe:
-    """What a forward pass showed: completed answers, preprocessing, and messages for the user."""
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file to write.")] = Path("hansfree.yaml"),
+    model: Annotated[
+        str | None,
+        typer.Option(help="timm:NAME, torchvision:NAME, hf:FOLDER, package.module:function, file.py:function."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Trained weights: .safetensors, .pt or .pth; or pretrained.")
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(help="Outputs: classes, binary (one logit), or label (multi-label). [default: found]"),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="With --output label: the label to correct.")] = None,
+    layer: Annotated[
+        str, typer.Option(help="Where the direction is fitted; `hansfree layers` lists the names.")
+    ] = "auto",
+    root: Annotated[Path | None, typer.Option(help="Folder of the images.")] = None,
+    table: Annotated[Path | None, typer.Option(help="CSV: image, label[, artifact][, split][, group].")] = None,
+    artifacts: Annotated[
+        Path | None, typer.Option(help="Without a table: file that lists the artifact images.")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Class names in the order of the model's outputs, separated by commas.")
+    ] = None,
+    biased_class: Annotated[str | None, typer.Option(help="Class that the artifact indicates.")] = None,
+    insert: Annotated[str | None, typer.Option(help=f"Artifact to insert: {', '.join(INSERTABLE)}.")] = None,
+    patch: Annotated[Path | None, typer.Option(help="Image with transparency, for --insert patch.")] = None,
+    scale: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=1, help="Size of the patch as a fraction of the image's side. [default: 0.25]"),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the images in pixels. [default: the library's, or 224]")
+    ] = None,
+    resize: Annotated[
+        str | None, typer.Option(help="Resizing: squash or crop. [default: the library's, or squash]")
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(help="Mean of each channel, separated by commas. [default: the library's, or ImageNet's]"),
+    ] = None,
+    std: Annotated[str | None, typer.Option(help="Standard deviation of each channel; needs --mean.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory. [default: hansfree-run beside FILE]")] = None,
+    every_key: Annotated[bool, typer.Option("--all", help="Write every key, with comments.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a run file; asks for what the flags leave open."""
+    from hansfree._internal.files import refuse_existing, suggest_path
+    from hansfree.errors import OptionError, check_choice
 
-    answers: Answers
-    preprocessing: Preprocessing
-    sentences: tuple[str, ...]
+    refuse_existing(file, force=force)  # before the questions
+    _check_insert(insert, patch, scale)
+    means, stds = _read_mean_and_std(mean, std)
+    if resize is not None:
+        from hansfree.data.images import Resize
+
+        check_choice("--resize", resize, Resize)
+    if wrong := _source_error(model or "") or _weights_error(weights or ""):
+        raise OptionError(wrong)
+    model = model or _ask("Model source (timm:NAME, file.py:function, ...)", flag="--model", error=_source_error)
+    weights = weights or _ask("Trained weights (empty: as the source builds it)", default="", error=_weights_error)
+    if output == "label":
+        label = label or _ask("Label to correct", flag="--label")
+    root = root or Path(_ask("Folder of the images", flag="--root", error=_folder_error))
+    if table is None and artifacts is None and insert is None:
+        table = _ask_file("CSV with the columns image, label, artifact (empty: the folders are the classes)")
+        artifacts = None if table else _ask_file("File that lists the images with the artifact (empty: none)")
+        if table is None and artifacts is None:
+            question = f"Artifact to insert into the images: {', '.join(INSERTABLE)}"
+            insert = _ask(question, flag="--insert", error=_insert_error)
+    if insert == "patch" and patch is None:
+        patch = Path(_ask("Picture to paste, with a transparent background", flag="--patch", error=_file_error))
+    classes = classes or _ask(
+        "Class names in the order of the model's outputs, separated by commas (empty: alphabetical)", default=""
+    )
+    if out is None and (answer := _ask("Run directory (empty: hansfree-run beside the file)", default="")):
+        out = Path(answer)
+
+    from hansfree.models import load_model  # after the questions: it takes seconds
+
+    answers = Answers(
+        source=os.path.expanduser(model),  # no shell expanded it
+        weights=os.path.expanduser(weights) or None,
+        output=output,
+        label=label,
+        layer=layer,
+        root=root,
+        table=table,
+        artifacts=artifacts,
+        classes=[name.strip() for name in classes.split(",")] if classes else None,
+        biased_class=biased_class,
+        insert=insert,
+        file=patch,
+        scale=scale,
+        size=size,
+        resize=cast("Resizing | None", resize),
+        mean=means,
+        std=stds,
+        out=out,
+    )
+    for path in (root, table, artifacts, patch):
+        if path is not None and not path.expanduser().exists():
+            console.print(f"{path} does not exist yet.{suggest_path(path)}")
+    answers, preprocessing, note = inspect_model(load_model(answers.source, weights=answers.weights), answers)
+    if note:
+        console.print(note)
+    write_run_file(file, answers, preprocessing, every_key=every_key)
+    console.print(f"Wrote {file}. Next: hansfree check {file}")
 
 
-def inspect_model(model: nn.Module, answers: Answers) -> ModelProbe:
-    """Pass a blank image through the model to find its number of channels and of logits."""
+def inspect_model(model: nn.Module, answers: Answers) -> tuple[Answers, Preprocessing, str]:
+    """Pass a blank image through the model; return answers with its output, its preprocessing, and a note."""
     import torch
 
     from hansfree.errors import OptionError
@@ -66,7 +170,15 @@ def inspect_model(model: nn.Module, answers: Answers) -> ModelProbe:
     from hansfree.pipeline.checks import DEFAULTS
 
     known = preprocessing_of(answers.source, model)
-    given = _with_answers(known or DEFAULTS, answers)
+    base = known or DEFAULTS
+    given = replace(
+        base,
+        size=answers.size or base.size,
+        channels=len(answers.mean) if answers.mean else base.channels,
+        mean=answers.mean or base.mean,
+        std=answers.std or base.std,
+        resize=answers.resize or base.resize,
+    )
     # Without preprocessing from the library or the user, three channels are tried first, then one.
     grey = Preprocessing(size=given.size, channels=1, mean=(0.5,), std=(0.5,), resize=given.resize)
     problem = None
@@ -78,60 +190,23 @@ def inspect_model(model: nn.Module, answers: Answers) -> ModelProbe:
             continue
         is_single = logits.ndim == 1 or logits.shape[1] == 1
         output = answers.output or ("binary" if is_single else "classes")
-        notes = ("The model returns one logit per image: output is set to binary.",) if is_single else ()
-        return ModelProbe(replace(answers, output=output), prepared, () if answers.output else notes)
+        is_news = is_single and not answers.output
+        note = "The model returns one logit per image: output is set to binary." if is_news else ""
+        return replace(answers, output=output), prepared, note
     note = f"Set size and channels of the images in the file. {problem}"
-    return ModelProbe(replace(answers, output=answers.output or "classes"), given, (note,))
+    return replace(answers, output=answers.output or "classes"), given, note
 
 
-def _with_answers(known: Preprocessing, answers: Answers) -> Preprocessing:
-    """Return the preprocessing with the user's answers in place of defaults."""
-    mean, std = answers.mean or known.mean, answers.std or known.std
-    return replace(
-        known,
-        size=answers.size or known.size,
-        channels=len(mean) if answers.mean else known.channels,
-        mean=mean,
-        std=std,
-        resize=answers.resize or known.resize,
+def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *, every_key: bool = False) -> None:
+    """Write a run file; with ``every_key`` also the keys that have defaults, as comments."""
+    from hansfree._internal.files import open_templates, write_text
+
+    template = open_templates("cli", is_html=False).get_template(
+        "run_all.yaml.jinja" if every_key else "run.yaml.jinja"
     )
-
-
-def missing_paths(answers: Answers) -> list[Path]:
-    """Return the paths among the answers that do not exist on this machine."""
-    given = (answers.root, answers.table, answers.artifacts, answers.file)
-    return [path for path in given if path is not None and not path.expanduser().exists()]
-
-
-def write_run_file(
-    path: Path,
-    answers: Answers,
-    preprocessing: Preprocessing,
-    *,
-    every_key: bool = False,
-    force: bool = False,
-) -> None:
-    """Write a run file.
-
-    Args:
-        every_key: Also list the keys that have defaults, as comments.
-        force: Overwrite an existing file.
-    """
-    from hansfree._internal.files import open_templates, refuse_existing, write_text
-
-    refuse_existing(path, force=force)
-    templates = open_templates("cli", is_html=False)
-    text = templates.get_template("run_all.yaml.jinja" if every_key else "run.yaml.jinja").render(
-        {name: _quoted(value) for name, value in asdict(_beside(path, answers)).items()},
-        **_choices(),
-        scale=answers.scale,
-        size=preprocessing.size,
-        resize=preprocessing.resize,
-        channels=preprocessing.channels,
-        mean=list(preprocessing.mean),
-        std=list(preprocessing.std),
-    )
-    write_text(path, text)
+    quoted = {name: _quoted(value) for name, value in asdict(_relative_to(path, answers)).items()}
+    input_keys = {**asdict(preprocessing), "mean": list(preprocessing.mean), "std": list(preprocessing.std)}
+    write_text(path, template.render({**quoted, **_choices(), **input_keys, "scale": answers.scale}))
 
 
 def _choices() -> dict[str, object]:
@@ -157,12 +232,12 @@ def _choices() -> dict[str, object]:
     }
 
 
-def _beside(path: Path, answers: Answers) -> Answers:
+def _relative_to(file: Path, answers: Answers) -> Answers:
     """Return the answers with paths relative to the file's folder instead of the working directory."""
     from hansfree.models.weights import PRETRAINED
     from hansfree.pipeline.config import move_source
 
-    folder = path.absolute().parent
+    folder = file.absolute().parent
 
     def move(typed: str) -> str:
         if os.path.isabs(os.path.expanduser(typed)) or folder == Path.cwd():
@@ -172,19 +247,19 @@ def _beside(path: Path, answers: Answers) -> Answers:
         except ValueError:  # on Windows no path leads from one drive to another
             return os.path.abspath(typed)
 
-    def moved(typed: Path | None) -> Path | None:
-        return None if typed is None else Path(move(str(typed)))
+    def moved(path: Path | None) -> Path | None:
+        return None if path is None else Path(move(str(path)))
 
     weights = answers.weights
     return replace(
         answers,
-        source=move_source(answers.source, move),
-        weights=weights if weights in (None, PRETRAINED) else move(str(weights)),
         root=Path(move(str(answers.root))),
         table=moved(answers.table),
         artifacts=moved(answers.artifacts),
         file=moved(answers.file),
         out=moved(answers.out) or Path("hansfree-run"),
+        source=move_source(answers.source, move),
+        weights=weights if weights in (None, PRETRAINED) else move(str(weights)),
     )
 
 
@@ -200,73 +275,41 @@ def _quoted(value: object) -> object:
     return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=sys.maxsize).strip()
 
 
-Check = Callable[[str], str]
-"""Return what is wrong with an answer, or an empty string."""
-
-
-def ask(question: str, *, flag: str = "", default: str | None = None, check: Check = lambda _: "") -> str:
+def _ask(
+    question: str, *, flag: str = "", default: str | None = None, error: Callable[[str], str] = lambda _: ""
+) -> str:
     """Ask until the answer is valid; without a terminal return the default, or raise and name the missing flag."""
-    if not can_ask():
+    if not sys.stdin.isatty():
         if default is None:
             raise typer.BadParameter(f"{question}? stdin is not a terminal; pass {flag}.")
         return default
     while True:
         answer = str(typer.prompt(question, default=default, show_default=False))
-        if not (wrong := check(answer)):
+        if not (wrong := error(answer)):
             return answer
-        console.print(wrong, soft_wrap=True, highlight=False)
+        console.print(wrong)
 
 
-def ask_model_files(model: str | None, weights: str | None) -> tuple[str, str | None]:
-    """Ask for the model and its weights; paths in flags are checked first."""
-    from hansfree.errors import OptionError
-
-    if wrong := no_source(model or "") or no_weights(weights or ""):
-        raise OptionError(wrong)
-    source = model or ask(
-        "Where does the model come from (timm:NAME, file.py:function, ...)", flag="--model", check=no_source
-    )
-    weights = weights or ask("Its trained weights (empty: as the source makes it)", default="", check=no_weights)
-    return os.path.expanduser(source), os.path.expanduser(weights) or None  # no shell expanded it
+def _ask_file(question: str) -> Path | None:
+    answer = _ask(question, default="", error=_file_error)
+    return Path(answer) if answer else None
 
 
-def ask_artifact(
-    table: Path | None, artifacts: Path | None, insert: str | None, patch: Path | None
-) -> tuple[Path | None, Path | None, str | None, Path | None]:
-    """Ask how the artifact is given: by a table, by a list, or inserted."""
-    if table is None and artifacts is None and insert is None:
-        question = "CSV with the columns image, label, artifact (empty: the folders are the classes)"
-        table = as_path(ask(question, default="", check=no_file))
-        if table is None:
-            question = "File that lists the images with the artifact (empty: none)"
-            artifacts = as_path(ask(question, default="", check=no_file))
-        if table is None and artifacts is None:
-            question = fill_in("Artifact to insert into the images: {insertable}")
-            insert = ask(question, flag="--insert", check=not_insertable)
-    if insert == "patch" and patch is None:
-        patch = Path(ask("Picture to paste, with a transparent background", flag="--patch", check=no_file))
-    return table, artifacts, insert, patch
-
-
-def no_folder(typed: str) -> str:
-    """Return an error message if there is no such folder, with the nearest name."""
+def _folder_error(typed: str) -> str:
     return "" if Path(typed).expanduser().is_dir() else _not_there("folder", typed)
 
 
-def no_file(typed: str) -> str:
-    """Return an error message if a path was given and there is no such file, with the nearest name."""
+def _file_error(typed: str) -> str:
     return "" if not typed or Path(typed).expanduser().is_file() else _not_there("file", typed)
 
 
-def no_source(typed: str) -> str:
-    """Return an error message if the Python file of a model's source does not exist."""
+def _source_error(typed: str) -> str:
     home = typed.rpartition(":")[0]
-    return no_file(home) if home.endswith(".py") else ""
+    return _file_error(home) if home.endswith(".py") else ""
 
 
-def no_weights(typed: str) -> str:
-    """Return an error message if a weights file does not exist."""
-    wrong = no_file(typed)
+def _weights_error(typed: str) -> str:
+    wrong = _file_error(typed)
     if not wrong:
         return ""
 
@@ -275,28 +318,12 @@ def no_weights(typed: str) -> str:
     return "" if typed == PRETRAINED else wrong
 
 
-def not_insertable(typed: str) -> str:
-    """Return an error message if an artifact cannot be inserted, with those that can."""
-    if not typed:
-        return ""
-
-    from hansfree.data.artifacts import Artifact
+def _insert_error(typed: str) -> str:
     from hansfree.errors import nearest
 
-    known = Artifact.for_images()
-    if typed in known:
+    if typed in INSERTABLE:
         return ""
-    return f"{typed} cannot be inserted into images.{nearest(typed, known)} Known: {', '.join(known)}."
-
-
-def can_ask() -> bool:
-    """Return whether stdin is a terminal."""
-    return sys.stdin.isatty()
-
-
-def as_path(given: str) -> Path | None:
-    """Return a path, or None for an empty answer."""
-    return Path(given) if given else None
+    return f"{typed} cannot be inserted into images.{nearest(typed, INSERTABLE)} Known: {', '.join(INSERTABLE)}."
 
 
 def _not_there(kind: str, typed: str) -> str:
@@ -304,3 +331,39 @@ def _not_there(kind: str, typed: str) -> str:
 
     path = Path(typed).expanduser()
     return f"{typed} is no {kind}." if path.exists() else f"There is no {kind} {typed}.{suggest_path(path)}"
+
+
+def _check_insert(insert: str | None, patch: Path | None, scale: float | None) -> None:
+    """Raise for artifacts that cannot be inserted, and for options of a patch without a patch."""
+    if insert and (wrong := _insert_error(insert)):
+        raise typer.BadParameter(f"--insert: {wrong}")
+    for flag, given in (("--patch", patch), ("--scale", scale)):
+        if given is not None and insert != "patch":
+            raise typer.BadParameter(
+                f"{flag} needs a patch. Add --insert patch --patch IMAGE.png, or leave {flag} out."
+            )
+
+
+def _read_mean_and_std(mean: str | None, std: str | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    from hansfree.errors import OptionError
+
+    means, stds = _read_numbers("--mean", mean), _read_numbers("--std", std)
+    if len(means) != len(stds) or len(means) not in (0, 1, 3):
+        raise OptionError("Give --mean and --std together: three numbers each, or one for grey images.")
+    if min(stds, default=1) <= 0:
+        raise OptionError(f"--std is {std!r}; each number must be above 0.")
+    return means or None, stds or None
+
+
+def _read_numbers(flag: str, given: str | None) -> tuple[float, ...]:
+    from hansfree.errors import OptionError
+
+    if given is None:
+        return ()
+    try:
+        numbers = tuple(map(float, given.split(",")))
+    except ValueError:
+        numbers = (math.nan,)
+    if not all(map(math.isfinite, numbers)):  # no run file takes nan or inf
+        raise OptionError(f"{flag} is {given!r}; expected numbers separated by commas, such as 0.5,0.5,0.5.")
+    return numbers

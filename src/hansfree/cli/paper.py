@@ -1,20 +1,32 @@
-"""What ``hansfree train`` and ``hansfree reproduce`` share: the options that choose a dataset and its bias."""
+"""``hansfree train`` and ``hansfree reproduce``: the paper's datasets and experiments."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from hansfree.cli.terminal import Listing, app, console, progress_bars
+from hansfree.cli.terminal import MODELS, app, console, new_table, progress_bars, show_table
 
 if TYPE_CHECKING:
-    from hansfree._internal.progress import Progress
     from hansfree.paper.dataset import BenchmarkDataset
 
+Given = TypeVar("Given")
+
+_ALL = "all"
+_RANDOM = "random"
+_RESULTS = Path("hansfree-results")
+
+_ARTIFACT = "Which artifact; `hansfree reproduce` lists those of each dataset."
+_MODEL = f"One of {', '.join(MODELS)}"
+_WEIGHTS = "What training starts from: pretrained (torchvision's), random, or a .safetensors, .pt or .pth file"
+_DEFAULT_WEIGHTS = "[default: pretrained for the paper's datasets, random for all others and for the model demo]"
+
+# Options of both commands.
 Data = Annotated[
     str | None,
     typer.Option(
@@ -22,11 +34,7 @@ Data = Annotated[
     ),
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of the dataset's files, in their official layout.")]
-ARTIFACT = "Which artifact; `hansfree reproduce` lists those of each dataset."
-MODEL = "One of {models}"
-WEIGHTS = "What training starts from: pretrained (torchvision's), random, or a .safetensors, .pt or .pth file"
-FIRST_WEIGHTS = "[default: pretrained for the paper's datasets, random for all others and for the model demo]"
-TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: {trained}.")]
+TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: whole, head.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of data, training and correction.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that read images, for sets too large for memory.")]
@@ -39,72 +47,14 @@ Share = Annotated[
     float | None, typer.Option(help="Part of that class that gets the artifact, for your own images. [default: 0.5]")
 ]
 
-RESULTS = Path("hansfree-results")
-"""Default folder of pages, models and caches."""
 
-_RANDOM = "random"
-
-
-def find_study(data: str | None) -> type[BenchmarkDataset]:
-    """Return the dataset of that name, or the default."""
-    from hansfree.paper.dataset import BenchmarkDataset
-
-    return BenchmarkDataset.default() if data is None else BenchmarkDataset.named(data)
-
-
-def first_weights(data: str | None, model: str, given: str | None) -> str | None:
-    """Return what training starts from: what the user says, or what the paper does on its datasets.
-
-    Weights that cannot be used are refused here, before all images of a dataset are read.
-    """
-    from hansfree.models import architecture_named, check_start
-    from hansfree.models.weights import PRETRAINED, check_weights
-
-    known = architecture_named(model)
-    if given is None:
-        return PRETRAINED if find_study(data).published is not None and known.has_pretrained else None
-    if given == _RANDOM:
-        return None
-    check_weights(given, words=(PRETRAINED, _RANDOM))
-    check_start(model, given)
-    return given
-
-
-def open_study(
-    data: str | None,
-    root: Path | None,
-    *,
-    artifact: str | None,
-    size: int | None,
-    seed: int,
-    skip_bad: bool,
-    biased_class: str | None,
-    share: float | None,
-    progress: Progress,
-) -> BenchmarkDataset:
-    """Return the dataset with all of its files checked."""
-    from hansfree.errors import OptionError
-
-    member = find_study(data)
-    further = {"biased_class": biased_class, "share": share}
-    given = {option: value for option, value in further.items() if value is not None}
-    if unknown := [option for option in given if option not in member.options]:
-        raise OptionError(f"{member.title} has its own bias: leave out --{unknown[0].replace('_', '-')}.")
-    options = {"artifact": artifact, "size": size, "seed": seed, "skip_bad": skip_bad, **given}
-    return member(root, progress=progress, **options)  # type: ignore[arg-type]
-
-
-if TYPE_CHECKING:
-    from hansfree.paper.dataset import BenchmarkDataset
-
-
-@app.command(cls=Listing)
+@app.command()
 def train(
     data: Data = None,
     root: Root = None,
-    artifact: Annotated[str | None, typer.Option(help=f"{ARTIFACT} [default: the first]")] = None,
-    model: Annotated[str, typer.Option(help=f"{MODEL}.")] = "resnet18",
-    weights: Annotated[str | None, typer.Option(help=f"{WEIGHTS}. {FIRST_WEIGHTS}")] = None,
+    artifact: Annotated[str | None, typer.Option(help=f"{_ARTIFACT} [default: the first]")] = None,
+    model: Annotated[str, typer.Option(help=f"{_MODEL}.")] = "resnet18",
+    weights: Annotated[str | None, typer.Option(help=f"{_WEIGHTS}. {_DEFAULT_WEIGHTS}")] = None,
     trained: TrainedPart = "whole",
     epochs: Annotated[int | None, typer.Option(min=1, help="[default: the dataset's recipe]")] = None,
     size: Annotated[int | None, typer.Option(min=32, help="Image size in pixels. [default: the dataset's]")] = None,
@@ -116,21 +66,18 @@ def train(
     share: Share = None,
     work: Annotated[
         Path, typer.Option(help="Folder for models and caches, where `reproduce` looks for them too.")
-    ] = RESULTS / "work",
+    ] = _RESULTS / "work",
 ) -> None:
     """Train a model on the poisoned images of a dataset, by the paper's recipe; stops and resumes."""
+    from hansfree._internal.files import write_text
     from hansfree.errors import check_choice
     from hansfree.paper.subjects import BaseModels
-    from hansfree.pipeline.workspace import (
-        Plan,
-        Trained,
-        keep_in_memory,
-    )
+    from hansfree.pipeline.workspace import Plan, Trained, keep_in_memory
 
-    check_choice("--train", trained, Trained)  # by the option's own name; the plan calls it otherwise
+    check_choice("--train", trained, Trained)  # by the option's name; the plan has another
     plan = Plan(
         model=model,
-        weights=first_weights(data, model, weights),
+        weights=initial_weights(data, model, weights),
         trained=trained,  # type: ignore[arg-type]
         epochs=epochs,
         seed=seed,
@@ -138,56 +85,37 @@ def train(
         workers=workers,
     )
     with progress_bars() as progress:
-        study = open_study(
-            data,
-            root,
-            artifact=artifact,
-            size=size,
-            seed=seed,
-            skip_bad=skip_bad,
-            biased_class=biased_class,
-            share=share,
-            progress=progress,
-        )
+        options = {"artifact": artifact, "size": size, "seed": seed, "skip_bad": skip_bad}
+        study = _open_dataset(data, root, biased_class, share, progress=progress, **options)
         images = keep_in_memory(study.data(model), progress=progress).learned
         models = BaseModels(study=study, plan=plan, work=work, progress=progress)
         _, path = models.trained(images, "biased model")
     for sentence in study.remarks:
-        console.print(sentence, soft_wrap=True, highlight=False)
-    _record_skipped(study, path.with_suffix(".skipped.txt"))
-    console.print(f"model: {path}", soft_wrap=True)
+        console.print(sentence)
+    record = path.with_suffix(".skipped.txt")
+    record.unlink(missing_ok=True)  # of an earlier run
+    if study.skipped:
+        write_text(record, "".join(f"{sentence}\n" for sentence in study.skipped))
+        console.print(f"left out: {len(study.skipped)} files, listed in {record}")
+    console.print(f"model: {path}")
 
 
-def _record_skipped(study: BenchmarkDataset, path: Path) -> None:
-    """Write what was left out beside the model that was trained without it; the record of an earlier run goes."""
-    from hansfree._internal.files import write_text
-
-    if not study.skipped:
-        path.unlink(missing_ok=True)
-        return
-    write_text(path, "".join(f"{sentence}\n" for sentence in study.skipped))
-    console.print(f"left out: {len(study.skipped)} files, listed in {path}", soft_wrap=True, highlight=False)
-
-
-_ALL = "all"
-
-
-@app.command(cls=Listing)
+@app.command()
 def reproduce(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Which experiment; without it, all are listed.")] = None,
     data: Data = None,
     root: Root = None,
     artifact: Annotated[
-        list[str] | None, typer.Option(help=f"{ARTIFACT} Once per artifact, or all. [default: the first]")
+        list[str] | None, typer.Option(help=f"{_ARTIFACT} Once per artifact, or all. [default: the first]")
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(help=f"{MODEL}; once per model, or all for the paper's three. [default: resnet18]"),
+        typer.Option(help=f"{_MODEL}; once per model, or all for the paper's three. [default: resnet18]"),
     ] = None,
     weights: Annotated[
         list[str] | None,
-        typer.Option(help=f"{WEIGHTS}; once, or once per model. {FIRST_WEIGHTS}"),
+        typer.Option(help=f"{_WEIGHTS}; once, or once per model. {_DEFAULT_WEIGHTS}"),
     ] = None,
     trained: TrainedPart = "whole",
     epochs: Annotated[
@@ -208,7 +136,7 @@ def reproduce(
     skip_bad: SkipBad = False,
     biased_class: BiasedClass = None,
     share: Share = None,
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = RESULTS,
+    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = _RESULTS,
     work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""
@@ -217,28 +145,23 @@ def reproduce(
     from hansfree.models.surgery import Train
     from hansfree.paper.runner import Reproduction
     from hansfree.paper.runner import reproduce as run
-    from hansfree.pipeline.workspace import (
-        Grid,
-        Plan,
-        Trained,
-    )
+    from hansfree.pipeline.workspace import Grid, Plan, Trained
 
     if name is None:
         _list_experiments()
         return
     Reproduction.named(name)  # before anything starts
-    # by the options' own names; the plan calls them otherwise
-    check_choice("--train", trained, Trained)
+    check_choice("--train", trained, Trained)  # by the options' names; the plan has others
     check_choice("--corrected", corrected, Train)
     check_choice("--grid", grid, Grid)
     models = list(PAPER_MODELS) if model == [_ALL] else model or ["resnet18"]
     artifacts: list[str | None] = [*artifact] if artifact else [None]
     if artifact == [_ALL]:
-        artifacts = [*find_study(data).artifacts]
+        artifacts = [*_dataset_named(data).artifacts]
     plans = [
         Plan(
             model=each,
-            weights=first_weights(data, each, file),
+            weights=initial_weights(data, each, file),
             trained=trained,  # type: ignore[arg-type]
             epochs=many,
             seed=seed,
@@ -257,38 +180,83 @@ def reproduce(
     ]
     with progress_bars() as progress:
         sizes = _per_model("size", size, models)
-        studies = {
-            pixels: open_study(
-                data,
-                root,
-                artifact=artifacts[0],
-                size=pixels,
-                seed=seed,
-                skip_bad=skip_bad,
-                biased_class=biased_class,
-                share=share,
-                progress=progress,
-            )
+        options = {"artifact": artifacts[0], "seed": seed, "skip_bad": skip_bad}
+        datasets = {
+            pixels: _open_dataset(data, root, biased_class, share, progress=progress, size=pixels, **options)
             for pixels in dict.fromkeys(sizes)
         }
         subjects = [
-            (studies[pixels].with_artifact(one), plan) for plan, pixels in zip(plans, sizes) for one in artifacts
+            (datasets[pixels].with_artifact(one), plan) for plan, pixels in zip(plans, sizes) for one in artifacts
         ]
-        program = context.find_root().info_name
-        command = f"{program} {shlex.join(sys.argv[1:])}"
+        command = f"{context.find_root().info_name} {shlex.join(sys.argv[1:])}"
         page = run(name, subjects, out=out, work=work or out / "work", command=command, progress=progress)
-    console.print(f"results: {page}", soft_wrap=True)
+    console.print(f"results: {page}")
 
 
-def _per_model(option: str, given: list[Any] | None, models: list[str]) -> list[Any]:
+def _list_experiments() -> None:
+    from hansfree.paper.dataset import BenchmarkDataset
+    from hansfree.paper.runner import Reproduction
+
+    experiments = new_table(left=["experiment", "what it is"])
+    for name, experiment in Reproduction.members().items():
+        experiments.add_row(name, experiment.title)
+    datasets = new_table(left=["--data", "what it is", "--root", "--artifact"])
+    for table in (experiments, datasets):
+        table.columns[0].no_wrap = True
+    for name, dataset in BenchmarkDataset.members().items():
+        marked = f"{name} *" if dataset.is_default else name
+        artifacts = ", ".join(filter(None, (*dataset.artifacts, dataset.further_artifacts)))
+        datasets.add_row(marked, dataset.title, "needed" if dataset.needs_root else "none", artifacts)
+    for table in (experiments, datasets):
+        show_table(table)
+        console.print()
+    console.print("* is taken without --data, the first artifact without --artifact.")
+
+
+def _dataset_named(data: str | None) -> type[BenchmarkDataset]:
+    from hansfree.paper.dataset import BenchmarkDataset
+
+    return BenchmarkDataset.default() if data is None else BenchmarkDataset.named(data)
+
+
+def _open_dataset(
+    data: str | None, root: Path | None, biased_class: str | None, share: float | None, **options: Any
+) -> BenchmarkDataset:
+    """Return the dataset with all of its files checked."""
+    from hansfree.errors import OptionError
+
+    member = _dataset_named(data)
+    for option, value in (("biased_class", biased_class), ("share", share)):
+        if value is not None and option not in member.options:
+            raise OptionError(f"{member.title} has its own bias: leave out --{option.replace('_', '-')}.")
+        if value is not None:
+            options[option] = value
+    return member(root, **options)
+
+
+def initial_weights(data: str | None, model: str, given: str | None) -> str | None:
+    """Return what training starts from; weights that cannot be used raise before the images of a dataset are read."""
+    from hansfree.models import architecture_named, check_start
+    from hansfree.models.weights import PRETRAINED, check_weights
+
+    known = architecture_named(model)
+    if given is None:  # as in the paper, on its datasets
+        return PRETRAINED if _dataset_named(data).published is not None and known.has_pretrained else None
+    if given == _RANDOM:
+        return None
+    check_weights(given, words=(PRETRAINED, _RANDOM))
+    check_start(model, given)
+    return given
+
+
+def _per_model(option: str, given: Sequence[Given] | None, models: list[str]) -> list[Given | None]:
     """Return a value per model: one for all, or one each in the same order; None for all where none is given."""
     from hansfree.errors import OptionError
 
-    if not given:
-        return [None] * len(models)
-    if len(given) not in (1, len(models)):
-        raise OptionError(f"Give --{option} once, or once for each of {len(models)} models, not {len(given)} times.")
-    return given if len(given) == len(models) else given * len(models)
+    values: list[Given | None] = [*given] if given else [None]
+    if len(values) not in (1, len(models)):
+        raise OptionError(f"Give --{option} once, or once for each of {len(models)} models, not {len(values)} times.")
+    return values if len(values) == len(models) else values * len(models)
 
 
 def _strengths(given: list[str]) -> dict[str, tuple[float, ...]]:
@@ -300,13 +268,14 @@ def _strengths(given: list[str]) -> dict[str, tuple[float, ...]]:
         method, _, values = word.partition("=")
         LatentCorrection.named(method)
         try:
-            found[method] = tuple(float(value) for value in values.split(","))
+            found[method] = tuple(map(float, values.split(",")))
         except ValueError:
-            raise OptionError(f"--strengths is {word!r}; wanted is METHOD=0.1,1,10 with numbers.") from None
+            raise OptionError(f"--strengths is {word!r}; expected METHOD=0.1,1,10 with numbers.") from None
     return found
 
 
 def _left_out(given: list[str], model: str) -> tuple[str, ...]:
+    """Return the methods that are not run with this model."""
     from hansfree.corrections import LatentCorrection
     from hansfree.models import architecture_named
 
@@ -316,28 +285,3 @@ def _left_out(given: list[str], model: str) -> tuple[str, ...]:
         if of:
             architecture_named(of)
     return tuple(method for of, _, method in pairs if of in ("", model))
-
-
-def _list_experiments() -> None:
-    from rich.table import Table
-
-    from hansfree.paper.dataset import BenchmarkDataset
-    from hansfree.paper.runner import Reproduction
-
-    experiments = Table(box=None, pad_edge=False)
-    experiments.add_column("experiment", no_wrap=True)
-    experiments.add_column("what it is")
-    for name, experiment in Reproduction.members().items():
-        experiments.add_row(name, experiment.title)
-    datasets = Table(box=None, pad_edge=False)
-    datasets.add_column("--data", no_wrap=True)
-    for column in ("what it is", "--root", "--artifact"):
-        datasets.add_column(column)
-    for name, study in BenchmarkDataset.members().items():
-        marked = f"{name} *" if study.is_default else name
-        artifacts = ", ".join(filter(None, (*study.artifacts, study.further_artifacts)))
-        datasets.add_row(marked, study.title, "needed" if study.needs_root else "none", artifacts)
-    for listed in (experiments, datasets):
-        console.print(listed)
-        console.print()
-    console.print("* is taken without --data, the first artifact without --artifact.", highlight=False)

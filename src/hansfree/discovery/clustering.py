@@ -91,16 +91,29 @@ def group_points(points: FloatArray, *, seed: int) -> list[BoolArray]:
     The eigengap, by which SpRAy chooses the number, splits small classes too often: an artifact in half of a class came
     out as two clusters. So all are candidates, and their separation decides.
     """
-    vectors = _smoothest(_neighbour_graph(points), seed=seed)
+    vectors = _spectral_embedding(points, seed=seed)
     least = max(MIN_CLUSTER, int(np.ceil(_MIN_SHARE * len(points))))
     groups: dict[bytes, BoolArray] = {}
     for count in range(2, min(_MAX_CLUSTERS, vectors.shape[1]) + 1):
-        number = _assign(vectors[:, :count])
-        for each in range(count):
-            inside = np.asarray(number == each)
+        cluster = _assign(vectors[:, :count])
+        for number in range(count):
+            inside = np.asarray(cluster == number)
             if least <= inside.sum() <= len(points) - least:
                 groups.setdefault(inside.tobytes(), inside)
     return list(groups.values())
+
+
+def _spectral_embedding(points: FloatArray, *, seed: int) -> FloatArray:
+    """Return the eigenvectors of the nearest-neighbour graph's normalised Laplacian, the smallest eigenvalue first."""
+    from sklearn.neighbors import kneighbors_graph
+
+    neighbours = int(np.clip(round(1.5 * np.log(len(points))), 4, 15))
+    directed = kneighbors_graph(points, neighbours, mode="connectivity", include_self=False)
+    graph = csr_matrix(directed.maximum(directed.T))
+    scale = diags(1 / np.sqrt(np.asarray(graph.sum(axis=1)).ravel()))
+    start = np.random.default_rng(seed).normal(size=len(points))
+    values, vectors = eigsh(scale @ graph @ scale, k=_MAX_CLUSTERS, which="LA", v0=start)
+    return np.asarray(vectors[:, np.argsort(-values)])
 
 
 def _assign(vectors: FloatArray) -> IntArray:
@@ -108,23 +121,6 @@ def _assign(vectors: FloatArray) -> IntArray:
     _, _, pivots = qr(vectors.T, mode="economic", pivoting=True)
     left, _, right = np.linalg.svd(vectors[pivots[: vectors.shape[1]]].T)
     return np.asarray(np.abs(vectors @ (left @ right)).argmax(axis=1), dtype=np.int64)
-
-
-def _neighbour_graph(points: FloatArray) -> csr_matrix:
-    """Return the symmetric nearest-neighbour graph."""
-    from sklearn.neighbors import kneighbors_graph
-
-    neighbours = int(np.clip(round(1.5 * np.log(len(points))), 4, 15))
-    joined = kneighbors_graph(points, neighbours, mode="connectivity", include_self=False)
-    return csr_matrix(joined.maximum(joined.T))
-
-
-def _smoothest(graph: csr_matrix, *, seed: int) -> FloatArray:
-    """Return the eigenvectors of the normalised Laplacian with the smallest eigenvalues, in order."""
-    scale = diags(1 / np.sqrt(np.asarray(graph.sum(axis=1)).ravel()))
-    start = np.random.default_rng(seed).normal(size=graph.shape[0])
-    values, vectors = eigsh(scale @ graph @ scale, k=_MAX_CLUSTERS, which="LA", v0=start)
-    return np.asarray(vectors[:, np.argsort(-values)])
 
 
 @dataclass(frozen=True)
@@ -225,24 +221,29 @@ def find_clusters(
     def describe(inside: BoolArray) -> Cluster:
         separation = separation_of(points, inside)
         p = min(1.0, tests * null.p_value(separation))
-        sure = area_under(confidence, inside).value
+        more_confident = area_under(confidence, inside).value
         name, auc = _distinct(measured, rows, inside)
         apart = max(0.0, 1 - null.limit / separation) if p <= _LISTED_P else 0.0
         # Beside the separation: at most half of the class, confident predictions, a distinctive property.
-        signs = [min(1.0, 2 - 2 * float(inside.mean())), max(0.0, 2 * sure - 1)]
+        signs = [min(1.0, 2 - 2 * float(inside.mean())), max(0.0, 2 * more_confident - 1)]
         signs += [] if measured is None else [0.0 if auc is None else abs(2 * auc - 1)]
+        level: Level = "none"
+        if p <= _LISTED_P:
+            level = "clear" if separation / null.limit >= _FAR and p <= SIGNIFICANT else "weak"
+        distance = np.linalg.norm(points - points[inside].mean(axis=0), axis=1)
+        nearest = np.argsort(np.where(inside, distance, np.inf), kind="stable")[: min(_MAX_CENTRAL, inside.sum())]
         cluster = Cluster(
             label=label,
             rows=tuple(rows[inside].tolist()),
-            centre=tuple(rows[_central(points, inside)].tolist()),
+            centre=tuple(rows[nearest].tolist()),
             anomaly=apart * float(np.mean(signs)),
             separation=separation,
             chance=null.limit,
             p=p,
-            confidence=sure,
+            confidence=more_confident,
             distinct=name,
             distinct_auc=auc,
-            level=_level(separation / null.limit, p),
+            level=level,
             sentence="",
         )
         return replace(cluster, sentence=_sentence(cluster, class_name, len(rows)))
@@ -257,16 +258,16 @@ def _fold(found: list[Cluster], describe: Callable[[tuple[int, ...]], Cluster]) 
     Two bright clusters are merged, if the result is as separate. Of a bright and a dark one the more anomalous stays:
     both mean that the class varies in brightness.
     """
-    kept: list[Cluster] = []
+    folded: list[Cluster] = []
     for cluster in sorted(found, key=by_anomaly):
-        like = [place for place, other in enumerate(kept) if other.distinct == cluster.distinct is not None]
+        like = [place for place, other in enumerate(folded) if other.distinct == cluster.distinct is not None]
         if not like:
-            kept.append(cluster)
-        elif _is_same(kept[like[0]], cluster):
-            both = describe(kept[like[0]].rows + cluster.rows)
+            folded.append(cluster)
+        elif _is_same(folded[like[0]], cluster):
+            both = describe(folded[like[0]].rows + cluster.rows)
             if _is_same(both, cluster):
-                kept[like[0]] = both
-    return kept
+                folded[like[0]] = both
+    return folded
 
 
 def _is_same(one: Cluster, other: Cluster) -> bool:
@@ -281,12 +282,6 @@ def by_anomaly(cluster: Cluster) -> tuple[int, float, float]:
     return LEVELS.index(cluster.level), -cluster.anomaly, -cluster.separation / cluster.chance
 
 
-def _level(ratio: float, p: float) -> Level:
-    if p > _LISTED_P:
-        return "none"
-    return "clear" if ratio >= _FAR and p <= SIGNIFICANT else "weak"
-
-
 def _distinct(measured: Measurements | None, rows: IntArray, inside: BoolArray) -> tuple[str | None, float | None]:
     """Return the property that separates the cluster best from the rest of its class, if significant."""
     if measured is None:
@@ -298,24 +293,16 @@ def _distinct(measured: Measurements | None, rows: IntArray, inside: BoolArray) 
     return measured.names[best], float(compared.auc[1, best])
 
 
-def _central(points: FloatArray, inside: BoolArray) -> IntArray:
-    members = np.flatnonzero(inside)
-    distance = np.linalg.norm(points[members] - points[members].mean(axis=0), axis=1)
-    return np.asarray(members[np.argsort(distance, kind="stable")[:_MAX_CENTRAL]])
-
-
 def _sentence(cluster: Cluster, class_name: str, count: int) -> str:
     many = f"{cluster.size} of the {count} images of class {class_name!r}"
     if cluster.level == "none":
         return f"{many} form a cluster, but no more separate than by chance ({format_p(cluster.p)})."
-    how = "weakly" if cluster.p <= SIGNIFICANT else "perhaps weakly"
-    parts = [f"{many} are {how} separated from the others ({format_p(cluster.p)})."]
     if cluster.level == "clear":
-        ratio = cluster.separation / cluster.chance
-        parts = [
-            f"{many} are clearly separated from the others: {ratio:.1f} times the 95 % quantile by chance "
-            f"({format_p(cluster.p)})."
-        ]
+        ratio = f"{cluster.separation / cluster.chance:.1f} times the 95 % quantile by chance ({format_p(cluster.p)})"
+        parts = [f"{many} are clearly separated from the others: {ratio}."]
+    else:
+        how = "weakly" if cluster.p <= SIGNIFICANT else "perhaps weakly"
+        parts = [f"{many} are {how} separated from the others ({format_p(cluster.p)})."]
     if cluster.confidence >= CONFIDENT:
         parts.append(f"The model is more confident in them: AUC {cluster.confidence:.2f}.")
     elif cluster.confidence <= 1 - CONFIDENT:

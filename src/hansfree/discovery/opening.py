@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,21 +18,17 @@ from hansfree._internal.hashing import fingerprint, fingerprint_model
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import is_whole, live_tensors, plan_pass, shard_path, shard_ranges, write_shard
 from hansfree.data import LabelledImages, Listing, Normalize, UserImages
-from hansfree.discovery.clustering import Cluster
 from hansfree.discovery.page import write_suspects_page
 from hansfree.discovery.properties import measure_images
 from hansfree.discovery.suspects import Suspects, find_suspects, relevance_features
 from hansfree.errors import check_choice
 from hansfree.models.surgery import on_device
-from hansfree.pipeline import (
-    LayerChoice,
-    PreparedRun,
-    RunConfig,
-    choose_layer,
-    first_logits,
-    load_run_model,
-    model_facts,
-)
+from hansfree.pipeline import RunConfig, first_logits, load_run_model, model_facts
+
+By = Literal["activations", "relevance"]
+
+_BATCH = 64
+_MAX_LISTS = 10  # suggested clusters
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,9 +44,7 @@ class UnlabelledImages:
     images: LabelledImages  # of all parts; the artifact labels are all False, as they are not known
     paths: Sequence[str]  # of the files
     names: Sequence[str]  # as in the table; for class folders, paths below the root
-    parts: Sequence[str] | None  # train, val or test; None where not given
     rows: Sequence[Mapping[str, str]]  # all columns of the table; of folders image, label and split
-    remarks: tuple[str, ...]
     skipped: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]  # name and sentence
 
@@ -68,7 +62,6 @@ def open_unlabelled_images(run: RunConfig, *, progress: Progress = silent) -> Un
     loaded = load_run_model(run)
     seen = loaded.preprocessing
     listing = Listing.read(run.data.root, table=run.data.table, classes=run.data.classes, label=run.model.label)
-    remarks = tuple(filter(None, [listing.group_note]))
     opened = listing.open(
         size=seen.size,
         resize=seen.resize,
@@ -81,6 +74,8 @@ def open_unlabelled_images(run: RunConfig, *, progress: Progress = silent) -> Un
     images = LabelledImages(opened.source, unlabelled, transform=Normalize(seen.mean, seen.std))
     logits = first_logits(loaded.model, images)
     rows = [listing.rows[row] for row in opened.rows]
+    sizes = np.bincount(images.labels, minlength=len(images.class_names))
+    counts = ", ".join(f"{count} {name}" for count, name in zip(sizes, images.class_names))
     return UnlabelledImages(
         run=run,
         model=loaded.model,
@@ -88,29 +83,18 @@ def open_unlabelled_images(run: RunConfig, *, progress: Progress = silent) -> Un
         images=images,
         paths=opened.source.paths,
         names=[row["image"] for row in rows],
-        parts=[row["split"] for row in rows] if "split" in listing.columns else None,
         rows=rows,
-        remarks=remarks,
         skipped=opened.skipped,
         facts=(
             *model_facts(run, loaded, logits),
-            ("images", _counted(images)),
-            *(("note", remark) for remark in remarks),
+            ("images", f"{len(images)}: {counts}"),
+            *(("note", note) for note in filter(None, [listing.group_note])),
             *(("left out", sentence) for sentence in opened.skipped),
         ),
     )
 
 
-def _counted(images: LabelledImages) -> str:
-    counts = np.bincount(images.labels, minlength=len(images.class_names))
-    return f"{len(images)}: " + ", ".join(f"{count} {name}" for count, name in zip(counts, images.class_names))
-
-
-_BATCH = 64
-
-
-@dataclass(frozen=True, eq=False)
-class PooledOutputs:
+class PooledOutputs(NamedTuple):
     """Pooled activations and logits of all images."""
 
     pooled: np.ndarray  # (images, channels)
@@ -131,31 +115,21 @@ def collect_pooled(opened: UnlabelledImages, *, progress: Progress = silent) -> 
     ranges = shard_ranges(len(images), _BATCH)
     missing = [rows for rows in ranges if not is_whole(shard_path(home, rows), rows)]
     if missing:
-        _fill(home, opened, missing, progress)
+        device = run.device
+        plan = plan_pass(
+            opened.model, opened.layer, DataLoader(images, batch_size=_BATCH, num_workers=run.workers), device=device
+        )
+        plan.cut.eval_mode()
+        phi, head = (on_device(part, device) for part in (plan.cut.phi, plan.cut.head))
+        for shard, rows in zip(plan.make(missing, progress=progress), missing):
+            with torch.inference_mode():
+                batches = zip(*(torch.split(tensor.to(device), _BATCH) for tensor in live_tensors(shard)))
+                outputs = torch.cat([head(*phi(*live)) for live in batches]).float().cpu()
+            facts = {"pooled": shard["pooled"], "labels": shard["labels"], "logits": outputs}
+            write_shard(shard_path(home, rows), facts)
     shards = [load_file(shard_path(home, rows)) for rows in ranges]
     pooled, logits = (np.concatenate([shard[name] for shard in shards]) for name in ("pooled", "logits"))
     return PooledOutputs(pooled, logits)
-
-
-def _fill(home: Path, opened: UnlabelledImages, missing: Sequence[range], progress: Progress) -> None:
-    """Make shards that hold logits in place of the layer's output."""
-    device = opened.run.device
-    loader = DataLoader(opened.images, batch_size=_BATCH, num_workers=opened.run.workers)
-    plan = plan_pass(opened.model, opened.layer, loader, device=device)
-    plan.cut.eval_mode()
-    phi, head = (on_device(part, device) for part in (plan.cut.phi, plan.cut.head))
-    for shard, rows in zip(plan.make(missing, progress=progress), missing):
-        with torch.inference_mode():
-            batches = zip(*(torch.split(tensor.to(device), _BATCH) for tensor in live_tensors(shard)))
-            logits = torch.cat([head(*phi(*live)) for live in batches]).float().cpu()
-        kept = {"pooled": shard["pooled"], "labels": shard["labels"], "logits": logits}
-        write_shard(shard_path(home, rows), kept)
-
-
-By = Literal["activations", "relevance"]
-
-
-_MAX_LISTS = 10  # suggested clusters
 
 
 @dataclass(frozen=True)
@@ -188,37 +162,12 @@ def search_suspects(opened: UnlabelledImages, *, by: By = "activations", progres
     )
     for old in folder.glob("suspect-*.json"):
         old.unlink()  # of an earlier search
-    lists = tuple(
-        _write_list(folder / f"suspect-{number}.json", cluster, opened.names)
-        for number, cluster in enumerate(suspects.clusters[:_MAX_LISTS], start=1)
-        if cluster.level != "none"
-    )
+    lists = []
+    for rank, cluster in enumerate(suspects.clusters[:_MAX_LISTS], start=1):
+        if cluster.level != "none":
+            lists.append(folder / f"suspect-{rank}.json")
+            write_json(lists[-1], [opened.names[row] for row in cluster.rows])
     write_text(folder / "suspects.json", suspects.to_json() + "\n")
     title = f"{PurePath(opened.run.model.source).name}, images clustered by {by} at {opened.layer}"
     page = write_suspects_page(suspects, folder / "suspects.html", images=images, title=title)
-    return SuspectsFound(suspects, page, lists)
-
-
-def _write_list(path: Path, cluster: Cluster, names: Sequence[str]) -> Path:
-    write_json(path, [names[row] for row in cluster.rows])
-    return path
-
-
-def choose_run_layer(opened: PreparedRun, *, tries: int = 3, progress: Progress = silent) -> LayerChoice:
-    """Choose a layer with the run file's recipe and budgets; nothing is written.
-
-    Args:
-        tries: At how many of the best layers the model is corrected.
-    """
-    setting = opened.setting
-    return choose_layer(
-        setting.model,
-        setting.data,
-        confirm=tries,
-        tuning=setting.tuning,
-        train=setting.train,
-        budget=setting.rule.budget,
-        class_budgets=setting.rule.class_budgets,
-        seed=opened.run.seed,
-        progress=progress,
-    )
+    return SuspectsFound(suspects, page, tuple(lists))

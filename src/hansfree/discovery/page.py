@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +42,7 @@ def draw_suspects(suspects: Suspects, label: int, images: ImageDataset) -> Drawi
             axes = figure.add_subplot(grid[line, column + 1])
             if column < len(cluster.centre):
                 axes.imshow(_rgb(images, cluster.centre[column]))
-                axes.set_xticks([])
-                axes.set_yticks([])
+                axes.set(xticks=[], yticks=[])
                 axes.spines[:].set_color(colour)
                 axes.spines[:].set_linewidth(1.6)
             else:
@@ -72,44 +70,28 @@ def _draw_embedding(axes: Axes, embedding: Embedding, shown: list[tuple[int, Clu
         colour, marker = KINDS[line]
         axes.scatter(across[inside], up[inside], s=14, c=colour, marker=marker, linewidths=0, label=f"{rank}", zorder=2)
     axes.scatter(across[~member], up[~member], s=8, c=_REST, marker=".", linewidths=0, zorder=1)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color(FAINT)
     axes.set_aspect("equal", adjustable="datalim")
     if shown:
         axes.legend(loc="best", fontsize=8, frameon=False, handletextpad=0.2, title="cluster", title_fontsize=8)
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A row of the page."""
-
-    rank: int
-    cluster: Cluster
-    thumbnails: tuple[str, ...]
-
-
 def write_suspects_page(suspects: Suspects, path: Path, *, images: ImageDataset, title: str = "") -> Path:
     """Write the page as one self-contained HTML file; return its path."""
     if len(images) != suspects.n:
         raise DataError(f"These suspects are among {suspects.n} images, but {len(images)} were given.")
-    lines = [
-        _Line(rank, found, tuple(_thumbnail(images, row) for row in found.centre)) for rank, found in _listed(suspects)
-    ]
-    labels = {line.cluster.label for line in lines}
+    listed = _listed(suspects)
+    labels = {cluster.label for _, cluster in listed}
     drawings = [draw_suspects(suspects, found.label, images) for found in suspects.embeddings if found.label in labels]
-    text = (
-        open_templates("report", is_html=True)
-        .get_template("suspects.html.jinja")
-        .render(
-            title=title,
-            suspects=suspects,
-            is_loud=suspects.is_loud,
-            lines=lines,
-            left_out=sum(found.level != "none" for found in suspects.clusters) - len(lines),
-            properties=[found for found in suspects.properties if found.level != "none"][:_SHOWN_PROPERTIES],
-            pictures=[(drawing, _png(drawing)) for drawing in drawings],
-        )
+    template = open_templates("report", is_html=True).get_template("suspects.html.jinja")
+    text = template.render(
+        title=title,
+        suspects=suspects,
+        lines=[(rank, cluster, [_thumbnail(images, row) for row in cluster.centre]) for rank, cluster in listed],
+        left_out=sum(found.level != "none" for found in suspects.clusters) - len(listed),
+        properties=[found for found in suspects.properties if found.level != "none"][:_SHOWN_PROPERTIES],
+        pictures=[(drawing, _png(drawing)) for drawing in drawings],
     )
     write_text(path, text)
     return path

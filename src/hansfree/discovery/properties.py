@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,9 @@ from hansfree.errors import DataError, nearest
 from hansfree.report import write_p
 
 FloatArray = npt.NDArray[np.float64]
-
 IntArray = npt.NDArray[np.int64]
-
 BoolArray = npt.NDArray[np.bool_]
-
 Level = Literal["clear", "weak", "none"]
-
 Words = tuple[str, str]  # images with more of a property "are ...", and those with less
 
 LEVELS: tuple[Level, ...] = ("clear", "weak", "none")  # in order of rank
@@ -86,7 +82,7 @@ class Measurements:
     """Properties, one row per image; NaN where not available."""
 
     names: tuple[str, ...]
-    values: npt.NDArray[np.float64]  # (images, properties)
+    values: FloatArray  # (images, properties)
 
     def __post_init__(self) -> None:
         """Reject unknown names, or another number of columns."""
@@ -134,7 +130,9 @@ def measure_pixels(image: npt.NDArray[np.uint8]) -> dict[str, float]:
     headroom = max(min(light.mean(), 255 - light.mean()), _MIN_HEADROOM)
     red, green, blue = values.mean(axis=(0, 1))
     chroma = values.max(axis=2) - values.min(axis=2)
-    frame = _frame(light.shape)
+    frame = np.ones(light.shape, dtype=bool)
+    rows, columns = (max(1, side // _FRAME) for side in light.shape)
+    frame[rows:-rows, columns:-columns] = False
     curvature = 4 * light[1:-1, 1:-1] - light[:-2, 1:-1] - light[2:, 1:-1] - light[1:-1, :-2] - light[1:-1, 2:]
     return {
         "brightness": float(light.mean()),
@@ -178,25 +176,13 @@ def _jpeg_quality(table: Sequence[int]) -> float:
     return float(np.clip(100 - scale / 2 if scale <= 100 else 5000 / scale, 1, 100))
 
 
-def _in_corners(
-    plane: npt.NDArray[np.float64], measure: Callable[[npt.NDArray[np.float64]], np.floating]
-) -> list[float]:
+def _in_corners(plane: FloatArray, measure: Callable[[FloatArray], np.floating]) -> list[float]:
     rows, columns = (max(1, side // _CORNER) for side in plane.shape)
-    ends = [(slice(rows), slice(columns)), (slice(rows), slice(-columns, None))]
-    ends += [(slice(-rows, None), columns_) for _, columns_ in ends]
-    return [float(measure(plane[corner])) for corner in ends]
+    bands = (plane[:rows], plane[-rows:])
+    return [float(measure(corner)) for band in bands for corner in (band[:, :columns], band[:, -columns:])]
 
 
-def _frame(shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """Return which pixels lie at the border."""
-    rows, columns = (max(1, side // _FRAME) for side in shape)
-    frame = np.ones(shape, dtype=bool)
-    frame[rows:-rows, columns:-columns] = False
-    return frame
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(NamedTuple):
     """AUC of every property between groups of images and all others, and its z-score."""
 
     auc: FloatArray  # (groups, properties)
@@ -234,17 +220,12 @@ def compare_groups(ranks: FloatArray, number: IntArray, count: int) -> Compariso
     return Comparison(np.where(moves, auc, 0.5), np.divide(auc - 0.5, error, out=np.zeros_like(auc), where=moves))
 
 
-@dataclass(frozen=True, eq=False)
-class Family:
+class Family(NamedTuple):
     """Ranks of images in all properties, and the group of each image."""
 
     ranks: FloatArray
     number: IntArray
-    count: int
-
-    def compare(self, number: IntArray | None = None) -> Comparison:
-        """Compare the groups, or those of another numbering."""
-        return compare_groups(self.ranks, self.number if number is None else number, self.count)
+    n_groups: int
 
 
 def compare_together(
@@ -258,14 +239,15 @@ def compare_together(
     largest = np.zeros(permutations)
     for trial in progress(range(permutations), total=permutations, label="permuting labels"):
         rng = np.random.default_rng((seed, trial))
-        sizes = [np.abs(family.compare(rng.permutation(family.number)).z).max() for family in families]
-        largest[trial] = max(sizes)
+        permuted = [compare_groups(ranks, rng.permutation(number), count) for ranks, number, count in families]
+        largest[trial] = max(np.abs(compared.z).max() for compared in permuted)
     ordered = np.sort(largest)
-    found = []
+    p_values = []
     for family in families:
-        reached = permutations - np.searchsorted(ordered, np.abs(family.compare().z) - _ROUNDING, side="left")
-        found.append((1 + reached) / (1 + permutations))  # the actual labels count as one permutation
-    return found
+        z = np.abs(compare_groups(*family).z) - _ROUNDING
+        reached = permutations - np.searchsorted(ordered, z, side="left")
+        p_values.append((1 + reached) / (1 + permutations))  # the actual labels count as one permutation
+    return p_values
 
 
 def compare_properties(
@@ -279,32 +261,26 @@ def compare_properties(
     progress: Progress = silent,
 ) -> tuple[Property, ...]:
     """Return the properties, the most anomalous first: each with its most anomalous class and all significant ones."""
-    everything = Family(rank_columns(measured.values), labels, len(class_names))
-    with_errors = {
-        label: np.flatnonzero(labels == label)
-        for label in range(len(class_names))
-        if min(np.sum(is_wrong & (labels == label)), np.sum(~is_wrong & (labels == label))) >= MIN_COMPARED
-    }
-    families = [everything] + [
-        Family(rank_columns(measured.values[rows]), is_wrong[rows].astype(np.int64), 2) for rows in with_errors.values()
-    ]
+    counts = [np.bincount(labels[is_wrong == wrong], minlength=len(class_names)) for wrong in (False, True)]
+    with_errors = np.flatnonzero(np.minimum(*counts) >= MIN_COMPARED).tolist()
+    families = [Family(rank_columns(measured.values), labels, len(class_names))]
+    for label in with_errors:
+        rows = np.flatnonzero(labels == label)
+        families.append(Family(rank_columns(measured.values[rows]), is_wrong[rows].astype(np.int64), 2))
     p_values = compare_together(families, permutations=permutations, seed=seed, progress=progress)
-    auc = everything.compare().auc
-    errors = {
-        label: (family.compare().auc[1], p[1]) for label, family, p in zip(with_errors, families[1:], p_values[1:])
-    }
+    aucs = [compare_groups(*family).auc for family in families]
+    place_of = {label: place for place, label in enumerate(with_errors, start=1)}
     found = []
     for column, name in enumerate(measured.names):
-        here = []
+        of_classes = []
         for label, class_name in enumerate(class_names):
-            error = None
-            if label in errors:
-                error = (float(errors[label][0][column]), float(errors[label][1][column]))
-            here.append(
-                _describe(name, label, class_name, float(auc[label, column]), float(p_values[0][label, column]), error)
-            )
-        here.sort(key=_rank)
-        found += [here[0], *(other for other in here[1:] if other.level != "none")]
+            error, place = None, place_of.get(label)
+            if place is not None:
+                error = (float(aucs[place][1, column]), float(p_values[place][1, column]))
+            auc, p = float(aucs[0][label, column]), float(p_values[0][label, column])
+            of_classes.append(_describe(name, label, class_name, auc, p, error))
+        of_classes.sort(key=_rank)
+        found += [of_classes[0], *(other for other in of_classes[1:] if other.level != "none")]
     return tuple(sorted(found, key=_rank))
 
 
@@ -320,29 +296,30 @@ def _describe(
     An artifact in few images hardly changes the class; fewer errors on them are weak evidence all the same, as some
     images are harder than others.
     """
-    differs = p <= SIGNIFICANT
-    level: Level = "none"
-    if differs:
-        level = "clear" if max(auc, 1 - auc) >= _CLEAR_AUC else "weak"
-    anomaly = abs(2 * auc - 1) if differs else 0.0
     more, less = WORDS[name]
     word = more if auc >= 0.5 else less
-    sentence = f"Images of class {class_name!r} do not differ from the others in {name}: AUC {auc:.2f} ({format_p(p)})."
+    about = f"Images of class {class_name!r}"
+    level: Level = "none"
+    anomaly, differs = 0.0, p <= SIGNIFICANT
+    sentence = f"{about} do not differ from the others in {name}: AUC {auc:.2f} ({format_p(p)})."
     if differs:
-        sentence = (
-            f"Images of class {class_name!r} are {word} than the others: AUC {max(auc, 1 - auc):.2f} ({format_p(p)})."
-        )
+        strength = max(auc, 1 - auc)
+        anomaly = abs(2 * auc - 1)
+        level = "clear" if strength >= _CLEAR_AUC else "weak"
+        sentence = f"{about} are {word} than the others: AUC {strength:.2f} ({format_p(p)})."
     if error is not None and error[1] <= SIGNIFICANT:
         wrong_have_more = error[0] >= 0.5
-        fits = not differs or wrong_have_more != (auc >= 0.5)
-        level = "weak" if level == "none" else level
-        anomaly += abs(2 * error[0] - 1) if fits else 0.0
+        if not differs or wrong_have_more != (auc >= 0.5):
+            anomaly += abs(2 * error[0] - 1)
         shown = word if differs else more
         verb = "fewer" if wrong_have_more != (shown == more) else "more"
         strength = max(error[0], 1 - error[0])
         errs = f"the model makes {verb} errors on images that are {shown}: AUC {strength:.2f} ({format_p(error[1])})."
-        same = f" The class itself does not differ from the others in {name}."
-        sentence = f"{sentence} Among them {errs}" if differs else f"In class {class_name!r} {errs}{same}"
+        if differs:
+            sentence = f"{sentence} Among them {errs}"
+        else:
+            level = "weak"
+            sentence = f"In class {class_name!r} {errs} The class itself does not differ from the others in {name}."
     return Property(
         name=name,
         label=label,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 from torch.nn import functional
 
@@ -21,7 +22,11 @@ from hansfree.errors import DataError, OptionError
 from hansfree.evaluation.heatmaps import compute_heatmaps, explanation_of
 from hansfree.metrics import log_odds
 
-FORMAT = "hansfree.suspects.1"
+FORMAT: Literal["hansfree.suspects.1"] = "hansfree.suspects.1"
+_MAX_EMBEDDED = 6  # classes
+_MOST_POINTS = 1000  # of a class in its embedding: t-SNE of more takes minutes
+_PERPLEXITY = 30.0
+_CAUTION = "A cluster or property may be a true feature of the class: look at the images."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,7 @@ class Embedding:
 class Suspects:
     """Clusters and properties, the most anomalous first."""
 
+    format: Literal["hansfree.suspects.1"] = FORMAT
     class_names: tuple[str, ...]
     n: int
     seed: int
@@ -54,30 +60,15 @@ class Suspects:
 
     def to_json(self) -> str:
         """Return everything as JSON text."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False)
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Suspects:
         """Rebuild what `to_json` wrote."""
         try:
-            content = json.loads(text)
-            if content.pop("format") != FORMAT:
-                raise KeyError("format")
-            content["clusters"] = [Cluster(**_tuples(found)) for found in content["clusters"]]
-            content["properties"] = [Property(**found) for found in content["properties"]]
-            content["embeddings"] = [Embedding(**_tuples(found)) for found in content["embeddings"]]
-            return cls(**_tuples(content))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"These are no suspects in the format {FORMAT!r}, or damaged ({error!r}).") from error
-
-
-def _tuples(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the same with tuples for JSON's lists, also for lists in them."""
-
-    def turned(value: Any) -> Any:
-        return tuple(map(turned, value)) if isinstance(value, list) else value
-
-    return {key: turned(value) for key, value in content.items()}
+            return TypeAdapter(cls).validate_json(text)
+        except ValueError as error:
+            raise DataError(f"These are no suspects in the format {FORMAT!r}, or damaged ({error}).") from error
 
 
 def relevance_features(
@@ -87,8 +78,6 @@ def relevance_features(
 
     Each heatmap is divided by its total: only the location counts.
     """
-    if grid < 2 or batch_size < 1:
-        raise OptionError(f"grid is 2 or more and batch_size 1 or more, not {grid} and {batch_size}.")
     explanation = explanation_of(model, images.batch([0]).image)
     starts = range(0, len(images), batch_size)
     parts = []
@@ -100,15 +89,6 @@ def relevance_features(
         cells = functional.adaptive_avg_pool2d(maps[:, None].float(), grid).flatten(1)
         parts.append(cells / cells.abs().sum(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny))
     return torch.cat(parts).numpy()
-
-
-_MAX_EMBEDDED = 6  # classes
-
-_MOST_POINTS = 1000  # of a class in its embedding: t-SNE of more takes minutes
-
-_PERPLEXITY = 30.0
-
-_CAUTION = "A cluster or property may be a true feature of the class: look at the images."
 
 
 def find_suspects(
@@ -221,11 +201,10 @@ def _remarks(labels: IntArray, class_names: Sequence[str]) -> tuple[str, ...]:
 
 def _verdict(clusters: Sequence[Cluster], properties: Sequence[Property]) -> str:
     """Return the sentences of the first clear cluster and property."""
-    loud = [next((found.sentence for found in kind if found.level == "clear"), None) for kind in (clusters, properties)]
-    found = [sentence for sentence in loud if sentence is not None]
-    if not found:
+    clear = [[each.sentence for each in kind if each.level == "clear"][:1] for kind in (clusters, properties)]
+    if not any(clear):
         return "Nothing is clearly anomalous. This does not prove that the model uses no artifact."
-    return " ".join([*found, _CAUTION])
+    return " ".join([*clear[0], *clear[1], _CAUTION])
 
 
 def _embed(label: int, rows: IntArray, points: FloatArray, *, seed: int) -> Embedding:

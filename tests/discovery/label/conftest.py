@@ -1,4 +1,4 @@
-"""A small world for the tests that need no ranking to be good."""
+"""A small world for tests that need no good ranking."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tests.discovery.label.worlds import World, make_world, opened, page
 
 @pytest.fixture(scope="session")
 def small_template(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Forty images, two with the artifact, and a model that never learned anything."""
+    """Return forty images, two with the artifact, and an untrained model."""
     return make_world(tmp_path_factory.mktemp("label"), 40, size=32)
 
 
 @pytest.fixture(scope="session")
 def unlabelled(small_template: World) -> Iterator[Session]:
-    """A session for the tests that never come to mark anything."""
+    """Return a session in which nothing is labelled."""
     with opened(small_template) as session:
         yield session
 
 
 @pytest.fixture(scope="session")
-def stranger(unlabelled: Session) -> Iterator[TestClient]:
+def visitor(unlabelled: Session) -> Iterator[TestClient]:
     with page(unlabelled) as client:
         yield client
 
 
 @pytest.fixture
 def small(small_template: World, tmp_path: Path) -> World:
-    """The same images with a run file and marks of their own."""
+    """Return the same images with a run file and labels of its own."""
     text = small_template.file.read_text().replace("out: out", f"out: {tmp_path / 'out'}")
     folder = small_template.file.parent
     for key, name in (("root", "pictures"), ("table", "labels.csv")):

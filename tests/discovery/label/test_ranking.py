@@ -1,15 +1,101 @@
-"""The ranking: which images come next, and what a fit on few marks says."""
+"""Artifact labels and their table, the ranking of the other images, and diagnostics in the background."""
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hansfree.cavs.diagnostics import diagnose_cav
 from hansfree.discovery.label.ranking import (
     MIN_LABELS,
+    NO,
     UNKNOWN,
+    YES,
+    ArtifactLabels,
+    DebouncedWorker,
+    LabelDiagnostics,
     Ranking,
+    diagnose_labels,
+    labels_of,
+    needs_clean_labels,
+    read_labels,
+    write_labels,
 )
+from hansfree.errors import DataError
+
+STEPS = st.lists(st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.booleans()), max_size=12)
+PLACE = Path("x.csv")
+
+
+@given(STEPS)
+def test_undo_restores_every_state(steps: list[tuple[list[int], bool]]) -> None:
+    labels = ArtifactLabels(np.full(10, UNKNOWN))
+    states = []
+    for images, has_artifact in steps:
+        states.append(labels.values.copy())
+        labels.set(images, has_artifact=has_artifact)
+        assert set(labels.values[images]) == {YES if has_artifact else NO}
+    assert labels.steps == len(steps)
+    for state, (images, _) in zip(reversed(states), reversed(steps)):
+        assert labels.undo() == sorted(set(images))
+        np.testing.assert_array_equal(labels.values, state)
+    assert labels.undo() == []
+
+
+@pytest.mark.parametrize("images", [[], [-1], [10], [0, 10]])
+def test_labels_of_missing_images_raise(images: list[int]) -> None:
+    labels = ArtifactLabels(np.full(10, UNKNOWN))
+    with pytest.raises(DataError, match="0 to 9"):
+        labels.set(images, has_artifact=True)
+    assert (labels.steps, labels.count(UNKNOWN)) == (0, 10)
+
+
+@given(st.lists(st.sampled_from([UNKNOWN, NO, YES]), min_size=1, max_size=30), st.booleans())
+def test_the_table_is_read_back(tmp_path_factory: pytest.TempPathFactory, values: list[int], ranked: bool) -> None:
+    path = tmp_path_factory.mktemp("labels") / "artifacts.csv"
+    rows = [{"image": f"a, {row}.png", "label": 'a "word"', "site": ""} for row in range(len(values))]
+    labels, names = np.array(values), [row["image"] for row in rows]
+    write_labels(path, rows, labels, np.ones(len(values), dtype=bool) if ranked else None, column="ruler")
+    np.testing.assert_array_equal(read_labels(path, names, column="ruler"), labels)
+
+
+def test_the_table_follows_names_and_keeps_the_users_columns(tmp_path: Path) -> None:
+    path = tmp_path / "artifacts.csv"
+    write_labels(path, [{"image": name} for name in "abc"], np.array([YES, NO, UNKNOWN]), None, column="artifact")
+    assert read_labels(path, ["new", "b", "a"], column="artifact").tolist() == [UNKNOWN, NO, YES]
+    write_labels(path, [{"artifact": "1", "image": "a"}], np.array([NO]), None, column="artifact")
+    assert path.read_text() == "artifact,image,artifact_annotated\n0,a,1\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "column", "expected"),
+    [
+        (["1,", "0,", ",", "true,"], "artifact", [YES, NO, UNKNOWN, YES]),
+        (["1,", "0,"], "ruler", [UNKNOWN, UNKNOWN]),
+        (["True,TRUE", "False,True", "True,False", ",False"], "artifact", [YES, NO, UNKNOWN, UNKNOWN]),  # a spreadsheet
+        (["maybe,"], "artifact", "'maybe' as artifact of 'a'"),
+        (["1,yes"], "artifact", "'yes' as artifact_annotated of 'a'"),
+    ],
+)
+def test_labels_in_a_users_table_are_read(rows: list[str], column: str, expected: list[int] | str) -> None:
+    cells = [line.split(",") for line in rows]
+    table = [
+        {"image": name, "artifact": value, **({"artifact_annotated": by} if any(b for _, b in cells) else {})}
+        for name, (value, by) in zip("abcd", cells)
+    ]
+    if isinstance(expected, str):
+        with pytest.raises(DataError, match=expected):
+            labels_of(table, "abcd", column=column, place=PLACE)
+    else:
+        assert labels_of(table, "abcd"[: len(rows)], column=column, place=PLACE).tolist() == expected
+
+
+# The ranking
 
 
 def sample(n: int = 400, channels: int = 16, every: int = 20) -> tuple[np.ndarray, np.ndarray]:
@@ -18,125 +104,210 @@ def sample(n: int = 400, channels: int = 16, every: int = 20) -> tuple[np.ndarra
     return (noise + np.outer(truth, np.arange(channels) < 4) * 5).astype(np.float32), truth
 
 
-def marks_for(truth: np.ndarray, rows: range | list[int]) -> np.ndarray:
-    marks = np.full(len(truth), UNKNOWN, dtype=np.int8)
-    marks[list(rows)] = truth[list(rows)]
-    return marks
+def labels_for(truth: np.ndarray, rows: range | list[int]) -> np.ndarray:
+    labels = np.full(len(truth), UNKNOWN, dtype=np.int8)
+    labels[list(rows)] = truth[list(rows)]
+    return labels
 
 
-def test_five_marks_find_a_clear_artifact() -> None:
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 20], [20 * row for row in range(MIN_LABELS)]])
+def test_five_labels_find_a_clear_artifact(rows: list[int]) -> None:
     X, truth = sample()
-    scores = Ranking(X).score(marks_for(truth, [0, 1, 2, 3, 20]))
+    X[:, 15] = 3  # a dead channel
+    scores = Ranking(X).score(labels_for(truth, rows))
     assert scores is not None
     assert (truth[np.argsort(-scores)[:20]]).mean() > 0.9
 
 
 @pytest.mark.parametrize("rows", [[], [1, 2, 3, 4, 5, 6], [0, 1], [0, 1, 2, 20]])
-def test_there_is_no_score_without_enough_marks_or_without_an_artifact(rows: list[int]) -> None:
+def test_without_enough_labels_there_is_no_score(rows: list[int]) -> None:
     X, truth = sample()
-    assert Ranking(X).score(marks_for(truth, rows)) is None
-
-
-def test_five_images_with_the_artifact_are_enough() -> None:
-    X, truth = sample()
-    rows = np.flatnonzero(truth)[:MIN_LABELS].tolist()
-    scores = Ranking(X).score(marks_for(truth, rows))
-    assert scores is not None
-    assert (truth[np.argsort(-scores)[:20]]).mean() > 0.9
-
-
-def test_there_is_no_score_where_every_image_carries_it() -> None:
-    X, _ = sample(8)
-    assert Ranking(X).score(np.ones(8, dtype=np.int8)) is None
+    assert Ranking(X).score(labels_for(truth, rows)) is None
+    assert Ranking(X[:8]).score(np.ones(8, dtype=np.int8)) is None
 
 
 def test_scores_do_not_depend_on_the_units_of_a_channel() -> None:
     X, truth = sample()
-    marks = marks_for(truth, range(30))
+    labels = labels_for(truth, range(30))
     scale, shift = np.geomspace(1e-3, 1e3, X.shape[1]), np.linspace(-5, 5, X.shape[1])
-    one, other = Ranking(X).score(marks), Ranking(X.astype(np.float64) * scale + shift).score(marks)
+    one, other = Ranking(X).score(labels), Ranking(X.astype(np.float64) * scale + shift).score(labels)
     np.testing.assert_allclose(one, other, atol=1e-3)
 
 
-def test_a_dead_channel_does_no_harm() -> None:
+def test_a_screen_alternates_likely_and_uncertain_images() -> None:
     X, truth = sample()
-    X[:, 5] = 3
-    scores = Ranking(X).score(marks_for(truth, range(30)))
-    assert scores is not None
-    assert np.isfinite(scores).all()
-
-
-def test_half_are_the_most_likely_and_half_the_most_uncertain() -> None:
-    X, truth = sample()
-    ranking, marks = Ranking(X), marks_for(truth, range(30))
-    scores = np.linspace(-2, 3, 400)
-    chosen = ranking.choose(marks, scores, count=10)
+    ranking, labels, scores = Ranking(X), labels_for(truth, range(30)), np.linspace(-2, 3, 400)
+    chosen = ranking.choose(labels, scores, count=10)
     assert [choice.image for choice in chosen[::2]] == [399, 398, 397, 396, 395]
-    assert {choice.why for choice in chosen[::2]} == {"likely"}
-    nearest = np.argsort(np.abs(scores))[:5]
-    assert sorted(choice.image for choice in chosen[1::2]) == sorted(nearest.tolist())
-
-
-def test_where_clean_ones_are_short_a_third_are_likely_without() -> None:
-    X, truth = sample()
-    ranking, marks = Ranking(X), marks_for(truth, range(30))
-    scores, short = np.linspace(-2, 3, 400), np.arange(400) % 2 == 0
-    chosen = ranking.choose(marks, scores, count=12, short=short)
-    assert [choice.why for choice in chosen].count("likely") == 4
+    assert [choice.why for choice in chosen] == ["likely", "uncertain"] * 5
+    assert sorted(choice.image for choice in chosen[1::2]) == sorted(np.argsort(np.abs(scores))[:5].tolist())
+    short = np.arange(400) % 2 == 0  # a third of the screen is then likely without the artifact
+    chosen = ranking.choose(labels, scores, count=12, short=short)
     clean = [choice.image for choice in chosen if choice.why == "unlikely"]
-    assert len(clean) == 4
+    assert len(clean) == [choice.why for choice in chosen].count("likely") == 4
     assert all(short[image] and scores[image] < 0 and image >= 30 for image in clean)
     assert max(clean) > 60  # not only the unlikeliest
     assert len({choice.image for choice in chosen}) == 12
 
 
-def test_what_was_passed_over_comes_last() -> None:
+def test_skipped_images_come_last() -> None:
     X, truth = sample(20)
-    ranking, marks = Ranking(X), marks_for(truth, range(4))
-    shown = np.arange(20) >= 10
-    chosen = ranking.choose(marks, np.arange(20.0), count=8, shown=shown)
+    ranking, labels, shown = Ranking(X), labels_for(truth, range(4)), np.arange(20) >= 10
+    chosen = ranking.choose(labels, np.arange(20.0), count=8, shown=shown)
     assert {choice.image for choice in chosen} <= set(range(4, 10))
     shown[:] = True
-    assert len(ranking.choose(marks, np.arange(20.0), count=8, shown=shown)) == 8
+    assert len(ranking.choose(labels, np.arange(20.0), count=8, shown=shown)) == 8
 
 
 def test_the_first_images_are_spread_out() -> None:
     """One image in a hundred lies apart: twelve at random hold it in one case of nine, spread out in most."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 8)).astype(np.float32)
+    X = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
     X[::100] += 30
     nothing = np.full(600, UNKNOWN, dtype=np.int8)
-    found = [
-        any(choice.image % 100 == 0 for choice in Ranking(X, seed=seed).choose(nothing, None, count=12))
-        for seed in range(20)
-    ]
-    assert np.mean(found) > 0.9
-
-
-def test_the_first_images_differ_even_where_all_are_equal() -> None:
-    X = np.ones((30, 4), dtype=np.float32)
-    chosen = Ranking(X).choose(np.full(30, UNKNOWN, dtype=np.int8), None, count=12)
-    assert len({choice.image for choice in chosen}) == 12
+    screens = [Ranking(X, seed=seed).choose(nothing, None, count=12) for seed in range(20)]
+    assert np.mean([any(choice.image % 100 == 0 for choice in screen) for screen in screens]) > 0.9
+    equal = Ranking(np.ones((30, 4), dtype=np.float32)).choose(nothing[:30], None, count=12)
+    assert len({choice.image for choice in equal}) == 12
 
 
 def test_the_same_seed_shows_the_same_images() -> None:
     X, truth = sample()
-    marks = marks_for(truth, [1, 2])
-    one, same, other = (Ranking(X, seed=seed).choose(marks, None, count=12) for seed in (1, 1, 2))
+    labels = labels_for(truth, [1, 2])
+    one, same, other = (Ranking(X, seed=seed).choose(labels, None, count=12) for seed in (1, 1, 2))
     assert one == same != other
     assert not {1, 2} & {choice.image for choice in one}
 
 
-def test_the_auc_is_of_images_that_were_not_fitted_on() -> None:
+def test_the_auc_is_of_held_out_images() -> None:
     X, truth = sample()
-    assert Ranking(X).auc(marks_for(truth, range(100))) == pytest.approx(1, abs=0.05)
+    assert Ranking(X).auc(labels_for(truth, range(100))) == pytest.approx(1, abs=0.05)
     noise = np.random.default_rng(1).normal(size=(400, 60)).astype(np.float32)
-    told_apart = Ranking(noise).auc(marks_for(truth, range(100)))  # 60 channels fit 100 marks by heart
-    assert told_apart is not None
-    assert told_apart < 0.9
+    found = Ranking(noise).auc(labels_for(truth, range(100)))  # 60 channels fit 100 labels by heart
+    assert found is not None
+    assert found < 0.9
+    for rows in ([], [0], [0, 1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 20, 40, 1, 2, 3, 4]):
+        assert Ranking(X).auc(labels_for(truth, rows)) is None
 
 
-@pytest.mark.parametrize("rows", [[], [0], [0, 1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 20, 40, 1, 2, 3, 4]])
-def test_there_is_no_auc_of_a_few_images(rows: list[int]) -> None:
-    X, truth = sample()
-    assert Ranking(X).auc(marks_for(truth, rows)) is None
+# Diagnostics: two hundred images of two classes in turn; the artifact shifts the first channel
+
+CLASS = np.arange(200) % 2
+FILES = [f"{row:03}.png" for row in range(200)]
+
+
+def some_labels() -> np.ndarray:
+    artifact_labels = np.full(200, UNKNOWN)
+    artifact_labels[:40] = NO
+    artifact_labels[1:30:2] = YES  # all malignant
+    return artifact_labels
+
+
+def features(artifact_labels: np.ndarray, shift: float = 4) -> np.ndarray:
+    X = np.random.default_rng(0).normal(size=(200, 6))
+    X[artifact_labels == YES, 0] += shift
+    return X
+
+
+def diagnose(
+    X: np.ndarray, artifact_labels: np.ndarray, *, biased_class: int | None = None, cav: str = "signal"
+) -> LabelDiagnostics:
+    return diagnose_labels(
+        Ranking(X),
+        X,
+        CLASS,
+        artifact_labels,
+        cav=cav,
+        names=FILES,
+        class_names=("benign", "malignant"),
+        biased_class=biased_class,
+    )
+
+
+@pytest.mark.parametrize("cav", ["signal", "pair"])  # labels are no pairs: the signal CAV stands for the pair CAV
+def test_diagnostics_are_those_of_the_labelled_images_of_the_biased_class(cav: str) -> None:
+    artifact_labels = some_labels()
+    X = features(artifact_labels)
+    found = diagnose(X, artifact_labels, cav=cav)
+    inside = (CLASS == 1) & (artifact_labels != UNKNOWN)
+    expected = diagnose_cav(
+        X[inside],
+        artifact_labels[inside] == YES,
+        others=X[(CLASS == 0) & (artifact_labels == NO)],
+        unmarked=int(((CLASS == 1) & (artifact_labels == UNKNOWN)).sum()),
+    )
+    assert (found.level, found.verdict) == (expected.level, f"Within malignant: {expected.verdict}")
+    assert found.n_labels == 40
+    assert found.auc is not None
+    assert found.auc > 0.9
+    assert diagnose(X, artifact_labels, biased_class=0).verdict.startswith("Over all classes: ")
+
+
+@pytest.mark.parametrize(
+    ("yes", "no", "sentence"),
+    [
+        (1, 0, "Diagnostics need 3 more with the artifact and 4 more without it."),
+        (4, 2, "Diagnostics need 2 more without it."),
+    ],
+)
+def test_too_few_labels_are_counted(yes: int, no: int, sentence: str) -> None:
+    artifact_labels = np.full(200, UNKNOWN)
+    artifact_labels[:yes], artifact_labels[yes : yes + no] = YES, NO
+    found = diagnose(features(artifact_labels), artifact_labels)
+    assert (found.level, found.verdict) == ("unknown", sentence)
+
+
+def test_suspect_labels_are_named_and_constant_features_reported() -> None:
+    artifact_labels = np.full(200, UNKNOWN)
+    artifact_labels[1:120:2], artifact_labels[121:200:2] = YES, NO
+    X = features(artifact_labels, shift=9)
+    artifact_labels[7] = NO
+    assert diagnose(X, artifact_labels, biased_class=1).verdict.endswith(": 007.png. Look at it.")
+    found = diagnose(np.ones((200, 6)), some_labels())
+    assert found.level == "unknown"
+    assert "constant" in found.verdict
+
+
+@pytest.mark.parametrize(("biased_class", "is_short"), [(None, True), (1, True), (0, False)])
+def test_a_class_with_fewer_clean_labels_needs_some(biased_class: int | None, is_short: bool) -> None:
+    found = needs_clean_labels(CLASS, some_labels(), biased_class, classes=2)
+    assert (found is not None) == is_short
+    if found is not None:
+        np.testing.assert_array_equal(found, CLASS == 1)
+
+
+def test_the_worker_skips_outdated_labels_and_survives_failures(caplog: pytest.LogCaptureFixture) -> None:
+    begun, proceed = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def work(artifact_labels: np.ndarray) -> LabelDiagnostics:
+        seen.append(int(artifact_labels[0]))
+        begun.set()
+        proceed.wait(10)
+        if seen[-1] == 4:
+            raise np.linalg.LinAlgError("singular")
+        return LabelDiagnostics(seen[-1], None, "unknown", "")
+
+    worker = DebouncedWorker(work)
+    try:
+        assert worker.wait(10)
+        worker.ask(np.array([1]))
+        assert begun.wait(10)
+        for number in (2, 3, 4):  # during the first call
+            worker.ask(np.array([number]))
+        assert worker.look() == (None, True)
+        proceed.set()
+        assert worker.wait(10)
+        assert seen == [1, 4]
+        failed, is_pending = worker.look()
+        assert failed is not None
+        assert (failed.n_labels, failed.level, is_pending) == (1, "unknown", False)
+        assert "diagnostics failed" in failed.verdict
+        assert "diagnostics failed" in caplog.text
+        worker.ask(np.array([5]))
+        worker.ask(np.array([6]))  # within the quiet time
+        assert worker.wait(10)
+        assert worker.look() == (LabelDiagnostics(6, None, "unknown", ""), False)
+        assert seen == [1, 4, 6]
+    finally:
+        proceed.set()
+        worker.close()

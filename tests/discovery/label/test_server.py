@@ -1,40 +1,49 @@
-"""The page over HTTP: who is let in, what is refused, and that marks, undo and reload do what they say."""
+"""The page over HTTP: token, origin, validation, labels on disk, and how the browser reaches it."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+import re
+import socket
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
+from typer.testing import CliRunner
 
-from hansfree.discovery.label.session import SCREEN, Session
+from hansfree.cli import app
+from hansfree.discovery.label.ranking import UNKNOWN, YES, read_labels
+from hansfree.discovery.label.server import check_installed, serve, write_redirect
+from hansfree.discovery.label.session import SCREEN, Session, address_file
+from hansfree.errors import OptionError, RunError
 from tests.discovery.label.worlds import PORT, TOKEN, World, label_all, opened, page
 
 HOST = f"http://127.0.0.1:{PORT}"
-PAGE = files("hansfree.discovery.label") / "page"
-PARTS = sorted(part.name for part in PAGE.iterdir() if part.name != "index.html")
-GETS = [
-    "",
-    *PARTS,
-    "api/catalogue",
-    "api/state",
-    "api/screen",
-    "api/ranking",
-    "thumbnails/0.jpg",
-]
-POSTS: list[tuple[str, Any]] = [
-    ("api/labels", {"images": [0], "has_artifact": True}),
-    ("api/undo", {}),
-    ("api/screen/next", {}),
-    ("api/suspects", {"suspect": "suspect-1"}),
-    ("api/finish", {}),
-]
-ALL = [("GET", path, None) for path in GETS] + [("POST", path, body) for path, body in POSTS]
+PARTS = sorted(
+    part.name for part in (files("hansfree.discovery.label") / "page").iterdir() if part.name != "index.html"
+)
+GETS = ["", *PARTS, "api/catalogue", "api/state", "api/screen", "api/ranking", "thumbnails/0.jpg"]
+LABEL = {"images": [0], "has_artifact": True}
+POSTS: dict[str, Any] = {
+    "api/labels": LABEL,
+    "api/undo": {},
+    "api/screen/next": {},
+    "api/suspects": {"suspect": "suspect-1"},
+    "api/finish": {},
+}
+ALL = [("GET", path, None) for path in GETS] + [("POST", path, body) for path, body in POSTS.items()]
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 
 
 def table_of(world: World) -> list[dict[str, str]]:
@@ -42,15 +51,15 @@ def table_of(world: World) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def send_marks(client: TestClient, images: list[int], has_artifact: bool) -> dict[str, Any]:
+def send_labels(client: TestClient, images: list[int], has_artifact: bool) -> dict[str, Any]:
     response = client.post("api/labels", json={"images": images, "has_artifact": has_artifact})
     assert response.status_code == 200, response.text
     return response.json()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("path", GETS)
-def test_the_page_is_served_and_asks_nobody_else(stranger: TestClient, path: str) -> None:
-    response = stranger.get(path)
+def test_the_page_is_served_and_loads_nothing_from_elsewhere(visitor: TestClient, path: str) -> None:
+    response = visitor.get(path)
     assert response.status_code == 200
     assert response.content
     assert "default-src 'none'" in response.headers["content-security-policy"]
@@ -62,10 +71,10 @@ def test_the_page_is_served_and_asks_nobody_else(stranger: TestClient, path: str
 
 @pytest.mark.parametrize(("method", "path", "body"), ALL)
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], f"{TOKEN}x", "é"])
-def test_no_address_answers_without_the_token(
-    unlabelled: Session, stranger: TestClient, method: str, path: str, body: Any, token: str
+def test_without_the_token_every_address_is_refused(
+    unlabelled: Session, visitor: TestClient, method: str, path: str, body: Any, token: str
 ) -> None:
-    response = stranger.request(method, f"{HOST}/{token}/{path}", json=body)
+    response = visitor.request(method, f"{HOST}/{token}/{path}", json=body)
     assert response.status_code == 403
     assert unlabelled.state().yes == 0
 
@@ -86,21 +95,26 @@ def test_no_address_answers_without_the_token(
     ],
     ids=lambda headers: " ".join(*headers.items()),
 )
-def test_no_address_answers_to_another_host_or_page(
-    unlabelled: Session, stranger: TestClient, method: str, path: str, body: Any, headers: dict[str, str]
+def test_another_host_or_origin_is_refused(
+    unlabelled: Session, visitor: TestClient, method: str, path: str, body: Any, headers: dict[str, str]
 ) -> None:
-    assert stranger.request(method, path, json=body, headers=headers).status_code == 403
+    assert visitor.request(method, path, json=body, headers=headers).status_code == 403
     assert unlabelled.state().yes == 0
 
 
-def test_localhost_is_this_computer_too(stranger: TestClient) -> None:
+def test_localhost_links_and_an_address_without_its_last_slash_are_accepted(visitor: TestClient) -> None:
     here = f"localhost:{PORT}"
-    assert stranger.get("api/state", headers={"host": here, "origin": f"http://{here}"}).status_code == 200
-
-
-def test_an_address_without_its_last_slash_leads_to_the_page(stranger: TestClient) -> None:
-    response = stranger.get(f"{HOST}/{TOKEN}", follow_redirects=False)
+    assert visitor.get("api/state", headers={"host": here, "origin": f"http://{here}"}).status_code == 200
+    response = visitor.get(f"{HOST}/{TOKEN}", follow_redirects=False)
     assert (response.status_code, response.headers["location"]) == (307, f"/{TOKEN}/")
+    assert visitor.get("", headers=LINK).status_code == 200
+    for path in ("api/state", "thumbnails/0.jpg", "page.js"):
+        assert visitor.get(path, headers=LINK).status_code == 403
+    for path in ("", "api/labels"):
+        assert visitor.post(path, headers=LINK, json=LABEL).status_code == 403
+    frames = ({"sec-fetch-dest": "iframe"}, {"sec-fetch-mode": "no-cors"}, {"host": "example.org"}, {"origin": "null"})
+    for changed in frames:
+        assert visitor.get("", headers={**LINK, **changed}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -109,10 +123,7 @@ def test_an_address_without_its_last_slash_leads_to_the_page(stranger: TestClien
         {},
         [],
         {"images": [0]},
-        {"has_artifact": True},
         {"images": [], "has_artifact": True},
-        {"images": 0, "has_artifact": True},
-        {"images": ["0"], "has_artifact": True},
         {"images": [0.0], "has_artifact": True},
         {"images": [True], "has_artifact": True},
         {"images": [-1], "has_artifact": True},
@@ -120,14 +131,11 @@ def test_an_address_without_its_last_slash_leads_to_the_page(stranger: TestClien
         {"images": [0, 2**70], "has_artifact": True},
         {"images": [0], "has_artifact": "yes"},
         {"images": [0], "has_artifact": 1},
-        {"images": [0], "has_artifact": None},
         {"images": [0], "has_artifact": True, "path": "/etc/passwd"},
     ],
 )
-def test_a_mark_that_makes_no_sense_is_refused_and_changes_nothing(
-    stranger: TestClient, unlabelled: Session, body: Any
-) -> None:
-    assert stranger.post("api/labels", json=body).status_code in (400, 422)
+def test_an_invalid_label_changes_nothing(visitor: TestClient, unlabelled: Session, body: Any) -> None:
+    assert visitor.post("api/labels", json=body).status_code in (400, 422)
     assert (unlabelled.state().yes, unlabelled.state().can_undo) == (0, False)
     assert not unlabelled.data.table.exists()
 
@@ -148,45 +156,38 @@ def test_a_mark_that_makes_no_sense_is_refused_and_changes_nothing(
         "openapi.json",
     ],
 )
-def test_nothing_but_images_of_the_list_can_be_read(stranger: TestClient, path: str) -> None:
-    response = stranger.get(path)
+def test_only_images_of_the_list_can_be_read(visitor: TestClient, path: str) -> None:
+    response = visitor.get(path)
     assert response.status_code in (400, 403, 404, 422)
     assert b"root:" not in response.content
     assert b"import" not in response.content
 
 
-def test_a_thumbnail_is_a_small_picture_of_the_image(client: TestClient, small_template: World) -> None:
-    first, again = (client.get("thumbnails/3.jpg") for _ in range(2))
-    assert first.content == again.content
+def test_a_thumbnail_is_the_image_and_a_heatmap_needs_both_labels(client: TestClient, small_template: World) -> None:
     with (
-        Image.open(io.BytesIO(first.content)) as seen,
+        Image.open(io.BytesIO(client.get("thumbnails/3.jpg").content)) as seen,
         Image.open(small_template.file.parent / "pictures" / "00003.png") as truth,
     ):
         assert seen.size == (192, 192)
-        wanted = np.asarray(truth.resize(seen.size, Image.Resampling.BILINEAR), dtype=float)
-        assert np.abs(np.asarray(seen, dtype=float) - wanted).mean() < 5
-
-
-def test_a_heatmap_needs_both_answers_and_shows_an_image(client: TestClient) -> None:
+        expected = np.asarray(truth.resize(seen.size, Image.Resampling.BILINEAR), dtype=float)
+        assert np.abs(np.asarray(seen, dtype=float) - expected).mean() < 5
     assert client.get("heatmaps/0.jpg").status_code == 400
-    send_marks(client, [0, 1, 2], True)
-    send_marks(client, [3, 4, 5], False)
-    response = client.get("heatmaps/0.jpg")
-    assert response.status_code == 200
-    with Image.open(io.BytesIO(response.content)) as seen:
+    send_labels(client, [0, 1, 2], True)
+    send_labels(client, [3, 4, 5], False)
+    with Image.open(io.BytesIO(client.get("heatmaps/0.jpg").content)) as seen:
         pixels = np.asarray(seen, dtype=float)
-    assert (pixels[..., 0] - pixels[..., 2]).max() > 100  # it glows somewhere,
-    assert np.median(np.ptp(pixels, axis=-1)) < 60  # and is grey elsewhere
+    assert (pixels[..., 0] - pixels[..., 2]).max() > 100  # amber somewhere,
+    assert np.median(np.ptp(pixels, axis=-1)) < 60  # and grey elsewhere
 
 
-def test_five_marks_rank_all_images(client: TestClient) -> None:
+def test_five_labels_rank_all_images(client: TestClient) -> None:
     assert client.get("api/ranking").json()["scores"] is None
     assert "Label 5 more" in client.get("api/state").json()["advice"]
-    send_marks(client, [0, 1], True)
-    state = send_marks(client, [2, 3], False)
+    send_labels(client, [0, 1], True)
+    state = send_labels(client, [2, 3], False)
     assert "Label 1 more" in state["advice"]
     assert client.get("api/ranking").json()["scores"] is None
-    send_marks(client, [4], False)
+    send_labels(client, [4], False)
     ranking = client.get("api/ranking").json()
     scores = np.array(ranking["scores"])
     assert sorted(ranking["order"]) == list(range(40))
@@ -197,15 +198,15 @@ def test_five_marks_rank_all_images(client: TestClient) -> None:
     assert ranking["proposed"] == [0, 1, *unlabelled]
 
 
-def test_the_table_holds_every_mark_before_the_answer_comes(small: World, client: TestClient) -> None:
-    send_marks(client, [7], True)
+def test_the_table_holds_every_label_before_the_response(small: World, client: TestClient) -> None:
+    send_labels(client, [7], True)
     rows = table_of(small)
     assert list(rows[0]) == ["image", "label", "site", "group", "artifact", "artifact_annotated"]
     assert [row["site"] for row in rows[:3]] == ["site 0", "site 1", "site 2"]
     assert [(row["artifact"], row["artifact_annotated"]) for row in rows] == [
         ("1", "1") if image == 7 else ("", "0") for image in range(40)
     ]
-    send_marks(client, [1, 2, 3, 4], False)
+    send_labels(client, [1, 2, 3, 4], False)
     rows = table_of(small)
     assert {row["artifact"] for row in rows} <= {"0", "1"}
     assert [image for image, row in enumerate(rows) if row["artifact"] == "1"] == client.get("api/ranking").json()[
@@ -215,9 +216,9 @@ def test_the_table_holds_every_mark_before_the_answer_comes(small: World, client
     assert not list(small.table.parent.glob("*.part*"))
 
 
-def test_undo_takes_back_step_by_step_on_disk_too(small: World, client: TestClient) -> None:
-    send_marks(client, [1], True)
-    send_marks(client, [1, 2], False)
+def test_undo_works_step_by_step_and_on_disk(small: World, client: TestClient) -> None:
+    send_labels(client, [1], True)
+    send_labels(client, [1, 2], False)
     undone = client.post("api/undo").json()
     assert undone["images"] == [1, 2]
     assert (undone["state"]["yes"], undone["state"]["no"]) == (1, 0)
@@ -229,12 +230,12 @@ def test_undo_takes_back_step_by_step_on_disk_too(small: World, client: TestClie
     assert {row["artifact"] for row in table_of(small)} == {""}
 
 
-def test_a_screen_stays_until_the_next_is_asked_for_and_shows_nothing_twice(client: TestClient) -> None:
+def test_a_screen_stays_until_the_next_and_shows_nothing_twice(client: TestClient) -> None:
     first = client.get("api/screen").json()
     assert len(first) == SCREEN
     assert {choice["why"] for choice in first} == {"spread"}
-    send_marks(client, [first[0]["image"]], True)
-    send_marks(client, [choice["image"] for choice in first[1:]], False)
+    send_labels(client, [first[0]["image"]], True)
+    send_labels(client, [choice["image"] for choice in first[1:]], False)
     assert client.get("api/screen").json() == first
     second = client.post("api/screen/next").json()
     assert [choice["why"] for choice in second] == ["likely", "uncertain"] * (SCREEN // 2)
@@ -248,9 +249,9 @@ def test_a_screen_stays_until_the_next_is_asked_for_and_shows_nothing_twice(clie
     assert not {choice["image"] for choice in again} & {choice["image"] for choice in first}
 
 
-def test_marks_are_there_again_after_a_restart(small: World) -> None:
+def test_labels_and_ranking_are_the_same_after_a_restart(small: World) -> None:
     with opened(small) as session, page(session) as client:
-        label_all(client, small.has_artifact, marks=15)
+        label_all(client, small.has_artifact, labels=15)
         before, state = client.get("api/ranking").json(), client.get("api/state").json()
     with opened(small) as session, page(session) as client:
         assert client.get("api/ranking").json() == before
@@ -258,26 +259,100 @@ def test_marks_are_there_again_after_a_restart(small: World) -> None:
     assert (again["yes"], again["no"], again["can_undo"]) == (state["yes"], state["no"], False)
 
 
-def test_a_judgement_follows_the_marks(client: TestClient, session: Session) -> None:
+def test_diagnostics_follow_the_labels(client: TestClient, session: Session) -> None:
     assert client.get("api/state").json()["diagnostics"] is None
-    labels = np.array(client.get("api/catalogue").json()["labels"])
-    own = np.flatnonzero(labels == 0)
-    send_marks(client, own[:5].tolist(), True)
-    send_marks(client, own[5:].tolist(), False)
+    own = np.flatnonzero(np.array(client.get("api/catalogue").json()["labels"]) == 0)
+    send_labels(client, own[:5].tolist(), True)
+    send_labels(client, own[5:].tolist(), False)
     assert session.wait()
     state = client.get("api/state").json()
     assert not state["is_diagnosing"]
     assert state["diagnostics"]["n_labels"] == len(own)
     assert 0 <= state["diagnostics"]["auc"] <= 1
     assert state["diagnostics"]["level"] in ("good", "fair", "poor")
-    assert "direction" in state["diagnostics"]["verdict"]
     while client.post("api/undo").json()["images"]:
         pass
-    assert client.get("api/state").json()["diagnostics"] is None  # nothing is said of marks that are gone
+    assert client.get("api/state").json()["diagnostics"] is None
 
 
-def test_a_table_that_cannot_be_written_is_told(small: World, client: TestClient) -> None:
-    small.table.mkdir()  # whatever the reason: a full disk cannot be had here
-    response = client.post("api/labels", json={"images": [0], "has_artifact": True})
+def test_a_table_that_cannot_be_written_is_reported(small: World, client: TestClient) -> None:
+    small.table.mkdir()  # stands for a full disk
+    response = client.post("api/labels", json=LABEL)
     assert response.status_code == 400
     assert "not saved" in response.json()["detail"]
+
+
+# How the browser reaches the page
+
+
+def test_the_browser_is_started_with_a_file_for_this_user_only(
+    small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"http://127.0.0.1:1234/{TOKEN}/"
+    started: list[Path] = []
+
+    def browse(given: str) -> None:
+        assert TOKEN not in given
+        started.append(Path(given.removeprefix("file://")))
+        assert f'content="0; url={address}"' in started[0].read_text()
+        assert stat.S_IMODE(started[0].stat().st_mode) == 0o600
+        assert stat.S_IMODE(started[0].parent.stat().st_mode) == 0o700
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    monkeypatch.setattr("hansfree.discovery.label.server.serve", lambda session, *, port, ready: ready(address))
+    done = CliRunner().invoke(app, ["label", str(small.file)])
+    assert done.exit_code == 0, done.output
+    assert not started[0].parent.exists()  # it is deleted with the page
+    assert write_redirect(tmp_path, address).exists()
+
+
+def test_the_address_is_stored_for_a_second_start(session: Session, small: World) -> None:
+    stored = address_file(small.table.parent)
+    addresses: list[str] = []
+
+    def ready(address: str) -> None:
+        assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+        with pytest.raises(RunError, match=f"already open at {address}$"), opened(small):
+            pass
+        addresses.append(address)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(session, ready=ready)
+    assert addresses
+    assert not stored.exists()
+
+
+def test_a_missing_package_and_a_used_port_are_reported(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other, opened(small) as session:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(RunError, match="Leave out --port"):
+            serve(session, port=other.getsockname()[1], ready=lambda _: None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(OptionError, match=r"pip install -e '\.\[label\]'"):
+        check_installed()
+
+
+@pytest.mark.slow
+def test_a_killed_page_has_saved_every_label(small: World) -> None:
+    program = "from hansfree.cli import main; main()"
+    command = [sys.executable, "-c", program, "label", str(small.file), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = (re.search(r"(http://127\.0\.0\.1:\d+/\S+/)", line) for line in process.stdout)
+            address = next(match.group(1) for match in found if match)
+            with urllib.request.urlopen(address, timeout=60) as response:
+                assert b"hansfree label" in response.read()
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(re.sub(r"/[^/]+/$", "/", address), timeout=60)
+            body = json.dumps({"images": [3], "has_artifact": True}).encode()
+            headers = {"content-type": "application/json", "origin": address.rsplit("/", 2)[0]}
+            request = urllib.request.Request(f"{address}api/labels", body, headers)
+            with urllib.request.urlopen(request, timeout=60) as response:
+                assert json.load(response)["yes"] == 1
+        finally:
+            process.kill()
+    labels = read_labels(small.table, [f"{row:05}.png" for row in range(40)], column="artifact")
+    assert labels.tolist() == [YES if row == 3 else UNKNOWN for row in range(40)]

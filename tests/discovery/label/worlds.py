@@ -1,4 +1,4 @@
-"""Embedded images in a folder, with a table that says nothing of the artifact, and a model that relies on it."""
+"""Embedded images in a folder, with a table without artifact labels, and a model that relies on the artifact."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MODEL = "from hansfree.models import build_model\n\ndef build():\n    return bui
 
 @dataclass(frozen=True)
 class World:
-    """A run file, and the truth that the page must find."""
+    """A run file, and the true artifact labels."""
 
     file: Path
     has_artifact: np.ndarray
 
     @property
     def table(self) -> Path:
-        """Where the page writes the marks."""
+        """The table of labels."""
         return self.file.parent / "out-label" / "artifacts.csv"
 
 
@@ -90,19 +90,19 @@ def opened(world: World) -> Iterator[Session]:
 
 @contextmanager
 def page(session: Session) -> Iterator[TestClient]:
-    """Talk to the page as its own script does."""
+    """Return a client with the headers of the page."""
     app = create_app(session, token=TOKEN, port=PORT)
     host = f"http://127.0.0.1:{PORT}"
     with TestClient(app, base_url=f"{host}/{TOKEN}/", headers={"origin": host}) as client:
         yield client
 
 
-def label_all(client: TestClient, truth: np.ndarray, *, marks: int) -> None:
-    """Answer for each image that the page shows, in its order, until so many marks are made; each answer is one."""
+def label_all(client: TestClient, truth: np.ndarray, *, labels: int) -> None:
+    """Label the images that the page shows, in its order, one by one."""
     screen = client.get("api/screen").json()
-    while marks:
-        for choice in screen[:marks]:
+    while labels:
+        for choice in screen[:labels]:
             answer = {"images": [choice["image"]], "has_artifact": bool(truth[choice["image"]])}
             assert client.post("api/labels", json=answer).status_code == 200
-            marks -= 1
+            labels -= 1
         screen = client.post("api/screen/next").json()

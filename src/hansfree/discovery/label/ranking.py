@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import logging
-import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +24,17 @@ from hansfree.data import annotated_column, read_annotations, read_table
 from hansfree.errors import DataError
 
 UNKNOWN, NO, YES = -1, 0, 1
+MIN_LABELS = 5  # for a ranking
+_FOLDS = 5
+_LEAST = 4  # images of either kind, for an AUC
+_MAX_PRESUMED = 50  # unlabelled images taken as clean, where none is labelled as such
+_LOOSENESS = 100.0  # scikit-learn's C, for features of unit length on average
+_QUIET = 0.4  # seconds without a new label
+_FAILED = "The diagnostics failed; see the terminal. You can continue labelling."
+
+logger = logging.getLogger(__name__)
+
+Why = Literal["spread", "likely", "uncertain", "unlikely"]
 
 
 class ArtifactLabels:
@@ -103,20 +116,6 @@ def write_labels(
         writer.writerows(zip(*columns))
 
 
-Why = Literal["spread", "likely", "uncertain", "unlikely"]
-
-
-MIN_LABELS = 5  # for a ranking
-
-_FOLDS = 5
-
-_LEAST = 4  # images of either kind, for an AUC
-
-_MAX_PRESUMED = 50  # unlabelled images taken as clean, where none is labelled as such
-
-_LOOSENESS = 100.0  # scikit-learn's C, for features of unit length on average
-
-
 @dataclass(frozen=True)
 class Choice:
     """An image to show next, and why."""
@@ -185,11 +184,9 @@ class Ranking:
         likely = free[np.argsort(-scores[free], kind="stable")][: (count + 1) // 2]
         rest = np.setdiff1d(free, likely)
         uncertain = rest[np.argsort(np.abs(scores[rest]), kind="stable")][: count - len(likely)]
-        chosen: list[Choice] = []
-        for place in range(len(likely)):
-            chosen.append(Choice(int(likely[place]), "likely"))
-            if place < len(uncertain):
-                chosen.append(Choice(int(uncertain[place]), "uncertain"))
+        turns = zip_longest(likely, uncertain)  # there are as many likely ones, or one more
+        whys: tuple[Why, Why] = ("likely", "uncertain")
+        chosen = [Choice(int(image), why) for turn in turns for image, why in zip(turn, whys) if image is not None]
         return chosen + [Choice(int(image), "unlikely") for image in unlikely]
 
     def auc(self, artifact_labels: np.ndarray) -> float | None:
@@ -225,12 +222,12 @@ class Ranking:
         squares = np.einsum("ij,ij->i", features, features)
         distance = np.full(len(free), np.inf)
 
-        def come_near(point: np.ndarray) -> None:
+        def update(point: np.ndarray) -> None:
             away = squares - 2 * (features @ point) + point @ point
             np.minimum(distance, np.maximum(away, 0), out=distance)
 
         for row in known:
-            come_near(self._features[row])
+            update(self._features[row])
         chosen: list[int] = []
         for _ in range(min(count, len(free))):
             distance[chosen] = 0
@@ -242,20 +239,12 @@ class Ranking:
             else:  # the rest equals what was chosen
                 place = int(rng.choice(np.setdiff1d(np.arange(len(free)), chosen)))
             chosen.append(place)
-            come_near(features[place])
+            update(features[place])
         return [int(free[place]) for place in chosen]
 
 
 def _fit(features: np.ndarray, bits: np.ndarray) -> LogisticRegression:
     return LogisticRegression(C=_LOOSENESS, class_weight="balanced", max_iter=1000).fit(features, bits)
-
-
-logger = logging.getLogger(__name__)
-
-
-_QUIET = 0.4  # seconds without a new label
-
-_FAILED = "The diagnostics failed; see the terminal. You can continue labelling."
 
 
 @dataclass(frozen=True)
@@ -292,11 +281,8 @@ def diagnose_labels(
     yes, no = _count(labels, artifact_labels, len(class_names))
     if biased_class is None:
         biased_class = _likeliest(yes, no)
-    lacking = [
-        f"{LEAST - count} more {what}"
-        for count, what in ((int(yes.sum()), "with the artifact"), (int(no.sum()), "without it"))
-        if count < LEAST
-    ]
+    counts = ((int(yes.sum()), "with the artifact"), (int(no.sum()), "without it"))
+    lacking = [f"{LEAST - count} more {what}" for count, what in counts if count < LEAST]
     if lacking:
         return replace(found, verdict=f"Diagnostics need {' and '.join(lacking)}.")
     looked_at, words = np.ones(len(artifact_labels), dtype=bool), "Over all classes: "
@@ -351,58 +337,38 @@ class DebouncedWorker:
 
     def __init__(self, work: Callable[[np.ndarray], LabelDiagnostics]) -> None:
         self._work = work
-        self._changed = threading.Condition()
-        self._pending: np.ndarray | None = None
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hansfree label")
         self._asked = 0
-        self._is_busy = self._is_closed = False
+        self._pending: Future[None] | None = None
         self._latest: LabelDiagnostics | None = None
-        self._thread = threading.Thread(target=self._run, name="hansfree label", daemon=True)
-        self._thread.start()
 
     def look(self) -> tuple[LabelDiagnostics | None, bool]:
         """Return the latest result, and whether one for newer labels is pending."""
-        with self._changed:
-            return self._latest, self._is_busy or self._pending is not None
+        is_pending = self._pending is not None and not self._pending.done()  # before the result is read
+        return self._latest, is_pending
 
     def ask(self, artifact_labels: np.ndarray) -> None:
         """Submit labels; they replace any that still wait."""
-        with self._changed:
-            self._pending = artifact_labels.copy()
-            self._asked += 1
-            self._changed.notify_all()
+        if self._pending is not None:
+            self._pending.cancel()
+        self._asked += 1
+        self._pending = self._executor.submit(self._run, artifact_labels.copy(), self._asked)
 
     def wait(self, timeout: float) -> bool:
         """Wait for all results; return whether they are available."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._is_busy and self._pending is None, timeout)
+        return self._pending is None or not wait([self._pending], timeout).not_done
 
     def close(self) -> None:
         """Stop after the current call."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-        self._thread.join()
+        self._asked += 1  # a call that waits for more labels returns
+        self._executor.shutdown(cancel_futures=True)
 
-    def _wait_for_quiet(self) -> None:
-        """Wait while labels follow each other quickly: the ranking has priority."""
-        seen = -1
-        while seen != self._asked and not self._is_closed:
-            seen = self._asked
-            self._changed.wait(_QUIET)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._pending is not None or self._is_closed)
-                self._wait_for_quiet()
-                if self._pending is None or self._is_closed:
-                    return
-                artifact_labels, self._pending, self._is_busy = self._pending, None, True
-            try:
-                found = self._work(artifact_labels)
-            except Exception:  # labelling must continue when a solver fails
-                logger.exception("The diagnostics failed.")
-                found = LabelDiagnostics(int((artifact_labels != UNKNOWN).sum()), None, "unknown", _FAILED)
-            with self._changed:
-                self._latest, self._is_busy = found, False
-                self._changed.notify_all()
+    def _run(self, artifact_labels: np.ndarray, number: int) -> None:
+        time.sleep(_QUIET)  # while labels follow each other quickly, the ranking has priority
+        if number != self._asked:
+            return
+        try:
+            self._latest = self._work(artifact_labels)
+        except Exception:  # labelling must continue when a solver fails
+            logger.exception("The diagnostics failed.")
+            self._latest = LabelDiagnostics(int((artifact_labels != UNKNOWN).sum()), None, "unknown", _FAILED)

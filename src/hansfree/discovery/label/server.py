@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Body, FastAPI, HTTPException, Request, Response
 from fastapi import Path as InPath
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from hansfree.discovery.label.ranking import Choice
 from hansfree.discovery.label.session import (
+    ClusterSuggestion,
     Finish,
     RankedImages,
     Session,
     State,
+    Undone,
     address_file,
 )
 from hansfree.errors import HansfreeError, RunError, not_installed
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-
 LOOPBACK = "127.0.0.1"
-
+_MAX_IMAGES = 100_000  # per request
+_PAGE = {part.name: part for part in (files("hansfree.discovery.label") / "page").iterdir()}
+_MEDIA_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_FRESH = {"cache-control": "no-store"}
 
 _HEADERS = {
     # The page loads nothing from elsewhere, is in no frame, and does not leak its address with the token.
@@ -41,7 +42,7 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 
-_REFUSED = b"""<!doctype html>
+_REFUSED = """<!doctype html>
 <html lang="en">
 <title>Refused</title>
 <link rel="icon" href="data:,">
@@ -49,89 +50,7 @@ _REFUSED = b"""<!doctype html>
 </html>
 """  # with an empty icon, so that the browser does not ask for one and is refused again
 
-_FOLLOWED = {(b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document")}  # a link, in a window of its own
-
-
-class Guard:
-    """Reject every request without the token, or with a foreign host or origin.
-
-    The first part of the path is the token, so that the page's own relative addresses carry it. A foreign host is DNS
-    rebinding, a foreign origin another page. Links to the page itself are allowed from anywhere: the browser starts at
-    a local file.
-    """
-
-    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
-        self._app, self._token = app, token.encode()
-        self._hosts = {f"{name}:{port}".encode() for name in (LOOPBACK, "localhost")}
-        self._origins = {b"http://" + host for host in self._hosts}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on without its token, or answer it with 403."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        first, slash, rest = scope["path"].removeprefix("/").partition("/")
-        is_page = not rest and scope.get("method") == "GET"
-        if scope["type"] != "http" or not self._is_ours(scope["headers"], first, is_page=is_page):
-            await _refuse(scope, send)
-            return
-        if not slash:  # otherwise the page's relative addresses would lose the token
-            moved = [(b"location", f"/{first}/".encode())]
-            await send({"type": "http.response.start", "status": 307, "headers": moved})
-            await send({"type": "http.response.body"})
-            return
-
-        async def send_guarded(message: dict[str, object]) -> None:
-            if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                message = {**message, "headers": [*message.get("headers", ()), *own]}  # type: ignore[misc]
-            await send(message)
-
-        inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode(), "root_path": ""}
-        await self._app(inner, receive, send_guarded)  # type: ignore[arg-type]
-
-    def _is_ours(self, headers: list[tuple[bytes, bytes]], token: str, *, is_page: bool) -> bool:
-        hosts = [value for name, value in headers if name == b"host"]
-        origins = [value for name, value in headers if name == b"origin"]
-        sites = [value for name, value in headers if name == b"sec-fetch-site"]
-        is_followed = is_page and set(headers) >= _FOLLOWED
-        return (
-            len(hosts) == 1
-            and hosts[0] in self._hosts
-            and all(origin in self._origins for origin in origins)
-            and (is_followed or all(site in (b"same-origin", b"none") for site in sites))
-            and secrets.compare_digest(token.encode(), self._token)
-        )
-
-
-async def _refuse(scope: Scope, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", str(len(_REFUSED)).encode())]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": _REFUSED})
-
-
-_KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-
-_MOST = 100_000  # images per request
-
-
 Image = Annotated[int, InPath(ge=0)]
-
-PageFile = Literal[
-    "page.js",
-    "grid.js",
-    "header.js",
-    "heatmaps.js",
-    "store.js",
-    "labelling.js",
-    "suggestions.js",
-    "views.js",
-    "page.css",
-    "icon.svg",
-]
 
 
 class NewLabel(BaseModel):
@@ -139,33 +58,8 @@ class NewLabel(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    images: Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=1, max_length=_MOST)]
+    images: Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=1, max_length=_MAX_IMAGES)]
     has_artifact: StrictBool
-
-
-class Accepted(BaseModel):
-    """A suggested cluster to accept as artifact labels."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    suspect: Annotated[str, Field(max_length=200)]
-
-
-class Undone(BaseModel):
-    """The images of an undone step."""
-
-    images: list[int]
-    state: State
-
-
-class Suspect(BaseModel):
-    """A suggested cluster."""
-
-    name: str
-    count: int
-    title: str
-    sentence: str
-    centre: list[int]
 
 
 class Catalogue(BaseModel):
@@ -174,42 +68,46 @@ class Catalogue(BaseModel):
     names: list[str]
     labels: list[int]
     class_names: list[str]
-    suspects: list[Suspect]
+    suspects: list[ClusterSuggestion]
 
 
-def create_app(session: Session, *, token: str, port: int) -> Guard:
-    """Return the application; every address starts with ``/<token>/``."""
+def create_app(session: Session, *, token: str, port: int) -> FastAPI:
+    """Return the application; every address starts with ``/<token>/``, so that relative addresses include it."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    hosts = {f"{name}:{port}" for name in (LOOPBACK, "localhost")}
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        given, slash, rest = request.scope["path"].removeprefix("/").partition("/")
+        is_page = not rest and request.method == "GET"
+        if not secrets.compare_digest(given.encode(), token.encode()) or not _is_ours(request, hosts, is_page=is_page):
+            return HTMLResponse(_REFUSED, 403)
+        if not slash:  # otherwise the page's relative addresses would lose the token
+            return RedirectResponse(f"/{given}/")
+        request.scope.update(path=f"/{rest}", raw_path=f"/{rest}".encode())
+        response = await call_next(request)
+        response.headers.update(_HEADERS)
+        return response
 
     @app.exception_handler(HansfreeError)
     def refuse(_request: Request, error: HansfreeError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, status_code=400)
 
     @app.get("/")
-    def index() -> Response:
-        return _page("index.html")
-
     @app.get("/{name}")
-    def part(name: PageFile) -> Response:
-        return _page(name)
+    def part(name: str = "index.html") -> Response:
+        if name not in _PAGE:
+            raise HTTPException(404)
+        return Response(_PAGE[name].read_bytes(), media_type=_MEDIA_TYPES[name.rpartition(".")[2]], headers=_FRESH)
 
     @app.get("/api/catalogue")
     def catalogue() -> Catalogue:
-        data = session.data
+        opened = session.data.opened
         return Catalogue(
-            names=list(data.names),
-            labels=data.labels.tolist(),
-            class_names=list(data.class_names),
-            suspects=[
-                Suspect(
-                    name=name,
-                    count=len(suggestion.images),
-                    title=suggestion.title,
-                    sentence=suggestion.sentence,
-                    centre=list(suggestion.centre),
-                )
-                for name, suggestion in data.suspects.items()
-            ],
+            names=list(opened.names),
+            labels=opened.images.labels.tolist(),
+            class_names=list(opened.images.class_names),
+            suspects=list(session.data.suspects.values()),
         )
 
     @app.get("/api/state")
@@ -234,12 +132,11 @@ def create_app(session: Session, *, token: str, port: int) -> Guard:
 
     @app.post("/api/undo")
     def undo() -> Undone:
-        images, now = session.undo()
-        return Undone(images=images, state=now)
+        return session.undo()
 
     @app.post("/api/suspects")
-    def accept(accepted: Accepted) -> State:
-        return session.accept(accepted.suspect)
+    def accept(suspect: Annotated[str, Body(embed=True)]) -> State:
+        return session.accept(suspect)
 
     @app.post("/api/finish")
     def finish() -> Finish:
@@ -247,20 +144,31 @@ def create_app(session: Session, *, token: str, port: int) -> Guard:
 
     @app.get("/thumbnails/{image}.jpg")
     def thumbnail(image: Image) -> Response:
-        return Response(
-            session.thumbnail(image), media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"}
-        )
+        headers = {"cache-control": "private, max-age=3600"}
+        return Response(session.thumbnail(image), media_type="image/jpeg", headers=headers)
 
     @app.get("/heatmaps/{image}.jpg")
     def heatmap(image: Image) -> Response:
-        return Response(session.heatmap(image), media_type="image/jpeg", headers={"cache-control": "no-store"})
+        return Response(session.heatmap(image), media_type="image/jpeg", headers=_FRESH)
 
-    return Guard(app, token=token, port=port)
+    return app
 
 
-def _page(name: str) -> Response:
-    content = (files("hansfree.discovery.label") / "page" / name).read_bytes()
-    return Response(content, media_type=_KINDS[name.rpartition(".")[2]], headers={"cache-control": "no-store"})
+def _is_ours(request: Request, hosts: set[str], *, is_page: bool) -> bool:
+    """Return whether a request comes from the page, or is a link to it that a browser opens.
+
+    A foreign host is DNS rebinding, a foreign origin another page. Links to the page itself are allowed from anywhere:
+    the browser starts at a local file.
+    """
+    host, origins, sites = (request.headers.getlist(name) for name in ("host", "origin", "sec-fetch-site"))
+    headers = request.headers
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return (
+        len(host) == 1
+        and host[0] in hosts
+        and all(origin.removeprefix("http://") in hosts and origin.startswith("http://") for origin in origins)
+        and ((is_page and is_link) or all(site in ("same-origin", "none") for site in sites))
+    )
 
 
 def check_installed() -> None:
@@ -308,18 +216,17 @@ def serve(session: Session, *, port: int = 0, ready: Callable[[str], None]) -> N
             listener.bind((LOOPBACK, port))
             listener.listen()  # a browser that is faster than the server waits
         except OSError as error:
-            raise RunError(
-                f"Port {port} cannot be used ({error.strerror}). Leave out --port to take a free one."
-            ) from error
+            message = f"Port {port} cannot be used ({error.strerror}). Leave out --port to take a free one."
+            raise RunError(message) from error
         taken = listener.getsockname()[1]
         token = secrets.token_urlsafe(24)
         app = create_app(session, token=token, port=taken)
         # No access log: it would hold the token.
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
         address = f"http://{LOOPBACK}:{taken}/{token}/"
-        kept = _write_secret(address_file(session.data.table.parent), address)  # for a second `hansfree label`
+        address_of_page = _write_secret(address_file(session.data.table.parent), address)
         try:
             ready(address)
             server.run(sockets=[listener])
         finally:
-            kept.unlink(missing_ok=True)
+            address_of_page.unlink(missing_ok=True)

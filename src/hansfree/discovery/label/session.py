@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
 from hansfree._internal.files import display_path
 from hansfree._internal.progress import Progress, silent
 from hansfree.cavs import SignalCAV
 from hansfree.data import find_class
 from hansfree.discovery.clustering import Cluster
-from hansfree.discovery.label.images import Heatmaps, Thumbnails
+from hansfree.discovery.label.images import Thumbnails, draw_heatmap
 from hansfree.discovery.label.ranking import (
     MIN_LABELS,
     NO,
@@ -34,26 +34,23 @@ from hansfree.discovery.label.ranking import (
     read_labels,
     write_labels,
 )
-from hansfree.discovery.opening import (
-    UnlabelledImages,
-    collect_pooled,
-    label_directory,
-    open_unlabelled_images,
-)
+from hansfree.discovery.opening import UnlabelledImages, collect_pooled, label_directory, open_unlabelled_images
 from hansfree.discovery.properties import WORDS
 from hansfree.discovery.suspects import Suspects
 from hansfree.errors import DataError, RunError
 from hansfree.pipeline import RunConfig
 
-_SHOWN = 6
+SCREEN = 12  # images per screen: fewer would flicker, more would waste labels
+_SHOWN = 6  # images of a suggestion without a centre
 
 
 @dataclass(frozen=True)
 class ClusterSuggestion:
-    """A cluster that can be accepted as artifact labels, with what a person should see before."""
+    """A cluster that can be accepted as artifact labels."""
 
-    images: tuple[int, ...]
-    centre: tuple[int, ...]  # the images nearest to its centre
+    name: str
+    images: list[int]
+    centre: list[int]  # the images nearest to its centre
     title: str  # class and most distinctive property
     sentence: str
 
@@ -67,64 +64,44 @@ def read_suggestions(
         index_of: The number of an image by its name.
         classes: The name of each image's class.
     """
-    described = _read_clusters(folder / "suspects.json")
+    clusters: tuple[Cluster, ...] = ()  # none where the lists were written by hand
+    if (folder / "suspects.json").exists():
+        clusters = Suspects.from_json((folder / "suspects.json").read_text(encoding="utf-8")).clusters
+    cluster_of = {f"suspect-{rank}": cluster for rank, cluster in enumerate(clusters, start=1)}
     found: dict[str, ClusterSuggestion] = {}
     for path in sorted(folder.glob("suspect-*.json"), key=lambda path: (len(path.name), path.name)):  # 10 after 9
         try:
-            listed = json.loads(path.read_text(encoding="utf-8"))
+            listed = TypeAdapter(list[str]).validate_json(path.read_bytes())
         except (OSError, ValueError) as error:
-            raise DataError(f"{path} cannot be read: {error}.") from error
-        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise DataError(f"{path} is not a list of images.")
-        if any(name in index_of for name in listed):
-            found[path.stem] = _describe(listed, index_of, classes, described.get(path.stem))
+            raise DataError(f"{path} is not a list of images ({error}).") from error
+        images = sorted({index_of[name] for name in listed if name in index_of})
+        if not images:
+            continue
+        title, sentence, centre = classes[images[0]], "", images[:_SHOWN]
+        cluster = cluster_of.get(path.stem)
+        if cluster is not None and cluster.size == len(listed):
+            sentence = cluster.sentence
+            # By name: the order of the images may have changed since the search.
+            name_of = dict(zip(cluster.rows, listed))
+            centre = [index_of[name_of[row]] for row in cluster.centre if name_of[row] in index_of]
+            if cluster.distinct is not None and cluster.distinct_auc is not None:
+                title += f", {WORDS[cluster.distinct][cluster.distinct_auc < 0.5]}"
+        found[path.stem] = ClusterSuggestion(path.stem, images, centre, title, sentence)
     return found
-
-
-def _describe(
-    listed: Sequence[str], index_of: Mapping[str, int], classes: Sequence[str], cluster: Cluster | None
-) -> ClusterSuggestion:
-    known = sorted({index_of[name] for name in listed if name in index_of})
-    title, sentence, centre = classes[known[0]], "", known[:_SHOWN]
-    if cluster is not None and cluster.size == len(listed):
-        sentence = cluster.sentence
-        # By name: the order of the images may have changed since the search.
-        name_of = dict(zip(cluster.rows, listed))
-        centre = [index_of[name_of[row]] for row in cluster.centre if name_of[row] in index_of]
-        if cluster.distinct is not None and cluster.distinct_auc is not None:
-            title += f", {WORDS[cluster.distinct][cluster.distinct_auc < 0.5]}"
-    return ClusterSuggestion(tuple(known), tuple(centre), title, sentence)
-
-
-def _read_clusters(path: Path) -> dict[str, Cluster]:
-    """Return the clusters of ``suspects.json``; none where the lists were written by hand."""
-    if not path.exists():
-        return {}
-    clusters = Suspects.from_json(path.read_text(encoding="utf-8")).clusters
-    return {f"suspect-{rank}": cluster for rank, cluster in enumerate(clusters, start=1)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LabellingData:
-    """Images, activations and labels of a session; all sequences have one entry per image."""
+    """What a session works on; all sequences have one entry per image."""
 
     file: Path  # the run file
     table: Path  # where the labels are written
-    is_table: bool  # whether the run file has a table; otherwise class folders
-    column: str
-    rows: Sequence[Mapping[str, str]]
-    names: Sequence[str]
-    labels: np.ndarray
-    class_names: tuple[str, ...]
+    opened: UnlabelledImages
     biased_class: int | None
     pooled: np.ndarray
     artifact_labels: np.ndarray
     thumbnails: Thumbnails
-    heatmaps: Heatmaps
     suspects: Mapping[str, ClusterSuggestion]  # by name
-    facts: tuple[tuple[str, str], ...]
-    cav: str
-    seed: int
 
 
 @contextmanager
@@ -140,35 +117,30 @@ def open_labelling(run: RunConfig, *, file: Path, progress: Progress = silent) -
     with held:
         address_file(folder).unlink(missing_ok=True)  # left by a killed process
         opened = open_unlabelled_images(run, progress=progress)
-        source = opened.images.source
+        images, table, column, biased = opened.images, folder / "artifacts.csv", run.artifact.column, None
+        if run.artifact.biased_class is not None:
+            biased = find_class(run.artifact.biased_class, images.class_names, option="biased_class")
+        if table.exists():
+            artifact_labels = read_labels(table, opened.names, column=column)
+        else:
+            place = run.data.table or run.data.root
+            artifact_labels = labels_of(opened.rows, opened.names, column=column, place=place)
         thumbnails = Thumbnails(
             opened.paths,
             root=run.data.root,
-            folder=folder / "thumbnails",
-            resize=source.resize,  # type: ignore[attr-defined]  # of image files
-            channels=source.channels,  # type: ignore[attr-defined]
+            resize=images.source.resize,  # type: ignore[attr-defined]  # of image files
+            channels=images.source.channels,  # type: ignore[attr-defined]
         )
-        names, biased = opened.images.class_names, run.artifact.biased_class
+        index_of = {name: row for names in (opened.paths, opened.names) for row, name in enumerate(names)}
         yield LabellingData(
             file=file,
-            table=folder / "artifacts.csv",
-            is_table=run.data.table is not None,
-            column=run.artifact.column,
-            rows=opened.rows,
-            names=opened.names,
-            labels=opened.images.labels,
-            class_names=names,
-            biased_class=None if biased is None else find_class(biased, names, option="biased_class"),
+            table=table,
+            opened=opened,
+            biased_class=biased,
             pooled=collect_pooled(opened, progress=progress).pooled,
-            artifact_labels=_first_labels(opened, folder / "artifacts.csv"),
+            artifact_labels=artifact_labels,
             thumbnails=thumbnails,
-            heatmaps=Heatmaps(opened.model, opened.layer, opened.images, thumbnails),
-            suspects=read_suggestions(
-                folder, _index_of(opened), classes=[names[label] for label in opened.images.labels]
-            ),
-            facts=opened.facts,
-            cav=run.correction.cav,
-            seed=run.seed,
+            suspects=read_suggestions(folder, index_of, classes=[images.class_names[label] for label in images.labels]),
         )
 
 
@@ -185,23 +157,9 @@ def _in_use(folder: Path) -> str:
         return f"{in_use}another `hansfree label` is starting and will print the page's address in its terminal."
 
 
-def _first_labels(opened: UnlabelledImages, table: Path) -> np.ndarray:
-    """Return the labels of the last session, or those in the user's own table."""
-    column = opened.run.artifact.column
-    if table.exists():
-        return read_labels(table, opened.names, column=column)
-    place = opened.run.data.table or opened.run.data.root
-    return labels_of(opened.rows, opened.names, column=column, place=place)
-
-
-def _index_of(opened: UnlabelledImages) -> dict[str, int]:
-    """Return the number of each image, by its name and by its path."""
-    return {name: index for names in (opened.paths, opened.names) for index, name in enumerate(names)}
-
-
 @dataclass(frozen=True)
 class Finish:
-    """The text of the last dialog, in its order."""
+    """The text of the last dialog."""
 
     title: str
     missing: str  # why the labels do not suffice for a run; empty where they do
@@ -216,21 +174,18 @@ def describe_finish(data: LabellingData, diagnostics: LabelDiagnostics | None, *
         diagnostics: Of the current labels; None where they are not available yet.
         unlabelled: How many images have a proposed label.
     """
-    key = "data.table" if data.is_table else "data.artifacts"
+    key = "data.artifacts" if data.opened.run.data.table is None else "data.table"
     how = f"set {key} in {data.file} to {data.table}, then: hansfree run {data.file}"
     proposed = ""
     if unlabelled:
         proposed = (
-            f"{unlabelled:,} of the {len(data.names):,} images are not labelled. A run uses the proposed labels for "
-            "them: review them first, in the list of all images."
+            f"{unlabelled:,} of the {len(data.opened.names):,} images are not labelled. A run uses the proposed labels "
+            "for them: review them first, in the list of all images."
         )
     if diagnostics is not None and diagnostics.level in ("good", "fair"):
         return Finish("Ready for a run", "", proposed, f"{how[0].upper()}{how[1:]}")
     missing = "The diagnostics are not finished." if diagnostics is None else diagnostics.verdict
     return Finish("Saved, but not ready for a run", missing, proposed, f"To run anyway: {how}")
-
-
-SCREEN = 12  # images per screen: fewer would flicker, more would waste labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +202,14 @@ class State:
     saved: str  # the path of the table
     diagnostics: LabelDiagnostics | None  # the latest; of older labels while `is_diagnosing`
     is_diagnosing: bool
+
+
+@dataclass(frozen=True)
+class Undone:
+    """The images of an undone step."""
+
+    images: list[int]
+    state: State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,10 +231,10 @@ class Session:
     def __init__(self, data: LabellingData) -> None:
         self.data = data
         self._artifact_labels = ArtifactLabels(data.artifact_labels)
-        self._ranking = Ranking(data.pooled, seed=data.seed)
+        self._ranking = Ranking(data.pooled, seed=data.opened.run.seed)
         self._lock = threading.RLock()
         self._worker = DebouncedWorker(self._diagnose)
-        self._shown = np.zeros(len(data.names), dtype=bool)
+        self._shown = np.zeros(len(data.pooled), dtype=bool)
         self._version = 0
         self._refresh()
         self._screen = self._choose()
@@ -306,14 +269,14 @@ class Session:
             self._save()
             return self.state()
 
-    def undo(self) -> tuple[list[int], State]:
-        """Undo the last step; return its images, none where there is no step left."""
+    def undo(self) -> Undone:
+        """Undo the last step, if there is one."""
         with self._lock:
             images = self._artifact_labels.undo()
             if images:
                 self._refresh()
                 self._save()
-            return images, self.state()
+            return Undone(images, self.state())
 
     def screen(self) -> list[Choice]:
         """Return the current images to label."""
@@ -360,49 +323,46 @@ class Session:
 
     def thumbnail(self, image: int) -> bytes:
         """Return an image as JPEG."""
-        return self.data.thumbnails.thumbnail(self._checked(image))
+        self._check(image)
+        return self.data.thumbnails.thumbnail(image)
 
     def heatmap(self, image: int) -> bytes:
         """Return an image with the heatmap of the CAV of the labels."""
-        row = self._checked(image)
-        with self._lock:
-            cav = self._cav
+        self._check(image)
+        cav = self._cav
         if cav is None:
             raise DataError("A heatmap needs images labelled with and without the artifact.")
-        return self.data.heatmaps.show(row, cav)
+        opened, pixels = self.data.opened, self.data.thumbnails.pixels(image)
+        return draw_heatmap(opened.model, opened.layer, opened.images, image, cav=cav, pixels=pixels)
 
     def wait(self, timeout: float = 60) -> bool:
         """Wait for the diagnostics of all labels; return whether they are available."""
         return self._worker.wait(timeout)
 
-    def _checked(self, image: int) -> int:
+    def _check(self, image: int) -> None:
         if not 0 <= image < len(self._shown):
             raise DataError(f"There is no image {image}: they are numbered 0 to {len(self._shown) - 1}.")
-        return image
 
     def _proposed(self) -> np.ndarray:
         values = self._artifact_labels.values
-        likely = np.zeros(len(values), dtype=bool) if self._scores is None else self._scores > 0
+        likely = False if self._scores is None else self._scores > 0
         return np.flatnonzero((values == YES) | (likely & (values == UNKNOWN)))
 
     def _refresh(self) -> None:
-        values = self._artifact_labels.values
+        values, pooled = self._artifact_labels.values, self.data.pooled
         self._version += 1
         self._scores = self._ranking.score(values)
-        self._cav = self._fit_cav(values)
-        if (values != UNKNOWN).any():
+        rows = np.flatnonzero(values != UNKNOWN)
+        can_fit = len(np.unique(values[rows])) == 2 and np.ptp(pooled[rows], axis=0).max() > 0
+        # Of the heatmaps: this CAV locates artifacts best (paper, Q1).
+        self._cav = SignalCAV().fit(pooled[rows], values[rows] == YES) if can_fit else None
+        if len(rows):
             self._worker.ask(values)
 
-    def _fit_cav(self, values: np.ndarray) -> SignalCAV | None:
-        """Return the CAV of the heatmaps: the signal CAV locates artifacts best (paper, Q1)."""
-        rows = np.flatnonzero(values != UNKNOWN)
-        if len(np.unique(values[rows])) < 2 or np.ptp(self.data.pooled[rows], axis=0).max() == 0:
-            return None
-        return SignalCAV().fit(self.data.pooled[rows], values[rows] == YES)
-
     def _choose(self) -> list[Choice]:
-        values, data = self._artifact_labels.values, self.data
-        short = needs_clean_labels(data.labels, values, data.biased_class, classes=len(data.class_names))
+        values, images = self._artifact_labels.values, self.data.opened.images
+        classes = len(images.class_names)
+        short = needs_clean_labels(images.labels, values, self.data.biased_class, classes=classes)
         chosen = self._ranking.choose(values, self._scores, count=SCREEN, shown=self._shown, short=short)
         if self._shown[[choice.image for choice in chosen]].any():
             self._shown[:] = False  # all were skipped once: start again
@@ -410,26 +370,24 @@ class Session:
         return chosen
 
     def _save(self) -> None:
-        data = self.data
+        table, opened = self.data.table, self.data.opened
         proposed = None if self._scores is None else self._scores > 0
         try:
-            write_labels(data.table, data.rows, self._artifact_labels.values, proposed, column=data.column)
+            write_labels(table, opened.rows, self._artifact_labels.values, proposed, column=opened.run.artifact.column)
         except OSError as error:
-            raise RunError(
-                f"{data.table} cannot be written ({error.strerror}): the last label is not saved."
-            ) from error
+            raise RunError(f"{table} cannot be written ({error.strerror}): the last label is not saved.") from error
 
     def _diagnose(self, values: np.ndarray) -> LabelDiagnostics:
-        data = self.data
+        opened = self.data.opened
         return diagnose_labels(
             self._ranking,
-            data.pooled,
-            data.labels,
+            self.data.pooled,
+            opened.images.labels,
             values,
-            cav=data.cav,
-            names=data.names,
-            class_names=data.class_names,
-            biased_class=data.biased_class,
+            cav=opened.run.correction.cav,
+            names=opened.names,
+            class_names=opened.images.class_names,
+            biased_class=self.data.biased_class,
         )
 
 

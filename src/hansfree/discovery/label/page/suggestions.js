@@ -17,7 +17,7 @@ export function showSuggestions() {
   for (const suspect of found) {
     const button = document.createElement("button");
     button.dataset.suspect = suspect.name;
-    button.append(...suspect.centre.slice(0, 1).map(picture), `${number(suspect)}: ${suspect.title} (${suspect.count})`);
+    button.append(...suspect.centre.slice(0, 1).map(picture), `${number(suspect)}: ${suspect.title} (${suspect.images.length})`);
     for (const come of ["mouseenter", "focus"]) button.addEventListener(come, () => preview(suspect, button));
     for (const go of ["mouseleave", "blur"]) button.addEventListener(go, hide);
     button.addEventListener("click", () => {
