@@ -112,8 +112,9 @@ class Transplants:
         if isinstance(self.insertion, Color):
             arrays |= {"scale": self.insertion.scale.numpy(), "shift": self.insertion.shift.numpy()}
         facts = {"key": self.key, "kind": self.insertion.kind, "coverage": self.coverage, "area": self.area}
+        arrays |= {name: np.array(value) for name, value in facts.items()}
         with written_atomically(path) as temporary:
-            np.savez_compressed(temporary, **arrays, **{name: np.array(value) for name, value in facts.items()})
+            np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
 
 def find_transplants(
