@@ -89,11 +89,12 @@ def run(
             concept_warnings = check_concepts(experiment)
             workers.correct(experiment, methods)
         rows = experiment.rows(methods)
-        results = gather_results(experiment, methods, rows)
-        advice, class_warning = advise(experiment, results)
-        advice_lines = [*describe_advice(results, advice), *([class_warning] if class_warning else [])]
         has_both = images.is_natural and setting.data.is_inserted
         similarities = [compare_insertion(experiment)] if has_both else []
+        differs = any(found.differs for found in similarities)
+        results = gather_results(experiment, methods, rows, insertion_differs=differs)
+        advice, class_warning = advise(experiment, results)
+        advice_lines = [*describe_advice(results, advice), *([class_warning] if class_warning else [])]
         shown_ids = setting.data.test_biased.ids[experiment.workspace.shown_rows]
         about = {
             **_about(prepared, command),

@@ -40,6 +40,7 @@ class ReasonCode(str, Enum):
     STRONGER_EFFECT = "stronger_effect"  # before, after: what the artifact adds to the biased class's probability
     MORE_FALSE_ALARMS = "more_false_alarms"  # before, after: share of other classes' images; None where not measured
     FINE_TUNING_SUFFICES = "fine_tuning_suffices"
+    INSERTION_DIFFERS = "insertion_differs"  # the inserted artifact is not the one of the labelled images
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class VerdictInputs:
     """The numbers that a verdict rests on; None where not available."""
 
     is_usable: bool = True  # did not fail or collapse, and keeps the budgets
+    insertion_differs: bool = False  # the inserted artifact is not the one of the labelled images: no evidence
     flips: tuple[float, float] | None = None  # flip rate before and after
     over_original: Improvement = Improvement()
     over_vanilla: Improvement | None = None  # None where plain fine-tuning was not run, failed, or is the model itself

@@ -26,8 +26,11 @@ def claims(data: BiasedData) -> tuple[Claim, ...]:
     """Return what the data allow to claim about any model; known before one is trained."""
     test, n = data.test_biased, len(data.test_biased)
     if data.is_inserted:
-        accuracy = Claim(BIASED_ACCURACY, True, f"All {n} test images are also evaluated with the artifact inserted.")
-        flips = Claim("flip rate", True, "The artifact is inserted into the same images that are evaluated without it.")
+        how = "inserted"
+        if data.transplant is not None:
+            how = f"transplanted from test images that have it ({data.transplant})"
+        accuracy = Claim(BIASED_ACCURACY, True, f"All {n} test images are also evaluated with the artifact {how}.")
+        flips = Claim("flip rate", True, f"The same images are evaluated without the artifact, and with it {how}.")
     else:
         is_known = len(large_classes(test.labels)) >= 2
         needed = (

@@ -38,7 +38,7 @@ def decide(inputs: VerdictInputs) -> VerdictLevel:
     rivals = [each for each in (inputs.over_original, inputs.over_vanilla) if each is not None]
     accuracy = _least(_sign(each.accuracy) for each in rivals)
     flips = _least(_fewer_flips(each) for each in rivals)
-    if accuracy is None and flips is None:
+    if inputs.insertion_differs or (accuracy is None and flips is None):
         return VerdictLevel.UNKNOWN
     if _has_stronger_effect(inputs) or _has_more_false_alarms(inputs):
         return VerdictLevel.NOT_CORRECTED
@@ -56,6 +56,8 @@ def find_reasons(inputs: VerdictInputs) -> tuple[Reason, ...]:
     """Return what counts against a model and does not show in its differences to the original model."""
     if not inputs.is_usable:
         return ()
+    if inputs.insertion_differs:
+        return (Reason(ReasonCode.INSERTION_DIFFERS),)
     if inputs.effect is not None and _has_stronger_effect(inputs):
         before, after = inputs.effect
         return (Reason(ReasonCode.STRONGER_EFFECT, {"before": before, "after": after}),)
@@ -108,6 +110,7 @@ def gather_inputs(results: Results, variant: Variant) -> VerdictInputs:
     is_rival = vanilla is not None and vanilla != variant and status_of(results, vanilla) == "method"
     return VerdictInputs(
         is_usable=is_usable,
+        insertion_differs=bool(results.meta.get("insertion_differs")),
         flips=(flips[0].value, flips[1].value) if flips else None,
         over_original=_improvement(results, variant, original),
         over_vanilla=_improvement(results, variant, vanilla) if vanilla and is_rival else None,

@@ -251,18 +251,21 @@ def write_outcome(experiment: Experiment, rows: Sequence[Row], results: Results,
     )
 
 
-def gather_results(experiment: Experiment, methods: Sequence[str], rows: Sequence[Row]) -> Results:
+def gather_results(
+    experiment: Experiment, methods: Sequence[str], rows: Sequence[Row], *, insertion_differs: bool = False
+) -> Results:
     """Return what the report will know of the scores, with the verdict on every method.
 
     All methods are compared with each other, which takes long where there are many.
 
     Args:
         rows: What the experiment gave for these methods.
+        insertion_differs: The inserted artifact is not the one of the labelled images.
     """
     data = experiment.setting.data
     results = Results(
         rows=tested_rows(rows),
-        meta=_facts(experiment.setting),
+        meta={**_facts(experiment.setting), "insertion_differs": insertion_differs},
         selection={name: experiment.selection(experiment.plain(name)) for name in methods},
         heatmaps=None,
         paired=tuple(experiment.predictions.paired(methods)),
@@ -278,6 +281,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
     data = setting.data
     return {
         "artifact": data.artifact,
+        "transplant": data.transplant,
         "biased_class": data.biased_class,
         "class_names": list(data.train.class_names),
         "layer": setting.layer,

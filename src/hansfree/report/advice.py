@@ -14,6 +14,12 @@ _TO_DO = (
 )
 
 
+_USE_TRANSPLANTS = (
+    "To prove it, leave out artifact.insert: the artifact of the labelled images is then transplanted into the others. "
+    "Or insert the artifact itself by a function of your own (artifact.insert: file.py:function)."
+)
+
+
 def describe_advice(results: Results, advice: Advice) -> tuple[str, ...]:
     """Return the sentences on the recommended model."""
     measure = (
@@ -48,7 +54,8 @@ def describe_advice(results: Results, advice: Advice) -> tuple[str, ...]:
     if advice.code == AdviceCode.RECOMMENDED:
         return (f"Recommended: {reason}.", *not_compared)
     if advice.code == AdviceCode.BEST_GUESS:
-        return (f"Best guess, not proven: {reason}.", *not_compared, _how_to_prove(best, advice.is_inserted))
+        how = _USE_TRANSPLANTS if results.meta.get("insertion_differs") else _how_to_prove(best, advice.is_inserted)
+        return (f"Best guess, not proven: {reason}.", *not_compared, how)
     if advice.code == AdviceCode.NO_GAIN_ON_VALIDATION:
         doubt = f"By that it is no better than the original model ({value(advice.original_score)})."
     else:

@@ -115,7 +115,7 @@ LEVEL_TITLES = {
     VerdictLevel.CORRECTED: "corrected",
     VerdictLevel.PARTLY_CORRECTED: "partly corrected",
     VerdictLevel.NOT_CORRECTED: "not corrected",
-    VerdictLevel.UNKNOWN: "no verdict (too few test images with the artifact)",
+    VerdictLevel.UNKNOWN: "no verdict",
     VerdictLevel.UNUSABLE: "do not use",
 }
 
@@ -140,6 +140,9 @@ _TEMPLATES = {
     ReasonCode.MORE_FALSE_ALARMS: (
         "The artifact causes more false alarms of its class than before: with it, {after} of the images of other "
         "classes are predicted as that class instead of {before}"
+    ),
+    ReasonCode.INSERTION_DIFFERS: (
+        "To this model the inserted artifact is unlike the one in the labelled images, so its effect is no evidence"
     ),
     ReasonCode.FINE_TUNING_SUFFICES: "Plain fine-tuning (Vanilla) alone achieves all or part of the improvement",
 }
@@ -173,6 +176,9 @@ def describe_rejection(results: Results, variant: Variant) -> str:
     return "" if reason is None else describe_reason(results, reason)
 
 
+_UNKNOWN = f"{LEVEL_TITLES[VerdictLevel.UNKNOWN]} (too few test images with the artifact)"
+
+
 class VerdictWords(NamedTuple):
     """A verdict in words."""
 
@@ -185,11 +191,12 @@ def describe_verdict(results: Results, method: str) -> VerdictWords:
     """Put the verdict on a method in words."""
     verdict = results.verdicts.get(method)
     if verdict is None:
-        return VerdictWords(LEVEL_TITLES[VerdictLevel.UNKNOWN])
+        return VerdictWords(_UNKNOWN)
     classes = {results.class_title(label): most for label, most in class_budgets_of(results).items()}
     rule = describe_rule(verdict.inputs, budget=budget_of(results), class_budgets=classes)
     reasons = " ".join(f"{describe_reason(results, reason)}." for reason in verdict.reasons)
-    return VerdictWords(LEVEL_TITLES[verdict.level], reasons, rule)
+    is_unknown = verdict.level == VerdictLevel.UNKNOWN and not reasons
+    return VerdictWords(_UNKNOWN if is_unknown else LEVEL_TITLES[verdict.level], reasons, rule)
 
 
 def describe_rule(inputs: VerdictInputs, *, budget: float, class_budgets: Mapping[str, float] | None = None) -> str:
@@ -534,6 +541,13 @@ def _warning(title: str, why: str) -> str:
     return f"Do not use this model ({title}): {why}."
 
 
+_TRANSPLANTED = {
+    "region": "the pixels where it was found",
+    "color": "the colour statistics",
+    "low bits": "the lowest bits of the pixels",
+}
+
+
 def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
     """Say which decisions the artifact still changes, then the accuracy with and without it."""
     original = results.variant(ORIGINAL)
@@ -544,6 +558,8 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
     if flips:
         n = f"{flips[1].n:,} " if flips[1].n else ""
         artifact = f"the {results.meta['artifact']} artifact" if results.meta.get("artifact") else "the artifact"
+        if kind := results.meta.get("transplant"):
+            artifact += f", transplanted from other test images ({_TRANSPLANTED[kind]}),"
         old, new = (percent(row.value) for row in flips)
         known = results.difference(shown, original, FLIPS) if original else None
         is_same = known is not None and known.low <= 0 <= known.high
