@@ -18,6 +18,7 @@ _HOMES = {
     "data.artifacts": (
         "Artifact",
         "Brightness",
+        "FromFunction",
         "LSB",
         "Patch",
         "Plaster",

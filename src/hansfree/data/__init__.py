@@ -1,6 +1,17 @@
 """Images, labels and artifact labels: datasets, inserted artifacts, readers of a user's files, biased data."""
 
-from hansfree.data.artifacts import LSB, Artifact, Brightness, Patch, Place, Plaster, Timestamp
+from hansfree.data.artifacts import (
+    LSB,
+    Artifact,
+    Brightness,
+    FromFunction,
+    InsertFunction,
+    Patch,
+    Place,
+    Plaster,
+    Timestamp,
+    as_artifact,
+)
 from hansfree.data.biased import (
     MIN_IMAGES,
     SETS,

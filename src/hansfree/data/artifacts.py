@@ -6,10 +6,11 @@ import hashlib
 import io
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -323,3 +324,68 @@ def _start(room: int, length: int, part: float) -> int:
     """Return where a patch begins; one that does not fit keeps its middle in the image's middle."""
     free = room - length
     return round(part * free) if free >= 0 else free // 2
+
+
+InsertFunction = Callable[..., Any]
+"""Takes an image (uint8 array, or a PIL image if so annotated) and a numpy generator, and returns the image with the
+artifact, on request with the mask of what changed."""
+
+
+class FromFunction(Artifact):
+    """An artifact that a function of the user inserts.
+
+    Args:
+        function: see `InsertFunction`. The same image and generator must give the same result.
+        channels: of the images.
+
+    Example:
+        >>> def darker(image, rng):
+        ...     return (0.7 * image).astype(np.uint8)
+        >>> image, mask = FromFunction(darker).stamp(np.full((8, 8, 3), 200, np.uint8), np.random.default_rng(0))
+        >>> int(image.max()), bool(mask.all())
+        (140, True)
+    """
+
+    localized = False
+
+    def __init__(self, function: InsertFunction, *, channels: int = 3) -> None:
+        self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)  # type: ignore[misc]
+        hints = [str(hint) for hint in getattr(function, "__annotations__", {}).values()]
+        self._takes_pil = bool(hints) and "Image" in hints[0]
+        probe = np.random.default_rng(0).integers(256, size=(64, 64, channels), dtype=np.uint8)
+        first, again = (self.stamp(probe, np.random.default_rng(1))[0] for _ in range(2))
+        if not np.array_equal(first, again):
+            raise OptionError(f"{self.name} gives another image each time. Draw from the generator that it gets.")
+        self.localized = float((first != probe).any(axis=-1).mean()) < _LOCALIZED  # type: ignore[misc]
+        self._key = hashlib.sha256(first.tobytes()).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"FromFunction({self.name}, {self._key})"
+
+    def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Call the function on a copy of the image."""
+        require_pixels(image)
+        given = Image.fromarray(image.squeeze()) if self._takes_pil else image.copy()
+        try:
+            result = self.function(given, rng)
+        except Exception as error:
+            raise OptionError(f"{self.name} failed with {type(error).__name__}: {error}") from error
+        inserted, mask = result if isinstance(result, tuple) else (result, None)
+        changed = np.asarray(inserted)
+        if changed.dtype != np.uint8 or changed.shape not in (image.shape, image.squeeze().shape):
+            raise OptionError(
+                f"{self.name} returned {changed.dtype} of shape {changed.shape} for a uint8 image of shape "
+                f"{image.shape}. Return the same type and shape."
+            )
+        changed = changed.reshape(image.shape)
+        mask = (changed != image).any(axis=-1) if mask is None else np.asarray(mask, dtype=bool)
+        return changed, mask
+
+
+_LOCALIZED = 0.5  # of the pixels of a probe image that a localized artifact changes at most
+
+
+def as_artifact(artifact: Artifact | InsertFunction) -> Artifact:
+    """Return an artifact as it is, and a function as one."""
+    return artifact if isinstance(artifact, Artifact) else FromFunction(artifact)

@@ -144,6 +144,7 @@ def natural_bias(
         artifact=name,
         is_localized=insert is None or insert.localized,
         is_inserted=insert is not None,
+        inserted=insert,
         has_masks=False,  # its location in training images is not known
     )
 
@@ -201,6 +202,7 @@ def insert_bias(
         biased_class=biased_class,
         artifact=artifact.name,
         is_localized=artifact.localized,
+        inserted=artifact,
     )
 
 
@@ -224,6 +226,7 @@ class BiasedData:
     is_localized: bool
     is_inserted: bool = True  # the biased sets are the clean ones with the artifact inserted; False: natural
     has_masks: bool = True  # the masks show where the artifact is
+    inserted: Artifact | None = None  # what can be inserted into any image
     transplant: str | None = None  # kind of the transplants that the inserted artifact is; None: it is the artifact
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hansfree._internal.hashing import fingerprint
-from hansfree.data.artifacts import Artifact
+from hansfree.data.artifacts import Artifact, InsertFunction, as_artifact
 from hansfree.data.examples import IMAGENET, ImageDataset, ImageSource, Normalize
 from hansfree.errors import DataError, OptionError
 
@@ -22,6 +22,7 @@ class WithArtifact(ImageDataset):
     depends only on the seed and the image's id.
 
     Args:
+        artifact: An artifact, or a function that inserts one (`InsertFunction`).
         share: Of the images in ``only_class`` (None: of all) that get the artifact.
         only_class: The biased class.
         elsewhere: Share of the images of the other classes that get it, too: counter-examples, as in natural biases.
@@ -38,7 +39,7 @@ class WithArtifact(ImageDataset):
     def __init__(
         self,
         source: ImageSource,
-        artifact: Artifact,
+        artifact: Artifact | InsertFunction,
         *,
         share: float,
         only_class: int | None = None,
@@ -59,7 +60,7 @@ class WithArtifact(ImageDataset):
         if only_class is not None and not 0 <= only_class < len(source.class_names):
             known = ", ".join(f"{label} {name}" for label, name in enumerate(source.class_names))
             raise OptionError(f"There is no class {only_class!r} to insert the artifact into. Known: {known}.")
-        self.source, self.artifact, self.transform = source, artifact, transform
+        self.source, self.artifact, self.transform = source, as_artifact(artifact), transform
         self.share, self.only_class, self.elsewhere, self.flip_share = share, only_class, elsewhere, flip_share
         self.seed = seed
         self.ids, self.class_names = source.ids, source.class_names

@@ -12,7 +12,7 @@ from hansfree.models.adapters import (
     returns_logits,
 )
 from hansfree.models.layers import Recommendation, feature_layers, recommend_layer
-from hansfree.models.loading import load_model
+from hansfree.models.loading import Factory, load_model
 from hansfree.models.weights import (
     PRETRAINED,
     check_finite,

@@ -27,11 +27,22 @@ from hansfree.corrections import (
     has_counter_examples,
 )
 from hansfree.corrections.training import FineTuning, check_float64, check_head_size
-from hansfree.data import SETS, Artifact, BiasedData, ImageDataset, Normalize, Patch, UserImages, find_class
+from hansfree.data import (
+    SETS,
+    Artifact,
+    BiasedData,
+    FromFunction,
+    ImageDataset,
+    Normalize,
+    Patch,
+    UserImages,
+    find_class,
+)
 from hansfree.errors import DataError, OptionError, RunError, nearest
 from hansfree.metrics import MIN_GROUP
 from hansfree.models import (
     PRETRAINED,
+    Factory,
     Preprocessing,
     Recommendation,
     adapt,
@@ -299,7 +310,7 @@ def _open_images(run: RunConfig, seen: Preprocessing, progress: Progress) -> Use
         artifact_column=run.artifact.column,
         biased_class=run.artifact.biased_class,
         shares=run.data.shares,
-        insert=_inserted(run),
+        insert=_inserted(run, 1 if seen.channels == 1 else 3),
         share=run.artifact.share,
         size=seen.size,
         resize=seen.resize,
@@ -336,10 +347,12 @@ def _class_budgets(run: RunConfig, names: Sequence[str]) -> dict[int, float]:
     return budgets
 
 
-def _inserted(run: RunConfig) -> Artifact | None:
+def _inserted(run: RunConfig, channels: int) -> Artifact | None:
     given = run.artifact
     if given.insert is None:
         return None
+    if ":" in given.insert:
+        return FromFunction(Factory(given.insert).function, channels=channels)
     if given.file is None:
         return Artifact.named(given.insert)()
     return Patch(file=given.file, place=given.place, size=given.scale, angle=given.angle)
@@ -348,7 +361,7 @@ def _inserted(run: RunConfig) -> Artifact | None:
 def _artifact_name(run: RunConfig, images: UserImages) -> str:
     """Return the name of the artifact in results; empty if it has none."""
     given = run.artifact
-    inserted = given.insert if given.file is None else given.file.stem
+    inserted = (given.insert or "").rpartition(":")[2] if given.file is None else given.file.stem
     by_column = images.artifact if images.artifact == given.column != COLUMN else ""
     return given.name or by_column or inserted or ""
 

@@ -212,7 +212,7 @@ class Experiment:
 
     def _method(self, spec: MethodSpec, seed: int) -> AnyCorrection:
         if is_deep(spec.name):
-            return spec.make(tuning=replace(self.setting.network, seed=seed))  # type: ignore[no-any-return]
+            return spec.make(data=self.setting.data, tuning=replace(self.setting.network, seed=seed))  # type: ignore[no-any-return]
         cav = corrected_cav(self.workspace, spec.cav or self.setting.cav)
         images = self.workspace.masked_train if spec.uses_masks else self.setting.data.train
         tuning = replace(self.setting.tuning, seed=seed)

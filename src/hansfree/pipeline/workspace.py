@@ -195,7 +195,7 @@ class MethodSpec:
     """A correction with options; a plain one is named like the registered method."""
 
     name: str  # of its stage, its weights and its heatmaps
-    make: Callable[..., Any]  # (cav=, images=, tuning=) -> the correction; of the whole network: (tuning=)
+    make: Callable[..., Any]  # (cav=, images=, tuning=) -> the correction; of the whole network: (data=, tuning=)
     cav: str | None = None  # another direction than the setting's
     method: str | None = None  # what its rows say; None: the correction's own name
     strengths: Sequence[float] | None = None  # None: the setting's, or else the method's own grid
@@ -206,7 +206,7 @@ class MethodSpec:
     def plain(cls, name: str, *, grid: Grid = "own") -> MethodSpec:
         """Return a registered correction as it is, or as the paper measures it; ``rr-clarc@svm``: along that CAV."""
         if is_deep(name):
-            return cls(name=name, make=DeepCorrection.named(name), method=name)
+            return cls(name=name, make=DeepCorrection.named(name).for_run, method=name)
         member, cav = method_named(name), split_name(name)[1]
         is_paper = grid == "paper"
         options = member.info.paper_options if is_paper else {}

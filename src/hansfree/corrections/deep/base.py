@@ -18,6 +18,7 @@ from hansfree.corrections.base import Candidate, Correction
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import NoTransplantError
 from hansfree.corrections.deep.loop import NetworkTuning, Objective, train_network
+from hansfree.data import BiasedData
 from hansfree.errors import DataError, DivergedError, OptionError
 
 
@@ -34,6 +35,11 @@ class DeepCorrection(Correction):
     def __init__(self, *, strength: float = 1.0, tuning: NetworkTuning | None = None) -> None:
         super().__init__(strength=strength)
         self.tuning = tuning or NetworkTuning()
+
+    @classmethod
+    def for_run(cls, *, data: BiasedData, tuning: NetworkTuning) -> DeepCorrection:
+        """Return the method as a run uses it."""
+        return cls(tuning=tuning)
 
     def describe(self) -> dict[str, str]:
         """Return what the table of results says about the options of this method."""

@@ -24,7 +24,7 @@ from hansfree.corrections.deep.insertion import (
 )
 from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step, task_loss
 from hansfree.corrections.deep.stages import find_stages
-from hansfree.data import Normalize
+from hansfree.data import BiasedData, Normalize
 from hansfree.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,11 @@ class Transplant(DeepCorrection, name="transplant"):
     ) -> None:
         super().__init__(strength=strength, tuning=tuning)
         self.insert = insert
+
+    @classmethod
+    def for_run(cls, *, data: BiasedData, tuning: NetworkTuning) -> Transplant:
+        """Insert the artifact itself where the run can."""
+        return cls(insert=None if data.inserted is None else data.inserted.stamp, tuning=tuning)
 
     def key(self, images: TrainingImages) -> str:
         """Name a function by what it does to the first image: its own name says too little."""
