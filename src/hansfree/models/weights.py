@@ -163,7 +163,7 @@ def _fill(
     if missing and missing not in fresh:
         lacking = [name for name in missing if not fresh or name not in fresh[0]] or missing
         raise OptionError(f"{source} does not fit: it lacks {_some(lacking)}.{nearest(lacking[0], given)}")
-    wrong = [name for name, tensor in given.items() if tensor.shape != own[name].shape]
+    wrong = [name for name, tensor in own.items() if name in given and tensor.shape != given[name].shape]
     if wrong:
         shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
         raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
