@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from hansfree.data.artifacts import LSB, Artifact, Brightness, Plaster, Timestamp
+from hansfree.data.artifacts import LSB, Artifact, Brightness, FromFunction, Plaster, Timestamp, as_artifact
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError, OptionError, UnknownNameError
 
@@ -159,3 +163,43 @@ def test_options_are_checked_and_in_the_repr() -> None:
             LSB(bits=bits)  # type: ignore[arg-type]
     assert LSB(bits=2) == LSB(bits=2) != LSB(bits=3)
     assert [repr(one) for one in STAMPS] == ["Timestamp()", "Brightness(alpha=0.3)", "LSB(bits=3)"]
+
+
+def _darker(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return (image * rng.uniform(0.4, 0.6)).astype(np.uint8)
+
+
+def test_a_function_is_an_artifact() -> None:
+    image = np.full((8, 8, 3), 200, dtype=np.uint8)
+    artifact = as_artifact(_darker)
+    changed, mask = artifact.stamp(image, np.random.default_rng(0))
+    assert np.array_equal(changed, _darker(image, np.random.default_rng(0)))
+    assert mask.all()
+    assert (image == 200).all()
+    assert not artifact.localized
+    assert repr(artifact) == repr(FromFunction(_darker)) != repr(FromFunction(lambda image, rng: 255 - image))
+
+
+def test_a_function_may_take_a_pil_image_and_return_a_mask() -> None:
+    def dot(image: Image.Image, rng: np.random.Generator) -> tuple[Image.Image, np.ndarray]:
+        image.putpixel((2, 1), (255, 0, 0))
+        return image, np.indices((image.height, image.width)).sum(0) == 3
+
+    changed, mask = FromFunction(dot).stamp(np.zeros((4, 4, 3), dtype=np.uint8), np.random.default_rng(0))
+    assert changed[1, 2].tolist() == [255, 0, 0]
+    assert mask.sum() == 4
+    assert FromFunction(dot).localized
+
+
+@pytest.mark.parametrize(
+    ("function", "fragment"),
+    [
+        (lambda image, rng: image[:2], "Return the same type and shape"),
+        (lambda image, rng: image / 255, "float64"),
+        (lambda image: image, "TypeError"),
+        (lambda image, rng: np.random.default_rng().integers(256, size=image.shape, dtype=np.uint8), "each time"),
+    ],
+)
+def test_a_function_that_does_not_serve_is_refused(function: Callable[..., Any], fragment: str) -> None:
+    with pytest.raises(OptionError, match=fragment):
+        FromFunction(function)

@@ -90,7 +90,7 @@ def test_color_is_the_affine_change() -> None:
     (group,) = images.groups()
     new = Drawn("brightness", 20, inserted="none", seed=3)
     before = all_images(new)[0]
-    after = Color(images, group).insert(before, before, torch.ones(20, 16, 16))
+    after = Color.between(images, group).insert(before, before, torch.ones(20, 16, 16))
     truth = np.stack([insert("brightness", image)[0] for image in new.plain])
     assert np.abs(to_pixels(after) - truth).max() < 1  # gray level of 255
 
@@ -126,13 +126,14 @@ def test_a_given_function_is_reproducible_by_its_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("coverage", "area", "is_usable"), [(1.0, 0.1, True), (0.3, 0.1, False), (3.1, 0.1, False), (1.0, 0.9, False)]
+    ("coverage", "area", "distance", "is_usable"),
+    [(1.0, 0.1, 9, True), (0.3, 0.1, 9, False), (3.1, 0.1, 9, False), (1.0, 0.9, 9, False), (1.0, 0.1, 1, False)],
 )
-def test_what_is_not_the_artifact_is_not_usable(coverage: float, area: float, is_usable: bool) -> None:
-    """A transplant that goes far beyond the artifact is another change of the image."""
+def test_what_is_not_the_artifact_is_not_usable(coverage: float, area: float, distance: float, is_usable: bool) -> None:
+    """A transplant that goes far beyond the artifact is another change, and groups that do not differ show nothing."""
     region = Region.__new__(Region)
-    assert Measured(region, coverage, area).is_usable == is_usable
-    assert Measured(LowBits(HALF), coverage, 1.0).is_usable == (0.5 <= coverage <= 1.5)
+    assert Measured(region, coverage, area, distance).is_usable == is_usable
+    assert Measured(LowBits(HALF), coverage, 1.0, 9.0).is_usable == (0.5 <= coverage <= 1.5)
 
 
 def test_the_penalty_is_the_squared_difference_of_a_pairs_logits_and_the_loss_of_the_pasted_image() -> None:

@@ -24,6 +24,7 @@ from hansfree.data import Normalize
 from hansfree.errors import DataError
 
 MIN_COVERAGE, MAX_COVERAGE = 0.5, 1.5  # of the distance between the groups: a transplant outside is not the artifact
+MIN_DISTANCE = 3.0  # standard errors between artifact and non-artifact images
 MAX_AREA = 0.3  # of the image: a larger transplant replaces the object itself
 THRESHOLD = 0.4  # of a heatmap's maximum: where the artifact begins
 LOW_BITS = 3
@@ -171,17 +172,19 @@ class Measured:
     """An insertion and how well it stands for the artifact.
 
     ``coverage`` is the share of the distance between artifact and non-artifact images that it covers, the median over
-    stages and poolings; ``area`` the mean part of an image that it replaces.
+    stages and poolings; ``area`` the mean part of an image that it replaces. ``distance`` is that of the groups on
+    other images than the direction was fitted to, in standard errors: near zero for labels that tell of nothing.
     """
 
     insertion: Insertion
     coverage: float
     area: float
+    distance: float
 
     @property
     def is_usable(self) -> bool:
         """Whether the transplant is the artifact rather than something else, or the whole image."""
-        covers = MIN_COVERAGE <= self.coverage <= MAX_COVERAGE
+        covers = MIN_COVERAGE <= self.coverage <= MAX_COVERAGE and self.distance >= MIN_DISTANCE
         return covers and (self.area <= MAX_AREA or self.insertion.kind != "region")
 
 
@@ -217,13 +220,23 @@ def _measure(
         with recorded(network, tuple(stages)) as pooled:
             network(batch.to(device))
         features.append([pooled[stage.name].cpu() for stage in stages])
-    shares = []
+    shares, distances = [], []
     for clean, inserted, artifact in zip(*features):
         for pooling in range(clean.shape[1]):
             direction = _discriminant(artifact[:, pooling], clean[:, pooling])
             a, b, c = ((each[:, pooling] @ direction).mean() for each in (clean, inserted, artifact))
             shares.append(float((b - a) / (c - a).clamp_min(1e-9)))
-    return Measured(insertion, float(np.median(shares)), float(masks.mean()))
+            distances.append(_held_out_distance(artifact[:, pooling], clean[:, pooling]))
+    return Measured(insertion, float(np.median(shares)), float(masks.mean()), float(np.median(distances)))
+
+
+def _held_out_distance(artifact: Tensor, clean: Tensor) -> float:
+    """Return the distance of the second halves along the direction of the first ones, in standard errors."""
+    half = len(clean) // 2
+    direction = _discriminant(artifact[:half], clean[:half])
+    one, other = artifact[half:] @ direction, clean[half:] @ direction
+    error = ((one.var() + other.var()) / len(other)).sqrt()
+    return float((one.mean() - other.mean()) / error.clamp_min(1e-12))
 
 
 def pooled_rows(network: nn.Module, images: TrainingImages, stages: Sequence[Stage], rows: np.ndarray) -> list[Tensor]:

@@ -1,0 +1,111 @@
+"""Transplants between labelled images stand for the artifact where nothing inserts it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hansfree import api
+from hansfree.data import BiasedData, Subset
+from hansfree.pipeline.checks import prepare_run
+from hansfree.pipeline.config import read_run_file
+from hansfree.pipeline.transplants import find_transplants
+from tests.corrections.deep.examples import KINDS, Drawn, Kind, scores, world
+from tests.pipeline.user import COUNTS, make_user, write_run
+
+NO_COUNTER_EXAMPLES = {**COUNTS, ("train", 1, 1): 0, ("val", 1, 1): 0, ("test", 1, 1): 0}
+
+
+def labelled(kind: Kind) -> BiasedData:
+    """Return the images of a world as a user has them: the artifact is in half of one class, and nowhere else."""
+
+    def held_out(seed: int, with_it: bool) -> Subset:
+        images = Drawn(kind, 300, seed=seed)
+        return Subset(images, np.flatnonzero(images.has_artifact == with_it))
+
+    return BiasedData(
+        train=world(kind).train,
+        val_clean=held_out(2, False),
+        val_biased=held_out(2, True),
+        test_clean=held_out(3, False),
+        test_biased=held_out(3, True),
+        biased_class=1,
+        artifact=kind,
+        is_localized=False,
+        is_inserted=False,
+        has_masks=False,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flips_under_transplants_are_those_under_true_insertion(kind: Kind) -> None:
+    model, natural = world(kind).model, labelled(kind)
+    found = find_transplants(model, natural, device="cpu")
+    assert found is not None
+    assert found.insertion.kind == {"patch": "region", "brightness": "color", "low bits": "low bits"}[kind]
+    data = found.apply(natural, seed=0)
+    assert data.is_inserted
+    assert np.array_equal(data.test_clean.ids, data.test_biased.ids)
+    rows = np.flatnonzero(data.test_clean.labels == 0)
+    with torch.no_grad():
+        clean, changed = (model(images.batch(rows).image).argmax(1) for images in (data.test_clean, data.test_biased))
+    flips = float((clean != changed)[clean == 0].float().mean())
+    assert flips == pytest.approx(scores(model, kind)[0], abs=0.12)
+
+
+def test_a_resumed_run_reads_the_same_transplants(tmp_path: Path) -> None:
+    model, natural = world("patch").model, labelled("patch")
+    found = find_transplants(model, natural, device="cpu")
+    assert found is not None
+    found.write(tmp_path / "transplants.npz")
+    again = find_transplants(model, natural, device="cpu", kept=tmp_path / "transplants.npz")
+    assert again is not None
+    assert [found.apply(natural, seed=0).val_biased.fingerprint, found.coverage] == [
+        again.apply(natural, seed=0).val_biased.fingerprint,
+        again.coverage,
+    ]
+
+
+def test_labels_at_random_give_no_transplant() -> None:
+    def unmarked(count: int, seed: int, share: float) -> Drawn:
+        images = Drawn("patch", count, inserted="none", seed=seed)
+        pixels = [images.pixels(index) for index in range(count)]
+        images.has_artifact = (images.labels == 1) & (np.random.default_rng(seed).random(count) < share)
+        images.pixels = pixels.__getitem__  # type: ignore[method-assign]
+        return images
+
+    def held_out(seed: int, with_it: bool) -> Subset:
+        images = unmarked(200, seed, 0.5)
+        return Subset(images, np.flatnonzero(images.has_artifact == with_it))
+
+    data = replace(
+        labelled("patch"),
+        train=unmarked(400, 1, 0.5),
+        val_clean=held_out(2, False),
+        val_biased=held_out(2, True),
+        test_clean=held_out(3, False),
+        test_biased=held_out(3, True),
+    )
+    assert find_transplants(world("patch").model, data, device="cpu") is None
+
+
+def test_a_run_with_labels_alone_counts_flips_by_transplants(tmp_path: Path) -> None:
+    user = make_user(tmp_path / "user", NO_COUNTER_EXAMPLES)
+    file = write_run(user / "run.yaml", correction={"methods": ["vanilla", "match"], "strengths": {}})
+    prepared = prepare_run(read_run_file(file))
+    assert prepared.transplants is not None
+    api.run(prepared)
+    results = json.loads((user / "run" / "results.json").read_text())
+    assert results["meta"]["transplant"] == "region"
+    flips = {row["method"]: row for row in results["scores"] if row["metric"] == "flip_rate" and row["chosen"]}
+    assert flips["original"]["n"] == 52
+    assert "match" in flips
+    again = prepare_run(read_run_file(file))  # reads what the run stored
+    assert again.setting.data.test_biased.fingerprint == prepared.setting.data.test_biased.fingerprint
+    off = write_run(user / "off.yaml", artifact={"transplant": False}, out="off")
+    assert prepare_run(read_run_file(off)).transplants is None
