@@ -93,7 +93,9 @@ class Demo:
             model=self._trained(run, "model", data.train, progress),
             reference=reference,
             layer=architecture.layer,
-            tuning=FineTuning(optimizer=architecture.optimizer, epochs=self.correction_epochs, seed=self.seed),
+            tuning=FineTuning(
+                optimizer=architecture.optimizer, epochs=self.correction_epochs, seed=self.seed, stable=True
+            ),
         )
 
     def _trained(self, run: RunStore, name: str, data: ImageDataset, progress: Progress) -> nn.Module:

@@ -71,7 +71,7 @@ from hansfree.pipeline.workspace import Setting, missing_pairs
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
 
 _FIRST_IMAGES = 4  # that go through the model before anything else does
-_RECIPE = {"optimizer", "learning_rate", "epochs", "batch_size", "balanced"}  # keys of correction
+_RECIPE = {"optimizer", "learning_rate", "epochs", "batch_size", "balanced", "stable"}  # keys of correction
 _MAX_UPSCALING = 2  # warn above: the input is mostly interpolated
 
 

@@ -221,6 +221,7 @@ class CorrectionSection(Section):
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 32
     balanced: bool = False
+    stable: bool = True  # shorten steps of sgd that would diverge
     strengths: dict[Method, Strengths] = {}
     budget: Budget = 0.02
     class_budgets: dict[Name, Budget] = {}

@@ -26,7 +26,7 @@ from hansfree.corrections.training import (
 )
 from hansfree.errors import DivergedError, OptionError
 from hansfree.models.surgery import Cut, forward_mode, split
-from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect, fit_cav, gradients
+from tests.corrections.examples import CASES, Case, ConvHead, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
 
 DROPOUT = Case(lambda: MLPHead(dropout=0.4), "features.0", "features.0")
@@ -231,6 +231,30 @@ def test_a_strength_that_diverges_is_recorded_and_spoils_no_other(
     assert caplog.messages == [f"rr-clarc diverged at strength {failed}."]
     for head in (found[0], found[2]):
         close(head, scene.train(method, [head.strength])[0])
+
+
+@pytest.mark.parametrize("case", ["convolution", "mlp", "graph node"])
+@pytest.mark.parametrize("target", ["expected", "all"])
+def test_stable_steps_give_finite_heads_over_the_whole_grid(case: str, target: Any) -> None:
+    """And leave heads that plain steps train well as they are."""
+    scene, strengths = Scene(CASES[case]), [0.0, 0.01, 1.0, 1e2, 1e4, 1e8]
+    norm = {} if target == "expected" else {"norm": "squared"}
+    plain = FineTuning(learning_rate=0.01, epochs=20, batch_size=8)
+    stable = scene.train(scene.rr(replace(plain, stable=True), target=target, **norm), strengths)
+    assert all(head.is_finite for head in stable)
+    for head, other in zip(stable[:2], scene.train(scene.rr(plain, target=target, **norm), strengths[:2])):
+        close(head, other)
+
+
+def test_stable_steps_drive_the_derivative_to_zero() -> None:
+    """On one linear layer, where the curvature of the penalty is known."""
+    scene, strengths = Scene(Case(ConvHead, "norm", "norm")), [0.0, 1e4, 1e8]
+    heads = scene.train(scene.rr(FineTuning(learning_rate=0.01, epochs=40, batch_size=8, stable=True)), strengths)
+    tangents = compute_features(scene.cut, scene.activations, scene.rr(FineTuning()).features(scene.activations))
+    _, (tangent,) = tangents.rows(slice(0, len(tangents)), "cpu")
+    name = next(name for name in heads[0].state if name.endswith("weight"))
+    sizes = [float((tangent[0] @ head.state[name].T).square().sum(1).mean()) for head in heads]
+    assert max(sizes[1:]) < 0.01 * sizes[0]
 
 
 def test_a_method_without_strength_is_blamed_for_none(caplog: pytest.LogCaptureFixture) -> None:

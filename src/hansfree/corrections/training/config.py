@@ -39,7 +39,8 @@ class FineTuning:
     """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3).
 
     ``optimizer="converged"`` is the minimum itself, with L2 of weight ``anchor`` towards the model's own head; rate,
-    epochs, batches and seed are then not used. ``balanced`` lets every class count the same in the loss.
+    epochs, batches and seed are then not used. ``balanced`` lets every class count the same in the loss. ``stable``
+    shortens steps of SGD that would diverge, as `hansfree run` does.
     """
 
     optimizer: Optimizer = "sgd"
@@ -50,6 +51,7 @@ class FineTuning:
     device: str = "cpu"
     anchor: float = 1e-2
     balanced: bool = False
+    stable: bool = False
 
     def __post_init__(self) -> None:
         """Raise for values that cannot train."""

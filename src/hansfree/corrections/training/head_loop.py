@@ -181,6 +181,9 @@ class Heads:
 
 log = logging.getLogger(__name__)
 Watch = Callable[[Heads], Sequence[Any]]  # called after every epoch: one entry per head
+MAX_CHANGE = 0.1  # of the weights' norm, in one step
+
+
 _STACKED_BYTES = 64 * 2**20  # heads are trained together while their weights stay below this
 
 
@@ -320,6 +323,8 @@ def _train_group(
                 losses = heads.each(loss, by_head)
             optimizer.zero_grad()
             losses.sum().backward()  # the heads share no weight, so each gets the gradient of its own loss
+            if tuning.stable and tuning.optimizer == "sgd":
+                limit_steps(heads, objective, tangents, by_head, tuning.learning_rate)
             optimizer.step()
             step += 1
             next(ticks, None)
@@ -328,6 +333,37 @@ def _train_group(
             history.append(watch(heads))
     optimizer.zero_grad()
     return history
+
+
+@torch.no_grad()
+def limit_steps(
+    heads: Heads, objective: LatentCorrection, tangents: Live, strengths: Tensor, learning_rate: float
+) -> None:
+    """Shrink the gradients of heads whose step of SGD would be too long; others stay as they are.
+
+    A quadratic penalty on one linear layer has a known curvature, and a step of at most its inverse never overshoots.
+    Any head changes by at most `MAX_CHANGE` of its weights' norm.
+    """
+    gradients = [parameter.grad for parameter in heads.parameters.values() if parameter.grad is not None]
+    if heads.parts.is_linear and tangents and objective.solver is SolverSupport.QUADRATIC:
+        outputs = next(iter(heads.parameters.values())).shape[1]
+        gain = torch.linalg.matrix_norm(objective.outputs(torch.eye(outputs, device=strengths.device)), 2).square()
+        size = tangents[0].flatten(2).square().sum((0, 2)).mean()
+        _shrink(gradients, 1 / (2 * learning_rate * strengths * gain * size))
+    step = learning_rate * _norms(gradients)
+    _shrink(gradients, MAX_CHANGE * _norms(heads.parameters.values()) / step)
+
+
+def _shrink(gradients: Sequence[Tensor], factors: Tensor) -> None:
+    """Multiply each head's gradients by its factor, if that is below 1."""
+    limited = factors.nan_to_num(1.0).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(limited.view(-1, *[1] * (gradient.ndim - 1)))
+
+
+def _norms(tensors: Iterable[Tensor]) -> Tensor:
+    """Return the norm of all weights of each head together."""
+    return torch.stack([tensor.flatten(1).norm(dim=1) for tensor in tensors]).norm(dim=0)
 
 
 def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarray]:
