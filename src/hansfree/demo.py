@@ -12,13 +12,21 @@ from torch import nn
 
 from hansfree._internal.progress import Progress, silent
 from hansfree._internal.store import RunStore, open_run
-from hansfree.corrections import LatentCorrection
+from hansfree.corrections import LatentCorrection, Match
 from hansfree.corrections.training import FineTuning, Pretraining, pretrain
 from hansfree.data import Artifact, ImageDataset, SyntheticLesions, insert_bias
 from hansfree.errors import OptionError
 from hansfree.evaluation import CLEAN_TRAINED, Row, load_results
 from hansfree.models import architecture_named, build_model, write_weights
-from hansfree.pipeline import Experiment, Setting, diagnose_direction, gather_results, keep_in_memory, write_outcome
+from hansfree.pipeline import (
+    Experiment,
+    Setting,
+    advise,
+    diagnose_direction,
+    gather_results,
+    keep_in_memory,
+    write_outcome,
+)
 from hansfree.report import write_report, write_verdict
 
 _BIASED_CLASS = 0
@@ -65,11 +73,12 @@ class Demo:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
             diagnose_direction(experiment, progress=progress)
-            methods = LatentCorrection.defaults()
+            methods = [*LatentCorrection.defaults(), Match.name]
             rows = experiment.rows(methods)
             results = gather_results(experiment, methods, rows)
             about = {name: getattr(self, name) for name in ("model", "size", "n_val", "n_test")}
             about |= {"title": f"hansfree demo: {self.artifact}", "command": command}
+            about["recommended"] = advise(experiment, results)[0].method
             write_outcome(experiment, rows, results, about)
             report = write_report(folder)
             return rows, write_verdict(load_results(folder)).lines, report
