@@ -27,7 +27,7 @@ from hansfree.activations import (
 )
 from hansfree.activations.features import spread
 from hansfree.cavs import CAV, PairCAV, SignalCAV, join_cavs
-from hansfree.corrections import RRClArC, RRClArCStep
+from hansfree.corrections import RRClArC, RRClArCStep, rr_clarc
 from hansfree.corrections.rr_clarc import StepNorm
 from hansfree.corrections.training import FineTuning, FunctionalHead, HeadBatch
 from hansfree.errors import DataError, OptionError
@@ -163,10 +163,42 @@ def test_cosine_of_a_gradient_that_is_zero_is_zero_and_trains_nothing() -> None:
     assert all(torch.isfinite(slope).all() for slope in slopes.values())
 
 
-def test_the_papers_scale_is_a_unit_direction_and_a_mean_over_positions() -> None:
+@pytest.mark.parametrize("name", ["convolution", "tokens", "skip connection"])
+def test_each_position_by_itself_in_expectation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Average over every pattern of signs that the four positions can have."""
+    bench = Bench(CASES[name], k=2)
+    patterns = list(itertools.product([-1.0, 1.0], repeat=4))
+    shape = (1, 4, 1) if name == "tokens" else (1, 1, 2, 2)
+    results = []
+    for pattern in patterns:
+        signs = torch.tensor(pattern, dtype=torch.float64).reshape(shape)
+        monkeypatch.setattr(rr_clarc, "random_signs", lambda _a, _g, signs=signs: signs)
+        results.append(bench.ours(target=1, positions="each"))
+    mean = torch.stack([penalty for _, penalty, _ in results]).mean(0)
+    slopes = {key: torch.stack([each[key] for _, _, each in results]).mean(0) for key in results[0][2]}
+    _, gradient = gradient_at_layer(bench.model, bench.case, bench.images, lambda logits: logits[:, 1])
+    expected = sum((along(gradient, h) ** 2).sum(1) for h in bench.directions())
+    bench.check((results[0][0], mean, slopes), expected)
+
+
+def test_each_position_draws_signs_of_its_own() -> None:
     bench = Bench(CASE)
-    _, ours, slopes = bench.ours()
-    _, papers, paper_slopes = bench.ours(scale="paper")
+    (h,) = bench.directions()
+    many = TinyImages(4000)
+    many.images = bench.images[:1].float().expand(4000, -1, -1, -1)
+    method = RRClArC(bench.cav, positions="each", target=1)
+    _, drawn, _ = value_and_gradients(bench.cut, method, batch_of(bench.cut, method, bench.activations, many))
+    _, gradient = gradient_at_layer(bench.model, CASE, bench.images[:1], lambda logits: logits[:, 1])
+    expected = (along(gradient, h) ** 2).sum().item()
+    assert abs(drawn.mean() - expected) < 3 * drawn.std() / len(drawn) ** 0.5
+    assert drawn.std() > 0
+
+
+@pytest.mark.parametrize("positions", ["sum", "each"])
+def test_the_papers_scale_is_a_unit_direction_and_a_mean_over_positions(positions: Any) -> None:
+    bench = Bench(CASE)
+    _, ours, slopes = bench.ours(positions=positions)
+    _, papers, paper_slopes = bench.ours(positions=positions, scale="paper")
     factor = (4 * bench.cav.scale_[0]) ** 2
     torch.testing.assert_close(ours, factor * papers, **EXACT)
     torch.testing.assert_close(slopes, {key: factor * slope for key, slope in paper_slopes.items()}, **EXACT)

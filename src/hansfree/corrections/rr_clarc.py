@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
-from hansfree.activations import Activations, FeatureSpec, count_positions, sum_positions
+from hansfree.activations import Activations, FeatureSpec, count_positions, random_signs, sum_positions
 from hansfree.cavs import CAV
 from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.latent import CAVCorrection, count_classes
@@ -22,6 +22,7 @@ from hansfree.models.surgery import Cut
 NamedTarget = Literal["expected", "random", "all", "logprob"]
 Target = NamedTarget | int | Sequence[int]
 Norm = Literal["squared", "absolute", "cosine"]
+Positions = Literal["sum", "each"]
 Scale = Literal["artifact", "paper"]
 _GRID = (*(float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)), 1e4)  # 22 strengths
 _PAPER_GRID = (5e1, *(float(f"{digit}e{power}") for power in range(2, 12) for digit in (1, 5)), 1e12)  # App. A.3: 22
@@ -38,6 +39,8 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
             log-probabilities, as in RRR), a class, or several classes (the sum over them).
         norm: ``"squared"``, ``"absolute"``, or ``"cosine"``: the squared cosine between the gradient, summed over
             positions, and the direction.
+        positions: ``"sum"`` penalises the effect of adding the direction everywhere at once; ``"each"`` the squared
+            effects of single positions, so that they cannot cancel (by a random sign per position and step).
         scale: ``"artifact"`` measures ``u`` in units of the artifact's own size, so that a strength means the same at
             every layer; ``"paper"`` takes a unit direction and averages over positions, for the paper's lambdas.
 
@@ -66,11 +69,13 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         strength: float = 1.0,
         target: Target = "expected",
         norm: Norm = "squared",
+        positions: Positions = "sum",
         scale: Scale = "artifact",
         tuning: FineTuning | None = None,
     ) -> None:
         super().__init__(cav, strength=strength, tuning=tuning)
         check_choice("norm", norm, Norm)
+        check_choice("positions", positions, Positions)
         check_choice("scale", scale, Scale)
         self._named = target if isinstance(target, str) else None
         if self._named is not None:
@@ -81,8 +86,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
                 f"target='expected' is the expectation of squares and goes with norm='squared' only, not {norm!r}. "
                 "Use target='random', 'all', 'logprob' or classes."
             )
+        if positions == "each" and norm != "squared":
+            raise OptionError(f"positions='each' is a sum of squares and goes with norm='squared' only, not {norm!r}.")
         self.target = target
         self.norm = norm
+        self.positions = positions
         self.scale = scale
 
     def describe(self) -> dict[str, str]:
@@ -90,15 +98,19 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         return {**super().describe(), "target": str(self.target), "norm": self.norm}
 
     def features(self, activations: Activations) -> FeatureSpec:
-        """Return tangents along the CAV; at the layer where single channels count, which phi hides."""
-        return FeatureSpec(directions=self._scaled(activations), at_layer=self.norm == "cosine")
+        """Return tangents along the CAV; at the layer where single channels or positions count, which phi hides."""
+        return FeatureSpec(directions=self._scaled(activations), at_layer=self._is_at_layer)
 
     @property
     def solver(self) -> SolverSupport:
         """Quadratic, unless the outputs are not linear, are sampled, or count by another norm."""
-        if self._named == "random" or self.norm == "cosine":
+        if self._named == "random" or self._is_at_layer:
             return SolverSupport.NONE
         return SolverSupport.QUADRATIC if self.norm == "squared" and self._named != "logprob" else SolverSupport.SMOOTH
+
+    @property
+    def _is_at_layer(self) -> bool:
+        return self.norm == "cosine" or self.positions == "each"
 
     def _scaled(self, activations: Activations) -> np.ndarray:
         """Return the CAV's directions in the unit of the derivative."""
@@ -125,7 +137,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
 
     def _respond(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
         """Return the logits, and what the outputs do along each direction, ``(k, n, outputs)``."""
-        logits, along = head.push(batch.values, batch.tangents)
+        values, tangents = batch.values, batch.tangents
+        if self.positions == "each":
+            layer, *others = tangents
+            values, tangents = push(batch.phi, values, (layer * random_signs(values[0], batch.noise), *others))
+        logits, along = head.push(values, tangents)
         _, (responses,) = push(lambda said: (self.outputs(said, batch.noise),), (logits,), (along,))
         return logits, responses
 
