@@ -22,7 +22,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; `
 @app.command()
 def check(file: File) -> None:
     """Check a run file without writing anything: keys, files, classes, layer, first predictions."""
-    from hansfree.pipeline.checks import prepare_run
+    from hansfree.pipeline.checks import estimate_time, prepare_run
     from hansfree.pipeline.config import read_run_file
     from hansfree.pipeline.identity import check_unchanged
 
@@ -30,7 +30,8 @@ def check(file: File) -> None:
         prepared = prepare_run(read_run_file(file), progress=progress)
         check_unchanged(prepared)
         asked = _check_order(prepared, progress)
-    _show_facts(prepared, asked)
+        duration = estimate_time(prepared)
+    _show_facts(prepared, asked, duration)
     if asked.doubt is not None and asked.doubt.is_order:
         raise typer.Exit(1)
     passed = "All checks passed." if asked.doubt is None else "All other checks passed."
@@ -70,13 +71,15 @@ def _check_order(prepared: PreparedRun, progress: Progress) -> ClassOrderCheck:
     return check_class_order(prepared.setting.model, prepared.setting.data.val_clean, progress=progress)
 
 
-def _show_facts(prepared: PreparedRun, asked: ClassOrderCheck | None) -> None:
+def _show_facts(prepared: PreparedRun, asked: ClassOrderCheck | None, duration: str = "") -> None:
     """Print what was found, and the result of the class-order check."""
     table = new_table(left=["", ""])
     table.show_header = False
     table.columns[0].style, table.columns[0].no_wrap = "bold", True
     for name, sentence in prepared.facts:
         table.add_row(name, sentence)
+    if duration:
+        table.add_row("time", duration)
     if asked is not None:
         table.add_row("answers", asked.sentence)
     show_table(table)

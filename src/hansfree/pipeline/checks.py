@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -400,6 +402,39 @@ def estimate_disk_usage(out: Path, setting: Setting, *, methods: int, further: i
 def _taken(out: Path, *patterns: str) -> int:
     """Return how many bytes a run has in some of its files."""
     return sum(file.stat().st_size for pattern in patterns for file in out.glob(pattern) if file.is_file())
+
+
+_TIMED = 32  # images of the measured steps
+
+
+def estimate_time(prepared: PreparedRun) -> str:
+    """Return how long the run takes on this device, from one measured forward pass and one training step.
+
+    Heads are trained on cached activations, which takes little in comparison.
+    """
+    setting, run = prepared.setting, prepared.run
+    batch = setting.data.train.batch(range(min(_TIMED, len(setting.data.train)))).image.to(run.device)
+    network = copy.deepcopy(setting.model).eval().to(run.device)
+    with torch.no_grad():
+        network(batch)  # the first pass is slower
+        forward = _seconds(lambda: network(batch)) / len(batch)
+    step = _seconds(lambda: network(batch).sum().backward()) / len(batch)
+    sets = sum(len(getattr(setting.data, name)) for name in SETS)
+    seconds = {"activations": forward * sets}
+    for name in filter(is_deep, run.correction.trials):
+        networks = len(run.correction.strengths_of(name))
+        # a task image comes with as many for the penalty, and each network is evaluated and its CAV refitted
+        each = 2 * step * len(setting.data.train) * setting.network.epochs + 2 * forward * sets
+        seconds[name] = networks * each
+    parts = ", ".join(f"{name} {value / 60:.1f}" for name, value in seconds.items())
+    minutes = max(1, math.ceil(sum(seconds.values()) / 60))
+    return f"about {minutes} min on this machine ({parts}), besides heads and heatmaps"
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def describe_images(data: BiasedData, images: UserImages) -> str:
