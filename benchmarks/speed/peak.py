@@ -50,10 +50,8 @@ def correct(images: int, folder: Path) -> None:
     train = collect_activations(model, layer, Repeated(images), folder=folder)
     held_out = collect_activations(model, layer, Repeated(_CLASSES * 25), folder=folder)
     cut = cut_at(model, train)
-    cav = SignalCAV()
-    for start in range(0, images, 256):  # as a stream: fitting at once would hold all pooled activations
-        rows = slice(start, start + 256)
-        cav.partial_fit(train.pooled[rows], np.asarray(train.has_artifact)[rows])
+    few = slice(0, 1024)  # a direction of some images: fitting holds their pooled activations in memory
+    cav = SignalCAV().fit(train.pooled[few], np.asarray(train.has_artifact)[few])
     features = compute_features(cut, held_out)
     watch = Validator(features, features, 0, np.asarray(held_out.labels))
     with without_warnings():  # of strengths that diverge

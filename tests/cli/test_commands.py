@@ -86,7 +86,7 @@ def test_help_names_every_command() -> None:
         (("report", "nowhere"), 1, "There is no run folder nowhere."),
         ((), 2, "Usage"),
         (("dmo",), 2, "dmo"),
-        (("demo", "--size", "large"), 2, "large"),
+        (("demo", "--size", "large"), 2, "valid integer"),
         (("demo", "--colour", "red"), 2, "--colour"),
         (("layers", "demo", "--size", "8"), 2, "--size"),
     ],

@@ -32,7 +32,7 @@ def read(folder: Path, **changes: Any) -> RunConfig:
 def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path) -> None:
     run = read_run_file(written(tmp_path, yaml.safe_dump(SMALLEST)))
     assert run.model.layer == "auto"
-    assert run.correction.methods == ("vanilla", "p-clarc", "a-clarc", "rr-clarc")
+    assert run.correction.methods == ("vanilla", "p-clarc", "a-clarc", "rr-clarc", "match")
     assert (run.correction.optimizer, run.correction.learning_rate, run.correction.epochs) == ("sgd", 1e-4, 10)
     assert (run.seed, run.device, run.workers) == (0, "cpu", 0)
 

@@ -26,7 +26,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
 
 
 @pytest.fixture(scope="module")
-def rows(subject: Subject, before: object) -> list[Row]:
+def rows(subject: Subject) -> list[Row]:
     return subject.experiment.rows()
 
 

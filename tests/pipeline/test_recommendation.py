@@ -39,7 +39,7 @@ class Labelled:
 def small_data(biased_labels: tuple[int, ...], *, is_inserted: bool) -> Any:
     labels = dict.fromkeys(SETS, np.arange(60) % 2) | {"test_biased": np.array(biased_labels)}
     sets = {part: Labelled(each) for part, each in labels.items()}
-    return SimpleNamespace(**sets, artifact="ruler", biased_class=0, is_inserted=is_inserted)
+    return SimpleNamespace(**sets, artifact="ruler", biased_class=0, is_inserted=is_inserted, transplant=None)
 
 
 @dataclass

@@ -31,7 +31,7 @@ from hansfree.report.figures import (
 )
 from hansfree.report.images import Cases, Maps, find_extremes, load_cases, show_direction, show_heatmaps
 from hansfree.report.plots import Frame, Plot, Point, draw_effect, draw_tradeoff, marker_path, ticks, to_file
-from tests.cavs.diagnostics.samples import gaussian
+from tests.cavs.samples import gaussian
 from tests.report.conftest import CAVS, CHOSEN, META, SELECTION, STRENGTHS, TAKEN, MakeRun, case_arrays, score
 from tests.report.test_tables import POOR
 from tests.report.worlds import World

@@ -41,6 +41,7 @@ REASONS: list[tuple[ReasonCode, dict[str, Any], str]] = [
     (ReasonCode.NOT_FINITE, {}, "its numbers are not finite"),
     (ReasonCode.NO_MODEL, {"reason": "none: never answers class 1."}, "none: never answers melanoma"),
     (ReasonCode.NO_RESULT, {}, "it has no usable result"),
+    (ReasonCode.INSERTION_DIFFERS, {}, "the inserted artifact is unlike the one in the labelled images"),
     (ReasonCode.CHANCE_LEVEL, {"accuracy": 0.333}, "is at chance level (33.3 %)"),
     (ReasonCode.LOST_CLASS, {"classes": [0, 1]}, "never predicts “naevus” and “melanoma”, which the original"),
     (ReasonCode.REJECTED_ON_VALIDATION, {"reason": "lost class 1"}, "on validation images it lost melanoma"),

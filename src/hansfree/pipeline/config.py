@@ -21,12 +21,11 @@ from pydantic import (
     model_validator,
 )
 
-from hansfree._internal.files import suggest_path
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, DeepCorrection, LatentCorrection, Need, along_cavs, method_named, uses_cav
 from hansfree.corrections.training import Optimizer
 from hansfree.data import SHARES, Artifact, Place, insertable_artifacts
-from hansfree.errors import OptionError, nearest
+from hansfree.errors import OptionError, closest, nearest
 from hansfree.models import PRETRAINED
 
 COLUMN = "artifact"
@@ -315,8 +314,12 @@ def read_run_file(path: Path) -> RunConfig:
         content = yaml.load(text, _Loader)
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
+            beside = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
+            names = {entry.stem: entry.name for entry in beside}  # endings are alike anyway
+            found = closest(path.stem, names)
+            hint = "" if found is None else f" Did you mean {names[found]!r}?"
             make = f"To write a new one: hansfree init {shlex.quote(str(path))}"
-            raise OptionError(f"There is no file {path}.{suggest_path(path)} {make}") from error
+            raise OptionError(f"There is no file {path}.{hint} {make}") from error
         raise OptionError(f"Cannot read {path} ({error}).") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13 is a ValueError of its own
         raise OptionError(f"{path} is not valid YAML: {_describe_yaml_error(error, text)}") from error

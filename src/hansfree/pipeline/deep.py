@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 from torch.utils.data import ConcatDataset
 
+from hansfree.activations import CachePass
 from hansfree.cavs import CAV
 from hansfree.corrections import (
     DeepCorrection,
@@ -24,6 +25,7 @@ from hansfree.corrections import (
     choose_candidate,
 )
 from hansfree.corrections.training import TrainedHead
+from hansfree.data import ImageDataset
 from hansfree.errors import HansfreeError
 from hansfree.metrics import Evidence, Score, compute_scores
 from hansfree.pipeline.paths import MethodPath
@@ -102,6 +104,7 @@ class NetworkPath(MethodPath[DeepCorrection]):
         with TemporaryDirectory(dir=self.workspace.folder, prefix=".network-") as folder:
             setting = replace(self.workspace.setting, model=model)
             own = _NetworkWorkspace(setting, Path(folder), Path(folder), progress=self.progress)
+            own.method = self.name
             return replace(own.judge(own.cut.head_parameters(), None), relevance=share)
 
     def repeat(self) -> Evidence | None:
@@ -158,6 +161,12 @@ def _network_of(candidate: TrainedHead) -> nn.Module | None:
 
 class _NetworkWorkspace(Workspace):
     """The workspace of a corrected network: its own activations, and the CAV fitted to them."""
+
+    method = ""  # that corrected it, for the progress
+
+    def plan(self, name: str, images: ImageDataset | None = None) -> CachePass:
+        """Return the pass of one set, named with the method."""
+        return super().plan(f"{name} after {self.method}", getattr(self.data, name) if images is None else images)
 
     @property
     def filled_sets(self) -> list[str]:
