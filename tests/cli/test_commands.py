@@ -317,6 +317,7 @@ def test_results_are_sane(finished: Finished, table: list[dict[str, str]]) -> No
         "original",
         "clean-trained",
         *LatentCorrection.defaults(),
+        "match",
         *(f"cav:{name}" for name in CAV.from_marks()),
     }
     assert {row["metric"] for row in table} == {*Metric.members(), *qualities}
@@ -358,11 +359,11 @@ def test_the_terminal_ends_with_table_verdict_and_report(finished: Finished, tab
     assert last == f"report: {folder / 'report.html'}"
     assert max(map(len, lines)) <= 80
     first = next(place for place, line in enumerate(lines) if line.startswith("original"))
-    names = [line.split()[0] for line in lines[first : first + 7]]
-    assert names == ["original", "clean-trained", *LatentCorrection.defaults()]
+    names = [line.split()[0] for line in lines[first : first + 8]]
+    assert names == ["original", "clean-trained", *LatentCorrection.defaults(), "match"]
     score = next(row for row in table if (row["method"], row["metric"]) == ("original", "accuracy_clean"))
     assert f"{100 * float(score['value']):.1f}±{100 * float(score['stderr']):.1f}" in lines[first]
-    assert " ".join(lines[first + 7 :]).split() == " ".join(verdict).split()
+    assert " ".join(lines[first + 8 :]).split() == " ".join(verdict).split()
     bars = re.findall(r"(\d+)/(\d+)", done.stderr)
     assert bars
     assert all(at == total for at, total in bars)

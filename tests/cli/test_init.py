@@ -100,7 +100,8 @@ def test_with_an_inserted_artifact_the_file_has_the_best_settings(tmp_path: Path
     default, inserted = (read_run_file(tmp_path / f"{insert}.yaml").correction for insert in (None, "lsb"))
     assert default == CorrectionSection()
     best = {"cav": "pair", "train": "last", "optimizer": "converged", "balanced": True}
-    assert inserted == default.model_copy(update={**best, "methods": ("vanilla", "rr-clarc", "logit-pairing")})
+    methods = ("vanilla", "rr-clarc", "logit-pairing", "match")
+    assert inserted == default.model_copy(update={**best, "methods": methods})
 
 
 def test_commented_lines_show_the_defaults(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_the_layer_of_a_run_file_is_chosen_by_its_images(call: Call, user: Path)
     (chosen,) = (row for row in rows.values() if row[1] == "*")
     assert chosen[-2] == "→"
     assert f"To use it: write `layer: {chosen[0]}` below `model:` in {file}." in out
-    assert f"{chosen[0]} is " in out
+    assert f"{chosen[0]}, strength " in out
     assert not (user / "run").exists()  # nothing is written
     code, out, _ = call("layers", file, "--choose", "--tries", "0")
     assert code == 0

@@ -267,8 +267,8 @@ def test_one_label_of_many(user: Path, unreported: None) -> None:
 
 
 def test_nothing_admissible_is_a_plain_word_and_no_export(user: Path, unreported: None) -> None:
-    strengths = {"rr-clarc": [1e12]}
-    finished = run(user, correction={"methods": ["vanilla", "rr-clarc"], "strengths": strengths, "learning_rate": 1})
+    wild = {"strengths": {"rr-clarc": [1e12]}, "learning_rate": 1, "stable": False}
+    finished = run(user, correction={"methods": ["vanilla", "rr-clarc"], **wild})
     assert finished.recommended is None
     told = " ".join(finished.sentences)
     assert "Do not use any of the corrected models: none is admissible" in told

@@ -83,7 +83,8 @@ def test_a_stopped_run_resumes_within_a_strength_with_the_same_results(
 def test_without_counter_examples_strengths_are_compared_by_transplants_or_association(tmp_path: Path) -> None:
     counts = {**COUNTS, ("val", 1, 1): 2, ("train", 1, 1): 8}
     user = make_user(tmp_path / "user", counts)
-    file = write_run(user / "run.yaml", correction={**DEEP, "methods": ["match"], "strengths": {"match": [0.3]}})
+    correction = {**DEEP, "methods": ["match"], "strengths": {"match": [0.3]}}
+    file = write_run(user / "run.yaml", artifact={"transplant": False}, correction=correction)
     api.run(prepare_run(read_run_file(file)))
     results = json.loads((user / "run" / "results.json").read_text())
     selection = results["selection"]["match"]
