@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from hansfree import api
 from hansfree.data import BiasedData, Subset
@@ -63,7 +65,7 @@ def test_a_resumed_run_reads_the_same_transplants(tmp_path: Path) -> None:
     found = find_transplants(model, natural, device="cpu")
     assert found is not None
     found.write(tmp_path / "transplants.npz")
-    again = find_transplants(model, natural, device="cpu", kept=tmp_path / "transplants.npz")
+    again = find_transplants(model, natural, device="cpu", stored=tmp_path / "transplants.npz")
     assert again is not None
     assert [found.apply(natural, seed=0).val_biased.fingerprint, found.coverage] == [
         again.apply(natural, seed=0).val_biased.fingerprint,
@@ -109,3 +111,41 @@ def test_a_run_with_labels_alone_counts_flips_by_transplants(tmp_path: Path) -> 
     assert again.setting.data.test_biased.fingerprint == prepared.setting.data.test_biased.fingerprint
     off = write_run(user / "off.yaml", artifact={"transplant": False}, out="off")
     assert prepare_run(read_run_file(off)).transplants is None
+
+
+def test_a_function_of_the_user_inserts_the_artifact_in_a_run(user: Path) -> None:
+    (user / "stamp.py").write_text(
+        "def stamp(image, rng):\n    row = rng.integers(image.shape[0] - 8)\n"
+        "    image[row : row + 8, :8] = 255\n    return image\n"
+    )
+    file = write_run(
+        user / "run.yaml",
+        artifact={"insert": "stamp.py:stamp"},
+        correction={"methods": ["transplant"], "strengths": {}},
+    )
+    prepared = prepare_run(read_run_file(file))
+    data = prepared.setting.data
+    assert data.is_inserted
+    assert prepared.transplants is None
+    image, mask = data.test_biased.pixels(0)
+    assert mask.sum() == 64
+    assert (image[mask] == 255).all()
+    assert repr(pickle.loads(pickle.dumps(data.inserted))) == repr(data.inserted)
+    api.run(prepared)
+    assert (user / "run" / "corrected" / "transplant.safetensors").exists()
+
+
+def test_without_any_evidence_whole_networks_are_not_trained(tmp_path: Path) -> None:
+    """Too few held-out images with the artifact to insert, to compare by, or to transplant."""
+    counts = {**NO_COUNTER_EXAMPLES, ("val", 0, 1): 4, ("test", 0, 1): 4}
+    user = make_user(tmp_path / "user", counts)
+    file = write_run(user / "run.yaml", correction={"methods": ["vanilla", "match"], "strengths": {}})
+    api.run(prepare_run(read_run_file(file)))
+    selection = json.loads((user / "run" / "results.json").read_text())["selection"]["match"]
+    assert selection["strength"] is None
+    assert "cannot be compared" in selection["reason"]
+
+
+def test_a_network_without_maps_has_no_transplants() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 2))
+    assert find_transplants(flat, labelled("patch"), device="cpu") is None

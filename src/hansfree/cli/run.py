@@ -104,7 +104,7 @@ def demo(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer images and epochs.")] = False,
 ) -> None:
-    """Train a network on biased images, diagnose the shortcut, correct it with five methods, write a report."""
+    """Train a network on biased images, diagnose the shortcut, correct it with six methods, write a report."""
     from hansfree.demo import Demo
 
     options = {"artifact": artifact, "model": model, "size": size, "seed": seed}

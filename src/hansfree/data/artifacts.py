@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -337,6 +338,8 @@ class FromFunction(Artifact):
     Args:
         function: see `InsertFunction`. The same image and generator must give the same result.
         channels: of the images.
+        size: side of the images.
+        reopen: makes it again in another process, where the function cannot be pickled.
 
     Example:
         >>> def darker(image, rng):
@@ -348,17 +351,32 @@ class FromFunction(Artifact):
 
     localized = False
 
-    def __init__(self, function: InsertFunction, *, channels: int = 3) -> None:
-        self.function = function
+    def __init__(
+        self,
+        function: InsertFunction,
+        *,
+        channels: int = 3,
+        size: int = 64,
+        reopen: tuple[Callable[..., FromFunction], tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.function, self._reopen, self._channels, self._size = function, reopen, channels, size
         self.name = getattr(function, "__name__", type(function).__name__)  # type: ignore[misc]
-        hints = [str(hint) for hint in getattr(function, "__annotations__", {}).values()]
-        self._takes_pil = bool(hints) and "Image" in hints[0]
-        probe = np.random.default_rng(0).integers(256, size=(64, 64, channels), dtype=np.uint8)
+        first_parameter = next(iter(inspect.signature(function).parameters.values()), None)
+        self._takes_pil = first_parameter is not None and "Image" in str(first_parameter.annotation)
+        probe = np.random.default_rng(0).integers(256, size=(size, size, channels), dtype=np.uint8)
         first, again = (self.stamp(probe, np.random.default_rng(1))[0] for _ in range(2))
         if not np.array_equal(first, again):
             raise OptionError(f"{self.name} gives another image each time. Draw from the generator that it gets.")
+        if np.array_equal(first, probe):
+            raise OptionError(f"{self.name} changes nothing in an image of {size} x {size} pixels.")
         self.localized = float((first != probe).any(axis=-1).mean()) < _LOCALIZED  # type: ignore[misc]
         self._key = hashlib.sha256(first.tobytes()).hexdigest()[:16]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by what opens the function again, where that is known."""
+        if self._reopen is None:
+            return partial(FromFunction, channels=self._channels, size=self._size), (self.function,)
+        return self._reopen
 
     def __repr__(self) -> str:
         return f"FromFunction({self.name}, {self._key})"

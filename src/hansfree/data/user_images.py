@@ -93,7 +93,7 @@ class UserImages:
             raise OptionError("Give either a table with an artifact column or a list of artifacts, not both.")
         if table is None and label is not None:
             raise OptionError("label selects one of several labels of an image, which only a table can have.")
-        if insert is not None and insert.name not in Artifact.for_images():
+        if insert is not None and type(insert).insert is not Artifact.insert:
             raise OptionError(f"The artifact {insert.name!r} cannot be inserted into a finished image.")
         self.root, self.size, self.resize, self.channels, self.transform = root, size, resize, channels, transform
         self.seed, self.skip_bad, self.shares = seed, skip_bad, tuple(shares)

@@ -215,7 +215,7 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     data = replace(images.data(), artifact=_artifact_name(run, images))
     transplants = None
     if run.artifact.transplant and not data.is_inserted and not has_counter_examples(data):
-        transplants = find_transplants(loaded.model, data, device=run.device, kept=transplants_file(run.out))
+        transplants = find_transplants(loaded.model, data, device=run.device, stored=transplants_file(run.out))
     if transplants is not None:
         data = transplants.apply(data, seed=run.seed)
     check_selectable(data, advice=advise_more(images))
@@ -283,8 +283,7 @@ def describe_transplants(found: Transplants) -> str:
     """Return what is transplanted, and how well it stands for the artifact."""
     return (
         f"{found.insertion.kind}, covering {100 * found.coverage:.0f} % of the distance between images with and "
-        f"without the artifact, and {100 * found.area:.0f} % of the image. Held-out images get the artifact of other "
-        "held-out images"
+        f"without the artifact, and {100 * found.area:.0f} % of the image"
     )
 
 
@@ -312,7 +311,7 @@ def _open_images(run: RunConfig, seen: Preprocessing, progress: Progress) -> Use
         artifact_column=run.artifact.column,
         biased_class=run.artifact.biased_class,
         shares=run.data.shares,
-        insert=_inserted(run, 1 if seen.channels == 1 else 3),
+        insert=_inserted(run, seen),
         share=run.artifact.share,
         size=seen.size,
         resize=seen.resize,
@@ -349,12 +348,18 @@ def _class_budgets(run: RunConfig, names: Sequence[str]) -> dict[int, float]:
     return budgets
 
 
-def _inserted(run: RunConfig, channels: int) -> Artifact | None:
+def insert_function(source: str, channels: int, size: int) -> FromFunction:
+    """Return the artifact that a user's function inserts; other processes open the function by its source again."""
+    again = (insert_function, (source, channels, size))
+    return FromFunction(Factory(source).function, channels=channels, size=size, reopen=again)
+
+
+def _inserted(run: RunConfig, seen: Preprocessing) -> Artifact | None:
     given = run.artifact
     if given.insert is None:
         return None
     if ":" in given.insert:
-        return FromFunction(Factory(given.insert).function, channels=channels)
+        return insert_function(given.insert, 1 if seen.channels == 1 else 3, seen.size)
     if given.file is None:
         return Artifact.named(given.insert)()
     return Patch(file=given.file, place=given.place, size=given.scale, angle=given.angle)
@@ -415,14 +420,17 @@ def estimate_time(prepared: PreparedRun) -> str:
     setting, run = prepared.setting, prepared.run
     batch = setting.data.train.batch(range(min(_TIMED, len(setting.data.train)))).image.to(run.device)
     network = copy.deepcopy(setting.model).eval().to(run.device)
+    for parameter in network.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
     with torch.no_grad():
         network(batch)  # the first pass is slower
         forward = _seconds(lambda: network(batch)) / len(batch)
-    step = _seconds(lambda: network(batch).sum().backward()) / len(batch)
+    deep = [*filter(is_deep, run.correction.trials)]
+    step = _seconds(lambda: network(batch).sum().backward()) / len(batch) if deep else 0.0
     sets = sum(len(getattr(setting.data, name)) for name in SETS)
     seconds = {"activations": forward * sets}
-    for name in filter(is_deep, run.correction.trials):
-        networks = len(run.correction.strengths_of(name))
+    for name in deep:
+        networks = len(run.correction.strengths_of(name)) + setting.repeats - 1
         # a task image comes with as many for the penalty, and each network is evaluated and its CAV refitted
         each = 2 * step * len(setting.data.train) * setting.network.epochs + 2 * forward * sets
         seconds[name] = networks * each
@@ -434,6 +442,8 @@ def estimate_time(prepared: PreparedRun) -> str:
 def _seconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
@@ -442,10 +452,13 @@ def describe_images(data: BiasedData, images: UserImages) -> str:
     val, test = data.val_clean, data.test_clean
     parts = [f"training {len(data.train)} ({int(data.train.has_artifact.sum())} with the artifact)"]
     if data.is_inserted:
-        parts[0] += f", validation {len(val)} and test {len(test)}, each without and with the inserted artifact"
+        how, use = "inserted", "not used"
+        if data.transplant is not None:
+            how, use = "transplanted", "its source"
+        parts[0] += f", validation {len(val)} and test {len(test)}, each without and with the {how} artifact"
         natural = sum(map(len, images.parts[1:])) - len(val) - len(test)
         if natural:
-            parts.append(f"{natural} held-out images with the natural artifact are not used")
+            parts.append(f"{natural} held-out images with the natural artifact are {use}")
     else:
         parts[0] += f", validation {len(val)} clean + {len(data.val_biased)} with the artifact"
         parts[0] += f", test {len(test)} clean + {len(data.test_biased)} with the artifact"

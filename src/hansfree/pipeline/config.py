@@ -316,8 +316,8 @@ def read_run_file(path: Path) -> RunConfig:
         if isinstance(error, FileNotFoundError):
             beside = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
             names = {entry.stem: entry.name for entry in beside}  # endings are alike anyway
-            found = closest(path.stem, names)
-            hint = "" if found is None else f" Did you mean {names[found]!r}?"
+            near = closest(path.stem, names)
+            hint = "" if near is None else f" Did you mean {names[near]!r}?"
             make = f"To write a new one: hansfree init {shlex.quote(str(path))}"
             raise OptionError(f"There is no file {path}.{hint} {make}") from error
         raise OptionError(f"Cannot read {path} ({error}).") from error

@@ -50,6 +50,13 @@ class NetworkPath(MethodPath[DeepCorrection]):
         self._errors: list[HansfreeError] = []
         self._scores: dict[int, ValidationScore] = {}
         setting = self.workspace.setting
+        try:
+            validation = self._validation
+        except HansfreeError as error:  # nothing to compare the networks by
+            self._errors.append(error)
+            failed = (self._validate(None),)
+            yield from (TrainedNetwork(strength, dict, False, failed, None) for strength in self.strengths)
+            return
         path = self.method.candidates(
             setting.model, setting.data.train, self.strengths, folder=self._checkpoints, progress=self.progress
         )
@@ -57,14 +64,14 @@ class NetworkPath(MethodPath[DeepCorrection]):
             network = candidate.model
             if candidate.error is not None:
                 self._errors.append(candidate.error)
-            if self._validation is not None and network is not None:
-                self._scores[index] = self._validation.score(network)
-            validation = self._validate(network)
+            if validation is not None and network is not None:
+                self._scores[index] = validation.score(network)
+            final = self._validate(network)
             yield TrainedNetwork(
                 candidate.strength,
                 dict if network is None else network.state_dict,
-                is_finite=network is not None and validation.is_finite,
-                history=(validation,),
+                is_finite=network is not None and final.is_finite,
+                history=(final,),
                 network=network,
             )
 
@@ -123,11 +130,11 @@ class NetworkPath(MethodPath[DeepCorrection]):
 
     @property
     def _checkpoints(self) -> Path:
-        return self.run.path / "checkpoints" / self.name
+        return self.run.path / "checkpoints" / f"{self.name}-{self.method.tuning.seed}"
 
     @cached_property
     def _validation(self) -> DeepValidation | None:
-        """Transplants or association, where too few held-out images have the artifact to select by accuracy."""
+        """Association, where too few held-out images have the artifact to select by accuracy."""
         setting = self.workspace.setting
         if not setting.rule.needs_derivative:
             return None
@@ -135,6 +142,7 @@ class NetworkPath(MethodPath[DeepCorrection]):
             setting.model,
             setting.data.train,
             ConcatDataset([images for images in (setting.data.val_clean, setting.data.val_biased) if len(images)]),
+            transplants=False,  # `find_transplants` has found none
             seed=setting.tuning.seed,
             device=self.workspace.device,
         )

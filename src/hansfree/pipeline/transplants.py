@@ -6,6 +6,7 @@ Held-out images get the artifact of other held-out images, so that a run counts 
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +30,9 @@ from hansfree.corrections.deep.insertion import (
 )
 from hansfree.corrections.deep.stages import find_stages
 from hansfree.data import BiasedData, ImageDataset, Subset
+from hansfree.errors import DataError, SplitError
+
+log = logging.getLogger(__name__)
 
 _PARTS = ("train", "val", "test")
 
@@ -118,24 +122,28 @@ class Transplants:
 
 
 def find_transplants(
-    model: nn.Module, data: BiasedData, *, device: str, kept: Path | None = None
+    model: nn.Module, data: BiasedData, *, device: str, stored: Path | None = None
 ) -> Transplants | None:
     """Return how the artifact is transplanted; None where no transplant stands for it, or too few images carry it.
 
     Args:
-        kept: file that an earlier start of the run wrote.
+        stored: file that an earlier start of the run wrote.
     """
     donors = {"train": data.train.has_artifact.sum(), "val": len(data.val_biased), "test": len(data.test_biased)}
     if min(donors.values()) < MIN_GROUP:
         return None
     key = fingerprint(fingerprint_model(model), *(getattr(data, name).fingerprint for name in _NEEDED))
-    if kept is not None and kept.exists():
-        found = _read(kept, data)
+    if stored is not None and stored.exists():
+        found = _read(stored, data)
         if found.key == key:
             return found
     network = copy.deepcopy(model).eval().to(device)
     images = TrainingImages.of(data.train)
-    measured = find_insertion(network, images, find_stages(network, images.batch([0, 1]).to(device)))
+    try:
+        measured = find_insertion(network, images, find_stages(network, images.batch([0, 1]).to(device)))
+    except (DataError, SplitError) as error:  # a network without maps, or too few images of each kind in a class
+        log.info("No transplants: %s", error)
+        return None
     if not measured.is_usable:
         return None
     masks = {

@@ -15,9 +15,9 @@ _TO_DO = (
 
 
 _USE_TRANSPLANTS = (
-    "To prove it, leave out artifact.insert: the artifact of the labelled images is then transplanted into the others. "
-    "Or insert the artifact itself by a function of your own (artifact.insert: file.py:function)."
+    "To prove it, leave out artifact.insert: the artifact of the labelled images is then transplanted into the others."
 )
+_OWN_FUNCTION = "Or insert the artifact itself by a function of your own (artifact.insert: file.py:function)."
 
 
 def describe_advice(results: Results, advice: Advice) -> tuple[str, ...]:
@@ -54,7 +54,9 @@ def describe_advice(results: Results, advice: Advice) -> tuple[str, ...]:
     if advice.code == AdviceCode.RECOMMENDED:
         return (f"Recommended: {reason}.", *not_compared)
     if advice.code == AdviceCode.BEST_GUESS:
-        how = _USE_TRANSPLANTS if results.meta.get("insertion_differs") else _how_to_prove(best, advice.is_inserted)
+        how = _how_to_prove(best, advice.is_inserted)
+        if results.meta.get("insertion_differs"):
+            how = _OWN_FUNCTION if results.meta.get("transplant") else f"{_USE_TRANSPLANTS} {_OWN_FUNCTION}"
         return (f"Best guess, not proven: {reason}.", *not_compared, how)
     if advice.code == AdviceCode.NO_GAIN_ON_VALIDATION:
         doubt = f"By that it is no better than the original model ({value(advice.original_score)})."
@@ -93,7 +95,7 @@ def describe_similarity(found: InsertionSimilarity) -> str:
             "labelled images of the biased class is too noisy)."
         )
     comparison = (
-        f"Inserted into {found.n_inserted} validation images, the artifact changes the layer with a cosine of "
+        f"In {found.n_inserted} validation images, the inserted artifact changes the layer with a cosine of "
         f"{found.cosine:.2f} to the direction of the {found.n_labelled} labelled training images (at most about "
         f"{found.attainable:.2f} is attainable), and {found.size:.2g} times as far along it."
     )

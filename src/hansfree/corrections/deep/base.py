@@ -121,4 +121,4 @@ def _restore_flags(network: nn.Module, model: nn.Module) -> nn.Module:
     for trained, parameter in zip(network.parameters(), model.parameters()):
         trained.requires_grad_(parameter.requires_grad)
         trained.grad = None
-    return network
+    return network.to(next(model.parameters()).device)

@@ -24,6 +24,7 @@ from hansfree.data import Normalize
 from hansfree.errors import DataError
 
 MIN_COVERAGE, MAX_COVERAGE = 0.5, 1.5  # of the distance between the groups: a transplant outside is not the artifact
+AS_GOOD = 0.15  # of coverage: within it the less invasive insertion is preferred
 MIN_DISTANCE = 3.0  # standard errors between artifact and non-artifact images
 MAX_AREA = 0.3  # of the image: a larger transplant replaces the object itself
 THRESHOLD = 0.4  # of a heatmap's maximum: where the artifact begins
@@ -189,20 +190,18 @@ class Measured:
 
 
 def find_insertion(network: nn.Module, images: TrainingImages, stages: Sequence[Stage], artifact: int = 0) -> Measured:
-    """Return the least invasive insertion that is usable, or the one whose coverage is nearest to 1."""
+    """Return the usable insertion whose coverage is nearest to 1, or the least invasive of those that are as good."""
     groups = [group for group in images.groups() if group.artifact == artifact]
     if not groups:
-        raise DataError("No class has enough images both with and without the artifact to compare.")
+        raise NoTransplantError("No class has enough images both with and without the artifact to compare.")
     group = max(groups, key=lambda each: len(each.with_it))
     transform = getattr(images.dataset, "transform", None)
     kinds: list[Insertion] = [LowBits(transform)] if isinstance(transform, Normalize) else []
     kinds += [Color.between(images, group), Region(network, images, stages, group)]
-    measured = []
-    for insertion in kinds:
-        measured.append(_measure(network, images, stages, group, insertion))
-        if measured[-1].is_usable:
-            return measured[-1]
-    return min(measured, key=lambda each: abs(each.coverage - 1))
+    measured = [_measure(network, images, stages, group, insertion) for insertion in kinds]
+    usable = [each for each in measured if each.is_usable] or measured
+    misses = [abs(each.coverage - 1) for each in usable]
+    return next(each for each, miss in zip(usable, misses) if miss <= min(misses) + AS_GOOD)
 
 
 @torch.no_grad()

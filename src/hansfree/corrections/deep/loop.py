@@ -105,7 +105,7 @@ def train_network(
         owner = {
             "original weights": fingerprint_model(network),
             "images": images.fingerprint,
-            "options": f"{key} {strength!r} {replace(tuning, workers=0)!r}",
+            "options": f"{key} {strength!r} {replace(tuning, workers=0, device='cpu')!r}",
         }
         saved = Checkpoint(checkpoint, owner)
     network.eval().to(memory_format=torch.channels_last)

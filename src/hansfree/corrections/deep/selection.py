@@ -61,13 +61,21 @@ class DeepValidation:
         model: the original model, which the artifact is located with.
         train: training images, (image, label, has_artifact); the insertion is fitted on them.
         validation: held-out images of the same kind, which are pasted onto and cut from.
+        transplants: False judges by association only.
 
     Attributes:
         unjudged: artifacts that the scores say nothing about.
     """
 
     def __init__(
-        self, model: nn.Module, train: Dataset[Any], validation: Dataset[Any], *, seed: int = 0, device: str = "cpu"
+        self,
+        model: nn.Module,
+        train: Dataset[Any],
+        validation: Dataset[Any],
+        *,
+        transplants: bool = True,
+        seed: int = 0,
+        device: str = "cpu",
     ) -> None:
         known, self.images = TrainingImages.of(train), TrainingImages.of(validation)
         self.device = device
@@ -76,7 +84,8 @@ class DeepValidation:
         everything = np.arange(known.artifacts.shape[1])
         judged = np.flatnonzero(known.is_spread)
         if len(judged) == 0:
-            self._transplant(copy.deepcopy(model).eval().to(device), known, seed)
+            if transplants:
+                self._transplant(copy.deepcopy(model).eval().to(device), known, seed)
             judged = np.array(sorted(self.pairs) or everything)
         self.unjudged = tuple(int(each) for each in np.setdiff1d(everything, judged))
         self.prior = None if self.pairs else _ClassPrior(known, self.images, judged)

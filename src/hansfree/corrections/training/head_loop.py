@@ -350,8 +350,8 @@ def limit_steps(
         gain = torch.linalg.matrix_norm(objective.outputs(torch.eye(outputs, device=strengths.device)), 2).square()
         size = tangents[0].flatten(2).square().sum((0, 2)).mean()
         _shrink(gradients, 1 / (2 * learning_rate * strengths * gain * size))
-    step = learning_rate * _norms(gradients)
-    _shrink(gradients, MAX_CHANGE * _norms(heads.parameters.values()) / step)
+    squared = _norms(heads.parameters.values()).square() + (0 if heads.span is None else heads.span.outside)
+    _shrink(gradients, MAX_CHANGE * squared.sqrt() / (learning_rate * _norms(gradients)))
 
 
 def _shrink(gradients: Sequence[Tensor], factors: Tensor) -> None:
@@ -363,7 +363,8 @@ def _shrink(gradients: Sequence[Tensor], factors: Tensor) -> None:
 
 def _norms(tensors: Iterable[Tensor]) -> Tensor:
     """Return the norm of all weights of each head together."""
-    return torch.stack([tensor.flatten(1).norm(dim=1) for tensor in tensors]).norm(dim=0)
+    norms: Tensor = torch.linalg.vector_norm(torch.stack([tensor.flatten(1).norm(dim=1) for tensor in tensors]), dim=0)
+    return norms
 
 
 def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarray]:

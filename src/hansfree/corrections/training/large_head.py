@@ -39,6 +39,7 @@ class Span:
         ]
         self._basis = _orthonormal(torch.cat(rows))
         self.start = self._weight @ self._basis
+        self.outside = (self._weight.square().sum() - self.start.square().sum()).clamp_min(0)  # of the squared norm
         self._written: dict[Features, Features] = {}
 
     @classmethod
