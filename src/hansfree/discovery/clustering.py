@@ -27,7 +27,7 @@ from hansfree.discovery.properties import (
     rank_columns,
 )
 
-MIN_CLASS = 30  # images of a class: in fewer no cluster can be told from chance
+MIN_CLASS = 30  # images of a class: with fewer no cluster can be distinguished from chance
 MIN_CLUSTER = 5  # images: fewer are outliers
 _MIN_SHARE = 0.01  # of the class
 _MAX_CLUSTERS = 8

@@ -174,7 +174,7 @@ class Measured:
 
     ``coverage`` is the share of the distance between artifact and non-artifact images that it covers, the median over
     stages and poolings; ``area`` the mean part of an image that it replaces. ``distance`` is that of the groups on
-    other images than the direction was fitted to, in standard errors: near zero for labels that tell of nothing.
+    other images than the direction was fitted to, in standard errors: near zero for uninformative labels.
     """
 
     insertion: Insertion

@@ -17,9 +17,9 @@ export function showState(now) {
   }
   const found = now.diagnostics;
   byId("auc").textContent = found && found.auc !== null ? found.auc.toFixed(2) : "–";
-  const doctor = byId("diagnostics");
-  doctor.textContent = found ? found.verdict : "";
-  doctor.dataset.level = found ? found.level : "unknown";
+  const diagnosis = byId("diagnostics");
+  diagnosis.textContent = found ? found.verdict : "";
+  diagnosis.dataset.level = found ? found.level : "unknown";
 }
 
 // The latest diagnostics are of older labels: show them as such.
