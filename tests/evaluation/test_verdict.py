@@ -41,6 +41,7 @@ def over_vanilla(seen: VerdictInputs = GOOD, **changed: object) -> VerdictInputs
     ("inputs", "level"),
     [
         (GOOD, CORRECTED),
+        (replace(GOOD, insertion_differs=True), UNKNOWN),  # of another artifact than the labelled one
         (replace(GOOD, is_usable=False), UNUSABLE),
         (replace(GOOD, flips_beyond_reference=(-0.02, 0.05)), AS_REFERENCE),
         # more may be left than the margin

@@ -231,7 +231,7 @@ def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> 
     meta = summary(user)["meta"]
     assert (meta["n_train"], meta["n_test_clean"]) == (56, 2 * ENOUGH)  # held out are those that had none by nature
     assert meta["artifact"] == "sticker"
-    (told,) = (remark for remark in meta["remarks"] if remark.startswith("Inserted into 52 validation images"))
+    (told,) = (remark for remark in meta["remarks"] if remark.startswith("In 52 validation images, the inserted"))
     assert "of the 14 labelled training images" in told
 
 
