@@ -195,6 +195,8 @@ def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Pa
     rows = table(user)
     known = [row for row in rows if row["metric"].endswith("_biased") and row["value"] and row["split"] == "test"]
     assert not [row for row in known if int(row["n"]) < 25], "10 images are no score"
+    assert finished.recommended is not None
+    assert [path.name for path in (user / "run" / "exported").iterdir()] == [f"unproven-{finished.recommended}"]
     assert not [
         row for row in rows if row["metric"] in ("accuracy_biased", "balanced_accuracy_biased") and row["value"]
     ]

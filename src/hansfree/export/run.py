@@ -34,6 +34,7 @@ from hansfree.models import (
     returns_logits,
 )
 from hansfree.models.surgery import layer_order
+from hansfree.reasons import VerdictLevel
 from hansfree.report import (
     describe_loss,
     describe_notes,
@@ -347,13 +348,16 @@ def export_run(
         run: The run folder.
         method: None is the one that the run recommends, or RR-ClArC.
         original: The original model; None opens the one that the run names.
-        out: A folder; None is ``exported/METHOD`` in the run folder.
+        out: A folder; None is ``exported/METHOD`` in the run folder, or ``exported/unproven-METHOD`` where the test
+            images could not show whether the bias is gone.
         onnx: Write ``model.onnx`` too.
         force: Replace the files of an earlier export.
     """
     finished = read_run(run)
     method = finished.method_to_export(method)
-    folder = out or run / "exported" / method
+    verdict = finished.results.verdicts.get(method)
+    is_unproven = verdict is not None and verdict.level == VerdictLevel.UNKNOWN
+    folder = out or run / "exported" / (f"unproven-{method}" if is_unproven else method)
     weights, card, graph = folder / "model.safetensors", folder / "MODEL_CARD.md", folder / "model.onnx"
     there = [path.name for path in (weights, card, graph) if path.exists()]
     if there and not force:
