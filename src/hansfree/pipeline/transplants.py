@@ -16,19 +16,20 @@ from torch import Tensor, nn
 
 from hansfree._internal.files import read_arrays, written_atomically
 from hansfree._internal.hashing import fingerprint, fingerprint_model
-from hansfree.corrections.deep.images import MIN_GROUP, TrainingImages
-from hansfree.corrections.deep.insertion import (
+from hansfree.corrections.deep import (
+    MIN_GROUP,
     Color,
     Insertion,
     LowBits,
     Measured,
     Paste,
+    TrainingImages,
     find_insertion,
+    find_stages,
     from_bytes,
     to_bytes,
     to_pixels,
 )
-from hansfree.corrections.deep.stages import find_stages
 from hansfree.data import BiasedData, ImageDataset, Subset
 from hansfree.errors import DataError, SplitError
 
