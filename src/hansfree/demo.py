@@ -12,22 +12,14 @@ from torch import nn
 
 from hansfree._internal.progress import Progress, silent
 from hansfree._internal.store import RunStore, open_run
+from hansfree.api import Result, complete
 from hansfree.corrections import LatentCorrection, Match
 from hansfree.corrections.training import FineTuning, Pretraining, pretrain
 from hansfree.data import Artifact, ImageDataset, SyntheticLesions, insert_bias
 from hansfree.errors import OptionError
-from hansfree.evaluation import CLEAN_TRAINED, Row, load_results
+from hansfree.evaluation import CLEAN_TRAINED
 from hansfree.models import architecture_named, build_model, write_weights
-from hansfree.pipeline import (
-    Experiment,
-    Setting,
-    advise,
-    diagnose_direction,
-    gather_results,
-    keep_in_memory,
-    write_outcome,
-)
-from hansfree.report import write_report, write_verdict
+from hansfree.pipeline import Experiment, Setting, diagnose_direction, keep_in_memory
 
 _BIASED_CLASS = 0
 
@@ -65,23 +57,16 @@ class Demo:
             if getattr(self, name) < least:
                 raise OptionError(f"{name} is {getattr(self, name)}; at least {least} is needed.")
 
-    def run(
-        self, folder: Path, *, command: str = "", progress: Progress = silent
-    ) -> tuple[list[Row], tuple[str, ...], Path]:
-        """Run all missing stages; return the rows of results, the verdict, and the report's path."""
+    def run(self, folder: Path, *, command: str = "", progress: Progress = silent) -> Result:
+        """Run all missing stages."""
         with open_run(folder, {"hansfree": version("hansfree"), **asdict(self)}) as run:
             setting = self._setting(run, progress)
             experiment = Experiment(setting, run, progress=progress)
-            diagnose_direction(experiment, progress=progress)
+            diagnose_direction(experiment)
             methods = [*LatentCorrection.defaults(), Match.name]
-            rows = experiment.rows(methods)
-            results = gather_results(experiment, methods, rows)
             about = {name: getattr(self, name) for name in ("model", "size", "n_val", "n_test")}
             about |= {"title": f"hansfree demo: {self.artifact}", "command": command}
-            about["recommended"] = advise(experiment, results)[0].method
-            write_outcome(experiment, rows, results, about)
-            report = write_report(folder)
-            return rows, write_verdict(load_results(folder)).lines, report
+            return complete(experiment, methods, experiment.rows(methods), about, exports=False)
 
     def _setting(self, run: RunStore, progress: Progress) -> Setting:
         counts, starts = (self.n_train, self.n_val, self.n_test), (0, self.n_train, self.n_train + self.n_val)

@@ -18,7 +18,9 @@ The sentence of each says what is wrong, what was given, what is allowed, and th
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, get_args
 
 
@@ -79,9 +81,20 @@ def closest(given: str, allowed: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)), None)
 
 
-def not_installed(package: str | None, *, extra: str) -> OptionError:
-    """Return what to raise where a package is missing that only one extra of hansfree needs."""
-    return OptionError(f"{package} is not installed. In your copy of the repository: pip install -e '.[{extra}]'.")
+def import_optional(module: str, *, extra: str) -> Any:
+    """Return a module that only one extra of hansfree needs; raise an `OptionError` where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise OptionError(
+            f"{error.name} is not installed. In your copy of the repository: pip install -e '.[{extra}]'."
+        ) from error
+
+
+def check_count(option: str, given: object, *, least: int) -> None:
+    """Raise an `OptionError` unless ``given`` is a whole number of at least ``least``."""
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
+        raise OptionError(f"{option} must be a whole number of at least {least}, but it is {given!r}.")
 
 
 def check_choice(option: str, given: object, choices: Any) -> None:

@@ -1,6 +1,6 @@
 """Decisions as data: verdicts, reasons and warnings, each a code with its numbers.
 
-`hansfree.report.text` holds one template per code; nothing else turns them into English, and nothing parses English.
+`report/sentences.yaml` holds one template per code; nothing else turns them into English, and nothing parses English.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ class VerdictLevel(str, Enum):
 
 
 class ReasonCode(str, Enum):
-    """Why a model is rejected, or is not called something better; the values are listed beside each code."""
+    """What was decided, and why; the values are listed beside each code."""
 
+    # Why a model is rejected, or is not called something better.
     NOT_FINITE = "not_finite"
-    NO_MODEL = "no_model"  # reason: what the selection said
+    NO_MODEL = "no_model"  # selection: its reason
     NO_RESULT = "no_result"
     CHANCE_LEVEL = "chance_level"  # accuracy
     LOST_CLASS = "lost_class"  # classes
-    REJECTED_ON_VALIDATION = "rejected_on_validation"  # reason: what the selection said
+    REJECTED_ON_VALIDATION = "rejected_on_validation"  # rejection: its reason
     RULE_BROKEN = "rule_broken"
     CLEAN_BUDGET = "clean_budget"  # drop, stderr, budget
     CLASS_BUDGET = "class_budget"  # label, drop, stderr, budget
@@ -41,11 +42,42 @@ class ReasonCode(str, Enum):
     MORE_FALSE_ALARMS = "more_false_alarms"  # before, after: share of other classes' images; None where not measured
     FINE_TUNING_SUFFICES = "fine_tuning_suffices"
     INSERTION_DIFFERS = "insertion_differs"  # the inserted artifact is not the one of the labelled images
+    # Why a candidate is not admissible on validation images.
+    DIVERGED = "diverged"
+    NEVER_ANSWERS = "never_answers"  # labels
+    CLEAN_DROP = "clean_drop"  # drop, budget
+    CLASS_DROP = "class_drop"  # label, drop, budget
+    NO_BIASED_IMAGE = "no_biased_image"
+    # Why a strength was selected, or none; with admissible and rejected, how many there were.
+    NO_CANDIDATE = "no_candidate"
+    NONE_ADMISSIBLE = "none_admissible"  # rejections: their reasons
+    NO_STRENGTH = "no_strength"
+    NO_STRENGTH_REJECTED = "no_strength_rejected"  # rejection: its reason
+    ONLY_ADMISSIBLE = "only_admissible"
+    BEST_ON_VALIDATION = "best_on_validation"
+    WITHIN_ONE_STDERR = "within_one_stderr"  # accuracy, best
+    EFFECT_BELOW_SHARE = "effect_below_share"  # share, effect, original
+    SMALLEST_EFFECT = "smallest_effect"  # share, effect, original
+    BEST_BIASED_ACCURACY = "best_biased_accuracy"
+    BEST_BY_EVIDENCE = "best_by_evidence"  # candidates, evidence, effect, original
+    NO_BETTER_THAN_ORIGINAL = "no_better_than_original"
+    TRAINING_FAILED = "training_failed"  # errors
+    # Rules of selection: budget, class_budgets, uncounted: labels of classes with too few images.
+    BALANCED_RULE = "balanced_rule"
+    ONE_STANDARD_ERROR_RULE = "one_standard_error_rule"
+    DERIVATIVE_RULE = "derivative_rule"  # share
+    PAPER_RULE = "paper_rule"
+    # What to know about a method's training.
+    PAIRS_USED = "pairs_used"  # pairs, unpaired
+    EMPTY_GROUPS = "empty_groups"  # only_with, only_without: labels
+    GATE_RATE = "gate_rate"  # intended, rates: of held-out images {without, with}, each (share, images)
+    TCAV_REFITTED = "tcav_refitted"
+    TRAINED_ON_TRANSPLANTS = "trained_on_transplants"  # kind: of the transplants that it is judged by too
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A code and its numbers."""
+    """A code and its numbers; a value can be another reason."""
 
     code: ReasonCode
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -53,7 +85,13 @@ class Reason:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Reason:
         """Rebuild a reason from what `dataclasses.asdict` and JSON made of it."""
-        return cls(ReasonCode(content["code"]), content["values"])
+
+        def rebuild(value: Any) -> Any:
+            if isinstance(value, list):
+                return [rebuild(each) for each in value]
+            return cls.from_json(value) if isinstance(value, dict) and value.keys() == {"code", "values"} else value
+
+        return cls(ReasonCode(content["code"]), {name: rebuild(value) for name, value in content["values"].items()})
 
 
 class AdviceCode(str, Enum):
@@ -78,6 +116,7 @@ class Advice:
     best: str | None = None  # on validation images
     scores: Mapping[str, float] = field(default_factory=dict)  # of admissible methods, the more the better
     original_score: float = 0.0
+    flips: Mapping[str, float] = field(default_factory=dict)  # flip rates that decided, within one standard error
     not_compared: tuple[str, ...] = ()  # admissible methods that the derivative cannot compare
     is_derivative: bool = False  # scores are minus the mean size of derivatives; else accuracies with the artifact
     is_inserted: bool = False  # test images have the artifact inserted
@@ -104,6 +143,7 @@ class VerdictInputs:
     is_usable: bool = True  # did not fail or collapse, and keeps the budgets
     insertion_differs: bool = False  # the inserted artifact is not the one of the labelled images: no evidence
     flips: tuple[float, float] | None = None  # flip rate before and after
+    most_flips: float | None = None  # flip rate after, at the upper end of its interval
     over_original: Improvement = Improvement()
     over_vanilla: Improvement | None = None  # None where plain fine-tuning was not run, failed, or is the model itself
     effect: tuple[float, float] | None = None  # artifact's effect on the biased class's probability, before and after

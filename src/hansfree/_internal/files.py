@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -23,6 +24,7 @@ from safetensors import SafetensorError
 
 from hansfree.errors import RunError, nearest
 
+log = logging.getLogger(__name__)
 _UMASK = os.umask(0o022)  # it can only be read by setting it
 os.umask(_UMASK)
 _PROCESS = secrets.token_hex(4)  # processes on two machines that share a folder may have the same number
@@ -52,13 +54,23 @@ def _allocate(file: int) -> None:
         os.posix_fallocate(file, 0, os.fstat(file).st_size)
 
 
-@contextmanager
-def written_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; it replaces ``path`` when the block succeeds, and is deleted otherwise.
+_recorders: list[list[Path]] = []
 
-    Args:
-        durable: Wait some 10 ms until the content is on the disk; otherwise a loss of power could leave an empty file.
-    """
+
+@contextmanager
+def recorded_writes() -> Iterator[list[Path]]:
+    """Yield a list of the files that `written_atomically` writes in the block."""
+    files: list[Path] = []
+    _recorders.append(files)
+    try:
+        yield files
+    finally:
+        _recorders.pop()
+
+
+@contextmanager
+def written_atomically(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; it replaces ``path`` when the block succeeds, and is deleted otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_PROCESS}.part{path.suffix}")
     try:
@@ -68,13 +80,20 @@ def written_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
             if found := re.search(r"\(os error (\d+)\)", str(error)):
                 raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
             raise
-        if durable:
-            with temporary.open("r+b") as file:
-                os.fsync(file.fileno())
+        with temporary.open("r+b") as file:
+            os.fsync(file.fileno())  # some 10 ms: otherwise a loss of power could leave an empty file
         os.chmod(temporary, 0o666 & ~_UMASK)  # safetensors writes files that only the owner may read
         os.replace(temporary, path)
+        for files in _recorders:
+            files.append(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete unfinished files of killed processes; the caller holds the lock of the folder."""
+    for left in [*folder.rglob(".*.part*")]:
+        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -135,10 +154,48 @@ def damaged(path: Path, *, stage: Path | None = None) -> RunError:
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, which may be larger than memory."""
     digest = hashlib.sha256()
+    for block in _blocks(path):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while block := file.read(2**22):
-            digest.update(block)
-    return digest.hexdigest()
+            yield block
+
+
+def write_checksums(path: Path, files: Iterable[Path]) -> None:
+    """Write the checksums of files that lie beside ``path``, for `are_intact`."""
+    write_json(path, {file.name: checksum(file) for file in files})
+
+
+def are_intact(path: Path) -> bool:
+    """Return whether the files listed by `write_checksums` are as they were written; each is read once per process."""
+    if not path.exists():
+        return False
+    try:
+        listed = json.loads(path.read_bytes()).items()
+        damaged = [name for name, written in listed if checksum(path.with_name(name)) != written]
+    except (AttributeError, ValueError):  # no JSON, or no object
+        damaged = [path.name]
+    for name in damaged:
+        log.warning("%s is damaged or missing, and is computed again.", path.with_name(name))
+    return not damaged
+
+
+def checksum(file: Path) -> int | None:
+    """Return the CRC-32 of a file, or None where it cannot be read; it is read once per process."""
+    try:
+        found = file.stat()
+        return _crc32(file, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+    except OSError:
+        return None
+
+
+@cache
+def _crc32(file: Path, state: tuple[int, ...]) -> int:  # the state changes with the content: it is part of the key
+    return reduce(lambda checksum, block: zlib.crc32(block, checksum), _blocks(file), 0)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -149,7 +206,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 def suggest_path(path: Path) -> str:
     """Return ``" Did you mean 'x'?"`` for what lies beside a missing path under a similar name, or an empty string."""
-    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    beside = [entry.name for entry in path.parent.iterdir() if entry != path] if path.parent.is_dir() else []
     return nearest(path.name, beside)
 
 

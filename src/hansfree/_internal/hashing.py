@@ -60,20 +60,16 @@ def fingerprint_model(model: nn.Module, *, without: Collection[str] = ()) -> str
                 continue
             if (text := _plain(value)) is not None:
                 parts.append(f"{path}.{name} {text}")
-    for name, tensor in _tensors(model):
-        if name not in without:
-            parts += _tensor(name, tensor)
+    for tensors in (model.named_parameters, model.named_buffers):  # also buffers that no state_dict holds
+        for name, tensor in tensors(remove_duplicate=False):
+            if name not in without:
+                parts += _tensor(name, tensor)
     return fingerprint(*parts)
 
 
 def hash_weights(state: Mapping[str, Tensor]) -> str:
     """Return a hash of the names and the numbers of weights: the same for the same weights in any class and file."""
     return fingerprint(*(part for name, tensor in sorted(state.items()) for part in _tensor(name, tensor)))
-
-
-def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)  # those that no state_dict holds too
 
 
 def _tensor(name: str, tensor: Tensor) -> list[str | np.ndarray]:

@@ -9,7 +9,6 @@ from typing_extensions import Self
 from hansfree.errors import UnknownNameError, nearest
 
 RESERVED = "@"
-
 """Joins two members' names to one, so no name of its own may hold it."""
 
 

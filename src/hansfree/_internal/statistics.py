@@ -115,12 +115,10 @@ def paired_balanced_difference(correct_a: ArrayLike, correct_b: ArrayLike, label
     The mean over the classes present of their paired differences, whose errors are independent.
     """
     a, b = _same_images(correct_a, correct_b)
-    of = np.asarray(labels)
-    if of.shape != a.shape:
-        raise DataError(f"A balanced comparison needs a label per image; given shapes {of.shape} and {a.shape}.")
-    classes = np.unique(of)
-    each = np.array([paired_difference(a[of == label], b[of == label]) for label in classes])
-    return float(each[:, 0].mean()), float(np.sqrt(np.square(each[:, 1]).sum()) / classes.size)
+    counts = _count([a & ~b, b & ~a, a == b], labels)
+    n, differ = counts.sum(axis=1), counts[:, 0] + counts[:, 1]
+    each = (counts[:, 0] - counts[:, 1]) / n
+    return float(each.mean()), float(np.sqrt(np.sum((differ / n - each**2) / n)) / len(n))
 
 
 def mcnemar(correct_a: ArrayLike, correct_b: ArrayLike) -> float:
@@ -188,7 +186,7 @@ def _count(outcomes: list[np.ndarray], labels: ArrayLike) -> np.ndarray:
     """Count the images of each class by outcome."""
     of, size = np.asarray(labels), outcomes[0].shape
     if of.shape != size:
-        raise DataError(f"An interval of a mean over classes needs a label per image; given {of.shape} and {size}.")
+        raise DataError(f"A mean over classes needs a label per image; given {of.shape} and {size}.")
     _, index = np.unique(of, return_inverse=True)
     return np.stack([np.bincount(index, weights=outcome) for outcome in outcomes], axis=1).astype(np.int64)
 

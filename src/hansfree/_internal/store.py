@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,43 +17,78 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from hansfree._internal.files import damaged, write_json, write_text
+from hansfree._internal.files import checksum, damaged, recorded_writes, remove_unfinished, write_json, write_text
 from hansfree.errors import RunError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RunStore:
-    """An open run directory; each stage is computed once, and its result stored as JSON."""
+    """An open run directory; each stage is computed once, and its result stored as JSON.
+
+    A stage also stores checksums of its result and of the files it wrote. Where one differs, it is computed again.
+    """
 
     path: Path
     seconds: dict[str, float] = field(default_factory=dict)
+    watch: Callable[[str, float, Any], None] | None = None  # gets name, seconds and result of each finished stage
 
     def stage(self, name: str, work: Callable[[], Any]) -> Any:
         """Return the stored result of a stage, or compute and store it; ``work`` must return what JSON can hold."""
-        file = self._stage_path(name)
         if not self.has(name):
             start = time.perf_counter()
-            result = work()
+            with recorded_writes() as written:
+                result = work()
             seconds = round(time.perf_counter() - start, 2)
-            self._write(file, {"seconds": seconds, "result": result})
+            files = {path.relative_to(self.path).as_posix(): checksum(path) for path in written if self._is_own(path)}
+            content = {"seconds": seconds, "result": result, "files": files}
+            self._write(self._stage_path(name), {**content, "checksum": _checksum_of(content)})
             self.log(stage=name, seconds=seconds)
+            log.info("%s: done in %.1f s", name, seconds)
+            if self.watch is not None:
+                self.watch(name, seconds, result)
         return self.read(name)
 
     def read(self, name: str) -> Any:
         """Return the stored result of a finished stage."""
         file = self._stage_path(name)
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:  # no JSON, or no text at all
-            content = None
-        if not isinstance(content, dict) or not {"seconds", "result"} <= content.keys():
+        content = _read_stage(file)
+        if content is None:
             raise damaged(file)
         self.seconds[name] = content["seconds"]
         return content["result"]
 
-    def has(self, name: str) -> bool:
-        """Return whether a stage is finished."""
-        return self._stage_path(name).exists()
+    def has(self, name: str, *, forget: bool = True) -> bool:
+        """Return whether a stage is finished, and its files are as it wrote them; else it is forgotten."""
+        file = self._stage_path(name)
+        if not file.exists():
+            return False
+        content = _read_stage(file)
+        files = {} if content is None else content["files"]
+        faults = [self.path / path for path, expected in files.items() if checksum(self.path / path) != expected]
+        if content is not None and not faults:
+            return True
+        if forget:
+            for path in faults or [file]:
+                log.warning("%s is damaged or missing. The stage %r is computed again.", path, name)
+            self.forget(name)
+        return False
+
+    def check_file(self, path: Path) -> None:
+        """Raise RunError if a file of the directory is not as its stage wrote it; nothing is computed or forgotten."""
+        name = path.relative_to(self.path).as_posix()
+        for stage in sorted(self._stage_path("").parent.glob("[!.]*.json")):  # hidden ones are of a killed process
+            content = _read_stage(stage)
+            if content is None:
+                raise damaged(stage)
+            if content["files"].get(name, checksum(path)) != checksum(path):
+                raise damaged(path, stage=stage)
+
+    def _is_own(self, path: Path) -> bool:
+        """Return whether a written file belongs to a stage: temporary files are gone, and caches check themselves."""
+        own = path.exists() and path.is_relative_to(self.path) and path.suffix != ".json"
+        return own and path.relative_to(self.path).parts[0] != "activations"
 
     def forget(self, name: str) -> None:
         """Delete the result of a stage whose input is computed again."""
@@ -63,9 +100,18 @@ class RunStore:
     def _stage_path(self, name: str) -> Path:
         return self.path / "stages" / f"{name}.json"
 
-    def check_weights(self, fingerprint: str) -> None:
-        """Raise RunError if the stages were computed with other weights; the same path does not prove the same file."""
-        if self.stage("weights", lambda: fingerprint) != fingerprint:
+    def check_weights(self, fingerprint: str, write: Callable[[], object] = lambda: None) -> None:
+        """Raise RunError if the stages were computed with other weights; the same path does not prove the same file.
+
+        Args:
+            write: Writes the weights, which are stored with their fingerprint.
+        """
+
+        def work() -> str:
+            write()
+            return fingerprint
+
+        if self.stage("weights", work) != fingerprint:
             raise RunError(
                 f"{self.path} was computed with other weights. Choose another directory, or delete this one to start "
                 "over."
@@ -75,6 +121,20 @@ class RunStore:
         """Add a line to the run's log."""
         with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S"), **event}) + "\n")
+
+
+def _read_stage(file: Path) -> dict[str, Any] | None:
+    """Return the content of a stage's file, or None if it is damaged."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        is_whole = content.pop("checksum") == _checksum_of(content)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # no JSON, no object, or no text at all
+        return None
+    return content if is_whole else None
+
+
+def _checksum_of(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, ensure_ascii=False).encode())
 
 
 class JoinedRunStore(RunStore):
@@ -137,11 +197,14 @@ def check_run_directory(path: Path, known: Mapping[str, Any] | None = None) -> N
 
 
 @contextmanager
-def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[RunStore]:
+def open_run(
+    path: Path, config: Mapping[str, Any], *, watch: Callable[[str, float, Any], None] | None = None
+) -> Iterator[RunStore]:
     """Open a run directory for writing; one that holds another run, or that is in use, is an error.
 
     Args:
         config: Everything that the results depend on, as plain values; stored as ``config.yaml``.
+        watch: See `RunStore`.
     """
     check_run_directory(path)
     lock = FileLock(path / ".lock", timeout=0)
@@ -161,7 +224,8 @@ def open_run(path: Path, config: Mapping[str, Any]) -> Iterator[RunStore]:
             _check_same_run(path, before, config)
         else:
             write_text(file, yaml.safe_dump(dict(config), sort_keys=False))
-        yield RunStore(path)
+        remove_unfinished(path)
+        yield RunStore(path, watch=watch)
 
 
 def _read_config(file: Path) -> dict[str, Any]:
@@ -183,16 +247,14 @@ def _check_same_run(
 
 
 def _differences(
-    before: Mapping[str, Any], now: Mapping[str, Any], *, only_known: bool = False, section: str = ""
+    before: Mapping[str, Any], now: Mapping[str, Any], *, only_known: bool, section: str = ""
 ) -> Iterator[str]:
     """Yield what changed, key by key; those of a section are written ``section.key``."""
-    for key in {**before, **now}:
-        if only_known and key not in now:
-            continue
+    for key in now if only_known else {**before, **now}:
         old, new = before.get(key), now.get(key)
         if old and new and isinstance(old, dict) and isinstance(new, dict):
-            is_section = not section  # what is below a key of a section is compared whole
-            yield from _differences(old, new, only_known=only_known and is_section, section=f"{section}{key}.")
+            # what is below a key of a section is compared whole
+            yield from _differences(old, new, only_known=only_known and not section, section=f"{section}{key}.")
         elif old != new:
             yield f"{section}{key} was {old!r}, is now {new!r}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,15 +18,16 @@ from hansfree._internal.hashing import fingerprint, fingerprint_model
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations.loading import as_loader, load_batches, read_batches, unpack
 from hansfree.activations.shards import (
+    FACTS,
     Shard,
     gather_shards,
     is_whole,
-    join_facts,
     live_name,
     live_tensors,
-    map_facts,
+    read_facts,
     shard_path,
     shard_ranges,
+    stored_arrays,
     write_shard,
 )
 from hansfree.errors import CacheError, DataError, OptionError, SplitError, check_choice
@@ -128,8 +129,8 @@ class CachePass:
         return shard_ranges(self.images, self.batch_size)
 
     def missing(self) -> list[range]:
-        """Return the images of all shards that are not on disk yet."""
-        return [rows for rows in self.ranges if self.home is None or not is_whole(shard_path(self.home, rows), rows)]
+        """Return the images of all shards that are not on disk, or damaged."""
+        return [rows for rows in self.ranges if self.home is None or not is_whole(shard_path(self.home, rows))]
 
     def make(self, todo: Sequence[range], *, progress: Progress = silent) -> Iterator[Shard]:
         """Run the images of some shards up to the layer; on disk or in memory, the batches are the same."""
@@ -172,13 +173,13 @@ def plan_pass(
     layer: str,
     data: Dataset[Any] | DataLoader[Any],
     *,
+    batch_size: int = 64,
+    device: str = "cpu",
+    name: str = "",
     folder: Path | None = None,
     data_key: str | None = None,
     precision: Precision = "float32",
     pooling: Pooling = "max",
-    batch_size: int = 64,
-    device: str = "cpu",
-    name: str = "",
 ) -> CachePass:
     """Look at the first image and cut the model; options as for `hansfree.collect_activations`. Nothing is written."""
     check_choice("precision", precision, Precision)
@@ -234,6 +235,14 @@ class Activations:
     """A layer's output for every image of a set, with what is known about the images.
 
     ``pooled`` (n, channels) is what CAVs are fitted on; ``has_artifact`` is None when the data do not say.
+
+    Examples:
+        >>> import hansfree as hf
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 144, 2))
+        >>> images = hf.WithArtifact(hf.SyntheticLesions(8, size=16), hf.Timestamp(), share=0.5)
+        >>> found = hf.collect_activations(model, "0", images)
+        >>> len(found), found.shape, int(found.has_artifact.sum())
+        (8, (4, 12, 12), 4)
     """
 
     layer: str
@@ -252,6 +261,13 @@ class Activations:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def samples(self, label: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return pooled activations and artifact labels, what CAVs are fitted on; those of one class by its label."""
+        if self.has_artifact is None:
+            raise DataError("The images have no artifact labels: collect a dataset of (image, label, has_artifact).")
+        rows = slice(None) if label is None else self.labels == label
+        return self.pooled[rows], self.has_artifact[rows]
+
     def stream(self, *, batch_size: int = 256) -> Iterator[tuple[Tensor, ...]]:
         """Yield the live tensors at the layer in order, as float32: the layer's output, then skip connections."""
         for shard in self.shards:
@@ -263,15 +279,16 @@ class Activations:
         """Return the images at these rows, in this order, in memory."""
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise DataError(f"Rows run from {rows.min()} to {rows.max()}, but there are {len(self)} images.")
-        live = [_rows(self, place, rows) for place in range(len(live_tensors(self.shards[0])))]
-        facts = {name: np.asarray(getattr(self, name))[rows] for name in ("pooled", "labels", "ids")}
-        return replace(
-            self,
-            **facts,
-            has_artifact=None if self.has_artifact is None else np.asarray(self.has_artifact)[rows],
-            shards=({live_name(place): tensor for place, tensor in enumerate(live)},),
-            folder=None,
-        )
+        live = [torch.empty((len(rows), *tensor.shape[1:])) for tensor in live_tensors(self.shards[0])]
+        start = 0
+        for shard in self.shards:  # one after the other, so that only the wanted rows are in memory
+            tensors = live_tensors(shard)
+            inside = np.flatnonzero((rows >= start) & (rows < start + len(tensors[0])))
+            for found, tensor in zip(live, tensors):
+                found[torch.from_numpy(inside)] = tensor[torch.from_numpy(rows[inside] - start)].float()
+            start += len(tensors[0])
+        shards = ({live_name(place): tensor for place, tensor in enumerate(live)},)
+        return _with_facts(self, lambda name: np.asarray(getattr(self, name))[rows], shards)
 
     def repool(self, pooling: Pooling) -> Activations:
         """Return the same activations, pooled in another way for the CAV."""
@@ -301,6 +318,12 @@ def collect_activations(
         folder: Where to keep the cache on disk; None keeps it in memory.
         data_key: Says which data these are, for the cache on disk; datasets of hansfree know it themselves.
         name: What the progress calls the images.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 144, 2))
+        >>> images = [(torch.rand(3, 16, 16), label, label == 0) for label in (0, 1)]
+        >>> collect_activations(model, "1", images).pooled.shape
+        (2, 4)
     """
     options: Any = {"folder": folder, "data_key": data_key, "precision": precision, "pooling": pooling}
     plan = plan_pass(model, layer, data, batch_size=batch_size, device=device, name=name, **options)
@@ -312,20 +335,19 @@ def collect(plan: CachePass, *, progress: Progress = silent) -> Activations:
     shards: tuple[Shard | Path, ...]
     if plan.home is None:
         kept = list(plan.make(plan.ranges, progress=progress))
-        shards, facts = tuple(kept), join_facts(kept)
+        names = [name for name in FACTS if name in kept[0]]
+        shards, facts = tuple(kept), {name: torch.cat([shard[name] for shard in kept]).numpy() for name in names}
     else:
         about = {"layer": plan.cut.layer, "precision": plan.precision, "pooling": plan.pooling}
         write_json(plan.home / "about.json", about)
         plan.fill(plan.home, plan.missing(), progress=progress)
         paths = [shard_path(plan.home, rows) for rows in plan.ranges]
-        shards, facts = tuple(paths), map_facts(plan.home, paths, plan.images)
+        shards, facts = tuple(paths), stored_arrays(plan.home / "facts", lambda: read_facts(paths), plan.images)
+    images: dict[str, Any] = {"has_artifact": None, **facts}
     return Activations(
+        **images,
         layer=plan.cut.layer,
         pooling=plan.pooling,
-        pooled=facts["pooled"],
-        labels=facts["labels"],
-        ids=facts["ids"],
-        has_artifact=facts.get("has_artifact"),
         shape=tuple(live_tensors(shards[0])[0].shape[1:]),
         trunk=plan.trunk,
         traced=plan.cut.traced,
@@ -347,33 +369,23 @@ def cut_at(model: nn.Module, activations: Activations, *, train: Train = "all") 
     return cut
 
 
-def _rows(activations: Activations, place: int, rows: np.ndarray) -> Tensor:
-    """Return one live tensor of some images, shard by shard, so that only the wanted rows are in memory."""
-    found: Tensor | None = None
-    start = 0
-    for shard in activations.shards:
-        tensor = live_tensors(shard)[place]
-        inside = np.flatnonzero((rows >= start) & (rows < start + len(tensor)))
-        if found is None:
-            found = torch.empty((len(rows), *tensor.shape[1:]), dtype=torch.float32)
-        found[torch.from_numpy(inside)] = tensor[torch.from_numpy(rows[inside] - start)].float()
-        start += len(tensor)
-    return torch.empty(0) if found is None else found
+def _with_facts(
+    activations: Activations, fact: Callable[[str], np.ndarray], shards: tuple[Shard | Path, ...]
+) -> Activations:
+    """Return activations of other images, kept in memory; without artifact labels where the given ones have none."""
+    facts: dict[str, Any] = {name: fact(name) for name in FACTS if getattr(activations, name) is not None}
+    return replace(activations, **facts, shards=shards, folder=None)
 
 
 def join(first: Activations, second: Activations) -> Activations:
     """Return the images of both, taken at one layer of one model; what follows from them is kept in memory."""
     if (first.layer, first.trunk, first.pooling) != (second.layer, second.trunk, second.pooling):
         raise CacheError("Only activations of the same layer of the same model can be joined.")
-    bits = (first.has_artifact, second.has_artifact)
-    return replace(
-        first,
-        pooled=np.concatenate([first.pooled, second.pooled]),
-        labels=np.concatenate([first.labels, second.labels]),
-        ids=np.concatenate([first.ids, second.ids]),
-        has_artifact=None if bits[0] is None or bits[1] is None else np.concatenate([bits[0], bits[1]]),
-        shards=first.shards + second.shards,
-        folder=None,
+    if second.has_artifact is None:
+        first = replace(first, has_artifact=None)
+    both = (first, second)
+    return _with_facts(
+        first, lambda name: np.concatenate([getattr(one, name) for one in both]), first.shards + second.shards
     )
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree._internal.files import folder_written_atomically, make_array
 from hansfree._internal.hashing import fingerprint, fingerprint_model
 from hansfree.activations.cache import Activations, at_every_position, count_positions, find_pairs
+from hansfree.activations.shards import Shard, stored_arrays
 from hansfree.models.surgery import Cut, Unchanged, exact_forward_mode
 
 Live = tuple[Tensor, ...]
@@ -36,17 +35,17 @@ class Features:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def _at(self, index: np.ndarray | slice) -> Iterator[tuple[np.ndarray, ...]]:
+        return (tuple(array[index] for array in arrays) for arrays in (self.values, self.tangents))
+
     def rows(self, index: np.ndarray | slice, device: str = "cpu") -> tuple[Live, Live]:
         """Return values and tangents of some images; tangents have the directions first: ``(k, rows, ...)``."""
-        values, tangents = (
-            tuple(torch.from_numpy(np.array(array[index])).to(device) for array in arrays)
-            for arrays in (self.values, self.tangents)
-        )
+        values, tangents = (tuple(torch.tensor(array, device=device) for array in arrays) for arrays in self._at(index))
         return values, tuple(tangent.movedim(1, 0) for tangent in tangents)
 
     def part(self, rows: np.ndarray) -> Features:
         """Return some of the images, in this order; one may come more than once."""
-        values, tangents = (tuple(array[rows] for array in arrays) for arrays in (self.values, self.tangents))
+        values, tangents = self._at(rows)
         return replace(self, values=values, tangents=tangents, labels=self.labels[rows])
 
 
@@ -73,20 +72,19 @@ class FeatureSpec:
 def compute_features(cut: Cut, activations: Activations, spec: FeatureSpec | None = None) -> Features:
     """Stream the cache through phi; without a specification only the values are computed."""
     spec = spec or FeatureSpec()
-    directions, edit = spec.directions, spec.edit
-    phi = Unchanged() if spec.at_layer else cut.phi
+    directions = [] if spec.directions is None else [torch.tensor(direction) for direction in spec.directions]
+    phi, push = Unchanged() if spec.at_layer else cut.phi, _steps if spec.finite_steps else _tangents
 
     def stream() -> Iterator[Live]:
         for layer, *others in activations.stream():
             with torch.no_grad(), exact_forward_mode():  # not around the yield: it would hold for the caller too
-                live = (layer if edit is None else edit(layer), *others)
-                values = tuple(phi(*live))
-                push = _steps if spec.finite_steps else _tangents
-                found = (*values, *(() if directions is None else push(phi, live, directions)))
+                live = (layer if spec.edit is None else spec.edit(layer), *others)
+                pushed = [push(phi, live, spread(direction, live)) for direction in directions]
+                found = (*phi(*live), *(torch.stack(changes, dim=1) for changes in zip(*pushed)))
             yield found
 
-    arrays = _keep(stream, activations, _name(phi, directions, edit) + ("-steps" if spec.finite_steps else ""))
-    count = len(arrays) if directions is None else len(arrays) // 2
+    arrays = _keep(stream, activations, _name(phi, spec))
+    count = len(arrays) // 2 if directions else len(arrays)
     positions = count_positions((1, *activations.shape))
     labels = np.asarray(activations.labels)
     features = Features(arrays[:count], arrays[count:], labels, positions, at_layer=spec.at_layer)
@@ -114,51 +112,31 @@ def spread(direction: Tensor, live: Live) -> Live:
     return (tangent, *(torch.zeros_like(other) for other in others))
 
 
-def _tangents(phi: nn.Module, live: Live, directions: np.ndarray) -> Live:
-    each = [
-        torch.func.jvp(lambda *inputs: phi(*inputs), live, spread(torch.tensor(direction), live))[1]
-        for direction in directions
-    ]
-    return tuple(torch.stack(tangents, dim=1) for tangents in zip(*each))
+def _tangents(phi: nn.Module, live: Live, step: Live) -> Live:
+    tangents: Live = torch.func.jvp(lambda *inputs: phi(*inputs), live, step)[1]
+    return tangents
 
 
-def _steps(phi: nn.Module, live: Live, directions: np.ndarray) -> Live:
-    values = phi(*live)
-    each = []
-    for direction in directions:
-        moved = phi(*(part + step for part, step in zip(live, spread(torch.tensor(direction), live))))
-        each.append([after - before for after, before in zip(moved, values)])
-    return tuple(torch.stack(changes, dim=1) for changes in zip(*each))
+def _steps(phi: nn.Module, live: Live, step: Live) -> Live:
+    moved = phi(*(part + change for part, change in zip(live, step)))
+    return tuple(after - before for after, before in zip(moved, phi(*live)))
 
 
 def _keep(stream: Callable[[], Iterator[Live]], activations: Activations, name: str) -> tuple[np.ndarray, ...]:
     """Collect the stream's arrays where the activations lie: in memory, or memory-mapped beside them."""
     if activations.folder is None:
         return tuple(torch.cat(parts).numpy() for parts in zip(*stream()))
-    folder = activations.folder / f"features-{name}"
-    if not folder.exists():
-        with folder_written_atomically(folder) as temporary:
-            _write(stream(), temporary, len(activations))
-    return tuple(np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy")))
+
+    def parts() -> Iterator[Shard]:
+        for live in stream():
+            yield {f"{place:03d}": tensor for place, tensor in enumerate(live)}
+
+    return tuple(stored_arrays(activations.folder / f"features-{name}", parts, len(activations)).values())
 
 
-def _write(stream: Iterator[Live], folder: Path, images: int) -> None:
-    arrays: list[np.memmap[Any, Any]] = []
-    row = 0
-    for parts in stream:
-        if not arrays:
-            arrays = [
-                make_array(folder / f"{i:03d}.npy", (images, *part.shape[1:]), np.float32)
-                for i, part in enumerate(parts)
-            ]
-        for array, part in zip(arrays, parts):
-            array[row : row + len(part)] = part.numpy()
-        row += len(parts[0])
-    for array in arrays:
-        array.flush()
-
-
-def _name(phi: nn.Module, directions: np.ndarray | None, edit: nn.Module | None) -> str:
+def _name(phi: nn.Module, spec: FeatureSpec) -> str:
     # Phi with its weights: a batch norm behind the layer is not trained, but another model's is another one.
-    parts: list[str | np.ndarray] = [fingerprint_model(phi), "" if edit is None else fingerprint_model(edit)]
-    return fingerprint(*parts, *([] if directions is None else [np.asarray(directions)]))
+    models = (phi, *([] if spec.edit is None else [spec.edit]))
+    directions = [] if spec.directions is None else [np.asarray(spec.directions)]
+    steps = "-steps" if spec.finite_steps else ""
+    return fingerprint(*map(fingerprint_model, models), *directions) + steps

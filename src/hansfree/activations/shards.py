@@ -1,27 +1,33 @@
-"""Activations on disk: shards of fixed index ranges, and a memory-mapped table of facts over all of them.
+"""Activations on disk, with checksums: shards of fixed index ranges, and memory-mapped arrays over all images.
 
 A shard holds the live tensors at the layer (``live000`` is the layer's output, the rest are skip connections).
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from hansfree._internal.files import make_array, written_atomically
+from hansfree._internal.files import (
+    are_intact,
+    folder_written_atomically,
+    make_array,
+    write_checksums,
+    written_atomically,
+)
 
-log = logging.getLogger(__name__)
 Shard = dict[str, Tensor]
 FACTS = ("pooled", "labels", "ids", "has_artifact")
 _IMAGES = 256
+_CHECKSUMS = "checksums.json"
 
 
 def shard_ranges(images: int, batch_size: int) -> list[range]:
@@ -36,16 +42,9 @@ def shard_path(home: Path, rows: range) -> Path:
     return home / f"shard-{rows.start:08d}-{rows.stop:08d}.safetensors"
 
 
-def is_whole(path: Path, rows: range) -> bool:
-    """Say whether the shard is there and readable; a damaged one is collected again."""
-    if not path.exists():
-        return False
-    try:
-        with safe_open(path, framework="pt") as file:
-            return bool(file.get_slice("labels").get_shape() == [len(rows)])
-    except (SafetensorError, OSError) as error:
-        log.warning("The shard %s is damaged (%s) and is collected again.", path, error)
-        return False
+def is_whole(path: Path) -> bool:
+    """Return whether the shard is there and as it was written; a damaged one is collected again."""
+    return are_intact(path.with_suffix(".json"))
 
 
 def gather_shards(parts: Iterable[Shard], ranges: Iterable[range]) -> Iterator[Shard]:
@@ -65,6 +64,7 @@ def write_shard(path: Path, shard: Shard) -> None:
     """Write a shard atomically."""
     with written_atomically(path) as temporary:
         save_file(shard, temporary)
+    write_checksums(path.with_suffix(".json"), [path])
 
 
 def live_name(index: int) -> str:
@@ -78,29 +78,37 @@ def live_tensors(shard: Shard | Path) -> tuple[Tensor, ...]:
     return tuple(tensors[name] for name in sorted(tensors) if name.startswith("live"))
 
 
-def join_facts(shards: list[Shard]) -> dict[str, np.ndarray]:
-    """Return the facts of all shards that are in memory."""
-    return {name: torch.cat([shard[name] for shard in shards]).numpy() for name in FACTS if name in shards[0]}
+def read_facts(paths: Iterable[Path]) -> Iterator[Shard]:
+    """Yield the facts of each shard on disk."""
+    for path in paths:
+        with safe_open(path, framework="pt") as file:
+            yield {name: file.get_tensor(name) for name in FACTS if name in file.keys()}  # noqa: SIM118 (not a dict)
 
 
-def map_facts(home: Path, paths: list[Path], images: int) -> dict[str, np.ndarray]:
-    """Return the facts of all shards on disk as memory-mapped arrays, written shard by shard on first use."""
-    with safe_open(paths[0], framework="pt") as first:
-        names = [name for name in FACTS if name in first.keys()]  # noqa: SIM118 (not a dict)
-    for name in names:
-        target = home / f"{name}.npy"
-        if target.exists():
-            continue
-        table: np.memmap[Any, Any] | None = None
-        row = 0
-        with written_atomically(target) as temporary:
-            for path in paths:
-                with safe_open(path, framework="pt") as file:
-                    part = file.get_tensor(name).numpy()
-                if table is None:
-                    table = make_array(temporary, (images, *part.shape[1:]), part.dtype)
-                table[row : row + len(part)] = part
-                row += len(part)
-            if table is not None:
-                table.flush()
-    return {name: np.load(home / f"{name}.npy", mmap_mode="r") for name in names}
+def stored_arrays(folder: Path, parts: Callable[[], Iterable[Shard]], images: int) -> dict[str, np.ndarray]:
+    """Return arrays over all images, memory-mapped; what is missing or damaged is computed and written, part by part.
+
+    Args:
+        parts: Computes them: consecutive images, each a tensor per array.
+    """
+    if folder.exists() and not are_intact(folder / _CHECKSUMS):
+        shutil.rmtree(folder)
+    if not folder.exists():
+        with folder_written_atomically(folder) as temporary:
+            _write_arrays(temporary, parts(), images)
+    return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
+
+
+def _write_arrays(folder: Path, parts: Iterable[Shard], images: int) -> None:
+    arrays: dict[str, np.memmap[Any, Any]] = {}
+    row = 0
+    for part in parts:
+        for name, tensor in part.items():
+            values = tensor.numpy()
+            if name not in arrays:
+                arrays[name] = make_array(folder / f"{name}.npy", (images, *values.shape[1:]), values.dtype)
+            arrays[name][row : row + len(values)] = values
+        row += len(values)
+    for array in arrays.values():
+        array.flush()
+    write_checksums(folder / _CHECKSUMS, [folder / f"{name}.npy" for name in arrays])

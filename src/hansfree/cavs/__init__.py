@@ -11,7 +11,8 @@ from hansfree.cavs.base import CAV, load_cavs, save_cavs
 from hansfree.cavs.means import PairCAV, SignalCAV  # first in tables, as in the paper
 
 # isort: split
-from hansfree.cavs.base import read_tensors
+from hansfree.cavs.base import fingerprint_tensors, read_tensors
+from hansfree.cavs.captum import GivenCAV, from_captum, to_captum
 from hansfree.cavs.joint import JointCAV, class_direction, join_cavs
 from hansfree.cavs.quality import CAVQuality, alignment_mean, alignment_sample, cav_auc
 from hansfree.cavs.regularised import SVMCAV, LassoCAV, LogisticCAV, RidgeCAV
@@ -20,6 +21,7 @@ __all__ = [
     "CAV",
     "SVMCAV",
     "CAVQuality",
+    "GivenCAV",
     "JointCAV",
     "LassoCAV",
     "LogisticCAV",
@@ -30,8 +32,11 @@ __all__ = [
     "alignment_sample",
     "cav_auc",
     "class_direction",
+    "fingerprint_tensors",
+    "from_captum",
     "join_cavs",
     "load_cavs",
     "read_tensors",
     "save_cavs",
+    "to_captum",
 ]

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import Self
 
 from hansfree._internal.files import ordered_metadata, written_atomically
+from hansfree._internal.hashing import fingerprint
 from hansfree._internal.registry import Registered
 from hansfree.errors import DataError, HansfreeError, RunError
 
@@ -48,20 +49,17 @@ class ClassMeans:
     @property
     def difference(self) -> FloatArray:
         """The artifact mean minus the clean mean."""
-        difference: FloatArray = self.mean[1] - self.mean[0]
-        return difference
+        return np.asarray(self.mean[1] - self.mean[0])
 
     @property
     def center(self) -> FloatArray:
         """The mean over all samples of both classes."""
-        center: FloatArray = self.mean[0] + self.difference * (self.count[1] / self.count.sum())
-        return center
+        return np.asarray(self.mean[0] + self.difference * (self.count[1] / self.count.sum()))
 
 
 def _mean(samples: FloatArray) -> FloatArray:
     """Average around the first sample: exact for constant features, where plain summing leaves rounding noise."""
-    mean: FloatArray = samples[0] + (samples - samples[0]).mean(axis=0)
-    return mean
+    return np.asarray(samples[0] + (samples - samples[0]).mean(axis=0))
 
 
 class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
@@ -78,6 +76,12 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         intercept_: added to the score by ``decision_function``, so that zero is the border between the classes.
         class_count_, class_mean_: (2,) and (2, channels), samples and mean activation of each class.
         classes_, n_features_in_: as in scikit-learn.
+
+    Examples:
+        >>> from hansfree.cavs import SignalCAV
+        >>> cav = SignalCAV().fit([[0.0, 1.0], [2.0, 1.0]], [0, 1])
+        >>> cav.scale_.tolist(), cav.predict([[1.9, 0.0]]).tolist()
+        ([2.0], [1])
     """
 
     needs_pairs: ClassVar[bool] = False  # it is learned from the same images without and with the artifact
@@ -122,19 +126,16 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     def score_along(self, X: ArrayLike) -> FloatArray:
         """Return the coordinates of the samples along the directions, (samples, k)."""
         self._check_fitted()
-        scores: FloatArray = self._validated(X, reset=False)[0] @ self.directions_.T
-        return scores
+        return np.asarray(self._validated(X, reset=False)[0] @ self.directions_.T)
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Return the score minus the border between the classes; several directions are combined by ``scale_``."""
-        decision: FloatArray = self.score_along(X) @ self.combination_ + self.intercept_
-        return decision
+        return np.asarray(self.score_along(X) @ self.combination_ + self.intercept_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label of each sample: on which side of the border it lies."""
         is_artifact = self.decision_function(X) > 0
-        predicted: NDArray[Any] = self.classes_[is_artifact.astype(int)]
-        return predicted
+        return np.asarray(self.classes_[is_artifact.astype(int)])
 
     def check_layer(self, layer: str, channels: int) -> None:
         """Refuse a layer with another number of channels than it was fitted on."""
@@ -153,8 +154,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     def direction_(self) -> FloatArray:
         """The first direction, (channels,): the only one of the paper's CAVs."""
         self._check_fitted()
-        first: FloatArray = self.directions_[0]
-        return first
+        return np.asarray(self.directions_[0])
 
     @property
     def size_(self) -> FloatArray:
@@ -167,8 +167,7 @@ class CAV(Registered, ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """Weights of the directions, (k,) of length 1, that lead from one class mean to the other."""
         self._check_fitted()
         size = np.linalg.norm(self.scale_)
-        combination: FloatArray = self.scale_ / size if size > 0 else np.eye(len(self.scale_))[0]
-        return combination
+        return np.asarray(self.scale_ / size if size > 0 else np.eye(len(self.scale_))[0])
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all that was learned and is a number, by attribute name; ``to_header`` has the rest."""
@@ -266,8 +265,7 @@ def _orthonormal(raw: FloatArray) -> FloatArray:
     lengths = np.diagonal(triangle)
     if len(lengths) < len(raw) or np.any(np.abs(lengths) < 1e-10 * np.linalg.norm(raw / sizes, axis=1)):
         raise DataError(f"The {len(raw)} directions are not linearly independent: ask for fewer.")
-    directions: FloatArray = (basis * np.sign(lengths)).T
-    return directions
+    return np.asarray((basis * np.sign(lengths)).T)
 
 
 def _is_numeric(value: Any) -> bool:
@@ -281,7 +279,8 @@ def save_cavs(path: str | Path, cavs: Mapping[str, CAV]) -> None:
     """Write fitted CAVs under names of your choice, as tensors such as ``signal.directions_``; atomically."""
     path = Path(path)
     tensors = {f"{key}.{name}": value for key, cav in cavs.items() for name, value in cav.to_tensors().items()}
-    metadata = {"format": FORMAT, "cavs": json.dumps({key: cav.to_header() for key, cav in cavs.items()})}
+    headers = json.dumps({key: cav.to_header() for key, cav in cavs.items()})
+    metadata = {"format": FORMAT, "cavs": headers, "fingerprint": fingerprint_tensors(tensors, headers)}
     with written_atomically(path) as unfinished:
         unfinished.write_bytes(ordered_metadata(save(tensors, metadata=metadata)))
 
@@ -291,12 +290,23 @@ def load_cavs(path: str | Path) -> dict[str, CAV]:
     path = Path(path)
     tensors, metadata = read_tensors(path, FORMAT, what="CAVs")
     try:
+        if fingerprint_tensors(tensors, metadata["cavs"]) != metadata["fingerprint"]:
+            raise ValueError("another fingerprint")
         headers: dict[str, str] = json.loads(metadata["cavs"])
-        return {key: CAV.from_tensors(_of(key, tensors), header) for key, header in headers.items()}
+        own: dict[str, dict[str, NDArray[Any]]] = {key: {} for key in headers}
+        for name, value in tensors.items():
+            key, _, attribute = name.rpartition(".")
+            own[key][attribute] = value
+        return {key: CAV.from_tensors(own[key], header) for key, header in headers.items()}
     except HansfreeError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{str(path)!r} is damaged, or of another version of hansfree ({error!r}).") from error
+
+
+def fingerprint_tensors(tensors: Mapping[str, NDArray[Any]], *headers: str) -> str:
+    """Return a hash by which damage shows: the format has no checksum."""
+    return fingerprint(*headers, *(part for item in sorted(tensors.items()) for part in item))
 
 
 def read_tensors(path: Path, format: str, *, what: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -314,10 +324,3 @@ def read_tensors(path: Path, format: str, *, what: str) -> tuple[dict[str, NDArr
             f"{str(path)!r} holds no {what} in the format {format!r}; its format is {metadata.get('format')!r}."
         )
     return tensors, metadata
-
-
-def _of(key: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    own = {name.rpartition(".")[2]: value for name, value in tensors.items() if name.rpartition(".")[0] == key}
-    if not np.size(own.get("directions_", ())):
-        raise KeyError(f"{key}.directions_")
-    return own

@@ -75,9 +75,11 @@ def join_cavs(
     """
     if not cavs:
         raise DataError("There is no CAV to join.")
-    label = _label(cavs, protect)
-    names = list(cavs) if isinstance(cavs, Mapping) else [f"CAV {i} of {len(cavs)}" for i in range(1, len(cavs) + 1)]
-    cavs = list(cavs.values()) if isinstance(cavs, Mapping) else cavs
+    label, names = JointCAV.name, [f"CAV {i} of {len(cavs)}" for i in range(1, len(cavs) + 1)]
+    if isinstance(cavs, Mapping):
+        names, kinds = list(cavs), " and ".join(dict.fromkeys(cav.name for cav in cavs.values()))
+        kept = f"; kept: {' + '.join(protect)}" if protect and isinstance(protect, Mapping) else ""
+        label, cavs = f"{kinds}: {' + '.join(cavs)}{kept}", list(cavs.values())
     changes = [cav.size_[:, None] * cav.directions_ for cav in cavs]  # refuses a CAV that is not fitted
     channels = changes[0].shape[1]
     for cav, change in zip(cavs, changes):
@@ -133,16 +135,7 @@ def class_direction(X: ArrayLike, labels: ArrayLike, label: int, *, has_artifact
     length = float(np.linalg.norm(difference))
     if not (np.isfinite(length) and length > 0):
         raise DataError(f"Class {label} has no direction: its mean activation is that of the others, or not finite.")
-    direction: FloatArray = difference / length
-    return direction
-
-
-def _label(cavs: Sequence[CAV] | Mapping[str, CAV], protect: Sequence[object] | Mapping[str, object]) -> str:
-    if not isinstance(cavs, Mapping):
-        return JointCAV.name
-    kinds = " and ".join(dict.fromkeys(cav.name for cav in cavs.values()))
-    kept = f"; kept: {' + '.join(protect)}" if protect and isinstance(protect, Mapping) else ""
-    return f"{kinds}: {' + '.join(cavs)}{kept}"
+    return np.asarray(difference / length)
 
 
 def _protected(protect: Sequence[CAV | ArrayLike], channels: int) -> FloatArray:
@@ -161,5 +154,4 @@ def _protected(protect: Sequence[CAV | ArrayLike], channels: int) -> FloatArray:
     if not rows:
         return np.zeros((0, channels))
     _, sizes, directions = np.linalg.svd(np.concatenate(rows), full_matrices=False)
-    basis: FloatArray = directions[sizes > _RANK * sizes[0]]
-    return basis
+    return np.asarray(directions[sizes > _RANK * sizes[0]])

@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 from typing_extensions import Self
 
 from hansfree.cavs.base import CAV, ClassMeans, FloatArray, samples_of_pairs
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError, OptionError, check_count
 
 MAX_DIRECTIONS = 10  # tried where held-out pairs decide how many
 _RANK = 1e-12  # of the largest squared size: below, a direction is rounding noise
@@ -38,8 +38,7 @@ class SignalCAV(CAV, name="signal"):
 
 def _covariance_with(has_artifact: NDArray[np.bool_], X: FloatArray) -> FloatArray:
     label = has_artifact.astype(np.float64)
-    covariance: FloatArray = (label - label.mean()) @ X
-    return covariance
+    return np.asarray((label - label.mean()) @ X)
 
 
 class PairCAV(CAV, name="pair"):
@@ -107,8 +106,7 @@ class PairCAV(CAV, name="pair"):
     def size_(self) -> FloatArray:
         """The root mean square of the changes along each direction; without pairs, the way between the means."""
         self._check_fitted()
-        size: FloatArray = self.change_size_ if hasattr(self, "change_size_") else self.scale_
-        return size
+        return self.change_size_ if hasattr(self, "change_size_") else self.scale_
 
     def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
         self._check_options()
@@ -136,10 +134,9 @@ class PairCAV(CAV, name="pair"):
         return 1 + int(np.argmin([*is_enough, False]))
 
     def _check_options(self) -> None:
-        for name, least in (("count", 1), ("folds", 2), ("seed", 0)):
-            value = getattr(self, name)
-            if (name, value) != ("count", None) and (not isinstance(value, (int, np.integer)) or value < least):
-                raise OptionError(f"{name} must be a whole number of at least {least}, but it is {value!r}.")
+        check_count("count", 1 if self.count is None else self.count, least=1)
+        check_count("folds", self.folds, least=2)
+        check_count("seed", self.seed, least=0)
         if not 0 < self.least_gain < 1:
             raise OptionError(f"least_gain is a share, above 0 and below 1, not {self.least_gain!r}.")
 
@@ -153,7 +150,7 @@ def leading_directions(changes: FloatArray, count: int) -> FloatArray:
     length = float(np.linalg.norm(mean))
     if length == 0:
         raise DataError(f"The changes of {len(changes)} pairs cancel each other: their mean has no direction.")
-    first: FloatArray = mean / length
+    first = np.asarray(mean / length)
     if count == 1:
         return first[None]
     rest = changes - np.outer(changes @ first, first)

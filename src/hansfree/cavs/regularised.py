@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
 from hansfree.cavs.base import CAV, ClassMeans, FloatArray
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError, check_count
 
 logger = logging.getLogger(__name__)
 Bits = NDArray[np.bool_]
@@ -54,9 +54,12 @@ class PenalisedCAV(CAV):
     def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
         """Return the solutions for centred ``X``: the artifact is where ``X @ weights + intercept > 0``."""
 
-    @abstractmethod
     def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
-        """Return the solver's mean loss per column of outputs (samples, penalties), without the penalty."""
+        """Return the solver's mean loss per column of outputs (samples, penalties), without the penalty.
+
+        By default that of a regression on the artifact label whose border is at one half.
+        """
+        return np.asarray(np.square(outputs + 0.5 - has_artifact[:, None]).mean(axis=0))
 
     def _direction(self, X: FloatArray, has_artifact: Bits) -> FloatArray:
         self._check_folds(has_artifact)
@@ -86,8 +89,7 @@ class PenalisedCAV(CAV):
             center = X[train].mean(axis=0)
             weights, intercepts = self._path(X[train] - center, has_artifact[train], PENALTIES)
             losses.append(self._loss((X[test] - center) @ weights.T + intercepts, has_artifact[test]))
-        mean: FloatArray = np.mean(losses, axis=0)
-        return mean
+        return np.asarray(np.mean(losses, axis=0))
 
     def _settle(self, raw: FloatArray, means: ClassMeans) -> None:
         super()._settle(raw, means)
@@ -102,10 +104,8 @@ class PenalisedCAV(CAV):
             )
 
     def _check_folds(self, has_artifact: Bits) -> None:
-        if not isinstance(self.folds, (int, np.integer)) or self.folds < 2:
-            raise OptionError(f"folds must be a whole number of at least 2, but it is {self.folds!r}.")
-        if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise OptionError(f"seed must be a whole number of at least 0, but it is {self.seed!r}.")
+        check_count("folds", self.folds, least=2)
+        check_count("seed", self.seed, least=0)
         fewest = int(min(has_artifact.sum(), (~has_artifact).sum()))
         if fewest < self.folds:
             which = "with" if has_artifact.sum() == fewest else "without"
@@ -116,12 +116,6 @@ class PenalisedCAV(CAV):
             )
 
 
-def squared_loss(outputs: FloatArray, has_artifact: Bits) -> FloatArray:
-    """Return the mean squared residual of a regression on the artifact label whose border is at one half."""
-    loss: FloatArray = np.square(outputs + 0.5 - has_artifact[:, None]).mean(axis=0)
-    return loss
-
-
 class SVMCAV(PenalisedCAV, name="svm"):
     """The weights of a linear support vector machine: the CAV of Kim et al. (2018).
 
@@ -129,6 +123,11 @@ class SVMCAV(PenalisedCAV, name="svm"):
     the grid's value is 1 / C of scikit-learn's ``SVC(kernel="linear", C, class_weight="balanced")``. Without this
     balance (the paper has none) unequal classes that overlap have their minimum at weights of exactly zero. Not
     ``LinearSVC``, which penalises the intercept and is slow for the hinge loss.
+
+    Examples:
+        >>> X = np.array([[0.0, 1.0], [0.0, 2.0], [4.0, 1.0], [4.0, 2.0]] * 5)
+        >>> bool(SVMCAV().fit(X, X[:, 0] > 1).direction_[0] > 0.99)
+        True
     """
 
     def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
@@ -143,22 +142,15 @@ class SVMCAV(PenalisedCAV, name="svm"):
                 # the first guess there, and that depends on the order of the samples.
                 tol = 1e-3 * min(1.0, float(gram.trace()) / len(gram) / penalty)
                 # The solver needs no randomness, but without a state scikit-learn draws from the global generator.
-                solver = SVC(
-                    kernel="precomputed",
-                    C=1 / penalty,
-                    class_weight="balanced",
-                    tol=tol,
-                    max_iter=50_000,
-                    random_state=0,
-                ).fit(gram, has_artifact)
+                given = {"kernel": "precomputed", "class_weight": "balanced", "max_iter": 50_000, "random_state": 0}
+                solver = SVC(C=1 / penalty, tol=tol, **given).fit(gram, has_artifact)
                 weights.append(solver.dual_coef_[0] @ X[solver.support_])
                 intercepts.append(solver.intercept_[0])
         return np.array(weights), np.array(intercepts)
 
     def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
         hinge = np.maximum(0, 1 - np.where(has_artifact, 1.0, -1.0)[:, None] * outputs)
-        loss: FloatArray = (hinge[has_artifact].mean(axis=0) + hinge[~has_artifact].mean(axis=0)) / 2
-        return loss
+        return np.asarray((hinge[has_artifact].mean(axis=0) + hinge[~has_artifact].mean(axis=0)) / 2)
 
 
 class RidgeCAV(PenalisedCAV, name="ridge"):
@@ -190,15 +182,17 @@ class RidgeCAV(PenalisedCAV, name="ridge"):
             weights = (filters * (vectors.T @ (X.T @ centred_bit))) @ vectors.T
         return weights, np.full(len(penalties), bit.mean() - 0.5)
 
-    def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
-        return squared_loss(outputs, has_artifact)
-
 
 class LassoCAV(PenalisedCAV, name="lasso"):
     """The weights of a lasso regression on the artifact label (0 or 1), the border at one half.
 
     Minimises ``sum(residuals**2) / (2 * samples) + penalty * sum(abs(weights))``: the grid's value is scikit-learn's
     ``Lasso(alpha)``. Where the chosen penalty leaves no channel at all, the strongest that leaves one is taken.
+
+    Examples:
+        >>> X = np.array([[0.0, 1.0], [0.0, 2.0], [4.0, 1.0], [4.0, 2.0]] * 5)
+        >>> bool(LassoCAV().fit(X, X[:, 0] > 1).direction_[0] > 0.99)
+        True
     """
 
     def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
@@ -211,15 +205,17 @@ class LassoCAV(PenalisedCAV, name="lasso"):
             _, weights, _ = lasso_path(np.asfortranarray(X), bit - bit.mean(), alphas=penalties, **given)
         return weights.T, np.full(len(penalties), bit.mean() - 0.5)
 
-    def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
-        return squared_loss(outputs, has_artifact)
-
 
 class LogisticCAV(PenalisedCAV, name="logistic"):
     """The weights of a logistic regression on the artifact label.
 
     Minimises ``sum(log losses) + penalty * sum(weights**2) / 2``: the grid's value is 1 / C of scikit-learn's
     ``LogisticRegression(C)``. (The paper prints no penalty here; without one, separable classes have no solution.)
+
+    Examples:
+        >>> X = np.array([[0.0, 1.0], [0.0, 2.0], [4.0, 1.0], [4.0, 2.0]] * 5)
+        >>> bool(LogisticCAV().fit(X, X[:, 0] > 1).direction_[0] > 0.99)
+        True
     """
 
     def _path(self, X: FloatArray, has_artifact: Bits, penalties: FloatArray) -> Path:
@@ -236,5 +232,4 @@ class LogisticCAV(PenalisedCAV, name="logistic"):
 
     def _loss(self, outputs: FloatArray, has_artifact: Bits) -> FloatArray:
         signs = np.where(has_artifact, 1.0, -1.0)[:, None]
-        loss: FloatArray = np.logaddexp(0, -signs * outputs).mean(axis=0)
-        return loss
+        return np.asarray(np.logaddexp(0, -signs * outputs).mean(axis=0))

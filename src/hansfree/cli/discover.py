@@ -101,7 +101,8 @@ def monitor(
     # Only the table goes to stdout, which another program may read.
     for sentence in (*skipped, f"{count} of {len(scored)} images are flagged.", fitted.monitor.describe()):
         errors.print(sentence)
-    errors.print(f"The monitor is stored in {display_path(fitted.file)}.")
+    of = f", for the network corrected by {fitted.network} alone" if fitted.network else ""
+    errors.print(f"The monitor is stored in {display_path(fitted.file)}{of}.")
     if out is None:
         console.print(to_csv(scored), end="")
     else:

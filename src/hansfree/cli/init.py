@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hansfree.data.images import Resize as Resizing
     from hansfree.models import Preprocessing
+    from hansfree.models.adapters import Output
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(:\w[\w.-]*)?", re.ASCII)  # timm:resnet18 and file.py:build too
 
@@ -83,7 +84,8 @@ def init(
         typer.Option(min=0.01, max=1, help="Size of the patch as a fraction of the image's side. [default: 0.25]"),
     ] = None,
     size: Annotated[
-        int | None, typer.Option(min=1, help="Side of the images in pixels. [default: the library's, or 224]")
+        int | None,
+        typer.Option(min=1, max=2**14, help="Side of the images in pixels. [default: the library's, or 224]"),
     ] = None,
     resize: Annotated[
         str | None, typer.Option(help="Resizing: squash or crop. [default: the library's, or squash]")
@@ -102,7 +104,13 @@ def init(
     from hansfree.errors import OptionError, check_choice
 
     refuse_existing(file, force=force)  # before the questions
-    _check_insert(insert, patch, scale)
+    if insert and (wrong := _insert_error(insert)):
+        raise typer.BadParameter(f"--insert: {wrong}")
+    for flag, given in (("--patch", patch), ("--scale", scale)):
+        if given is not None and insert != "patch":
+            raise typer.BadParameter(
+                f"{flag} needs a patch. Add --insert patch --patch IMAGE.png, or leave {flag} out."
+            )
     means, stds = _read_mean_and_std(mean, std)
     if resize is not None:
         from hansfree.data.images import Resize
@@ -154,10 +162,14 @@ def init(
     for path in (root, table, artifacts, patch):
         if path is not None and not path.expanduser().exists():
             console.print(f"{path} does not exist yet.{suggest_path(path)}")
-    answers, preprocessing, note = inspect_model(load_model(answers.source, weights=answers.weights), answers)
+    built = load_model(answers.source, weights=answers.weights)
+    answers, preprocessing, note = inspect_model(built, answers)
     if note:
         console.print(note)
-    write_run_file(file, answers, preprocessing, every_key=every_key)
+    preprocessing, note = measure_resize(built, answers, preprocessing)
+    if note:
+        console.print(f"resize is set to {preprocessing.resize}: {note}.")
+    write_run_file(file, answers, preprocessing, every_key=every_key, resize_note=note)
     console.print(f"Wrote {file}. Next: hansfree check {file}")
 
 
@@ -167,18 +179,15 @@ def inspect_model(model: nn.Module, answers: Answers) -> tuple[Answers, Preproce
 
     from hansfree.errors import OptionError
     from hansfree.models import Preprocessing, find_logits, preprocessing_of
-    from hansfree.pipeline.checks import DEFAULTS
+    from hansfree.pipeline.checks import resolve_preprocessing
+    from hansfree.pipeline.config import DataSection
 
     known = preprocessing_of(answers.source, model)
-    base = known or DEFAULTS
-    given = replace(
-        base,
-        size=answers.size or base.size,
-        channels=len(answers.mean) if answers.mean else base.channels,
-        mean=answers.mean or base.mean,
-        std=answers.std or base.std,
-        resize=answers.resize or base.resize,
+    section = DataSection(
+        root=answers.root, size=answers.size, resize=answers.resize, mean=answers.mean, std=answers.std
     )
+    channels = len(answers.mean) if answers.mean else None
+    given = resolve_preprocessing(section.model_copy(update={"channels": channels}), known)
     # Without preprocessing from the library or the user, three channels are tried first, then one.
     grey = Preprocessing(size=given.size, channels=1, mean=(0.5,), std=(0.5,), resize=given.resize)
     problem = None
@@ -197,7 +206,37 @@ def inspect_model(model: nn.Module, answers: Answers) -> tuple[Answers, Preproce
     return replace(answers, output=answers.output or "classes"), given, note
 
 
-def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *, every_key: bool = False) -> None:
+def measure_resize(model: nn.Module, answers: Answers, preprocessing: Preprocessing) -> tuple[Preprocessing, str]:
+    """Return the preprocessing with the way of resizing that fits the model better, and what was measured.
+
+    Nothing is measured where the user has chosen, the weights are not given, or images or model cannot be used:
+    `hansfree check` says why.
+    """
+    import torch
+
+    from hansfree.data.listing import Listing
+    from hansfree.errors import HansfreeError
+    from hansfree.models import adapt
+    from hansfree.pipeline.class_order import choose_resize
+
+    if answers.resize is not None or answers.weights is None or answers.output == "label":
+        return preprocessing, ""
+    table = None if answers.table is None else answers.table.expanduser()
+    try:
+        listing = Listing.read(answers.root.expanduser(), table=table, classes=answers.classes)
+        blank = torch.zeros(2, preprocessing.channels, preprocessing.size, preprocessing.size)
+        adapted = adapt(model, blank, output=cast("Output", answers.output)).eval()
+        found = choose_resize(adapted, listing, preprocessing)
+    except (HansfreeError, OSError):
+        return preprocessing, ""
+    numbers = ", ".join(f"{name} {100 * value:.1f} %" for name, value in found.accuracies.items())
+    level = "" if found.is_clear else ", which is level"
+    return replace(preprocessing, resize=found.resize), f"balanced accuracy on {found.n} images: {numbers}{level}"
+
+
+def write_run_file(
+    path: Path, answers: Answers, preprocessing: Preprocessing, *, every_key: bool = False, resize_note: str = ""
+) -> None:
     """Write a run file; with ``every_key`` also the keys that have defaults, as comments."""
     from hansfree._internal.files import open_templates, write_text
 
@@ -206,19 +245,26 @@ def write_run_file(path: Path, answers: Answers, preprocessing: Preprocessing, *
     )
     quoted = {name: _quoted(value) for name, value in asdict(_relative_to(path, answers)).items()}
     input_keys = {**asdict(preprocessing), "mean": list(preprocessing.mean), "std": list(preprocessing.std)}
-    write_text(path, template.render({**quoted, **_choices(), **input_keys, "scale": answers.scale}))
+    about = {"scale": answers.scale, "resize_note": resize_note}
+    write_text(path, template.render({**quoted, **_choices(answers.output), **input_keys, **about}))
 
 
-def _choices() -> dict[str, object]:
-    """Return the registered names that the comments list."""
+def _choices(output: str | None) -> dict[str, object]:
+    """Return the methods to propose for an output, and the registered names that the comments list."""
     from hansfree.cavs import CAV
     from hansfree.corrections import DeepCorrection, LatentCorrection, Need
     from hansfree.corrections.training import Optimizer
     from hansfree.data.artifacts import Artifact, Place
     from hansfree.pipeline.config import CorrectionSection
 
-    methods, cavs = LatentCorrection.members(), CAV.members()
+    methods, cavs, defaults = LatentCorrection.members(), CAV.members(), CorrectionSection()
+    best, usual = (  # a whole network would be changed for all labels
+        tuple(name for name in names if output != "label" or name in methods)
+        for names in (("vanilla", "rr-clarc", "logit-pairing", "match"), defaults.methods)
+    )
     return {
+        "best": best,
+        "usual": usual,
         "insertable": list(Artifact.for_images()),
         "places": get_args(Place),
         "methods": list(methods),
@@ -228,7 +274,7 @@ def _choices() -> dict[str, object]:
         "cavs": list(cavs),
         "pair_cavs": [name for name in cavs if name not in CAV.from_marks()],
         "optimizers": get_args(Optimizer),
-        "defaults": CorrectionSection(),
+        "defaults": defaults,
     }
 
 
@@ -333,37 +379,19 @@ def _not_there(kind: str, typed: str) -> str:
     return f"{typed} is no {kind}." if path.exists() else f"There is no {kind} {typed}.{suggest_path(path)}"
 
 
-def _check_insert(insert: str | None, patch: Path | None, scale: float | None) -> None:
-    """Raise for artifacts that cannot be inserted, and for options of a patch without a patch."""
-    if insert and (wrong := _insert_error(insert)):
-        raise typer.BadParameter(f"--insert: {wrong}")
-    for flag, given in (("--patch", patch), ("--scale", scale)):
-        if given is not None and insert != "patch":
-            raise typer.BadParameter(
-                f"{flag} needs a patch. Add --insert patch --patch IMAGE.png, or leave {flag} out."
-            )
-
-
-def _read_mean_and_std(mean: str | None, std: str | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+def _read_mean_and_std(mean: str | None, std: str | None) -> list[tuple[float, ...] | None]:
     from hansfree.errors import OptionError
 
-    means, stds = _read_numbers("--mean", mean), _read_numbers("--std", std)
-    if len(means) != len(stds) or len(means) not in (0, 1, 3):
+    found: list[tuple[float, ...]] = []
+    for flag, given in (("--mean", mean), ("--std", std)):
+        try:
+            found.append(tuple(map(float, given.split(","))) if given else ())
+        except ValueError:
+            found.append((math.nan,))
+        if not all(map(math.isfinite, found[-1])):  # no run file takes nan or inf
+            raise OptionError(f"{flag} is {given!r}; expected numbers separated by commas, such as 0.5,0.5,0.5.")
+    if len(found[0]) != len(found[1]) or len(found[0]) not in (0, 1, 3):
         raise OptionError("Give --mean and --std together: three numbers each, or one for grey images.")
-    if min(stds, default=1) <= 0:
+    if min(found[1], default=1) <= 0:
         raise OptionError(f"--std is {std!r}; each number must be above 0.")
-    return means or None, stds or None
-
-
-def _read_numbers(flag: str, given: str | None) -> tuple[float, ...]:
-    from hansfree.errors import OptionError
-
-    if given is None:
-        return ()
-    try:
-        numbers = tuple(map(float, given.split(",")))
-    except ValueError:
-        numbers = (math.nan,)
-    if not all(map(math.isfinite, numbers)):  # no run file takes nan or inf
-        raise OptionError(f"{flag} is {given!r}; expected numbers separated by commas, such as 0.5,0.5,0.5.")
-    return numbers
+    return [numbers or None for numbers in found]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hansfree.models.surgery import Layer
-    from hansfree.pipeline.layer_search import LayerChoice
+    from hansfree.pipeline.layer_search import LayerChoice, Trial
 
 _SHOWN = 15  # last usable layers
 
@@ -178,9 +178,23 @@ def _choose(file: Path, tries: int) -> None:
         "balanced accuracy on validation images with the artifact, before and after a correction there.",
         soft_wrap=False,
     )
-    for sentence in (*choice.remarks, *map(choice.explain, choice.trials), choice.reason):
+    trials = (_describe_trial(layer, trial) for layer, trial in choice.trials.items())
+    for sentence in (*choice.remarks, *trials, choice.reason):
         console.print(sentence)
     console.print(f"To use it: write `layer: {choice.layer}` below `model:` in {file}.")
+
+
+def _describe_trial(layer: str, trial: Trial) -> str:
+    """Return the trial at a layer in one sentence; the scores are a table."""
+    if trial.strength is None:
+        from hansfree.report import describe_reason
+
+        return f"{layer}: {describe_reason(trial.reason)}."
+    head = f"{layer}, strength {trial.strength:g}: balanced accuracy with the artifact"
+    if trial.biased is None or trial.before is None:
+        return f"{head} n/a."
+    before, after = 100 * trial.before.value, 100 * trial.biased.value
+    return f"{head} {before:.1f} → {after:.1f} % (± {100 * trial.biased.stderr:.1f})."
 
 
 def _show_scores(choice: LayerChoice) -> None:

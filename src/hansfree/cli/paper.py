@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -14,6 +16,7 @@ from hansfree.cli.terminal import MODELS, app, console, new_table, progress_bars
 
 if TYPE_CHECKING:
     from hansfree.paper.dataset import BenchmarkDataset
+    from hansfree.paper.subjects import Plan
 
 Given = TypeVar("Given")
 
@@ -26,22 +29,27 @@ _MODEL = f"One of {', '.join(MODELS)}"
 _WEIGHTS = "What training starts from: pretrained (torchvision's), random, or a .safetensors, .pt or .pth file"
 _DEFAULT_WEIGHTS = "[default: pretrained for the paper's datasets, random for all others and for the model demo]"
 
+_DATA = "`hansfree reproduce` lists them. [default: the embedded suite, marked * in that list]"
+
 # Options of both commands.
-Data = Annotated[
-    str | None,
-    typer.Option(
-        help="Which dataset; `hansfree reproduce` lists them. [default: the embedded suite, marked * in that list]"
-    ),
-]
 Root = Annotated[Path | None, typer.Option(help="Folder of the dataset's files, in their official layout.")]
 TrainedPart = Annotated[str, typer.Option("--train", help="What is trained on the poisoned images: whole, head.")]
+Momentum = Annotated[
+    float | None,
+    typer.Option(min=0, help="Of SGD, in training and correction. [default: 0.9 for the paper's datasets, else 0]"),
+]
+MixedPrecision = Annotated[
+    bool, typer.Option("--mixed-precision", help="bfloat16 in the forward passes that train whole models.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of data, training and correction.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that read images, for sets too large for memory.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read, and record them.")]
 BiasedClass = Annotated[
     str | None,
-    typer.Option(help="Class that the artifact is put into, for your own images. [default: the first in the alphabet]"),
+    typer.Option(
+        help="Class that the artifact is inserted into, for your own images. [default: the first in the alphabet]"
+    ),
 ]
 Share = Annotated[
     float | None, typer.Option(help="Part of that class that gets the artifact, for your own images. [default: 0.5]")
@@ -50,7 +58,7 @@ Share = Annotated[
 
 @app.command()
 def train(
-    data: Data = None,
+    data: Annotated[str | None, typer.Option(help=f"Which dataset; {_DATA}")] = None,
     root: Root = None,
     artifact: Annotated[str | None, typer.Option(help=f"{_ARTIFACT} [default: the first]")] = None,
     model: Annotated[str, typer.Option(help=f"{_MODEL}.")] = "resnet18",
@@ -58,6 +66,8 @@ def train(
     trained: TrainedPart = "whole",
     epochs: Annotated[int | None, typer.Option(min=1, help="[default: the dataset's recipe]")] = None,
     size: Annotated[int | None, typer.Option(min=32, help="Image size in pixels. [default: the dataset's]")] = None,
+    momentum: Momentum = None,
+    mixed_precision: MixedPrecision = False,
     seed: Seed = 0,
     device: Device = "cpu",
     workers: Workers = 0,
@@ -68,25 +78,20 @@ def train(
         Path, typer.Option(help="Folder for models and caches, where `reproduce` looks for them too.")
     ] = _RESULTS / "work",
 ) -> None:
-    """Train a model on the poisoned images of a dataset, by the paper's recipe; stops and resumes."""
-    from hansfree._internal.files import write_text
-    from hansfree.errors import check_choice
-    from hansfree.paper.subjects import BaseModels
-    from hansfree.pipeline.workspace import Plan, Trained, keep_in_memory
+    """Train a model on the poisoned images of a dataset, by the paper's recipe; stops and resumes.
 
-    check_choice("--train", trained, Trained)  # by the option's name; the plan has another
-    plan = Plan(
-        model=model,
-        weights=initial_weights(data, model, weights),
-        trained=trained,  # type: ignore[arg-type]
-        epochs=epochs,
-        seed=seed,
-        device=device,
-        workers=workers,
-    )
-    with progress_bars() as progress:
-        options = {"artifact": artifact, "size": size, "seed": seed, "skip_bad": skip_bad}
-        study = _open_dataset(data, root, biased_class, share, progress=progress, **options)
+    On several GPUs: torchrun --nproc-per-node 4 --no-python hansfree train ... --device cuda
+    """
+    from hansfree._internal.files import write_text
+    from hansfree.paper.subjects import BaseModels
+    from hansfree.pipeline.workspace import keep_in_memory
+
+    options: dict[str, Any] = {"trained": trained, "epochs": epochs, "seed": seed, "device": device, "workers": workers}
+    options |= {"momentum": momentum, "mixed_precision": mixed_precision}
+    plan = _plan(data, model, weights, **options)
+    with _joined_processes(device), progress_bars() as progress:
+        shown = {"artifact": artifact, "size": size, "seed": seed, "skip_bad": skip_bad}
+        study = _open_dataset(data, root, biased_class, share, progress=progress, **shown)
         images = keep_in_memory(study.data(model), progress=progress).learned
         models = BaseModels(study=study, plan=plan, work=work, progress=progress)
         _, path = models.trained(images, "biased model")
@@ -100,11 +105,30 @@ def train(
     console.print(f"model: {path}")
 
 
+@contextmanager
+def _joined_processes(device: str) -> Iterator[None]:
+    """Join the processes that torchrun has started, if it has; "cuda" then is a GPU of this one's own."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield
+        return
+    import torch
+
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()  # its threads would abort the process at its end
+
+
 @app.command()
 def reproduce(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Which experiment; without it, all are listed.")] = None,
-    data: Data = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help=f"NAME, or NAME=FOLDER once per dataset for one page of all; {_DATA}")
+    ] = None,
     root: Root = None,
     artifact: Annotated[
         list[str] | None, typer.Option(help=f"{_ARTIFACT} Once per artifact, or all. [default: the first]")
@@ -124,12 +148,26 @@ def reproduce(
     corrected: Annotated[str, typer.Option(help="What corrections fine-tune: all after the layer, or last.")] = "all",
     correction_epochs: Annotated[int, typer.Option(min=1, help="Epochs of every correction.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Seeds of the correction.")] = 1,
-    grid: Annotated[str, typer.Option(help="Strengths: own, or the paper's 22 in its units.")] = "own",
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            help="Strengths: own, or the paper's 22 in its units. [default: paper for its datasets, else own]"
+        ),
+    ] = None,
+    selection: Annotated[
+        str, typer.Option(help="Rule that selects a strength: the paper's, or own with a budget for clean accuracy.")
+    ] = "paper",
     strengths: Annotated[list[str] | None, typer.Option(help="METHOD=0.1,1,10 instead of the grid.")] = None,
+    precision: Annotated[str, typer.Option(help="Of activations on disk: float32, float16.")] = "float32",
+    subset_correction: Annotated[
+        int | None, typer.Option(min=2, help="Correct on the biased class and each Nth other image (published: 100).")
+    ] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="METHOD, or MODEL:METHOD, that is not run.")] = None,
     size: Annotated[
         list[int] | None, typer.Option(min=32, help="In pixels; once, or once per model. [default: the dataset's]")
     ] = None,
+    momentum: Momentum = None,
+    mixed_precision: MixedPrecision = False,
     seed: Seed = 0,
     device: Device = "cpu",
     workers: Workers = 0,
@@ -140,54 +178,54 @@ def reproduce(
     work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""
-    from hansfree.errors import check_choice
     from hansfree.models import PAPER_MODELS
-    from hansfree.models.surgery import Train
     from hansfree.paper.runner import Reproduction
     from hansfree.paper.runner import reproduce as run
-    from hansfree.pipeline.workspace import Grid, Plan, Trained
 
     if name is None:
         _list_experiments()
         return
     Reproduction.named(name)  # before anything starts
-    check_choice("--train", trained, Trained)  # by the options' names; the plan has others
-    check_choice("--corrected", corrected, Train)
-    check_choice("--grid", grid, Grid)
+    sources = _sources(data, root)
     models = list(PAPER_MODELS) if model == [_ALL] else model or ["resnet18"]
-    artifacts: list[str | None] = [*artifact] if artifact else [None]
-    if artifact == [_ALL]:
-        artifacts = [*_dataset_named(data).artifacts]
-    plans = [
-        Plan(
-            model=each,
-            weights=initial_weights(data, each, file),
-            trained=trained,  # type: ignore[arg-type]
-            epochs=many,
-            seed=seed,
-            device=device,
-            corrected=corrected,  # type: ignore[arg-type]
-            correction_epochs=correction_epochs,
-            repeats=repeats,
-            grid=grid,  # type: ignore[arg-type]
-            strengths=_strengths(strengths or []),
-            left_out=_left_out(leave_out or [], each),
-            workers=workers,
-        )
-        for each, file, many in zip(
-            models, _per_model("weights", weights, models), _per_model("epochs", epochs, models)
-        )
-    ]
-    with progress_bars() as progress:
-        sizes = _per_model("size", size, models)
-        options = {"artifact": artifacts[0], "seed": seed, "skip_bad": skip_bad}
-        datasets = {
-            pixels: _open_dataset(data, root, biased_class, share, progress=progress, size=pixels, **options)
-            for pixels in dict.fromkeys(sizes)
-        }
-        subjects = [
-            (datasets[pixels].with_artifact(one), plan) for plan, pixels in zip(plans, sizes) for one in artifacts
+    options: dict[str, Any] = {"trained": trained, "corrected": corrected, "selection": selection}
+    options |= {"precision": precision, "subset_correction": subset_correction, "mixed_precision": mixed_precision}
+    options |= {"strengths": _strengths(strengths or []), "repeats": repeats, "seed": seed, "device": device}
+    options |= {"correction_epochs": correction_epochs, "workers": workers, "momentum": momentum}
+    sizes = _per_model("size", size, models)
+    plans = {
+        source: [
+            _plan(
+                source,
+                each,
+                file,
+                epochs=many,
+                grid=grid or ("own" if _dataset_named(source).published is None else "paper"),
+                left_out=_left_out(leave_out or [], each),
+                **options,
+            )
+            for each, file, many in zip(
+                models, _per_model("weights", weights, models), _per_model("epochs", epochs, models)
+            )
         ]
+        for source in sources
+    }
+    subjects = []
+    with progress_bars() as progress:
+        for source, folder in sources.items():
+            artifacts: list[str | None] = [*artifact] if artifact else [None]
+            if artifact == [_ALL]:
+                artifacts = [*_dataset_named(source).artifacts]
+            shown = {"artifact": artifacts[0], "seed": seed, "skip_bad": skip_bad}
+            datasets = {
+                pixels: _open_dataset(source, folder, biased_class, share, progress=progress, size=pixels, **shown)
+                for pixels in dict.fromkeys(sizes)
+            }
+            subjects += [
+                (datasets[pixels].with_artifact(one), plan)
+                for plan, pixels in zip(plans[source], sizes)
+                for one in artifacts
+            ]
         command = f"{context.find_root().info_name} {shlex.join(sys.argv[1:])}"
         page = run(name, subjects, out=out, work=work or out / "work", command=command, progress=progress)
     console.print(f"results: {page}")
@@ -216,7 +254,43 @@ def _list_experiments() -> None:
 def _dataset_named(data: str | None) -> type[BenchmarkDataset]:
     from hansfree.paper.dataset import BenchmarkDataset
 
-    return BenchmarkDataset.default() if data is None else BenchmarkDataset.named(data)
+    if data is None:
+        return BenchmarkDataset.default()
+    spelled = data.replace("-", "_")
+    return BenchmarkDataset.named(spelled if spelled in BenchmarkDataset.members() else data)
+
+
+def _sources(data: list[str] | None, root: Path | None) -> dict[str | None, Path | None]:
+    """Return each dataset's folder, by the dataset's name; None is the default dataset."""
+    from hansfree.errors import OptionError
+
+    found: dict[str | None, Path | None] = {None: root} if not data else {}
+    for word in data or []:
+        given, _, folder = word.partition("=")
+        name = _dataset_named(given).name
+        if name in found:
+            raise OptionError(f"--data names {name} twice. Give each dataset once.")
+        if root is not None and (folder or len(data or []) > 1):
+            raise OptionError("--root is the folder of the only dataset. Give each its own: --data NAME=FOLDER.")
+        found[name] = Path(folder) if folder else root
+    return found
+
+
+def _plan(data: str | None, model: str, weights: str | None, **options: Any) -> Plan:
+    """Return a plan; an error names an option as it is typed, for the plan has other names."""
+    from hansfree.activations import Precision
+    from hansfree.errors import check_choice
+    from hansfree.models.surgery import Train
+    from hansfree.paper.subjects import Plan, RuleName, Trained
+    from hansfree.pipeline.workspace import Grid
+
+    typed = {"trained": "--train", "corrected": "--corrected", "grid": "--grid", "selection": "--selection"}
+    typed |= {"precision": "--precision"}
+    choices_of = {"trained": Trained, "corrected": Train, "grid": Grid, "selection": RuleName, "precision": Precision}
+    for name, choices in choices_of.items():
+        if name in options:
+            check_choice(typed[name], options[name], choices)
+    return Plan(model=model, weights=initial_weights(data, model, weights), **options)
 
 
 def _open_dataset(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hansfree.cli.terminal import ARTIFACTS, app, console, new_table, progress_bars, show_methods, show_table
+from hansfree.cli.terminal import ARTIFACTS, app, console, new_table, progress_bars, show_summary, show_table
 
 if TYPE_CHECKING:
     from hansfree._internal.progress import Progress
+    from hansfree.api import Result
     from hansfree.pipeline.checks import PreparedRun
     from hansfree.pipeline.class_order import ClassOrderCheck
 
@@ -51,7 +52,8 @@ def run(
     from hansfree._internal.files import display_path
     from hansfree.pipeline.checks import prepare_run
     from hansfree.pipeline.config import read_run_file
-    from hansfree.pipeline.executors import open_executor
+    from hansfree.pipeline.ray import open_executor
+    from hansfree.reasons import AdviceCode
 
     plan, command = read_run_file(file), f"hansfree {shlex.join(sys.argv[1:])}"
     with open_executor(engine, address=address) as executor, progress_bars() as progress:
@@ -59,10 +61,24 @@ def run(
         is_new = not (plan.out / "config.yaml").exists()  # a resumed run has shown the class order before
         _show_facts(prepared, _check_order(prepared, progress) if is_new else None)
         finished = api.run(prepared, executor=executor, command=command, progress=progress)
-    show_methods(finished.rows)
-    for line in finished.sentences:
-        console.print(line)
-    console.print(f"report: {display_path(finished.report)}")
+    is_proven = finished.advice.code == AdviceCode.RECOMMENDED
+    following = f"monitor {display_path(plan.out)} IMAGES" if is_proven else f"label {file}"
+    _show_result(finished, next_command=f"hansfree {following}")
+
+
+def _show_result(result: Result, *, next_command: str) -> None:
+    """Print the first screen of the report, what a user should know besides, and where all of it is."""
+    from hansfree._internal.files import display_path
+    from hansfree.report import summarize, write_verdict
+
+    results = result.files.results
+    show_summary(summarize(results))
+    verdict = write_verdict(results)
+    for line in result.sentences:
+        if line not in (verdict.text, verdict.subject):  # which the screen shows
+            console.print(line, soft_wrap=False)
+    console.print(f"report: {display_path(result.directory / 'report.html')}")
+    console.print(f"next: {next_command}")
 
 
 def _check_order(prepared: PreparedRun, progress: Progress) -> ClassOrderCheck:
@@ -112,11 +128,8 @@ def demo(
     changed = [f"{name}-{value}" for name, value in options.items() if value != getattr(Demo, name)]
     folder = out or Path("-".join(["hansfree-demo", *(["quick"] if quick else []), *changed]))
     with progress_bars() as progress:
-        rows, verdict, report = plan.run(folder, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
-    show_methods(rows)
-    for line in verdict:
-        console.print(line, soft_wrap=False)
-    console.print(f"report: {report}")
+        done = plan.run(folder, command=f"hansfree {shlex.join(sys.argv[1:])}", progress=progress)
+    _show_result(done, next_command="hansfree init my.yaml")
 
 
 @app.command()

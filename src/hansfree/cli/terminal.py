@@ -8,21 +8,21 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+
+from hansfree._internal import progress
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hansfree._internal.progress import Progress
-    from hansfree.evaluation.results import Row
+    from hansfree.report import Summary
 
 app = typer.Typer(
     help="Find the shortcut that a trained vision model relies on, unlearn it, and prove how much is gone.",
@@ -43,7 +43,7 @@ ARTIFACTS = ("timestamp", "brightness", "lsb", "plaster")  # of the demo: they n
 INSERTABLE = ("timestamp", "brightness", "lsb", "patch")  # into images of users
 
 _INTERNAL = 70  # EX_SOFTWARE of sysexits.h
-_NUMBER = 10  # columns of the longest score, 100.0±10.0
+_NUMBER = 10  # columns of the head of a number
 
 
 def failure_of(error: Exception) -> tuple[str, int]:
@@ -91,44 +91,9 @@ def write_traceback(error: BaseException) -> Path:
     return path.absolute()
 
 
-@contextmanager
-def progress_bars() -> Iterator[Progress]:
-    """Show a bar on stderr for everything in progress inside the block, and a line for everything that is finished.
-
-    Finished bars are removed: a terminal shows no more bars than it has lines, and cuts off the newest. If stderr is
-    not a terminal, only the lines are written.
-    """
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bars(*columns, TimeRemainingColumn(), console=errors, disable=not errors.is_terminal, transient=True) as bars:
-        finished: list[str] = []
-
-        def flush() -> None:
-            while finished:
-                errors.print(finished.pop(0), markup=False, highlight=False)
-
-        def show(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
-            flush()
-            task = bars.add_task(escape(label), total=total)
-            start, done = time.perf_counter(), 0
-            try:
-                for step in steps:
-                    # Counted when yielded: a caller that knows the number of steps never asks for one more.
-                    bars.advance(task)
-                    done += 1
-                    yield step
-            finally:  # also if the caller stops early; printing here could swallow a Ctrl-C
-                bars.remove_task(task)
-                if done == total > 0:
-                    finished.append(f"{label}: {done}/{total} in {time.perf_counter() - start:.1f} s")
-            flush()
-
-        try:
-            yield show
-        finally:
-            flush()
+def progress_bars() -> AbstractContextManager[progress.Progress]:
+    """Show progress on stderr inside the block."""
+    return progress.progress_bars(errors)
 
 
 def new_table(*, left: Iterable[str] = (), right: Iterable[str] = (), title: str | None = None) -> Table:
@@ -148,36 +113,37 @@ def show_table(table: Table) -> None:
     console.print(table, soft_wrap=False)
 
 
-def show_methods(rows: list[Row]) -> None:
-    """Print the test scores of all methods."""
-    from hansfree.evaluation.results import tested_rows
-    from hansfree.metrics import Metric
+_TONES = {"good": "green", "fair": "yellow", "poor": "red", "none": "bright_black"}
+_TRENDS = {"better": "green", "worse": "red", "same": "", "unknown": ""}
+_MOST_LINES = 8  # of the table of methods
 
-    tried = [row for row in tested_rows(rows) if row.chosen is not None]
-    final: dict[tuple[str, str], Row] = {}
-    for row in tried:
-        if row.chosen == 1:
-            final.setdefault((row.method, row.metric), row)  # of the run's own seed; repeats follow
-    # Balanced accuracy is n/a where images with the artifact are of too few classes.
-    known = {row.metric for row in tried}
-    uninformative = {"accuracy_biased"} & known if "balanced_accuracy_biased" not in known else set()
-    shown = ("accuracy_clean", "accuracy_biased", "flip_rate", "tcav", "artifact_relevance")
-    # Narrow, to fit into 80 columns: long names of methods may fold; numbers may not lose a digit.
-    labels = [f"{Metric.named(name).label} †" if name in uninformative else Metric.named(name).label for name in shown]
-    heads = ["\n".join(wrap(label, _NUMBER)) for label in labels]
-    table = new_table(left=["method"], right=["strength", *heads], title="test images, in % ± standard error")
-    table.columns[1].justify = "left"
-    for method in dict.fromkeys(row.method for row in tried):
-        found = [final.get((method, metric)) for metric in shown]
-        cells = ["-" if row is None else f"{100 * row.value:.1f}±{100 * (row.stderr or 0):.1f}" for row in found]
-        chosen = next((row for row in found if row is not None), None)
-        strength = "none"  # no strength was admissible
-        if chosen is not None:
-            strength = "" if chosen.strength is None else f"{chosen.strength:g}"
-        table.add_row(method, strength, *cells)
-    show_table(table)
-    if uninformative:
-        console.print(
-            "† too few of these images are of other classes, where the shortcut is wrong: do not compare models by it.",
-            soft_wrap=False,
-        )
+
+def show_summary(summary: Summary) -> None:
+    """Print the first screen of the report: the verdict, three numbers, and the methods."""
+    from rich.text import Text
+
+    from hansfree.report import write_number
+
+    badge = summary.badge
+    verdict = Text(f" {badge.icon} {badge.title} ", style=f"bold reverse {_TONES[badge.tone]}")
+    console.print(verdict, ", ".join(filter(None, (summary.subject, summary.status))), soft_wrap=False)
+    console.print()
+    numbers = new_table(left=[""], right=["before", "after", "change"])
+    for tile in summary.tiles:
+        unit = f", {tile.unit}" if tile.before.is_known else ""
+        change = Text(f"{tile.sign} {tile.change}".strip(), style=_TRENDS[tile.trend])
+        numbers.add_row(f"{tile.title}{unit}", write_number(tile.before), write_number(tile.after), change)
+    show_table(numbers)
+    for tile in summary.tiles:
+        if tile.is_stand_in:
+            console.print(f"{tile.title}: {tile.how}", soft_wrap=False)
+    console.print()
+    methods = new_table(left=["method", "verdict"], right=["\n".join(wrap(head, _NUMBER)) for head in summary.heads])
+    for line in summary.shortened(_MOST_LINES):
+        found = line.badge
+        verdict = Text(f"{found.icon} {found.title}", style=_TONES[found.tone]) if found else Text("reference")
+        style = "bold" if line.is_shown else ""
+        methods.add_row(line.title, verdict, *[number.value for number in line.numbers], style=style)
+    show_table(methods)
+    if (more := len(summary.lines) - _MOST_LINES) > 0:
+        console.print(f"{more} more: see the report.")

@@ -13,6 +13,7 @@ from hansfree.corrections.deep import (
 )
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.dfr import DFR
+from hansfree.corrections.erasure import EraseMethod, Eraser, erase
 from hansfree.corrections.latent import (
     CAVCorrection,
     LatentCorrection,
@@ -22,13 +23,14 @@ from hansfree.corrections.latent import (
     split_name,
     uses_cav,
 )
-from hansfree.corrections.path import StrengthPath, fit_path
 from hansfree.corrections.projections import LEACE, AClArC, OneSidedPClArC, PClArC, Projection, RClArC
 from hansfree.corrections.rr_clarc import NamedTarget, Norm, RRClArC, RRClArCStep, Scale
 from hansfree.corrections.rrr import RRR
 from hansfree.corrections.selection import (
     BalancedRule,
+    DerivativeRule,
     OneStandardErrorRule,
+    PaperRule,
     Selection,
     SelectionRule,
     Validation,
@@ -37,57 +39,8 @@ from hansfree.corrections.selection import (
     choose_rule,
     has_counter_examples,
     log_odds,
+    make_validator,
     original_predictions,
+    probed_images,
 )
-
-__all__ = [
-    "DFR",
-    "LEACE",
-    "RRR",
-    "AClArC",
-    "Augmented",
-    "BalancedRule",
-    "CAVCorrection",
-    "Candidate",
-    "Correction",
-    "DeepCorrection",
-    "DeepValidation",
-    "LatentCorrection",
-    "LogitPairing",
-    "Match",
-    "MethodInfo",
-    "NamedTarget",
-    "Need",
-    "NetworkTuning",
-    "Norm",
-    "OneSidedPClArC",
-    "OneStandardErrorRule",
-    "PClArC",
-    "PairCorrection",
-    "Projection",
-    "RClArC",
-    "RRClArC",
-    "RRClArCStep",
-    "Scale",
-    "Selection",
-    "SelectionRule",
-    "StrengthPath",
-    "TrainingImages",
-    "Transplant",
-    "Validation",
-    "ValidationScore",
-    "Validator",
-    "Vanilla",
-    "along_cavs",
-    "check_selectable",
-    "choose_candidate",
-    "choose_rule",
-    "count_classes",
-    "fit_path",
-    "has_counter_examples",
-    "log_odds",
-    "method_named",
-    "original_predictions",
-    "split_name",
-    "uses_cav",
-]
+from hansfree.corrections.strength_path import CorrectedHead, StrengthPath, fit_path

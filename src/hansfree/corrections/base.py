@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
+from sklearn.base import clone as sklearn_clone
 from torch import nn
+from typing_extensions import Self
 
 from hansfree._internal.progress import Progress, silent
 from hansfree._internal.registry import Registered
-from hansfree.errors import HansfreeError, OptionError
+from hansfree.errors import HansfreeError, OptionError, nearest
 
 
 class Need(Enum):
@@ -35,6 +38,7 @@ class MethodInfo:
     needs: frozenset[Need] = frozenset()
     in_default_run: bool = False  # it runs where no method is named
     uses_seed: bool = True  # another seed gives another model, unless the optimizer is "converged"
+    inserts_artifact: bool = False  # into training images; besides methods that need pairs
     removes_direction: bool = False  # the corrected model contains a module that removes the direction
     paper_strengths: tuple[float, ...] = ()  # those of the paper, in the units of `paper_options`
     paper_options: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +61,6 @@ class Candidate:
     strength: float
     build: Callable[[], nn.Module] | None
     error: HansfreeError | None = None
-    history: tuple[Any, ...] = ()  # validations after every epoch, where a validator was given
 
     @property
     def model(self) -> nn.Module | None:
@@ -87,6 +90,71 @@ class Correction(Registered, ABC):
         """Return the names of the methods that run where none is named, in their order."""
         return [name for name, member in cls.members().items() if member.info.in_default_run]
 
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        """Return the names of the constructor's parameters, as scikit-learn reads them."""
+        parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
+        return [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+
+    @final
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the options, as scikit-learn's estimators do; with ``deep`` also those of the fine-tuning and CAV."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self._parameter_names()}
+        for name, value in [*found.items()] if deep else []:
+            if is_dataclass(value) and not isinstance(value, type):
+                found |= {f"{name}__{each.name}": getattr(value, each.name) for each in fields(value)}
+            elif hasattr(value, "get_params"):
+                found |= {f"{name}__{key}": inner for key, inner in value.get_params().items()}
+        return found
+
+    @final
+    def set_params(self, **params: Any) -> Self:
+        """Change options, such as ``strength=3`` or ``tuning__epochs=2``; raise for one that does not exist."""
+        own = self.get_params(deep=False)
+        nested: dict[str, dict[str, Any]] = {}
+        for key, value in params.items():
+            name, _, inner = key.partition("__")
+            if name not in own:
+                known = ", ".join(own)
+                raise OptionError(f"{type(self).__name__} has no option {name!r}.{nearest(name, own)} Known: {known}.")
+            if inner:
+                nested.setdefault(name, {})[inner] = value
+            else:
+                own[name] = value
+        for name, options in nested.items():
+            value = own[name]
+            is_data = is_dataclass(value) and not isinstance(value, type)
+            own[name] = replace(value, **options) if is_data else sklearn_clone(value).set_params(**options)
+        vars(self).update(vars(type(self)(**own)))  # checks the options as a new one does
+        return self
+
+    @final
+    def clone(self, **params: Any) -> Self:
+        """Return a copy with other options; a fitted CAV stays fitted, also by scikit-learn's ``clone``.
+
+        Examples:
+            >>> import hansfree as hf
+            >>> hf.Vanilla(strength=2.0).clone(tuning__epochs=3).tuning.epochs
+            3
+        """
+        return type(self)(**self.get_params(deep=False)).set_params(**params)
+
+    def __sklearn_clone__(self) -> Self:
+        return self.clone()
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        options = self.get_params(deep=False)
+        shown = (f"{key}={value!r}" for key, value in options.items() if not _is_default(value, defaults[key].default))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @final
+    def describe(self) -> dict[str, str]:
+        """Return what the table of results says about the method and its options."""
+        options = {name: str(getattr(self, name)) for name in ("target", "norm") if hasattr(self, name)}
+        cav = getattr(self, "cav", None)
+        return {"method": self.name, **({} if cav is None else {"cav": cav.label}), **options}
+
     @abstractmethod
     def candidates(
         self,
@@ -105,6 +173,7 @@ class Correction(Registered, ABC):
             folder: where deep methods keep a checkpoint per strength, so that a stopped path resumes.
         """
 
+    @final
     def correct(
         self, model: nn.Module, data: Any, *, folder: Path | None = None, progress: Progress = silent
     ) -> nn.Module:
@@ -114,3 +183,9 @@ class Correction(Registered, ABC):
             raise candidate.error
         assert candidate.build is not None
         return candidate.build()
+
+
+def _is_default(value: object, default: object) -> bool:
+    if default is None and is_dataclass(value) and not isinstance(value, type):
+        return value == type(value)()
+    return value is default or (isinstance(value, str | int | float) and value == default)

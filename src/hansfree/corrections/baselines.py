@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from hansfree.activations import Activations, FeatureSpec, find_pairs
@@ -9,6 +11,7 @@ from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.latent import LatentCorrection
 from hansfree.corrections.training import FunctionalHead, HeadBatch, SolverSupport
 from hansfree.models.surgery import Cut
+from hansfree.reasons import Reason, ReasonCode
 
 _GRID = tuple(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 2, 5))
 
@@ -24,15 +27,18 @@ class PairCorrection(LatentCorrection):
     """A correction on activations of images without and with the artifact: ``has_artifact`` differs, ``ids`` agree."""
 
     info = MethodInfo(needs=frozenset({Need.PAIRS}))
+    uses_unpaired: ClassVar[bool] = False  # images in no pair are trained on too
 
     def check(self, cut: Cut, activations: Activations) -> None:
         """Raise for images that are not there in both forms, or under two labels."""
         super().check(cut, activations)
         find_pairs(activations)
 
-    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
-        """Return the number of pairs."""
-        return f"It was trained on {len(find_pairs(activations)):,} images, each without and with the artifact."
+    def details(self, train: Activations, *, clean: Activations, biased: Activations | None) -> tuple[Reason, ...]:
+        """Return the number of pairs, and of images in none."""
+        pairs = len(find_pairs(train))
+        unpaired = len(train) - 2 * pairs if self.uses_unpaired else 0
+        return (Reason(ReasonCode.PAIRS_USED, {"pairs": pairs, "unpaired": unpaired}),)
 
 
 class LogitPairing(PairCorrection, name="logit-pairing"):
@@ -45,6 +51,7 @@ class LogitPairing(PairCorrection, name="logit-pairing"):
     rank = 10
     info = MethodInfo(title="Logit pairing", strengths=_GRID, needs=frozenset({Need.PAIRS}), paper_strengths=_GRID)
     solver = SolverSupport.QUADRATIC
+    uses_unpaired = True
 
     def features(self, activations: Activations) -> FeatureSpec:
         """Return the head's inputs, and as tangent the change to the other image of the pair; zero without one."""
@@ -54,12 +61,6 @@ class LogitPairing(PairCorrection, name="logit-pairing"):
         """Return the logits, and their squared distance to those of the counterfactual."""
         logits, moved = head.finite_step(batch.values, batch.tangents)
         return logits, (moved - logits).square().sum((0, 2))
-
-    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
-        """Add the number of images in no pair."""
-        pairs = super().remark(activations, clean=clean, biased=biased)
-        unpaired = len(activations) - 2 * len(find_pairs(activations))
-        return f"{pairs[:-1]}, and on {unpaired:,} without a counterfactual." if unpaired else pairs
 
 
 class Augmented(PairCorrection, name="augmented"):

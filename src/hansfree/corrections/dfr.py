@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Activations, Features, compute_features
 from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.latent import LatentCorrection, count_classes
-from hansfree.corrections.training import (
-    Heads,
-    TrainedHead,
-    Watch,
-    balanced_weights,
-    check_float64,
-    minimise,
-    solutions,
-)
+from hansfree.corrections.training import Heads, Solve, balanced_weights, check_float64, minimise
 from hansfree.errors import DataError, SplitError
 from hansfree.models.surgery import Cut
+from hansfree.reasons import Reason, ReasonCode
 
 log = logging.getLogger(__name__)
 GRADIENT_TOLERANCE = 1e-8  # of the largest component
@@ -61,30 +52,29 @@ class DFR(LatentCorrection, name="dfr"):
         if type(cut.head.get_submodule(_last(cut))) is not nn.Linear:
             raise SplitError(f"DFR retrains a linear layer, but the last one of the model is {_last(cut)!r}.")
 
-    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
-        """Return which groups are empty."""
-        return describe_empty(activations)
+    def details(self, train: Activations, *, clean: Activations, biased: Activations | None) -> tuple[Reason, ...]:
+        """Return which groups are empty, if any."""
+        empty = empty_groups(train)
+        return (Reason(ReasonCode.EMPTY_GROUPS, empty),) if any(empty.values()) else ()
 
-    def train(
-        self,
-        cut: Cut,
-        activations: Activations,
-        strengths: Sequence[float],
-        *,
-        watch: Watch | None = None,
-        progress: Progress = silent,
-        label: str | None = None,
-    ) -> Iterator[TrainedHead]:
-        """Solve for one last layer per strength."""
-        self.check(cut, activations)
-        if empty := describe_empty(activations):
-            log.warning("%s", empty)
+    def solution(self, cut: Cut, activations: Activations) -> tuple[Solve, float]:
+        """Solve for the last layer."""
+        if any((empty := empty_groups(activations)).values()):
+            sentences = [
+                f"{word} training image of class {', '.join(map(str, labels))} has the artifact."
+                for word, labels in zip(("Every", "No"), empty.values())
+                if labels
+            ]
+            log.warning("%s DFR balances the groups that are there.", " ".join(sentences))
         features = compute_features(cut, activations, self.features(activations))
         inputs = _inputs_of_last(cut, features, self.tuning.device).double()
         labels = torch.from_numpy(np.array(activations.labels)).to(inputs.device)
         weights = torch.from_numpy(group_weights(activations)).to(inputs.device)
         linear = cut.head.get_submodule(_last(cut))
-        center, spread = _standard(inputs, weights, has_bias=linear.bias is not None)
+        # Without a bias nothing can take up a mean.
+        center = torch.zeros_like(inputs[0]) if linear.bias is None else weights @ inputs
+        spread = (weights @ (inputs - center).square()).sqrt()
+        spread = torch.where(spread > 0, spread, torch.ones_like(spread))
         values = (inputs - center) / spread
 
         def fit(strength: float) -> tuple[dict[str, Tensor], float]:
@@ -105,10 +95,7 @@ class DFR(LatentCorrection, name="dfr"):
                 found["bias"] = found["bias"] - found["weight"] @ center
             return {f"{_last(cut)}.{name}": tensor for name, tensor in found.items()}, gradient
 
-        name, device = label or self.name, self.tuning.device
-        return solutions(
-            cut, self, strengths, fit, MAX_GRADIENT, device=device, watch=watch, progress=progress, label=name
-        )
+        return fit, MAX_GRADIENT
 
 
 def group_weights(activations: Activations) -> np.ndarray:
@@ -117,15 +104,13 @@ def group_weights(activations: Activations) -> np.ndarray:
     return balanced_weights(groups) / len(groups)
 
 
-def describe_empty(activations: Activations) -> str:
-    """Return which classes have no training images without or with the artifact; empty where none is missing."""
+def empty_groups(activations: Activations) -> dict[str, list[int]]:
+    """Return the classes all of whose training images have the artifact, and those of which none has it."""
     labels, bits = np.asarray(activations.labels), np.asarray(activations.has_artifact, dtype=bool)
-    sentences = [
-        f"{word} training image of class {', '.join(map(str, empty))} has the artifact."
-        for word, there in (("Every", ~bits), ("No", bits))
-        if (empty := np.setdiff1d(labels, labels[there]).tolist())
-    ]
-    return " ".join([*sentences, "DFR balances the groups that are there."]) if sentences else ""
+    return {
+        "only_with": np.setdiff1d(labels, labels[~bits]).tolist(),
+        "only_without": np.setdiff1d(labels, labels[bits]).tolist(),
+    }
 
 
 def _last(cut: Cut) -> str:
@@ -148,10 +133,3 @@ def _inputs_of_last(cut: Cut, features: Features, device: str) -> Tensor:
             f"DFR retrains the layer that gives the logits, but those of {_last(cut)!r} are changed later."
         )
     return inputs
-
-
-def _standard(inputs: Tensor, weights: Tensor, *, has_bias: bool) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation of the inputs over balanced groups; without a bias nothing can take up a mean."""
-    center = weights @ inputs if has_bias else torch.zeros_like(inputs[0])
-    spread = (weights @ (inputs - center).square()).sqrt()
-    return center, torch.where(spread > 0, spread, torch.ones_like(spread))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -17,33 +18,46 @@ from hansfree._internal.registry import RESERVED
 from hansfree.activations import Activations, FeatureSpec, compute_features, cut_at
 from hansfree.cavs import CAV
 from hansfree.corrections.base import Candidate, Correction, Need
+from hansfree.corrections.selection import (
+    BalancedRule,
+    DerivativeRule,
+    SelectionRule,
+    make_validator,
+    original_predictions,
+)
+from hansfree.corrections.strength_path import CorrectedHead, StrengthPath, fit_path
 from hansfree.corrections.training import (
+    MAX_GRADIENT,
     FineTuning,
     FunctionalHead,
     HeadBatch,
+    Heads,
+    Solve,
     SolverSupport,
     TrainedHead,
     Watch,
+    converged,
+    solutions,
     train_heads,
 )
+from hansfree.data import check_same_images
 from hansfree.errors import DataError, DivergedError, OptionError
+from hansfree.metrics import MIN_GROUP, large_classes
 from hansfree.models.surgery import Cut, insert_after
+from hansfree.reasons import Reason
 
 
 class LatentCorrection(Correction):
     """Fine-tunes the head on cached activations; all strengths share the trunk.
 
     A method overrides some of eight hooks (below); the defaults are plain fine-tuning.
-
-    Args:
-        strength: multiplies the method's penalty.
-        tuning: the recipe of the fine-tuning.
     """
 
     def __init__(self, *, strength: float = 1.0, tuning: FineTuning | None = None) -> None:
         super().__init__(strength=strength)
         self.tuning = tuning or FineTuning()
 
+    @final
     @classmethod
     def for_run(
         cls, *, cav: CAV, images: Dataset[Any], tuning: FineTuning, options: Mapping[str, Any] | None = None
@@ -51,10 +65,6 @@ class LatentCorrection(Correction):
         """Create the method from what a run has: a CAV, and the training images with masks."""
         given = [cav] * (Need.CAV in cls.info.needs) + [images] * (Need.MASKS in cls.info.needs)
         return cls(*given, tuning=tuning, **(options or {}))
-
-    def describe(self) -> dict[str, str]:
-        """Return what the table of results says about the options."""
-        return {"method": self.name}
 
     # ---- hooks -------------------------------------------------------------------------------------------------
 
@@ -79,6 +89,26 @@ class LatentCorrection(Correction):
         """Return outputs, linear in the logits, whose squared changes are all of a quadratic penalty."""
         return logits
 
+    def solution(self, cut: Cut, activations: Activations) -> tuple[Solve, float] | None:
+        """Return what finds the head of a strength, and the gradient that it may leave; None: heads take steps."""
+        if self.tuning.optimizer != "converged":
+            return None
+        return converged(cut, compute_features(cut, activations, self.features(activations)), self), MAX_GRADIENT
+
+    def check(self, cut: Cut, activations: Activations) -> None:
+        """Raise before any work starts when these activations cannot serve."""
+        if len(activations) == 0 or int(activations.labels.min()) < 0:
+            raise DataError("Fine-tuning needs images with labels of at least 0.")
+        if (largest := int(activations.labels.max())) >= (classes := count_classes(cut, activations)):
+            raise DataError(f"There are labels up to {largest}, but the model has the classes 0 to {classes - 1}.")
+
+    def details(self, train: Activations, *, clean: Activations, biased: Activations | None) -> tuple[Reason, ...]:
+        """Return facts for the report, given training and held-out activations."""
+        return ()
+
+    # ---- final -------------------------------------------------------------------------------------------------
+
+    @final
     def train(
         self,
         cut: Cut,
@@ -89,31 +119,16 @@ class LatentCorrection(Correction):
         progress: Progress = silent,
         label: str | None = None,
     ) -> Iterator[TrainedHead]:
-        """Fine-tune one head per strength on the same cache (:func:`hansfree.corrections.training.train_heads`).
-
-        Args:
-            watch: called after every epoch; returns one validation per head.
-            label: the name in progress bars and warnings; the method's own by default.
-        """
+        """Train one head per strength on the same cache; ``watch`` gives one validation per head after each epoch."""
         self.check(cut, activations)
-        features = compute_features(cut, activations, self.features(activations))
+        given: dict[str, Any] = {"watch": watch, "progress": progress, "label": label or self.name}
+        if (found := self.solution(cut, activations)) is not None:
+            return solutions(cut, self, strengths, *found, **given)
         return train_heads(
-            cut, features, self, strengths, self.tuning, watch=watch, progress=progress, label=label or self.name
+            cut, compute_features(cut, activations, self.features(activations)), self, strengths, **given
         )
 
-    def check(self, cut: Cut, activations: Activations) -> None:
-        """Raise before any work starts when these activations cannot serve."""
-        if len(activations) == 0 or int(activations.labels.min()) < 0:
-            raise DataError("Fine-tuning needs images with labels of at least 0.")
-        if (largest := int(activations.labels.max())) >= (classes := count_classes(cut, activations)):
-            raise DataError(f"There are labels up to {largest}, but the model has the classes 0 to {classes - 1}.")
-
-    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
-        """Return a sentence for the results, or nothing, given training and held-out activations."""
-        return ""
-
-    # ---- final -------------------------------------------------------------------------------------------------
-
+    @final
     def candidates(
         self,
         model: nn.Module,
@@ -129,15 +144,89 @@ class LatentCorrection(Correction):
         for head in self.train(cut, data, wanted, progress=progress):
             if head.is_finite:
                 build = partial(lambda head: self.install(model, cut, data, head.state), head)
-                yield Candidate(self.name, head.strength, build, history=head.history)
+                yield Candidate(self.name, head.strength, build)
             else:
                 settings = [f"a strength below {head.strength:g}"] if self.info.has_strength else []
                 if self.tuning.optimizer != "converged":
                     settings.append(f"a learning rate below {self.tuning.learning_rate:g}")
                 advice = f" Use {' or '.join(settings)}." if settings else ""
                 error = DivergedError(f"{type(self).__name__} diverged: the weights are not finite.{advice}")
-                yield Candidate(self.name, head.strength, None, error, head.history)
+                yield Candidate(self.name, head.strength, None, error)
 
+    @final
+    def path(
+        self,
+        model: nn.Module,
+        activations: Activations,
+        *,
+        validation: Activations | tuple[Activations, Activations],
+        strengths: Sequence[float] | None = None,
+        budget: float = 0.02,
+        progress: Progress = silent,
+    ) -> StrengthPath[CorrectedHead]:
+        """Train every strength, and select one on validation images as a run does; ``path.best.model`` is corrected.
+
+        Args:
+            activations: Of the training images.
+            validation: Of held-out images with artifact labels; or of the same images without, and with the artifact
+                inserted.
+            strengths: The method's own by default.
+            budget: How much balanced accuracy on clean validation images a strength may cost.
+
+        Examples:
+            >>> import hansfree as hf
+            >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.MaxPool2d(12), nn.Flatten(), nn.Linear(4, 2))
+            >>> def activations(start, share):
+            ...     lesions = hf.SyntheticLesions(80, size=16, classes=2, start=start)
+            ...     return hf.collect_activations(model, "0", hf.WithArtifact(lesions, hf.Timestamp(), share=share))
+            >>> train, held_out = activations(0, 0.5), (activations(80, 0.0), activations(80, 1.0))
+            >>> cav = hf.SignalCAV().fit(train.pooled, train.has_artifact)
+            >>> path = hf.RRClArC(cav).path(model, train, validation=held_out, strengths=[1.0, 10.0])
+            >>> [line["strength"] for line in path.table()]
+            [1.0, 10.0]
+        """
+        cut = cut_at(model, activations)
+        self.check(cut, activations)
+        is_inserted = isinstance(validation, tuple)
+        clean, biased = validation if isinstance(validation, tuple) else _by_artifact(validation)
+        if any((each.layer, each.trunk) != (activations.layer, activations.trunk) for each in (clean, biased)):
+            raise DataError("The validation activations are of another layer or model than the training activations.")
+        if len(large_classes(clean.labels)) < 2:
+            raise DataError(
+                f"A strength is chosen on 2 or more classes of at least {MIN_GROUP} clean validation images."
+            )
+        if is_inserted:
+            check_same_images(clean, biased)
+        rule: SelectionRule = BalancedRule(budget)
+        shift, cav = None, getattr(self, "cav", None)
+        if not is_inserted and len(large_classes(biased.labels)) < 2:
+            if cav is None:
+                raise DataError(
+                    f"The accuracy with the artifact takes 2 classes of at least {MIN_GROUP} such validation images. "
+                    "Give more, or the same images without and with the artifact inserted."
+                )
+            rule, shift = DerivativeRule(budget), (cav.scale_ @ cav.directions_)[None]
+        marked = (
+            activations.labels if activations.has_artifact is None else activations.labels[activations.has_artifact]
+        )
+        judge = partial(
+            make_validator,
+            cut,
+            clean,
+            biased if len(biased) else None,
+            biased_class=int(np.bincount(marked if len(marked) else activations.labels).argmax()),
+            original=original_predictions(cut, compute_features(cut, clean), self.tuning.device),
+            inserted=is_inserted,
+            shift=shift,
+        )
+        before = judge()(Heads(cut, 1, self.tuning.device))[0]
+        tried = strengths or self.info.strengths or (self.strength,)
+        heads = self.train(cut, activations, sorted(tried), watch=judge(edit=self.edit(activations)), progress=progress)
+        install = partial(self.install, model, cut, activations)
+        corrected = (CorrectedHead(h.strength, h.make_state, h.is_finite, h.history, install) for h in heads)
+        return fit_path(corrected, rule.selector(before, has_strength=self.info.has_strength))
+
+    @final
     def install(self, model: nn.Module, cut: Cut, activations: Activations, state: dict[str, Tensor]) -> nn.Module:
         """Return a copy of the model with a trained head and the module that the method inserts, if any."""
         corrected = cut.model_with(state, model)
@@ -155,14 +244,18 @@ class CAVCorrection(LatentCorrection):
         super().__init__(strength=strength, tuning=tuning)
         self.cav = cav
 
-    def describe(self) -> dict[str, str]:
-        """Add the name of the CAV."""
-        return {**super().describe(), "cav": self.cav.label}
-
     def check(self, cut: Cut, activations: Activations) -> None:
         """Raise for a CAV of another layer."""
         super().check(cut, activations)
         self.cav.check_layer(activations.layer, activations.pooled.shape[1])
+
+
+def _by_artifact(images: Activations) -> tuple[Activations, Activations]:
+    """Return the images without and those with the artifact."""
+    if images.has_artifact is None:
+        raise DataError("The validation images need artifact labels: a dataset of (image, label, has_artifact).")
+    has_artifact = np.asarray(images.has_artifact, dtype=bool)
+    return images.select(np.flatnonzero(~has_artifact)), images.select(np.flatnonzero(has_artifact))
 
 
 def count_classes(cut: Cut, activations: Activations) -> int:

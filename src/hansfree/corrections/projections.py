@@ -16,6 +16,7 @@ from hansfree.corrections.latent import CAVCorrection, LatentCorrection
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError, OptionError
 from hansfree.models.surgery import Cut
+from hansfree.reasons import Reason, ReasonCode
 
 Numbers: TypeAlias = np.ndarray | Tensor
 
@@ -153,15 +154,11 @@ class RClArC(CAVCorrection, name="r-clarc"):
         fired = self.edit(activations).fires(torch.from_numpy(np.array(images.pooled)).float())
         return fired[:, 0].numpy()
 
-    def remark(self, activations: Activations, *, clean: Activations, biased: Activations | None) -> str:
+    def details(self, train: Activations, *, clean: Activations, biased: Activations | None) -> tuple[Reason, ...]:
         """Return how often the gate fires on held-out images."""
         held_out = {"without": clean} if biased is None else {"without": clean, "with": biased}
-        rates = [
-            f"{100 * self.fires(activations, images).mean():.1f} % of {len(images):,} test images {word} the artifact"
-            for word, images in held_out.items()
-        ]
-        rate = f"{100 * self.false_fire_rate:g} % of the clean training images"
-        return f"The gate fires on {' and '.join(rates)}; it was set for {rate}."
+        rates = {word: (float(self.fires(train, images).mean()), len(images)) for word, images in held_out.items()}
+        return (Reason(ReasonCode.GATE_RATE, {"intended": self.false_fire_rate, "rates": rates}),)
 
 
 def _clean(activations: Activations) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
-from hansfree.activations import Activations, FeatureSpec, count_positions, random_signs, sum_positions
+from hansfree.activations import Activations, FeatureSpec, channel_axis, count_positions, random_signs, sum_positions
 from hansfree.cavs import CAV
 from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.latent import CAVCorrection, count_classes
@@ -35,18 +35,24 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
     signed sum; the expectation of that is the sum of squares, which ``target="expected"`` takes without noise.
 
     Args:
-        target: ``"expected"``, ``"random"`` (the paper's sampled signs), ``"all"`` (ones), ``"logprob"`` (the summed
-            log-probabilities, as in RRR), a class, or several classes (the sum over them).
-        norm: ``"squared"``, ``"absolute"``, or ``"cosine"``: the squared cosine between the gradient, summed over
-            positions, and the direction.
+        target: ``"expected"``, ``"random"`` (the paper's sampled signs), ``"all"`` (ones), ``"logprob"`` (all
+            log-probabilities), a class, or several classes (the sum over them).
+        norm: ``"squared"``, ``"absolute"``, or ``"cosine"`` between the gradient, summed over positions, and the
+            direction.
         positions: ``"sum"`` penalises the effect of adding the direction everywhere at once; ``"each"`` the squared
             effects of single positions, so that they cannot cancel (by a random sign per position and step).
         scale: ``"artifact"`` measures ``u`` in units of the artifact's own size, so that a strength means the same at
-            every layer; ``"paper"`` takes a unit direction and averages over positions, for the paper's lambdas.
+            every layer; ``"paper"`` is the authors' published code, for the paper's lambdas.
 
-    Several directions add up, each in its own size.
+    Several directions add up, each in its own size. ``scale="artifact"`` and ``"paper"`` differ in:
 
-    Example:
+    - the direction: as long as the artifact at every position; a unit vector, with the gradient's mean over positions.
+    - ``norm="cosine"``: squared; its absolute value.
+    - ``target="logprob"``: the sum of ``log p``; the mean over classes of ``log(p + 1e-5)``.
+    - ``positions="each"``: a sum of squares, by random signs; the mean over positions of any norm, without signs.
+    - signs of the classes in `hansfree reproduce`: their expectation; sampled per image and step (``--grid paper``).
+
+    Examples:
         >>> from hansfree.cavs import SignalCAV
         >>> RRClArC(SignalCAV(), target=[0, 2]).target
         [0, 2]
@@ -59,7 +65,7 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         needs=frozenset({Need.CAV}),
         in_default_run=True,
         paper_strengths=_PAPER_GRID,
-        paper_options={"scale": "paper"},
+        paper_options={"scale": "paper", "target": "random"},
     )
 
     def __init__(
@@ -86,16 +92,15 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
                 f"target='expected' is the expectation of squares and goes with norm='squared' only, not {norm!r}. "
                 "Use target='random', 'all', 'logprob' or classes."
             )
-        if positions == "each" and norm != "squared":
-            raise OptionError(f"positions='each' is a sum of squares and goes with norm='squared' only, not {norm!r}.")
+        if positions == "each" and norm != "squared" and scale != "paper":
+            raise OptionError(
+                f"positions='each' is a sum of squares and goes with norm='squared' only, not {norm!r}. "
+                "Use scale='paper' for other norms."
+            )
         self.target = target
         self.norm = norm
         self.positions = positions
         self.scale = scale
-
-    def describe(self) -> dict[str, str]:
-        """Add target and norm."""
-        return {**super().describe(), "target": str(self.target), "norm": self.norm}
 
     def features(self, activations: Activations) -> FeatureSpec:
         """Return tangents along the CAV; at the layer where single channels or positions count, which phi hides."""
@@ -111,6 +116,11 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
     @property
     def _is_at_layer(self) -> bool:
         return self.norm == "cosine" or self.positions == "each"
+
+    @property
+    def _needs_gradient(self) -> bool:
+        """Whether the derivative along the direction, with all positions moved, does not suffice."""
+        return self.norm == "cosine" or (self.positions == "each" and self.scale == "paper")
 
     def _scaled(self, activations: Activations) -> np.ndarray:
         """Return the CAV's directions in the unit of the derivative."""
@@ -129,11 +139,14 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
 
     def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
         """Return the logits and the penalty on their derivative."""
-        if self.norm == "cosine":
-            return self._squared_cosine(head, batch)
+        if self._needs_gradient:
+            return self._from_gradient(head, batch)
         logits, responses = self._respond(head, batch)
-        size = responses.square() if self.norm == "squared" else responses.abs()
-        return logits, size.sum((0, 2))
+        return logits, self._size(responses).sum((0, 2))
+
+    def _size(self, responses: Tensor) -> Tensor:
+        is_square = self.norm == "squared" or (self.norm == "cosine" and self.scale == "artifact")
+        return responses.square() if is_square else responses.abs()
 
     def _respond(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
         """Return the logits, and what the outputs do along each direction, ``(k, n, outputs)``."""
@@ -145,20 +158,26 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         _, (responses,) = push(lambda said: (self.outputs(said, batch.noise),), (logits,), (along,))
         return logits, responses
 
-    def _squared_cosine(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
+    def _from_gradient(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor]:
         def measured(*values: Tensor) -> tuple[Tensor, Tensor]:
             logits = head(*batch.phi(*values))
             return self.outputs(logits, batch.noise), logits
 
         outputs, pull_back, logits = vjp(measured, *batch.values, has_aux=True)  # type: ignore[misc]
         layer = batch.tangents[0]
-        directions = sum_positions(layer.flatten(0, 1)).reshape(*layer.shape[:2], -1)  # (k, n, channels)
+        directions = sum_positions(layer.flatten(0, 1)).reshape(*layer.shape[:2], 1, -1)  # (k, n, 1, channels)
         penalty = torch.zeros_like(outputs[:, 0])
         for i in range(outputs.shape[1]):
             weight = torch.zeros_like(outputs)
             weight[:, i] = 1
-            gradient = sum_positions(pull_back(weight)[0])
-            penalty = penalty + torch.cosine_similarity(gradient, directions, dim=2).square().sum(0)
+            gradient = pull_back(weight)[0]
+            # a cosine of the sum is that of the mean
+            gradient = _by_position(gradient) if self.positions == "each" else sum_positions(gradient)[:, None]
+            if self.norm == "cosine":
+                responses = torch.cosine_similarity(gradient, directions, dim=3)  # (k, n, positions)
+            else:
+                responses = (gradient * directions).sum(3)
+            penalty = penalty + self._size(responses).mean(2).sum(0)
         return logits, penalty
 
     def outputs(self, logits: Tensor, noise: torch.Generator | None = None) -> Tensor:
@@ -171,8 +190,21 @@ class RRClArC(CAVCorrection, name="rr-clarc"):
         if self._named == "all":
             return logits.sum(1, keepdim=True)
         if self._named == "logprob":
+            if self.scale == "paper":
+                return published_log_probabilities(logits).mean(1, keepdim=True)
             return logits.log_softmax(1).sum(1, keepdim=True)
         return logits
+
+
+def published_log_probabilities(logits: Tensor) -> Tensor:
+    """Return ``log(p + 1e-5)``, as the authors' code does: below 1e-5 a probability hardly counts."""
+    return (logits.softmax(1) + 1e-5).log()
+
+
+def _by_position(activations: Tensor) -> Tensor:
+    """Return activations as ``(n, positions, channels)``."""
+    last = activations.movedim(channel_axis(activations.ndim), -1)
+    return last.reshape(len(last), -1, last.shape[-1])
 
 
 def _as_classes(target: int | Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""RRR, right for the right reasons: penalise the input gradient on the artifact's pixels (Ross et al., 2017)."""
+"""RRR, right for the right reasons: penalise the input gradient on the artifact's pixels."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import jvp, vjp
+from torch.nn import functional
 from torch.utils.data import Dataset, default_collate
 
 from hansfree.activations import Activations, Live
 from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.latent import LatentCorrection, count_classes
+from hansfree.corrections.rr_clarc import published_log_probabilities
 from hansfree.corrections.training import FineTuning, FunctionalHead, HeadBatch
 from hansfree.data import Example
 from hansfree.errors import DataError, OptionError, check_choice
 from hansfree.models.surgery import Cut
 
-Norm = Literal["squared", "cosine"]
+RRRNorm = Literal["squared", "cosine"]
 
 
 class RRR(LatentCorrection, name="rrr"):
@@ -33,7 +35,9 @@ class RRR(LatentCorrection, name="rrr"):
     Args:
         images: The images of the activations, in the same order, as :class:`hansfree.Example` with masks.
         target: ``"sum"`` of all log-probabilities (the original), or the log-probability of one class.
-        norm: ``"squared"``, or ``"cosine"``: the share of the squared gradient that lies on the mask.
+        norm: ``"squared"``, the sum of squares over pixels and colours (Ross et al., 2017), or ``"cosine"`` between
+            mask and absolute gradient, summed over colours: the published code of RR-ClArC, for its paper's lambdas.
+            It does not change with the gradient's length, and takes ``log(p + 1e-5)``.
     """
 
     rank = 1
@@ -43,6 +47,7 @@ class RRR(LatentCorrection, name="rrr"):
         needs=frozenset({Need.MASKS}),
         in_default_run=True,
         paper_strengths=(5e-5, *(float(f"{digit}e{power}") for power in range(-3, 7) for digit in (1, 5)), 1e7),
+        paper_options={"norm": "cosine"},
     )
 
     def __init__(
@@ -51,20 +56,16 @@ class RRR(LatentCorrection, name="rrr"):
         *,
         strength: float = 1.0,
         target: Literal["sum"] | int = "sum",
-        norm: Norm = "squared",
+        norm: RRRNorm = "squared",
         tuning: FineTuning | None = None,
     ) -> None:
         super().__init__(strength=strength, tuning=tuning)
-        check_choice("norm", norm, Norm)
         if not isinstance(target, int | np.integer) and str(target) != "sum":
             raise OptionError(f"target is {target!r}; allowed are 'sum' and a class number.")
+        check_choice("norm", norm, RRRNorm)
         self.images = images
         self.target = target
         self.norm = norm
-
-    def describe(self) -> dict[str, str]:
-        """Add target and norm."""
-        return {**super().describe(), "target": str(self.target), "norm": self.norm}
 
     def check(self, cut: Cut, activations: Activations) -> None:
         """Raise for images without mask or not those of the activations, and for a class that does not exist."""
@@ -91,10 +92,15 @@ class RRR(LatentCorrection, name="rrr"):
         examples = default_collate([self.images[int(row)] for row in batch.rows[marked]])
         device = batch.labels.device
         images, masks = examples.image.to(device), examples.mask[:, None].to(device)
-        frozen = cache(lambda: _Frozen(batch.trunk, batch.phi, images))  # once for all strengths, outside of vmap
+
+        def run(pixels: Tensor) -> Live:
+            return tuple(batch.phi(*batch.trunk(pixels)))
+
+        frozen = cache(lambda: vjp(run, images))  # once for all strengths, outside of vmap
 
         def log_probability(logits: Tensor) -> Tensor:
-            each = logits[marked].log_softmax(1)
+            logits = logits[marked]
+            each = published_log_probabilities(logits) if self.norm == "cosine" else logits.log_softmax(1)
             return each.sum(1) if self.target == "sum" else each[:, self.target]
 
         with torch.no_grad(), torch.random.fork_rng():  # the head runs again below, with the same dropout
@@ -102,8 +108,11 @@ class RRR(LatentCorrection, name="rrr"):
             at_head = tuple(part[marked] for part in pull_to_head(torch.ones_like(outputs)))
 
         def measure(at_head: Live) -> Live:
-            value, half_slope = self._size(frozen().pull(at_head), masks)
-            return value, *frozen().push(half_slope)
+            reached, pull_to_pixels = frozen()  # type: ignore[misc]
+            gradient = pull_to_pixels(tuple(map(torch.Tensor.to, at_head, reached)))[0]
+            size, pull_to_gradient = vjp(lambda gradient: self._size(gradient, masks.to(gradient)), gradient)  # type: ignore[misc]
+            pushed = jvp(run, (images,), pull_to_gradient(torch.ones_like(size)))[1]  # it runs again
+            return size, *pushed
 
         value, *found = _ForEachHead.apply(measure, *at_head)
         # What a fixed tangent makes of the log-probability is what the gradient at the head makes of it. So the head's
@@ -112,39 +121,17 @@ class RRR(LatentCorrection, name="rrr"):
         logits, along = head.push(batch.values, tuple(each[None] for each in tangents))
         change = jvp(log_probability, (logits,), (along[0],))[1]
         share = len(marked) / len(batch.rows)  # images without mask count as zeros in the mean
-        return logits, (value + 2 * (change - change.detach())) * share  # the value, with the gradient of its slope
+        return logits, (value + change - change.detach()) * share  # the value, with the gradient of its slope
 
-    def _size(self, gradient: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the penalty and half of its derivative by the pixels' gradient."""
-        on_mask = gradient * masks
-        squared = on_mask.square().flatten(1).sum(1)
+    def _size(self, gradient: Tensor, masks: Tensor) -> Tensor:
+        """Return the penalty of each image for its gradient ``(n, colours, height, width)``."""
         if self.norm == "squared":
-            return squared, on_mask
-        total = gradient.square().flatten(1).sum(1).clamp_min(torch.finfo(gradient.dtype).tiny)
-        share = squared / total
-        each = (-1, 1, 1, 1)
-        return share, (on_mask - share.reshape(each) * gradient) / total.reshape(each)
+            return (gradient * masks).square().flatten(1).sum(1)
+        return functional.cosine_similarity(gradient.sum(1).abs().flatten(1), masks.flatten(1))
 
     def _may_have_mask(self, rows: np.ndarray) -> np.ndarray:
         known = getattr(self.images, "has_artifact", None)
         return np.ones(len(rows), dtype=bool) if known is None else np.asarray(known)[rows]
-
-
-class _Frozen:
-    """Trunk and phi around some images: gradients at the head's input go down to the pixels, tangents go up."""
-
-    def __init__(self, trunk: nn.Module, phi: nn.Module, images: Tensor) -> None:
-        self._images = images
-        self._run: Callable[[Tensor], Live] = lambda pixels: tuple(phi(*trunk(pixels)))
-        self._outputs, self._pull = vjp(self._run, images)  # type: ignore[misc]
-
-    def pull(self, at_head: Live) -> Tensor:
-        """Return the gradient at the pixels."""
-        return self._pull(tuple(map(torch.Tensor.to, at_head, self._outputs)))[0]  # type: ignore[no-any-return]
-
-    def push(self, tangent: Tensor) -> Live:
-        """Return the tangents at the head's input; the forward pass runs again."""
-        return jvp(self._run, (self._images,), (tangent,))[1]  # type: ignore[no-any-return]
 
 
 def _spread(found: Tensor, marked: np.ndarray, like: Tensor) -> Tensor:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import jvp
 
-from hansfree.activations import Features, Live
+from hansfree.activations import Activations, Features, FeatureSpec, Live, compute_features
 from hansfree.corrections.training import FunctionalHead, Heads
 from hansfree.data import BiasedData
 from hansfree.errors import DataError, UndefinedMetricError
@@ -20,13 +21,14 @@ from hansfree.metrics import (
     MIN_GROUP,
     BalancedAccuracyBiased,
     BalancedAccuracyClean,
-    Evidence,
+    FlipRate,
     Score,
+    is_flipped,
     large_classes,
     lost_classes,
-    predict_classes,
 )
 from hansfree.models.surgery import Cut, exact_forward_mode
+from hansfree.reasons import Reason, ReasonCode
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Validation:
     is_finite: bool
     lost: tuple[int, ...]  # classes that the original model answers and this head never does
     derivative: float | None = None  # mean |u|, where it was asked for
+    accuracy_biased: float | None = None  # share of all images with the artifact that are right; None without any
+    flips: Score | None = None  # flip rate, where the artifact is inserted
     by_class: Mapping[int, float] = field(default_factory=dict)  # accuracy on clean images, of classes that count
 
     def drops(self, later: Validation) -> dict[int, float]:
@@ -65,45 +69,85 @@ class Validator:
 
     def __call__(self, heads: Heads) -> list[Validation]:
         """Return what every head does; the watch of the training loop."""
-        clean = heads.logits(self.clean).numpy()
-        biased = clean[:, :0] if self.biased is None else heads.logits(self.biased).numpy()
+        clean, clean_is_finite = heads.predictions(self.clean)
+        biased, biased_is_finite = clean[:, :0], clean_is_finite
+        if self.biased is not None:
+            biased, biased_is_finite = heads.predictions(self.biased)
+        finite = clean_is_finite & biased_is_finite & heads.are_finite()
         sizes = slope_sizes(heads, self.probed, self.biased_class) if self.probed else [None] * heads.count
-        weights_are_finite = heads.are_finite()
-        return [self.judge(clean[i], biased[i], weights_are_finite[i], sizes[i]) for i in range(heads.count)]
+        return [self.judge(clean[i], biased[i], bool(finite[i]), sizes[i]) for i in range(heads.count)]
 
-    def judge(self, clean: np.ndarray, biased: np.ndarray, weights_are_finite: bool, size: float | None) -> Validation:
-        """Return what a model with these logits does; ``size`` is the mean ``|u|``, None where it was not measured."""
-        known = has_enough(self.clean.labels, self.least)
-        labels_biased = np.zeros(0, dtype=np.int64) if self.biased is None else self.biased.labels
-        evidence = Evidence(
-            labels=self.clean.labels[known],
-            biased_class=self.biased_class,
-            logits_clean=clean[known],
-            logits_biased=biased[known] if self.inserted else biased,
-            labels_biased=None if self.inserted else labels_biased,
-        )
-        try:
-            biased_score = BalancedAccuracyBiased(least=self.least).compute(evidence)
-        except UndefinedMetricError:
-            biased_score = None
-        answers = predict_classes(clean)
-        finite = weights_are_finite and bool(np.isfinite(clean).all() and np.isfinite(biased).all())
+    def judge(self, clean: np.ndarray, biased: np.ndarray, is_finite: bool, size: float | None) -> Validation:
+        """Return what a model with these predictions does.
+
+        Args:
+            is_finite: Whether its weights and all of its logits are numbers.
+            size: The mean ``|u|``, None where it was not measured.
+        """
+        labels, known = self.clean.labels, has_enough(self.clean.labels, self.least)
+        if self.inserted:
+            labels_biased, counted, least = labels, known, 0
+        else:
+            labels_biased = np.zeros(0, dtype=np.int64) if self.biased is None else self.biased.labels
+            counted, least = np.ones(len(labels_biased), dtype=bool), self.least
+        metric, biased_score = BalancedAccuracyBiased(), None
+        if self.inserted or self.least < MIN_GROUP or not metric.too_few(labels_biased):
+            with contextlib.suppress(UndefinedMetricError):
+                biased_score = metric.of((biased == labels_biased)[counted], labels_biased[counted], least=least)
+        flipped = is_flipped(clean, biased) if self.inserted else None
         return Validation(
-            clean=BalancedAccuracyClean().compute(evidence),
+            clean=BalancedAccuracyClean().of((clean == labels)[known], labels[known]),
             biased=biased_score,
-            is_finite=finite and (size is None or bool(np.isfinite(size))),
-            lost=lost_classes(self.original, answers, clean.shape[1]),
+            is_finite=is_finite and (size is None or bool(np.isfinite(size))),
+            lost=lost_classes(self.original, clean),
             derivative=size,
+            accuracy_biased=float((biased == labels_biased).mean()) if len(labels_biased) else None,
+            flips=FlipRate().proportion(flipped[known]) if flipped is not None and known.any() else None,
             by_class={
-                int(label): float((answers[self.clean.labels == label] == label).mean())
-                for label in np.unique(evidence.labels)
+                int(label): float((clean[labels == label] == label).mean()) for label in np.unique(labels[known])
             },
         )
 
 
+def probed_images(clean: Activations, biased: Activations | None, *, inserted: bool) -> list[Activations]:
+    """Return the images on which derivatives along the CAV are taken: those with the artifact, or all if too few."""
+    if biased is not None and (inserted or len(biased) >= MIN_GROUP):
+        return [biased]
+    return [clean] if biased is None else [clean, biased]
+
+
+def make_validator(
+    cut: Cut,
+    clean: Activations,
+    biased: Activations | None,
+    *,
+    biased_class: int,
+    original: np.ndarray,
+    inserted: bool,
+    shift: np.ndarray | None = None,
+    edit: nn.Module | None = None,
+) -> Validator:
+    """Prepare validation images to judge heads on; ``u`` is measured along ``shift`` (1, channels), the artifact's."""
+    probed: tuple[Features, ...] = ()
+    if shift is not None:
+        along = FeatureSpec(directions=shift, edit=edit)
+        probed = tuple(compute_features(cut, each, along) for each in probed_images(clean, biased, inserted=inserted))
+    spec = FeatureSpec(edit=edit)
+    return Validator(
+        compute_features(cut, clean, spec),
+        None if biased is None else compute_features(cut, biased, spec),
+        biased_class,
+        original,
+        inserted,
+        least=MIN_GROUP,
+        probed=probed,
+    )
+
+
 def original_predictions(cut: Cut, clean: Features, device: str = "cpu") -> np.ndarray:
     """Return the original model's predictions: the ``original`` of a `Validator` of its heads."""
-    return predict_classes(Heads(cut, 1, device).logits(clean)[0].double().numpy())
+    predictions: np.ndarray = Heads(cut, 1, device).predictions(clean)[0][0]
+    return predictions
 
 
 @torch.no_grad()
@@ -145,7 +189,7 @@ class Selection:
     """The strength that was taken (None: none could be), and why."""
 
     index: int | None
-    reason: str
+    reason: Reason
     contenders: tuple[int, ...] = ()  # others that would be taken if a better head came after these
 
 
@@ -164,14 +208,12 @@ class SelectionRule(ABC):
         class_budgets: How much of its accuracy a class may lose there; others as much as the mean allows.
     """
 
-    needs_derivative: ClassVar[bool] = False  # otherwise counter-examples
+    code: ClassVar[ReasonCode]
+    needs_derivative: ClassVar[bool] = False
+    needs_counter_examples: ClassVar[bool] = True
 
     budget: float = 0.02
     class_budgets: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    @abstractmethod
-    def _aim(self) -> str: ...
 
     @abstractmethod
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Selection:
@@ -181,19 +223,20 @@ class SelectionRule(ABC):
         would be selected of all must be among them.
         """
 
-    def __str__(self) -> str:
-        classes = "".join(f", at most {100 * most:g} of class {label}" for label, most in self.class_budgets.items())
-        clean = f"lose at most {100 * self.budget:g} points on clean ones{classes}"
-        return f"{self._aim}, among heads that {clean}, are finite and still answer every class"
+    def summary(self, uncounted: Sequence[int] = ()) -> Reason:
+        """Return the rule as data; ``uncounted`` classes have too few images to count."""
+        return Reason(self.code, {**asdict(self), "uncounted": list(uncounted)})
 
     def choose(self, candidates: Sequence[Validation], original: Validation) -> Selection:
         """Return the best admissible candidate; of equals the first (the weakest strength)."""
-        rejections = [self.rejection(candidate, original) for candidate in candidates]
-        admissible = [i for i, rejection in enumerate(rejections) if not rejection]
+        found = [self.rejection(candidate, original) for candidate in candidates]
+        rejections = [rejection for rejection in found if rejection is not None]
+        admissible = [i for i, rejection in enumerate(found) if rejection is None]
         if not admissible:
-            return Selection(None, f"no strength is admissible: {'; '.join(sorted(set(rejections)))}")
+            return Selection(None, Reason(ReasonCode.NONE_ADMISSIBLE, {"rejections": rejections}))
         choice = self.pick(candidates, admissible, original)
-        return replace(choice, reason=f"{choice.reason} ({len(candidates) - len(admissible)} rejected)")
+        counts = {"admissible": len(admissible), "rejected": len(rejections)}
+        return replace(choice, reason=Reason(choice.reason.code, {**choice.reason.values, **counts}))
 
     def selector(self, original: Validation, *, has_strength: bool = True) -> Select:
         """Return the rule as a function of the candidates' validations; without a strength the only one is taken."""
@@ -202,48 +245,47 @@ class SelectionRule(ABC):
 
         def take_only(candidates: Sequence[Validation]) -> Selection:
             rejection = self.rejection(candidates[0], original)
-            return Selection(0, "has no strength to choose" + (f", but {rejection}" if rejection else ""))
+            if rejection is None:
+                return Selection(0, Reason(ReasonCode.NO_STRENGTH))
+            return Selection(0, Reason(ReasonCode.NO_STRENGTH_REJECTED, {"rejection": rejection}))
 
         return take_only
 
-    def rejection(self, candidate: Validation, original: Validation) -> str:
-        """Return why a head is not admissible; empty if it is."""
+    def rejection(self, candidate: Validation, original: Validation) -> Reason | None:
+        """Return why a head is not admissible; None if it is."""
         if not candidate.is_finite:
-            return "diverged"
+            return Reason(ReasonCode.DIVERGED)
         if candidate.lost:
-            return f"never answers {', '.join(f'class {label}' for label in candidate.lost)}"
-        if original.clean.value - candidate.clean.value > self.budget + _ROUNDING:
-            return f"loses more than {100 * self.budget:g} points on clean images"
+            return Reason(ReasonCode.NEVER_ANSWERS, {"labels": list(candidate.lost)})
+        if (drop := original.clean.value - candidate.clean.value) > self.budget + _ROUNDING:
+            return Reason(ReasonCode.CLEAN_DROP, {"drop": drop, "budget": self.budget})
         drops = original.drops(candidate)
         over = {label: drops[label] - most for label, most in self.class_budgets.items() if label in drops}
         label = max(over, key=over.__getitem__, default=None)
-        if label is not None and over[label] > _ROUNDING:
-            return f"loses more than {100 * self.class_budgets[label]:g} points of class {label} on clean images"
-        return ""
+        if label is None or over[label] <= _ROUNDING:
+            return None
+        values = {"label": label, "drop": drops[label], "budget": self.class_budgets[label]}
+        return Reason(ReasonCode.CLASS_DROP, values)
 
 
 @dataclass(frozen=True)
 class BalancedRule(SelectionRule):
     """Best balanced accuracy on biased images among the heads that keep the clean one, within a budget."""
 
-    @property
-    def _aim(self) -> str:
-        return "best balanced accuracy on biased validation images"
+    code = ReasonCode.BALANCED_RULE
 
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Selection:
         """Return the best on biased images."""
         best = max(admissible, key=lambda i: _accuracy(candidates[i]))  # the first of equals
-        n = len(admissible)
-        return Selection(best, f"best of {n} admissible strengths" if n > 1 else "the only admissible strength")
+        code = ReasonCode.BEST_ON_VALIDATION if len(admissible) > 1 else ReasonCode.ONLY_ADMISSIBLE
+        return Selection(best, Reason(code))
 
 
 @dataclass(frozen=True)
 class OneStandardErrorRule(BalancedRule):
     """The weakest strength whose accuracy on biased images is within one standard error of the best."""
 
-    @property
-    def _aim(self) -> str:
-        return f"weakest strength whose {super()._aim.removeprefix('best ')} is within one standard error of the best"
+    code = ReasonCode.ONE_STANDARD_ERROR_RULE
 
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Selection:
         """Return the first that is near enough to the best on biased images."""
@@ -254,12 +296,8 @@ class OneStandardErrorRule(BalancedRule):
         taken = next(i for i in admissible if values[i] >= enough)
         # A better head to come raises what is enough; the next to reach it has to beat all before it.
         records = [i for i in admissible if all(values[i] > values[j] for j in admissible if j < i)]
-        accuracies = f"{100 * values[taken]:.1f} %, the best has {100 * values[best]:.1f} %"
-        return Selection(
-            taken,
-            f"weakest of {len(admissible)} admissible strengths within one standard error of the best ({accuracies})",
-            tuple(i for i in records if i > taken),
-        )
+        reason = Reason(ReasonCode.WITHIN_ONE_STDERR, {"accuracy": values[taken], "best": values[best]})
+        return Selection(taken, reason, tuple(i for i in records if i > taken))
 
 
 @dataclass(frozen=True)
@@ -273,30 +311,42 @@ class DerivativeRule(SelectionRule):
         share: Of the original model's mean ``|u|`` that may be left.
     """
 
+    code = ReasonCode.DERIVATIVE_RULE
     needs_derivative: ClassVar[bool] = True
+    needs_counter_examples: ClassVar[bool] = False
 
     share: float = 0.1
-
-    @property
-    def _aim(self) -> str:
-        return (
-            f"weakest strength that leaves at most {100 * self.share:g} % of the artifact's effect on the log-odds, to "
-            "first order along the CAV (there are too few biased validation images to choose by accuracy), or else the "
-            "smallest effect"
-        )
 
     def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Selection:
         """Return the first that is low enough, or the lowest."""
         before = _size(original)
         low = [i for i in admissible if _size(candidates[i]) <= self.share * before]
         taken = low[0] if low else min(admissible, key=lambda i: _size(candidates[i]))
-        after = _size(candidates[taken])
-        changes = (
-            f"adding the artifact moves the log-odds by {after:.3g} instead of {before:.3g} (mean, to first order)"
-        )
-        enough = f"at most {100 * self.share:g} % of the effect"
-        kind = f"weakest that leaves {enough}, of" if low else f"no strength leaves {enough}; smallest of"
-        return Selection(taken, f"{kind} {len(admissible)} admissible: {changes}")
+        code = ReasonCode.EFFECT_BELOW_SHARE if low else ReasonCode.SMALLEST_EFFECT
+        values = {"share": self.share, "effect": _size(candidates[taken]), "original": before}
+        return Selection(taken, Reason(code, values))
+
+
+@dataclass(frozen=True)
+class PaperRule(SelectionRule):
+    """The paper's rule: the best accuracy on biased validation images, whatever is lost on clean ones.
+
+    A head that always answers one class can win where that class is frequent among the biased images.
+    """
+
+    code = ReasonCode.PAPER_RULE
+    needs_counter_examples: ClassVar[bool] = False
+
+    def rejection(self, candidate: Validation, original: Validation) -> Reason | None:
+        """Reject only a head that diverged, or that no biased image can judge."""
+        if candidate.accuracy_biased is None:
+            return Reason(ReasonCode.NO_BIASED_IMAGE)
+        return None if candidate.is_finite else Reason(ReasonCode.DIVERGED)
+
+    def pick(self, candidates: Sequence[Validation], admissible: Sequence[int], original: Validation) -> Selection:
+        """Return the best on biased images."""
+        best = max(admissible, key=lambda i: candidates[i].accuracy_biased or 0.0)  # the first of equals
+        return Selection(best, Reason(ReasonCode.BEST_BIASED_ACCURACY))
 
 
 def choose_rule(

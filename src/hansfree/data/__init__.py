@@ -9,6 +9,7 @@ from hansfree.data.artifacts import (
     Patch,
     Place,
     Plaster,
+    PublishedTimestamp,
     Timestamp,
     as_artifact,
 )
@@ -26,7 +27,7 @@ from hansfree.data.biased import (
 )
 from hansfree.data.datasets import InMemory, LabelledImages, Subset, WithMasks
 from hansfree.data.examples import IMAGENET, Example, ImageDataset, ImageSource, Normalize, normalisation_for
-from hansfree.data.images import Channels, ImageFiles, Resize, check_images, decode, describe_fault, find_fault, to_rgb
+from hansfree.data.images import MAX_SIZE, Channels, ImageFiles, Resize, check_images, decode, to_rgb
 from hansfree.data.insertion import MultiArtifact, Pasted, WithArtifact
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.data.listing import (
@@ -43,4 +44,14 @@ from hansfree.data.listing import (
 )
 from hansfree.data.printed import PrintedSkin
 from hansfree.data.splits import SourceSubset, split_rows
+from hansfree.data.torch_images import (
+    DatasetListing,
+    Images,
+    TorchImages,
+    as_biased_data,
+    as_image_dataset,
+    as_tensor,
+    given_datasets,
+    open_datasets,
+)
 from hansfree.data.user_images import SHARES, UserImages

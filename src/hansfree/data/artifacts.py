@@ -9,6 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -18,6 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from typing_extensions import Self
 
 from hansfree._internal.registry import Registered
+from hansfree.data.images import describe_fault
 from hansfree.errors import DataError, OptionError, check_choice
 
 if TYPE_CHECKING:
@@ -25,7 +27,13 @@ if TYPE_CHECKING:
 
 
 class Artifact(Registered, ABC):
-    """One kind of artifact; its ``repr`` has all its options, as caches are keyed by it."""
+    """One kind of artifact; its ``repr`` has all its options, as caches are keyed by it.
+
+    Examples:
+        >>> import hansfree as hf
+        >>> hf.Artifact.named("timestamp") is Timestamp
+        True
+    """
 
     kind = "artifact"
     localized: ClassVar[bool]
@@ -70,7 +78,13 @@ def require_pixels(image: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Timestamp(Artifact, name="timestamp"):
-    """The date and time that a digital camera prints at the bottom right."""
+    """The date and time that a digital camera prints at the bottom right.
+
+    Examples:
+        >>> image, mask = Timestamp().stamp(np.zeros((64, 64, 3), np.uint8), np.random.default_rng(0))
+        >>> bool(mask[40:, 10:].any()), bool(mask[:20].any())
+        (True, False)
+    """
 
     localized: ClassVar[bool] = True
 
@@ -128,12 +142,59 @@ def _ems(between: str) -> tuple[float, float]:
     return (right - left) / 100, (bottom - top) / 100
 
 
+class PublishedTimestamp(Timestamp):
+    """The timestamp of the paper's published code, drawn for 224 x 224 pixels and scaled to other sizes.
+
+    Corner, shift, size, rotation and colour are random. One colour of eight is nearly black, and vanishes on dark
+    ground. The mask is the bounding box of the text. The registered `Timestamp` is seen on any ground.
+    """
+
+    def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw in the order of the published code, without its second colour, which it never uses."""
+        require_pixels(image)
+        moment = datetime(2020, 1, 1) + timedelta(seconds=int(rng.integers(_SECONDS)))
+        colour = tuple(int(np.clip(rng.choice([10, 245]) + int(rng.normal(0, 5)), 0, 255)) for _ in range(3))
+        low, (right, bottom) = _PADDING + 5, (_DRAWN - 100 - _PADDING, _DRAWN - 20 - _PADDING)
+        corners = [(low, low), (low, bottom - 5), (right - 5, low), (right - 5, bottom - 5)]
+        place = np.array(corners[int(rng.choice(4))]) + rng.normal(0, 2, 2).astype(int)
+        place = np.clip(place, _PADDING, (right, bottom))
+        canvas = int(rng.choice(np.arange(_DRAWN - 25, _DRAWN + 25)))
+        x, y = (int(coordinate * canvas / _DRAWN) for coordinate in place)
+        angle = float(rng.choice(np.arange(-30, 31) / 10))
+        return print_text(image, str(moment), (x, y), canvas=canvas, colour=colour, angle=angle)
+
+
+_SECONDS = 1095 * 24 * 60 * 60  # of the years 2020 to 2022, but the last day
+_DRAWN, _PADDING = 224, 15  # pixels
+
+
+def print_text(
+    image: np.ndarray, text: str, place: tuple[int, int], *, canvas: int, colour: tuple[int, ...], angle: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Print a text on a transparent square of ``canvas`` pixels, turn it, and lay it over the whole image."""
+    height, width, channels = image.shape
+    layer = Image.new("RGBA", (canvas, canvas))
+    ImageDraw.Draw(layer).text(place, text, fill=colour, font=_font(10.0))
+    layer = layer.rotate(angle).resize((width, height), Image.Resampling.BILINEAR)
+    printed = Image.fromarray(image if channels == 3 else image[..., 0])
+    printed.paste(layer.convert(printed.mode), None, layer.getchannel("A"))
+    mask = np.zeros((height, width), dtype=bool)
+    if (box := layer.getbbox()) is not None:
+        mask[box[1] : box[3], box[0] : box[2]] = True
+    return np.asarray(printed).reshape(image.shape).copy(), mask
+
+
 @dataclass(frozen=True, kw_only=True)
 class Brightness(Artifact, name="brightness"):
     """A brighter exposure (paper, App. A: alpha = 0.3).
 
     Args:
         alpha: how far every value moves towards white, in (0, 1].
+
+    Examples:
+        >>> image, mask = Brightness(alpha=0.5).stamp(np.zeros((8, 8, 3), np.uint8), np.random.default_rng(0))
+        >>> int(image.mean()) in (127, 128)
+        True
     """
 
     localized: ClassVar[bool] = False
@@ -144,35 +205,51 @@ class Brightness(Artifact, name="brightness"):
             raise OptionError(f"Brightness needs an alpha above 0 and up to 1, not {self.alpha!r}.")
 
     def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Map every value ``v`` to ``min(255, (1 - alpha) v + alpha 255)``; nothing is random."""
+        """Map every value ``v`` to ``min(255, (1 - alpha) v + alpha 255)``, truncated to an integer as in the paper."""
         require_pixels(image)
         table = np.minimum(255, (1 - self.alpha) * np.arange(256) + self.alpha * 255)
-        return np.rint(table).astype(np.uint8)[image], np.ones(image.shape[:2], dtype=bool)
+        return table.astype(np.uint8)[image], np.ones(image.shape[:2], dtype=bool)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LSB(Artifact, name="lsb"):
     """A text hidden in the least significant bits, next to invisible (paper, App. A: 3 bits).
 
-    Random letters a-z, one ASCII byte each with the highest bit first, fill one bit plane after another in raster
-    order.
+    Letters, one ASCII byte each with the highest bit first, fill one bit plane after another in raster order.
 
     Args:
         bits: how many of the lowest bits of every value are overwritten, 1 to 7.
+        text: the same in every image, repeated as often as needed; ``LSB.published_text()`` is that of the published
+            code. None is random letters a-z, others in each image.
     """
 
     localized: ClassVar[bool] = False
     bits: int = 3
+    text: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 1 <= self.bits <= 7:
             raise OptionError(f"LSB overwrites 1 to 7 whole bits, not {self.bits!r}.")
+        if self.text is not None and not (self.text and self.text.isascii()):
+            raise OptionError(f"The text of LSB has ASCII letters, at least one; it is {self.text!r}.")
+
+    def __repr__(self) -> str:
+        return f"LSB(bits={self.bits}{'' if self.text is None else f', text={self.text!r}'})"
+
+    @staticmethod
+    def published_text() -> str:
+        """Return the message of the published code."""
+        return (Path(__file__).parent / "lsb.txt").read_text(encoding="ascii")
 
     def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Overwrite the low bits of every value with a message that is as long as they can hold."""
         require_pixels(image)
-        letters = rng.integers(ord("a"), ord("z") + 1, size=(self.bits, -(-image.size // 8)), dtype=np.uint8)
-        planes = np.unpackbits(letters, axis=1)[:, : image.size].reshape(self.bits, *image.shape)
+        if self.text is None:
+            letters = rng.integers(ord("a"), ord("z") + 1, size=(self.bits, -(-image.size // 8)), dtype=np.uint8)
+            stream = np.unpackbits(letters, axis=1)[:, : image.size]
+        else:
+            stream = np.resize(np.unpackbits(np.frombuffer(self.text.encode(), np.uint8)), self.bits * image.size)
+        planes = stream.reshape(self.bits, *image.shape)
         weights = (1 << np.arange(self.bits)).astype(np.uint8)
         message = np.tensordot(weights, planes, axes=1).astype(np.uint8)
         kept = np.uint8(0xFF << self.bits & 0xFF)
@@ -191,6 +268,12 @@ class Plaster(Artifact, name="plaster"):
     """A coloured plaster on the skin, drawn by the source itself under the light of the scene.
 
     It stands for natural artifacts, which are in the scene and not on top of the picture (the paper's collars).
+
+    Examples:
+        >>> import hansfree as hf
+        >>> image, mask = hf.WithArtifact(hf.SyntheticLesions(4), hf.Plaster(), share=1).pixels(0)
+        >>> bool(0 < mask.mean() < 0.5)
+        True
     """
 
     localized: ClassVar[bool] = True
@@ -229,12 +312,21 @@ class Patch(Artifact, name="patch"):
         place: a corner, an edge (in its middle), the center; ``corners``: a random one of the four; ``edges``: anywhere
             along a random one of the four; ``random``: anywhere that it fits.
         angle: the largest rotation in degrees, either way, 0 to 180.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     Image.new("RGBA", (8, 2), (255, 0, 0, 255)).save(f"{folder}/ruler.png")
+        ...     ruler = Patch(f"{folder}/ruler.png", place="top")
+        >>> image, mask = ruler.stamp(np.zeros((32, 32, 3), np.uint8), np.random.default_rng(0))
+        >>> int(mask.sum())
+        16
     """
 
     localized: ClassVar[bool] = True
     needs_file: ClassVar[bool] = True
 
-    file: str | Path | None = field(default=None, repr=False, compare=False)
+    file: str | Path | None = field(default=None, repr=False, compare=False, kw_only=False)
     size: float = 0.25
     place: Place = "random"
     angle: float = 0.0
@@ -252,8 +344,10 @@ class Patch(Artifact, name="patch"):
         if not 0 <= self.angle <= 180:
             raise OptionError(f"The angle of a patch is 0 to 180 degrees, not {self.angle!r}.")
         content, picture = _read(Path(self.file))
-        object.__setattr__(self, "content", content)
-        object.__setattr__(self, "_picture", picture)
+        # 0 and 0.0 are the same patch: caches and runs compare its repr
+        values = {"size": float(self.size), "angle": float(self.angle), "content": content, "_picture": picture}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Paste the patch; what would stand over the image's edge is cut off."""
@@ -279,15 +373,10 @@ def _read(path: Path) -> tuple[str, Image.Image]:
     """Return a hash of the file and its visible part."""
     try:
         content = path.read_bytes()
-    except OSError as error:
-        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise DataError(f"{path} {reason}: a patch is a PNG with transparency.") from error
-    try:
         with Image.open(io.BytesIO(content)) as opened:
-            has_alpha = opened.has_transparency_data
-            picture = opened.convert("RGBA")
+            has_alpha, picture = opened.has_transparency_data, opened.convert("RGBA")
     except Exception as error:  # Pillow's formats raise almost anything for a damaged file
-        raise DataError(f"{path} is not a readable picture ({error}): a patch is a PNG with transparency.") from error
+        raise DataError(f"{path} {describe_fault(error)}: a patch is a PNG with transparency.") from error
     if not has_alpha:
         raise DataError(f"{path} has no transparency: a patch is a PNG with an alpha channel, which tells its shape.")
     visible = picture.getchannel("A").getbbox()
@@ -328,8 +417,8 @@ def _start(room: int, length: int, part: float) -> int:
 
 
 InsertFunction = Callable[..., Any]
-"""Takes an image (uint8 array, or a PIL image if so annotated) and a numpy generator, and returns the image with the
-artifact, on request with the mask of what changed."""
+"""Takes an image (uint8 array, or a PIL image if so annotated) and, where it has a second parameter, a numpy generator;
+returns the image with the artifact, on request with the mask of what changed."""
 
 
 class FromFunction(Artifact):
@@ -341,7 +430,7 @@ class FromFunction(Artifact):
         size: side of the images.
         reopen: makes it again in another process, where the function cannot be pickled.
 
-    Example:
+    Examples:
         >>> def darker(image, rng):
         ...     return (0.7 * image).astype(np.uint8)
         >>> image, mask = FromFunction(darker).stamp(np.full((8, 8, 3), 200, np.uint8), np.random.default_rng(0))
@@ -361,7 +450,9 @@ class FromFunction(Artifact):
     ) -> None:
         self.function, self._reopen, self._channels, self._size = function, reopen, channels, size
         self.name = getattr(function, "__name__", type(function).__name__)  # type: ignore[misc]
-        first_parameter = next(iter(inspect.signature(function).parameters.values()), None)
+        parameters = [*inspect.signature(function).parameters.values()]
+        first_parameter = parameters[0] if parameters else None
+        self._takes_generator = len(parameters) > 1 or any(each.kind is each.VAR_POSITIONAL for each in parameters)
         self._takes_pil = first_parameter is not None and "Image" in str(first_parameter.annotation)
         probe = np.random.default_rng(0).integers(256, size=(size, size, channels), dtype=np.uint8)
         first, again = (self.stamp(probe, np.random.default_rng(1))[0] for _ in range(2))
@@ -386,7 +477,7 @@ class FromFunction(Artifact):
         require_pixels(image)
         given = Image.fromarray(image.squeeze()) if self._takes_pil else image.copy()
         try:
-            result = self.function(given, rng)
+            result = self.function(given, rng) if self._takes_generator else self.function(given)
         except Exception as error:
             raise OptionError(f"{self.name} failed with {type(error).__name__}: {error}") from error
         inserted, mask = result if isinstance(result, tuple) else (result, None)

@@ -16,23 +16,20 @@ from hansfree.data.splits import SourceSubset
 from hansfree.errors import DataError, OptionError
 
 
-class Held(Protocol):
+class _Held(Protocol):
     """Images or their activations."""
 
     @property
-    def ids(self) -> np.ndarray:
-        """Which images of the source they are."""
+    def ids(self) -> np.ndarray: ...
 
     @property
-    def labels(self) -> np.ndarray:
-        """The class of each."""
+    def labels(self) -> np.ndarray: ...
 
     @property
-    def has_artifact(self) -> np.ndarray | None:
-        """The artifact label of each; None where not known."""
+    def has_artifact(self) -> np.ndarray | None: ...  # None where not known
 
 
-def check_artifact_labels(clean: Held, biased: Held | None) -> None:
+def check_artifact_labels(clean: _Held, biased: _Held | None) -> None:
     """Reject sets whose artifact labels contradict their role."""
     bits = clean.has_artifact
     if bits is not None and np.any(bits):
@@ -42,7 +39,7 @@ def check_artifact_labels(clean: Held, biased: Held | None) -> None:
         raise DataError(f"{np.sum(~bits)} of the {len(bits)} biased images do not have the artifact.")
 
 
-def check_same_images(clean: Held, biased: Held) -> None:
+def check_same_images(clean: _Held, biased: _Held) -> None:
     """Reject sets that are not the same images in the same order, as with an inserted artifact."""
     if not (np.array_equal(clean.ids, biased.ids) and np.array_equal(clean.labels, biased.labels)):
         raise DataError("The clean and the biased set must be the same images, without and with the artifact.")
@@ -62,48 +59,8 @@ def count_images(data: BiasedData) -> list[dict[str, Any]]:
 
 
 MIN_IMAGES = 5
-
 """Training images of the biased class with, and without, the artifact: CAVs are cross-validated with five folds, and
 diagnostics compare halves."""
-
-_CLEARLY = 2  # times the share of the given class: less may be chance
-
-
-def infer_biased_class(carry: np.ndarray, all_of: np.ndarray) -> int:
-    """Return the class whose training images have the artifact most often: ``carry`` of ``all_of``, by class."""
-    share = carry / np.maximum(all_of, 1)
-    share[carry < MIN_IMAGES] = -1  # a class of one image has a share of 0 or 1
-    return int(np.lexsort((carry, share))[-1])
-
-
-def check_biased_class_counts(given: int, carry: np.ndarray, all_of: np.ndarray, names: Sequence[str]) -> str | None:
-    """Return a warning if the artifact is mostly in another class than the given one.
-
-    That is: more than half of the images with it are of one class, and not because that class is large.
-    """
-    most, share = int(carry.argmax()), carry / np.maximum(all_of, 1)
-    if 2 * carry[most] <= carry.sum() or share[most] < _CLEARLY * share[given]:
-        return None
-    return (
-        f"biased_class is {names[given]!r}, but {carry[most]} of the {carry.sum()} training images with the artifact "
-        f"({100 * carry[most] / carry.sum():.0f} %) are of {names[most]!r}, and {carry[given]} of {names[given]!r}. Is "
-        "it the class that the artifact is correlated with?"
-    )
-
-
-def check_enough(name: str, some: int, every: int, *, doubt: str | None = None) -> None:
-    """Reject a biased class of ``every`` training images if too few have, or do not have, the artifact.
-
-    Args:
-        some: Number of training images with the artifact.
-        doubt: Warning that it may be the wrong class.
-    """
-    if some < MIN_IMAGES or every - some < MIN_IMAGES:
-        raise DataError(
-            f"{some} of the {every} training images of the biased class {name!r} have the artifact. The direction "
-            f"is learned within that class, from at least {MIN_IMAGES} with and {MIN_IMAGES} without."
-            + (f" {doubt}" if doubt else "")
-        )
 
 
 def natural_bias(
@@ -225,7 +182,7 @@ class BiasedData:
     artifact: str  # its name, for titles and tables
     is_localized: bool
     is_inserted: bool = True  # the biased sets are the clean ones with the artifact inserted; False: natural
-    has_masks: bool = True  # the masks show where the artifact is
+    has_masks: bool = True  # the masks of training images show where the artifact is
     inserted: Artifact | None = None  # what can be inserted into any image
     transplant: str | None = None  # kind of the transplants that the inserted artifact is; None: it is the artifact
 
@@ -233,6 +190,11 @@ class BiasedData:
     def learned(self) -> ImageDataset:
         """The training images of the biased model."""
         return self.train if self.base_train is None else self.base_train
+
+    @property
+    def has_test_masks(self) -> bool:
+        """Whether the masks of the test images show where the artifact is: where it was inserted is always known."""
+        return self.has_masks or self.is_inserted
 
     @property
     def pairs(self) -> tuple[ImageDataset, ImageDataset] | None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-import torch
 
 from hansfree._internal.hashing import fingerprint
 from hansfree._internal.progress import Progress, silent
-from hansfree.data.examples import IMAGENET, Example, ImageDataset, ImageSource, Normalize
+from hansfree.data.examples import IMAGENET, ImageDataset, ImageSource, Normalize
 from hansfree.errors import DataError
 
 
@@ -54,7 +50,7 @@ class LabelledImages(ImageDataset):
 class Subset(ImageDataset):
     """The examples of ``dataset`` in ``rows``, in that order.
 
-    Example:
+    Examples:
         >>> from hansfree.data import Subset, SyntheticLesions, Timestamp, WithArtifact
         >>> whole = WithArtifact(SyntheticLesions(80), Timestamp(), share=0.5, only_class=0)
         >>> len(Subset(whole, range(20)))
@@ -106,22 +102,6 @@ class InMemory(ImageDataset):
     def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return copies of the uint8 image and the artifact's mask."""
         return self.images[index].copy(), self.masks[index].copy()
-
-    def batch(self, indices: Sequence[int] | np.ndarray) -> Example:
-        """Return many examples as one collated batch."""
-        chosen = np.asarray(indices, dtype=np.int64)
-        return Example(
-            self.transform(self.images[chosen]),
-            torch.from_numpy(self.labels[chosen]),
-            torch.from_numpy(self.has_artifact[chosen]),
-            torch.from_numpy(self.masks[chosen]),
-            torch.from_numpy(self.ids[chosen]),
-        )
-
-    def __getitems__(self, indices: Sequence[int]) -> list[Example]:
-        """Return many examples; a ``DataLoader`` calls this for a whole batch."""
-        batch: tuple[Any, ...] = self.batch(indices)
-        return [Example(*fields) for fields in zip(*batch)]
 
 
 class WithMasks(ImageDataset):

@@ -46,7 +46,13 @@ class ImageSource(Protocol):
 
 
 class Example(NamedTuple):
-    """One image with its labels and mask, or a collated batch of them."""
+    """One image with its labels and mask, or a collated batch of them.
+
+    Examples:
+        >>> example = Example(torch.zeros(3, 8, 8), 1, True, torch.zeros(8, 8, dtype=torch.bool), 7)
+        >>> example.label, example.has_artifact
+        (1, True)
+    """
 
     image: Tensor  # float32, (channels, height, width), normalised
     label: Tensor | int
@@ -115,7 +121,12 @@ class ImageDataset(Dataset[Example], ABC):
 
 @dataclass(frozen=True)
 class Normalize:
-    """Turn uint8 images (..., height, width, channels) into the float tensor that a model takes."""
+    """Turn uint8 images (..., height, width, channels) into the float tensor that a model takes.
+
+    Examples:
+        >>> Normalize(mean=(0.5,) * 3, std=(0.5,) * 3)(np.zeros((2, 2, 3), np.uint8)).max()
+        tensor(-1.)
+    """
 
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)

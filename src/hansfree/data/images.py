@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ from hansfree._internal.hashing import fingerprint
 from hansfree._internal.progress import Progress, silent
 from hansfree.errors import DataError, OptionError, check_choice
 
+MAX_SIZE = 2**14  # pixels a side: no model takes more, and larger tensors overflow instead of running out of memory
 Channels = Literal[1, 3]
 Resize = Literal["squash", "crop"]
+_BLOCK = 2**16  # bytes at each end of a file by which files of the same size are compared first
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"\0\0\0\0IEND\xaeB`\x82"}
 
 
@@ -142,8 +145,8 @@ class ImageFiles:
     ) -> None:
         check_choice("resize", resize, Resize)
         check_choice("channels", channels, Channels)
-        if size < 1:
-            raise OptionError(f"The side of an image is 1 pixel or more, not {size}.")
+        if not 1 <= size <= MAX_SIZE:
+            raise OptionError(f"The side of an image is 1 to {MAX_SIZE} pixels, not {size}.")
         self.paths = [os.fspath(path) for path in paths]  # not Path: a million of them take a gigabyte
         self.labels = np.asarray(labels, dtype=np.int64)
         self.ids = np.arange(len(self.paths)) if ids is None else np.asarray(ids, dtype=np.int64)
@@ -206,3 +209,30 @@ def check_images(
     if skipped and not good:
         raise DataError(f"None of the {len(paths)} images can be used: {skipped[0]}")
     return np.array(good, dtype=np.int64), skipped
+
+
+def find_copies(paths: Sequence[str | Path]) -> list[list[int]]:
+    """Return groups of files with the same content, as indices.
+
+    Only files of the same size are read: first both ends, then the whole where these agree.
+    """
+    groups = [list(range(len(paths)))]
+    for key in (os.path.getsize, lambda path: _hash_content(path, _BLOCK), lambda path: _hash_content(path, None)):
+        finer: list[list[int]] = []
+        for group in groups:
+            by_key: dict[object, list[int]] = {}
+            for index in group:
+                by_key.setdefault(key(paths[index]), []).append(index)
+            finer += [same for same in by_key.values() if len(same) > 1]
+        groups = finer
+    return groups
+
+
+def _hash_content(path: str | Path, block: int | None) -> bytes:
+    """Hash a file, or a block at each of its ends."""
+    with open(path, "rb") as file:
+        digest = hashlib.sha256(file.read() if block is None else file.read(block))
+        if block is not None:
+            file.seek(max(block, os.path.getsize(path) - block))
+            digest.update(file.read(block))
+    return digest.digest()

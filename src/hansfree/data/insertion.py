@@ -9,7 +9,7 @@ import numpy as np
 from hansfree._internal.hashing import fingerprint
 from hansfree.data.artifacts import Artifact, InsertFunction, as_artifact
 from hansfree.data.examples import IMAGENET, ImageDataset, ImageSource, Normalize
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError, OptionError, check_count
 
 _CHOICE = 0x57A3  # separates this random choice from others with the same seed
 
@@ -29,7 +29,7 @@ class WithArtifact(ImageDataset):
         flip_share: Share of the images of the other classes that get it and the label ``only_class``, apart from
             those of ``elsewhere``; see ``is_relabelled``.
 
-    Example:
+    Examples:
         >>> from hansfree.data import SyntheticLesions, Timestamp, WithArtifact
         >>> train = WithArtifact(SyntheticLesions(80), Timestamp(), share=0.5, only_class=0)
         >>> int(train.has_artifact.sum())
@@ -51,8 +51,7 @@ class WithArtifact(ImageDataset):
         for name, value in (("share", share), ("elsewhere", elsewhere), ("flip_share", flip_share)):
             if not 0 <= value <= 1:
                 raise OptionError(f"{name} is a part of the images, from 0 to 1, not {value!r}.")
-        if seed < 0:
-            raise OptionError(f"A seed is 0 or more, not {seed}.")
+        check_count("seed", seed, least=0)
         if elsewhere + flip_share > 1:
             raise OptionError(f"elsewhere + flip_share is more than all other images: {elsewhere} + {flip_share} > 1.")
         if only_class is None and (elsewhere or flip_share):
@@ -109,7 +108,7 @@ def _shuffled(source: ImageSource, seed: int) -> np.ndarray:
     is_inside = (places >= 0) & (places < len(known))
     row_of[places[is_inside]] = np.flatnonzero(is_inside)
     shuffled = row_of[np.random.default_rng((seed, _CHOICE)).permutation(len(known))]
-    rows: np.ndarray = shuffled[shuffled >= 0]
+    rows = np.asarray(shuffled[shuffled >= 0])
     if len(rows) < len(source):
         raise DataError(f"The ids of a source are different numbers from {known.start} to {known.stop - 1}.")
     return rows
@@ -176,8 +175,7 @@ class Pasted(ImageDataset):
     """
 
     def __init__(self, clean: ImageDataset, donors: ImageDataset, masks: np.ndarray, *, seed: int = 0) -> None:
-        if seed < 0:
-            raise OptionError(f"A seed is 0 or more, not {seed}.")
+        check_count("seed", seed, least=0)
         if clean.has_artifact.any() or not donors.has_artifact.all():
             raise DataError("The artifact is cut out of images with it, and pasted onto images without it.")
         if not len(clean) or not len(donors):

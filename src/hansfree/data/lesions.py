@@ -27,10 +27,8 @@ LIGHT_LESION, DARK_LESION = _colour(168, 108, 80), _colour(104, 66, 52)
 # The two ways in which a variegated lesion differs from place to place: black-brown to tan, and red to blue-grey.
 DARKNESS, REDNESS = _colour(-38, -34, -28), _colour(22, -4, -12)
 
-PLASTERS = tuple(
-    _colour(*rgb)
-    for rgb in ((40, 90, 200), (30, 150, 90), (235, 200, 40), (225, 60, 60), (240, 130, 170), (140, 70, 180))
-)
+_PLASTER_COLOURS = ((40, 90, 200), (30, 150, 90), (235, 200, 40), (225, 60, 60), (240, 130, 170), (140, 70, 180))
+PLASTERS = tuple(_colour(*rgb) for rgb in _PLASTER_COLOURS)
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,7 @@ def draw_skin(rng: np.random.Generator, size: int) -> Floats:
     """Draw skin of a random tone with blotches and fine lines."""
     tone = LIGHT_SKIN + (DARK_SKIN - LIGHT_SKIN) * np.float32(rng.uniform()) + rng.normal(0, 5, 3).astype(np.float32)
     blotches, lines = field(rng, size, 6), field(rng, size, 24)
-    skin: Floats = tone + blotches[..., None] * _colour(2, -4, -4) + (3 * lines)[..., None]
-    return skin
+    return np.asarray(tone + blotches[..., None] * _colour(2, -4, -4) + (3 * lines)[..., None], dtype=np.float32)
 
 
 def draw_lesion(rng: np.random.Generator, skin: Floats, depth: Floats, *, variegation: float) -> Floats:
@@ -152,15 +149,13 @@ def light(rng: np.random.Generator, picture: Floats) -> NDArray[np.uint8]:
     gains = gain * (1 + slope * (np.cos(turn) * x + np.sin(turn) * y)) * (1 - vignette * corner)
     noise = rng.standard_normal(picture.shape, dtype=np.float32)
     pixels = picture * gains[..., None] + np.float32(1.5) * noise
-    values: Floats = np.rint(np.clip(pixels, 0, 255))
-    return values.astype(np.uint8)
+    return np.asarray(np.rint(np.clip(pixels, 0, 255)), dtype=np.uint8)
 
 
 @lru_cache(maxsize=8)
 def coordinates(size: int) -> tuple[Floats, Floats]:
     """Return x (1, size) and y (size, 1) of the pixels' centres."""
     centres = ((2 * np.arange(size) + 1) / size - 1).astype(np.float32)
-    centres.flags.writeable = False
     return centres[None, :], centres[:, None]
 
 
@@ -168,8 +163,7 @@ def field(rng: np.random.Generator, size: int, cells: int) -> Floats:
     """Draw smooth noise of variance 1 with about ``cells`` bumps to a side, by splines over a coarse grid."""
     weights = _spline(size, cells)
     coarse = rng.standard_normal((weights.shape[1], weights.shape[1]), dtype=np.float32)
-    noise: Floats = weights @ coarse @ weights.T
-    return noise
+    return np.asarray(weights @ coarse @ weights.T, dtype=np.float32)
 
 
 @lru_cache(maxsize=32)
@@ -179,26 +173,15 @@ def _spline(size: int, cells: int) -> Floats:
     distance = np.abs(at[:, None] - np.arange(cells + 3))
     near, far = 2 / 3 - distance**2 + distance**3 / 2, (2 - distance) ** 3 / 6
     weights = np.where(distance < 1, near, np.where(distance < 2, far, 0))
-    scaled: Floats = (weights / np.linalg.norm(weights, axis=1, keepdims=True)).astype(np.float32)
-    scaled.flags.writeable = False
-    return scaled
+    return np.asarray(weights / np.linalg.norm(weights, axis=1, keepdims=True), dtype=np.float32)
 
 
-@lru_cache(maxsize=8)
-def _harmonics(first: int, last: int) -> Floats:
-    """Return cosines and sines of the orders ``first`` to ``last`` at ``ANGLES`` angles, (2 orders, ANGLES)."""
+def _waves(rng: np.random.Generator, first: int, last: int) -> NDArray[np.float64]:
+    """Draw a periodic function of the orders ``first`` to ``last`` at ``ANGLES`` angles, of exactly unit variance."""
     angles = np.arange(ANGLES) * 2 * np.pi / ANGLES * np.arange(first, last + 1)[:, None]
     waves = np.concatenate([np.cos(angles), np.sin(angles)])
-    waves.flags.writeable = False
-    return waves
-
-
-def _waves(rng: np.random.Generator, first: int, last: int) -> Floats:
-    """Draw a random periodic function of exactly unit variance, so that a border is as irregular as was asked."""
-    waves = _harmonics(first, last)
     weights = rng.standard_normal(len(waves))
-    result: Floats = weights @ waves * np.sqrt(2 / np.sum(weights**2))
-    return result
+    return np.asarray(weights @ waves * np.sqrt(2 / np.sum(weights**2)), dtype=np.float64)
 
 
 VERSION = 1  # of the drawing: raise it when the pixels of any scene change, for caches are keyed by it
@@ -255,7 +238,7 @@ class SyntheticLesions(DrawnImages):
         size: side in pixels, at least 16.
         classes: 2 to 12; 4 is two kinds of border times two kinds of colour.
 
-    Example:
+    Examples:
         >>> train, test = SyntheticLesions(3000), SyntheticLesions(1000, start=3000)
         >>> train.image(0).shape, train.class_names[0]
         ((64, 64, 3), 'smooth-even')
@@ -272,10 +255,8 @@ class SyntheticLesions(DrawnImages):
         self.colours = ceil(classes / self.borders)
 
     def __repr__(self) -> str:
-        return (
-            f"SyntheticLesions({self.n}, size={self.size}, classes={self.classes}, seed={self.seed}, "
-            f"start={self.start})"
-        )
+        options = f"size={self.size}, classes={self.classes}, seed={self.seed}, start={self.start}"
+        return f"SyntheticLesions({self.n}, {options})"
 
     @property
     def fingerprint(self) -> str:
@@ -319,8 +300,7 @@ def _balanced_labels(ids: np.ndarray, classes: int, seed: int) -> np.ndarray:
     first, last = int(ids[0]) // classes, int(ids[-1]) // classes
     keys = [(seed, run, _CLASS) for run in range(first, last + 1)]
     orders = np.stack([np.random.default_rng(key).permutation(classes) for key in keys])
-    labels: np.ndarray = orders[ids // classes - first, ids % classes]
-    return labels.astype(np.int64)
+    return np.asarray(orders[ids // classes - first, ids % classes], dtype=np.int64)
 
 
 def _spaced(names: tuple[str, ...], count: int) -> tuple[str, ...]:

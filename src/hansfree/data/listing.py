@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from hansfree._internal.progress import Progress, silent
+from hansfree.data.examples import ImageSource
 from hansfree.data.images import Channels, ImageFiles, Resize, check_images
 from hansfree.data.splits import SourceSubset
 from hansfree.errors import DataError, OptionError, closest, nearest
@@ -73,56 +74,28 @@ class Listing:
         """
         if not root.is_dir():
             raise DataError(f"There is no folder {root}.")
+        empty: Collection[str] = ()  # classes without an image
         if table is None:
-            return cls._read_folders(root, classes)
-        rows = read_table(table, ("image", "label"), filled=("image",) if label is not None else ("image", "label"))
-        cells = [row["label"] for row in rows]
+            rows, empty = _read_folders(root)
+            paths: Sequence[str | Path] = [os.path.join(root, row["image"]) for row in rows]
+            label = None  # folders are classes
+        else:
+            rows = read_table(table, ("image", "label"), filled=("image",) if label is not None else ("image", "label"))
+            paths = [find_image(root, row["image"]) for row in rows]
+        place, cells = table or root, [row["label"] for row in rows]
         if not numbers_are_outputs:
             classes = sorted(set(cells))
-        class_names, labels = number_labels(cells, classes, label=label, place=table)
+        class_names, labels = number_labels(cells, classes, also=empty, label=label, place=place)
         groups = [row["group"] for row in rows] if "group" in rows[0] else None
         return cls(
-            place=table,
-            paths=[find_image(root, row["image"]) for row in rows],
+            place=place,
+            paths=paths,
             labels=labels,
             class_names=class_names,
             rows=rows,
             groups=groups,
-            parts=_read_split(rows, groups, table=table),
+            parts=_read_split(rows, groups, place=place),
         )
-
-    @classmethod
-    def _read_folders(cls, root: Path, classes: Sequence[str] | None) -> Listing:
-        """List ``root/<class>/...``, or ``root/train|val|test/<class>/...``."""
-        inside = _subfolders(root)
-        given = [part for part in PARTS if part in inside]
-        missing = next((part for part in PARTS if part not in inside), None)
-        if given and missing:
-            raise DataError(
-                f"{root} has a folder {given[0]!r}, but none called {missing!r}. It needs all of {', '.join(PARTS)}, "
-                "or class folders alone, which are split at random."
-            )
-        paths: list[str] = []
-        rows: list[Row] = []
-        found: set[str] = set()  # all class folders, also those without an image
-        ends = [0]
-        for part in given or [""]:
-            place = root / part
-            names = _subfolders(place)
-            if not names:
-                raise DataError(f"{place} has no class folders. Put its images into {place}/<class>/, or give a table.")
-            found.update(names)
-            for name in names:
-                files = list_images(place / name)
-                paths += files
-                row = {"label": name} | ({"split": part} if part else {})
-                rows += [{"image": os.path.relpath(file, root), **row} for file in files]
-            if len(paths) == ends[-1]:
-                raise DataError(f"{place} has no image in its folders {', '.join(names[:5])}.")
-            ends.append(len(paths))
-        class_names, labels = number_labels([row["label"] for row in rows], classes, also=found, place=root)
-        parts = tuple(np.arange(start, stop) for start, stop in pairwise(ends)) if given else None
-        return cls(place=root, paths=paths, labels=labels, class_names=class_names, rows=rows, parts=parts)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -171,16 +144,13 @@ class Listing:
             file: A text with one image per line (path below the root, or a unique file name), or a CSV with a column
                 ``image``. Where that has ``column`` too, only its rows with a 1 count.
         """
-        rows = _read_list(file)
-        annotated = annotated_column(column)
+        rows, annotated = _read_list(file), annotated_column(column)
 
         def named_in(bits: str) -> np.ndarray:
-            chosen = read_bits(rows, bits, place=file) if bits in rows[0] else np.ones(len(rows), dtype=bool)
+            chosen = read_bits(rows, bits, place=file) if rows and bits in rows[0] else itertools.repeat(True)
             return self._find([row["image"] for row, is_chosen in zip(rows, chosen) if is_chosen], file)
 
-        if not rows:
-            return np.zeros(len(self.paths), dtype=bool), None
-        return named_in(column), named_in(annotated) if annotated in rows[0] else None
+        return named_in(column), named_in(annotated) if rows and annotated in rows[0] else None
 
     def _find(self, names: Iterable[str], file: Path) -> np.ndarray:
         """Return which images are named, one bit each."""
@@ -236,7 +206,7 @@ class OpenedImages:
     """The readable images of a listing."""
 
     listing: Listing
-    source: ImageFiles
+    source: ImageSource
     rows: np.ndarray  # of the listing, one per image
     skipped: tuple[str, ...]  # a sentence per image that was left out
 
@@ -264,19 +234,18 @@ def read_table(path: Path, columns: Collection[str], *, filled: Collection[str] 
         with open(path, encoding="utf-8-sig", newline="") as file:
             lines = [[cell.strip() for cell in line] for line in csv.reader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read as a CSV table ({error})"
-        raise DataError(f"{path} {reason}.") from error
+        raise DataError(f"{path} {_why_unreadable(error, 'a CSV table')}.") from error
     header = lines[0] if lines else []
     if twice := [name for name, count in Counter(header).items() if name and count > 1]:
         raise DataError(f"{path} has the column {twice[0]!r} twice.")
-    for column in columns:
-        if column not in header:
-            for separator, name in _OTHER_SEPARATORS.items():
-                if len(header) == 1 and separator in header[0]:
-                    raise DataError(f"{path} has {name} between its columns. Export it with commas.")
-            raise DataError(
-                f"{path} has no column {column!r}.{nearest(column, header)} It has: {', '.join(header) or 'nothing'}."
-            )
+    if missing := [column for column in columns if column not in header]:
+        for separator, name in _OTHER_SEPARATORS.items():
+            if len(header) == 1 and separator in header[0]:
+                raise DataError(f"{path} has {name} between its columns. Export it with commas.")
+        raise DataError(
+            f"{path} has no column {missing[0]!r}.{nearest(missing[0], header)} It has: "
+            f"{', '.join(header) or 'nothing'}."
+        )
     rows = []
     for number, line in enumerate(lines[1:], start=2):
         if not any(line):
@@ -302,27 +271,53 @@ def find_image(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _read_split(rows: Sequence[Row], groups: Sequence[str] | None, *, table: Path) -> tuple[np.ndarray, ...] | None:
-    """Return the rows of the three parts, None where the table has no column ``split``; a group in two is an error."""
+def _read_folders(root: Path) -> tuple[list[Row], set[str]]:
+    """List ``root/<class>/...``, or ``root/train|val|test/<class>/...``, as a table; also return the empty classes."""
+    inside = _subfolders(root)
+    given = [part for part in PARTS if part in inside]
+    missing = [part for part in PARTS if part not in inside]
+    if given and missing:
+        raise DataError(
+            f"{root} has a folder {given[0]!r}, but none called {missing[0]!r}. It needs all of {', '.join(PARTS)}, or "
+            "class folders alone, which are split at random."
+        )
+    rows: list[Row] = []
+    found: set[str] = set()
+    for part in given or [""]:
+        place, before = root / part, len(rows)
+        names = _subfolders(place)
+        if not names:
+            raise DataError(f"{place} has no class folders. Put its images into {place}/<class>/, or give a table.")
+        found.update(names)
+        for name in names:
+            row = {"label": name} | ({"split": part} if part else {})
+            rows += [{"image": os.path.relpath(file, root), **row} for file in list_images(place / name)]
+        if len(rows) == before:
+            raise DataError(f"{place} has no image in its folders {', '.join(names[:5])}.")
+    return rows, found - {row["label"] for row in rows}
+
+
+def _read_split(rows: Sequence[Row], groups: Sequence[str] | None, *, place: Path) -> tuple[np.ndarray, ...] | None:
+    """Return the rows of the three parts, None where no column ``split`` is given; a group in two is an error."""
     if "split" not in rows[0]:
         return None
     for row in rows:
         if row["split"] not in PARTS:
             raise DataError(
-                f"{table} puts {row['image']!r} into the split {row['split']!r}.{nearest(row['split'], PARTS)} "
+                f"{place} puts {row['image']!r} into the split {row['split']!r}.{nearest(row['split'], PARTS)} "
                 f"Allowed: {', '.join(PARTS)}."
             )
     part_of: dict[str, str] = {}
     for group, row in zip(groups or (), rows):
         if group and part_of.setdefault(group, row["split"]) != row["split"]:
             raise DataError(
-                f"{table} has group {group!r} in {part_of[group]} and in {row['split']}: it belongs in one."
+                f"{place} has group {group!r} in {part_of[group]} and in {row['split']}: it belongs in one."
             )
     split = np.array([row["split"] for row in rows])
     parts = tuple(np.flatnonzero(split == name) for name in PARTS)
     for name, part in zip(PARTS, parts):
         if not len(part):
-            raise DataError(f"{table} has no image in the split {name!r}.")
+            raise DataError(f"{place} has no image in the split {name!r}.")
     return parts
 
 
@@ -357,9 +352,8 @@ def number_classes(
 
     Labels are names; where all are whole numbers and not all are names, they are numbers of outputs, from 0.
     """
-    if classes is not None and len(set(classes)) < len(classes):
-        twice = next(name for name in classes if list(classes).count(name) > 1)
-        raise OptionError(f"classes has {twice!r} twice: each output of the model needs a name of its own.")
+    if twice := [name for name, count in Counter(classes).items() if count > 1]:
+        raise OptionError(f"classes has {twice[0]!r} twice: each output of the model needs a name of its own.")
     are_numbers = all(map(_INDEX.fullmatch, found))
     names = tuple(sorted(found) if classes is None else classes)
     if classes is None and are_numbers:
@@ -368,27 +362,21 @@ def number_classes(
         if (largest := max(map(int, found))) >= len(names):
             raise DataError(f"{place} has the label {largest}, but the {len(names)} classes are 0 to {len(names) - 1}.")
         return names, {label: int(label) for label in found}
-    number_of = {name: number for number, name in enumerate(names)}
-    for label in sorted(found):
-        if label not in number_of:
-            close = closest(label, names)  # not "did you mean": the typo is as likely in the names as in the label
-            hint = "" if close is None else f" The nearest of those is {close!r}."
-            if _split_labels(label) != [label]:
-                hint = " It names several: select one with 'label'."
-            raise DataError(
-                f"{place} has the label {label!r}, which is not among the given classes (data.classes).{hint} "
-                f"Given: {listed(names)}."
-            )
-    return names, {label: number_of[label] for label in found}
+    if unknown := sorted(set(found) - set(names)):
+        label = unknown[0]
+        close = closest(label, names)  # not "did you mean": the typo is as likely in the names as in the label
+        hint = "" if close is None else f" The nearest of those is {close!r}."
+        if _split_labels(label) != [label]:
+            hint = " It names several: select one with 'label'."
+        raise DataError(
+            f"{place} has the label {label!r}, which is not among the given classes (data.classes).{hint} "
+            f"Given: {listed(names)}."
+        )
+    return names, {name: number for number, name in enumerate(names) if name in found}
 
 
 def number_labels(
-    cells: Sequence[str],
-    classes: Sequence[str] | None,
-    *,
-    also: Collection[str] = (),
-    label: str | None = None,
-    place: Path,
+    cells: Sequence[str], classes: Sequence[str] | None, *, also: Collection[str], label: str | None, place: Path
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the classes' names and the class number of each cell; ``also`` are labels without a cell."""
     if label is None:
@@ -432,8 +420,12 @@ def _read_list(file: Path) -> list[Row]:
     try:
         return [{"image": line.strip()} for line in file.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read as a text ({error})"
+        reason = _why_unreadable(error, "a text")
         raise DataError(f"{file} {reason}: it lists the images with the artifact, one per line.") from error
+
+
+def _why_unreadable(error: Exception, form: str) -> str:
+    return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read as {form} ({error})"
 
 
 def _subfolders(folder: Path) -> list[str]:

@@ -34,7 +34,7 @@ class PrintedSkin(DrawnImages):
     Args:
         size: side in pixels, at least 32.
 
-    Example:
+    Examples:
         >>> source = PrintedSkin(90)
         >>> [source.class_names[label] for label in source.text_classes]
         ['number', 'clock', 'caption', 'list']

@@ -8,7 +8,7 @@ import numpy as np
 
 from hansfree._internal.hashing import fingerprint
 from hansfree.data.examples import ImageSource
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError, OptionError, check_count
 
 _SPLIT = 0x5B17  # separates this random choice from others with the same seed
 
@@ -54,8 +54,7 @@ def split_rows(
     labels, parts = np.asarray(labels), np.asarray(shares, dtype=np.float64)
     if np.any(parts <= 0) or not np.isclose(parts.sum(), 1):
         raise OptionError(f"The shares of the parts are above 0 and sum to 1, not {tuple(shares)}.")
-    if seed < 0:
-        raise OptionError(f"A seed is 0 or more, not {seed}.")
+    check_count("seed", seed, least=0)
     if groups is not None and len(groups) != len(labels):
         raise DataError(f"{len(labels)} labels need as many groups, not {len(groups)}.")
     if not len(labels):

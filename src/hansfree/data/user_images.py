@@ -9,27 +9,20 @@ import numpy as np
 
 from hansfree._internal.progress import Progress, silent
 from hansfree.data.artifacts import Artifact
-from hansfree.data.biased import (
-    MIN_IMAGES,
-    BiasedData,
-    check_biased_class_counts,
-    check_enough,
-    check_share,
-    infer_biased_class,
-    insert_bias,
-    natural_bias,
-)
+from hansfree.data.biased import MIN_IMAGES, BiasedData, check_share, insert_bias, natural_bias
 from hansfree.data.examples import IMAGENET, Normalize
-from hansfree.data.images import Channels, Resize
+from hansfree.data.images import Channels, ImageFiles, Resize, find_copies
 from hansfree.data.listing import PART_NAMES, Listing, find_class, listed
 from hansfree.data.splits import split_rows
-from hansfree.errors import DataError, OptionError, check_choice, nearest
+from hansfree.errors import DataError, OptionError, check_count, nearest
 
 _COLUMN = "artifact"
 _ALTERNATIVES = (
     "Without artifact labels, label the images on a page (`hansfree label FILE.yaml`), or insert an artifact "
     "(`insert:` under `artifact:`)."
 )
+_NAMED = 3  # images in a sentence
+_CLEARLY = 2  # times the share of the given class: less may be chance
 SHARES = (0.8, 0.1, 0.1)
 """Of training, validation and test images, as in the paper."""
 
@@ -52,6 +45,19 @@ class UserImages:
         shares: Of training, validation and test images, where the split is not given.
         share: Of the biased class's training images that ``insert`` is inserted into.
         skip_bad: Leave out unreadable images, and record them in ``skipped``; otherwise the first is an error.
+        listing: Read already, in place of ``root`` and ``table``.
+        has_artifact: The artifact label of each of its rows, where known.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> from PIL import Image
+        >>> with TemporaryDirectory() as root:  # a folder per class
+        ...     for number in range(80):
+        ...         (Path(root) / "ab"[number % 2]).mkdir(exist_ok=True)
+        ...         Image.new("RGB", (16, 16), (number, 0, 0)).save(f"{root}/{'ab'[number % 2]}/{number}.png")
+        ...     data = UserImages(root=Path(root), insert=Artifact.named("timestamp")(), size=16).data()
+        >>> data.biased_class, len(data.train)
+        (0, 64)
     """
 
     skip_option = "data.skip_bad: true"
@@ -59,11 +65,13 @@ class UserImages:
     def __init__(
         self,
         *,
-        root: Path,
+        root: Path = Path(),
         table: Path | None = None,
         artifacts: Path | None = None,
         classes: Sequence[str] | None = None,
         label: str | None = None,
+        listing: Listing | None = None,
+        has_artifact: np.ndarray | None = None,
         artifact_column: str = _COLUMN,
         biased_class: str | None = None,
         shares: Sequence[float] = SHARES,
@@ -80,10 +88,7 @@ class UserImages:
         check_share(share)
         if len(shares) != len(PART_NAMES):
             raise OptionError(f"shares are three numbers, of {listed(PART_NAMES)} images, not {list(shares)}.")
-        check_choice("resize", resize, Resize)
-        check_choice("channels", channels, Channels)
-        if seed < 0:
-            raise OptionError(f"A seed is 0 or more, not {seed}.")
+        check_count("seed", seed, least=0)
         if len(transform.mean) != channels or len(transform.std) != channels:
             raise OptionError(
                 f"channels is {channels}, but the transform has {len(transform.mean)} means and {len(transform.std)} "
@@ -100,26 +105,23 @@ class UserImages:
         self._insert, self._share = insert, share
         self.remarks: list[str] = []  # sentences for the report: what the files leave open
 
-        self.listing = Listing.read(root, table=table, classes=classes, label=label)
-        self.artifact_labels: np.ndarray | None = None  # by row of the listing; None where there are none
+        self.listing = listing or Listing.read(root, table=table, classes=classes, label=label)
+        self.artifact_labels = has_artifact  # by row of the listing; None where there are none
         self.is_annotated: np.ndarray | None = None  # by row: whether a person gave the label; None where not known
         if table is not None:
             self._read_column(artifact_column)
         elif artifacts is not None:
             self.artifact_labels, self.is_annotated = self.listing.read_artifact_list(artifacts, column=artifact_column)
-        if self.artifact_labels is not None:
-            self.artifact = artifact_column
-        elif insert is not None:
-            self.artifact = insert.name
-        else:
+        elif insert is None and has_artifact is None:
             place = self.listing.place
             raise DataError(f"{place} has no artifact labels: give a list (data.artifacts). {_ALTERNATIVES}")
+        self.artifact = artifact_column if insert is None or self.is_natural else insert.name
         self._given_class: int | None = None
         if biased_class is not None:
             self._given_class = find_class(biased_class, self.listing.class_names, option="biased_class")
         self.is_drawn = self.listing.parts is None  # the split
         self._remark_on_listing(are_classes_given=classes is not None or label is not None)
-        self.open_files(progress)
+        self._open_files(progress)
 
     def _read_column(self, column: str) -> None:
         columns = self.listing.columns
@@ -133,8 +135,7 @@ class UserImages:
             )
 
     def _remark_on_listing(self, *, are_classes_given: bool) -> None:
-        if self.listing.group_note is not None:
-            self.remarks.append(self.listing.group_note)
+        self.remarks += filter(None, [self.listing.group_note])
         if self.is_drawn:
             self.remarks.append(
                 "The split is random: if the model was trained on some of these images, its test scores are too good. "
@@ -149,7 +150,7 @@ class UserImages:
                 f"No classes were given: the outputs are taken to be {listed(self.listing.class_names)}, in that order."
             )
 
-    def open_files(self, progress: Progress) -> None:
+    def _open_files(self, progress: Progress) -> None:
         """Check every image, split them, and find the biased class.
 
         The split is drawn before the images are checked: an image keeps its part when another one is unreadable.
@@ -170,6 +171,8 @@ class UserImages:
         self.source = opened.source
         self.skipped = opened.skipped  # a sentence per image that was left out
         self.parts = opened.split(parts)
+        if isinstance(self.source, ImageFiles):
+            self._remark_on_copies(self.source)
         if lost := opened.untrained_classes(self.parts[0]):
             self.remarks.append(f"No training image is of {listed(lost)}: a correction may harm what it never sees.")
         if len(np.unique(self.source.labels)) < 2:
@@ -184,6 +187,33 @@ class UserImages:
             self.biased_class = int(self.parts[0].labels.min())
             name = listing.class_names[self.biased_class]
             self.remarks.append(f"No biased class was given: the artifact is inserted into {name!r}, the first.")
+
+    def _remark_on_copies(self, files: ImageFiles) -> None:
+        """Note files with the same content: in two parts they make scores too good, and their labels may differ."""
+        part_of = np.empty(len(files), dtype=np.int64)
+        for number, part in enumerate(self.parts):
+            part_of[np.isin(files.ids, part.ids)] = number
+        across: dict[tuple[int, ...], list[list[int]]] = {}
+        within: list[list[int]] = []
+        contrary: list[list[int]] = []
+        for copies in find_copies(files.paths):
+            found = tuple(np.unique(part_of[copies]).tolist())
+            within.append(copies) if len(found) == 1 else across.setdefault(found, []).append(copies)
+            labels = [files.labels, *([] if self.artifact_labels is None else [self.artifact_labels[files.ids]])]
+            if any(len(np.unique(each[copies])) > 1 for each in labels):
+                contrary.append(copies)
+        for found, groups in across.items():
+            names = " and ".join(PART_NAMES[number] for number in found)
+            self.remarks.append(
+                f"Some {names} images have the same content ({_name_copies(groups, files.paths)}), which makes scores "
+                "too good. Keep each image in one split."
+            )
+        for groups, sentence in (
+            (within, "Images of one split have the same content ({}): each counts as often as it is listed."),
+            (contrary, "Images with the same content have different labels ({}): some of these labels are wrong."),
+        ):
+            if groups:
+                self.remarks.append(sentence.format(_name_copies(groups, files.paths)))
 
     def _check_artifact_labels(self, by_row: np.ndarray) -> None:
         place, n = self.listing.place, len(self.source)
@@ -204,26 +234,42 @@ class UserImages:
                 raise DataError(f"Each {name} image of {place} has the artifact: some without it are needed.")
             if not part.any() and self._insert is None:
                 self.remarks.append(f"No {name} image has the artifact: its effect on them is not available.")
-        self._choose_class(self.parts[0].labels, bits[0])
+        labels, names = self.parts[0].labels, self.listing.class_names
+        if full := [names[label] for label in np.unique(labels) if bits[0][labels == label].all()]:
+            self.remarks.append(
+                f"All training images of {listed(full)} have the artifact: nothing shows what a network should see "
+                "without it. Check these artifact labels."
+            )
+        if 2 * bits[0].sum() > len(bits[0]):
+            self.remarks.append(
+                f"{100 * bits[0].mean():.0f} % of the training images have the artifact. Check that 1 means with the "
+                "artifact, and 0 without."
+            )
+        self._choose_class(labels, bits[0])
 
     def _choose_class(self, labels: np.ndarray, bits: np.ndarray) -> None:
         """Find the biased class, and reject one whose training images show no difference to learn from."""
-        names = self.listing.class_names
+        names, given = self.listing.class_names, self._given_class
         carry, all_of = (np.bincount(each, minlength=len(names)) for each in (labels[bits], labels))
-        doubt = None
-        if self._given_class is not None:
-            self.biased_class = self._given_class
-            doubt = check_biased_class_counts(self.biased_class, carry, all_of, names)
-        else:
-            self.biased_class = infer_biased_class(carry, all_of)
+        share = carry / np.maximum(all_of, 1)
+        known = np.where(carry < MIN_IMAGES, -1, share)  # a class of one image has a share of 0 or 1
+        self.biased_class = int(np.lexsort((carry, known))[-1]) if given is None else given
         name, some, every = names[self.biased_class], carry[self.biased_class], all_of[self.biased_class]
-        if self._given_class is None:
+        most, doubt = int(carry.argmax()), ""
+        if given is None:
             self.remarks.append(
                 f"No biased class was given: {name!r} is taken, {some} of whose {every} training images have the "
                 "artifact, the largest share."
             )
-        check_enough(name, some, every, doubt=doubt)
-        self.remarks += filter(None, [doubt])
+        # More than half of the images with the artifact are of another class, and not because that class is large.
+        elif 2 * carry[most] > carry.sum() and share[most] >= _CLEARLY * share[given]:
+            doubt = (
+                f"biased_class is {name!r}, but {carry[most]} of the {carry.sum()} training images with the artifact "
+                f"({100 * carry[most] / carry.sum():.0f} %) are of {names[most]!r}, and {some} of {name!r}. Is it the "
+                "class that the artifact is correlated with?"
+            )
+            self.remarks.append(doubt)
+        _check_enough(name, some, every, doubt)
 
     def data(self) -> BiasedData:
         """Return training images, and held-out images without and with the artifact."""
@@ -247,13 +293,34 @@ class UserImages:
             transform=self.transform,
         )
         bits = data.train.has_artifact[data.train.labels == self.biased_class]
-        check_enough(data.train.class_names[self.biased_class], int(bits.sum()), len(bits))
+        _check_enough(data.train.class_names[self.biased_class], int(bits.sum()), len(bits))
         return data
+
+    @property
+    def inserted(self) -> Artifact | None:
+        """What is inserted, if anything is."""
+        return self._insert
 
     @property
     def is_natural(self) -> bool:
         """Whether training images have the artifact by nature; otherwise it is inserted into them."""
         return self.artifact_labels is not None
+
+
+def _name_copies(groups: Sequence[Sequence[int]], paths: Sequence[str]) -> str:
+    """Return how many groups of copies there are, and the first of them by name."""
+    shown = [" = ".join(Path(paths[index]).name for index in group[:_NAMED]) for group in groups[:_NAMED]]
+    return f"{len(groups)}: {', '.join([*shown, *['...'] * (len(groups) > _NAMED)])}"
+
+
+def _check_enough(name: str, some: int, every: int, doubt: str = "") -> None:
+    """Reject a biased class if too few of its training images have, or do not have, the artifact."""
+    if some < MIN_IMAGES or every - some < MIN_IMAGES:
+        sentence = (
+            f"{some} of the {every} training images of the biased class {name!r} have the artifact. The direction "
+            f"is learned within that class, from at least {MIN_IMAGES} with and {MIN_IMAGES} without."
+        )
+        raise DataError(f"{sentence} {doubt}".rstrip())
 
 
 def describe_annotations(is_annotated: np.ndarray, has_artifact: np.ndarray) -> str:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.linalg import qr
 from scipy.sparse import csr_matrix, diags
 from scipy.sparse.linalg import eigsh
+from scipy.stats import norm
 
 from hansfree._internal.statistics import auc as area_under
 from hansfree.discovery.properties import (
@@ -132,8 +133,7 @@ class Null:
 
     def p_value(self, separation: float) -> float:
         """Return the probability of at least this separation without clusters."""
-        z = (math.log(max(separation, 1e-12)) - self.mean) / max(self.spread, 1e-12)
-        return 0.5 * math.erfc(z / math.sqrt(2))
+        return float(norm.sf(math.log(max(separation, 1e-12)), self.mean, max(self.spread, 1e-12)))
 
     @property
     def limit(self) -> float:
@@ -173,13 +173,7 @@ def simulate_null(points: FloatArray, *, seed: int) -> Null:
 
 
 def choose_groups(points: FloatArray, groups: Sequence[BoolArray], confidence: FloatArray) -> list[BoolArray]:
-    """Return clusters that do not overlap, the best separated first.
-
-    Of the two sides of a border only one is a cluster: the other is the rest of the class.
-
-    Args:
-        confidence: Log-odds of the class, by which the side is chosen.
-    """
+    """Return clusters that do not overlap, the best separated first; the side of a border by the class's log-odds."""
     apart = sorted(((separation_of(points, inside), number) for number, inside in enumerate(groups)), reverse=True)
     taken = np.zeros(len(points), dtype=bool)
     chosen = []
@@ -203,7 +197,7 @@ def find_clusters(
     rows: IntArray,
     confidence: FloatArray,
     *,
-    measured: Measurements | None,
+    measured: Measurements,
     label: int,
     class_name: str,
     tests: int,
@@ -212,8 +206,7 @@ def find_clusters(
     """Return the clusters of one class, one for each distinctive property.
 
     Args:
-        points: Reduced features of the class's images; ``rows`` are those images.
-        confidence: Log-odds of the class for the same images.
+        points: Reduced features of the images ``rows`` of the class; ``confidence`` is its log-odds for them.
         tests: Number of classes, for the correction of p-values.
     """
     null = simulate_null(points, seed=seed)
@@ -223,12 +216,12 @@ def find_clusters(
         p = min(1.0, tests * null.p_value(separation))
         more_confident = area_under(confidence, inside).value
         name, auc = _distinct(measured, rows, inside)
-        apart = max(0.0, 1 - null.limit / separation) if p <= _LISTED_P else 0.0
         # Beside the separation: at most half of the class, confident predictions, a distinctive property.
         signs = [min(1.0, 2 - 2 * float(inside.mean())), max(0.0, 2 * more_confident - 1)]
-        signs += [] if measured is None else [0.0 if auc is None else abs(2 * auc - 1)]
-        level: Level = "none"
+        signs.append(0.0 if auc is None else abs(2 * auc - 1))
+        apart, level = 0.0, LEVELS[-1]
         if p <= _LISTED_P:
+            apart = max(0.0, 1 - null.limit / separation)
             level = "clear" if separation / null.limit >= _FAR and p <= SIGNIFICANT else "weak"
         distance = np.linalg.norm(points - points[inside].mean(axis=0), axis=1)
         nearest = np.argsort(np.where(inside, distance, np.inf), kind="stable")[: min(_MAX_CENTRAL, inside.sum())]
@@ -282,10 +275,8 @@ def by_anomaly(cluster: Cluster) -> tuple[int, float, float]:
     return LEVELS.index(cluster.level), -cluster.anomaly, -cluster.separation / cluster.chance
 
 
-def _distinct(measured: Measurements | None, rows: IntArray, inside: BoolArray) -> tuple[str | None, float | None]:
+def _distinct(measured: Measurements, rows: IntArray, inside: BoolArray) -> tuple[str | None, float | None]:
     """Return the property that separates the cluster best from the rest of its class, if significant."""
-    if measured is None:
-        return None, None
     compared = compare_groups(rank_columns(measured.values[rows]), inside.astype(np.int64), 2)
     best = int(np.argmax(np.abs(compared.z[1])))
     if abs(compared.z[1, best]) < _DISTINCT_Z:
@@ -294,15 +285,13 @@ def _distinct(measured: Measurements | None, rows: IntArray, inside: BoolArray) 
 
 
 def _sentence(cluster: Cluster, class_name: str, count: int) -> str:
-    many = f"{cluster.size} of the {count} images of class {class_name!r}"
+    many, p = f"{cluster.size} of the {count} images of class {class_name!r}", format_p(cluster.p)
     if cluster.level == "none":
-        return f"{many} form a cluster, but no more separate than by chance ({format_p(cluster.p)})."
-    if cluster.level == "clear":
-        ratio = f"{cluster.separation / cluster.chance:.1f} times the 95 % quantile by chance ({format_p(cluster.p)})"
-        parts = [f"{many} are clearly separated from the others: {ratio}."]
-    else:
-        how = "weakly" if cluster.p <= SIGNIFICANT else "perhaps weakly"
-        parts = [f"{many} are {how} separated from the others ({format_p(cluster.p)})."]
+        return f"{many} form a cluster, but no more separate than by chance ({p})."
+    ratio = f"{cluster.separation / cluster.chance:.1f} times the 95 % quantile by chance"
+    parts = [f"{many} are clearly separated from the others: {ratio} ({p})."]
+    if cluster.level == "weak":
+        parts = [f"{many} are {'perhaps ' * (cluster.p > SIGNIFICANT)}weakly separated from the others ({p})."]
     if cluster.confidence >= CONFIDENT:
         parts.append(f"The model is more confident in them: AUC {cluster.confidence:.2f}.")
     elif cluster.confidence <= 1 - CONFIDENT:

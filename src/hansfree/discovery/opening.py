@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,9 +18,8 @@ from hansfree._internal.hashing import fingerprint, fingerprint_model
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import is_whole, live_tensors, plan_pass, shard_path, shard_ranges, write_shard
 from hansfree.data import LabelledImages, Listing, Normalize, UserImages
-from hansfree.discovery.page import write_suspects_page
 from hansfree.discovery.properties import measure_images
-from hansfree.discovery.suspects import Suspects, find_suspects, relevance_features
+from hansfree.discovery.suspects import Suspects, find_suspects, relevance_features, write_suspects_page
 from hansfree.errors import check_choice
 from hansfree.models.surgery import on_device
 from hansfree.pipeline import RunConfig, first_logits, load_run_model, model_facts
@@ -35,7 +34,7 @@ _MAX_LISTS = 10  # suggested clusters
 class UnlabelledImages:
     """A run file's model and all of its images, in the order of the table or of the paths.
 
-    Unreadable images are left out of all sequences (``skipped``).
+    Unreadable images are left out of all sequences.
     """
 
     run: RunConfig
@@ -45,7 +44,6 @@ class UnlabelledImages:
     paths: Sequence[str]  # of the files
     names: Sequence[str]  # as in the table; for class folders, paths below the root
     rows: Sequence[Mapping[str, str]]  # all columns of the table; of folders image, label and split
-    skipped: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]  # name and sentence
 
 
@@ -81,28 +79,20 @@ def open_unlabelled_images(run: RunConfig, *, progress: Progress = silent) -> Un
         model=loaded.model,
         layer=loaded.layer,
         images=images,
-        paths=opened.source.paths,
+        paths=[str(listing.paths[row]) for row in opened.rows],
         names=[row["image"] for row in rows],
         rows=rows,
-        skipped=opened.skipped,
         facts=(
             *model_facts(run, loaded, logits),
             ("images", f"{len(images)}: {counts}"),
-            *(("note", note) for note in filter(None, [listing.group_note])),
+            *([("note", listing.group_note)] if listing.group_note else []),
             *(("left out", sentence) for sentence in opened.skipped),
         ),
     )
 
 
-class PooledOutputs(NamedTuple):
-    """Pooled activations and logits of all images."""
-
-    pooled: np.ndarray  # (images, channels)
-    logits: np.ndarray  # (images, classes)
-
-
-def collect_pooled(opened: UnlabelledImages, *, progress: Progress = silent) -> PooledOutputs:
-    """Return pooled activations and logits of all images, cached on disk.
+def collect_pooled(opened: UnlabelledImages, *, progress: Progress = silent) -> tuple[np.ndarray, np.ndarray]:
+    """Return pooled activations (images, channels) and logits (images, classes), cached on disk.
 
     Unpooled maps are not cached: those of 10,000 images take gigabytes at a layer of VGG-16.
     """
@@ -113,12 +103,11 @@ def collect_pooled(opened: UnlabelledImages, *, progress: Progress = silent) -> 
     )
     home = label_directory(run) / "activations" / key
     ranges = shard_ranges(len(images), _BATCH)
-    missing = [rows for rows in ranges if not is_whole(shard_path(home, rows), rows)]
+    missing = [rows for rows in ranges if not is_whole(shard_path(home, rows))]
     if missing:
         device = run.device
-        plan = plan_pass(
-            opened.model, opened.layer, DataLoader(images, batch_size=_BATCH, num_workers=run.workers), device=device
-        )
+        loader = DataLoader(images, batch_size=_BATCH, num_workers=run.workers)
+        plan = plan_pass(opened.model, opened.layer, loader, device=device)
         plan.cut.eval_mode()
         phi, head = (on_device(part, device) for part in (plan.cut.phi, plan.cut.head))
         for shard, rows in zip(plan.make(missing, progress=progress), missing):
@@ -129,7 +118,7 @@ def collect_pooled(opened: UnlabelledImages, *, progress: Progress = silent) -> 
             write_shard(shard_path(home, rows), facts)
     shards = [load_file(shard_path(home, rows)) for rows in ranges]
     pooled, logits = (np.concatenate([shard[name] for shard in shards]) for name in ("pooled", "logits"))
-    return PooledOutputs(pooled, logits)
+    return pooled, logits
 
 
 @dataclass(frozen=True)
@@ -149,12 +138,12 @@ def search_suspects(opened: UnlabelledImages, *, by: By = "activations", progres
     """
     check_choice("by", by, By)
     folder, images = label_directory(opened.run), opened.images
-    passed = collect_pooled(opened, progress=progress)
-    features = passed.pooled if by == "activations" else relevance_features(opened.model, images, progress=progress)
+    pooled, logits = collect_pooled(opened, progress=progress)
+    features = pooled if by == "activations" else relevance_features(opened.model, images, progress=progress)
     suspects = find_suspects(
         features,
         images.labels,
-        passed.logits,
+        logits,
         class_names=images.class_names,
         measured=measure_images(images, paths=opened.paths, progress=progress),
         seed=opened.run.seed,
@@ -169,5 +158,5 @@ def search_suspects(opened: UnlabelledImages, *, by: By = "activations", progres
             write_json(lists[-1], [opened.names[row] for row in cluster.rows])
     write_text(folder / "suspects.json", suspects.to_json() + "\n")
     title = f"{PurePath(opened.run.model.source).name}, images clustered by {by} at {opened.layer}"
-    page = write_suspects_page(suspects, folder / "suspects.html", images=images, title=title)
-    return SuspectsFound(suspects, page, tuple(lists))
+    write_suspects_page(suspects, folder / "suspects.html", images=images, title=title)
+    return SuspectsFound(suspects, folder / "suspects.html", tuple(lists))

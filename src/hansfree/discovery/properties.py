@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from hansfree._internal.progress import Progress, silent
 from hansfree.data import ImageDataset, to_rgb
-from hansfree.errors import DataError, nearest
+from hansfree.errors import DataError
 from hansfree.report import write_p
 
 FloatArray = npt.NDArray[np.float64]
@@ -84,17 +84,6 @@ class Measurements:
     names: tuple[str, ...]
     values: FloatArray  # (images, properties)
 
-    def __post_init__(self) -> None:
-        """Reject unknown names, or another number of columns."""
-        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
-            raise DataError(f"{len(self.names)} properties need as many columns, not {self.values.shape}.")
-        for name in self.names:
-            if name not in WORDS:
-                raise DataError(f"There is no property {name!r}.{nearest(name, WORDS)} Known: {', '.join(WORDS)}.")
-
-    def __len__(self) -> int:
-        return len(self.values)
-
 
 def measure_images(
     images: ImageDataset, *, paths: Sequence[str] | None = None, progress: Progress = silent
@@ -104,8 +93,6 @@ def measure_images(
     Args:
         paths: Of the files, one per image; None where there are none.
     """
-    if paths is not None and len(paths) != len(images):
-        raise DataError(f"{len(images)} images need as many paths, not {len(paths)}.")
     names = (*PIXEL_WORDS, *(FILE_WORDS if paths is not None else ()))
     values = np.empty((len(images), len(names)))
     for row in progress(range(len(images)), total=len(images), label="measuring images"):
@@ -194,23 +181,16 @@ def rank_columns(values: npt.NDArray[np.floating]) -> FloatArray:
 
     So an AUC of these ranks counts one half for every pair that cannot be ordered.
     """
-    n = len(values)
-    ranks = np.full(values.shape, (n + 1) / 2)
-    for column in range(values.shape[1]):
-        known = np.isfinite(values[:, column])
-        ranks[known, column] = rankdata(values[known, column]) + (n - known.sum()) / 2
-    return ranks
+    ranks = rankdata(values, axis=0, nan_policy="omit")
+    is_unknown = np.isnan(values)
+    return np.where(is_unknown, (len(values) + 1) / 2, ranks + is_unknown.sum(axis=0) / 2)
 
 
 def compare_groups(ranks: FloatArray, number: IntArray, count: int) -> Comparison:
     """Compare each of ``count`` groups with the rest; with too few images on a side the AUC is 0.5 and z is 0."""
-    n, properties = ranks.shape
+    n = len(ranks)
     sizes = np.bincount(number, minlength=count).astype(np.float64)
-    sums = np.zeros((count, properties))
-    order = np.argsort(number, kind="stable")
-    filled = np.flatnonzero(sizes)
-    starts = np.concatenate([[0], np.cumsum(sizes[filled])[:-1]]).astype(np.int64)
-    sums[filled] = np.add.reduceat(ranks[order], starts, axis=0)
+    sums = np.stack([np.bincount(number, column, count) for column in ranks.T], axis=1)
     usable = ((sizes >= MIN_COMPARED) & (n - sizes >= MIN_COMPARED))[:, None]
     pairs = np.where(usable, (sizes * (n - sizes))[:, None], 1.0)
     auc = (sums - (sizes * (sizes + 1))[:, None] / 2) / pairs
@@ -265,20 +245,18 @@ def compare_properties(
     with_errors = np.flatnonzero(np.minimum(*counts) >= MIN_COMPARED).tolist()
     families = [Family(rank_columns(measured.values), labels, len(class_names))]
     for label in with_errors:
-        rows = np.flatnonzero(labels == label)
-        families.append(Family(rank_columns(measured.values[rows]), is_wrong[rows].astype(np.int64), 2))
+        inside = labels == label
+        families.append(Family(rank_columns(measured.values[inside]), is_wrong[inside].astype(np.int64), 2))
     p_values = compare_together(families, permutations=permutations, seed=seed, progress=progress)
-    aucs = [compare_groups(*family).auc for family in families]
-    place_of = {label: place for place, label in enumerate(with_errors, start=1)}
+    pairs = [np.stack([compare_groups(*family).auc, p], axis=-1) for family, p in zip(families, p_values)]
+    errors = dict(zip(with_errors, pairs[1:]))
     found = []
     for column, name in enumerate(measured.names):
         of_classes = []
         for label, class_name in enumerate(class_names):
-            error, place = None, place_of.get(label)
-            if place is not None:
-                error = (float(aucs[place][1, column]), float(p_values[place][1, column]))
-            auc, p = float(aucs[0][label, column]), float(p_values[0][label, column])
-            of_classes.append(_describe(name, label, class_name, auc, p, error))
+            auc, p = pairs[0][label, column].tolist()
+            error_auc, error_p = errors[label][1, column].tolist() if label in errors else (None, None)
+            of_classes.append(_describe(name, label, class_name, auc, p, error_auc, error_p))
         of_classes.sort(key=_rank)
         found += [of_classes[0], *(other for other in of_classes[1:] if other.level != "none")]
     return tuple(sorted(found, key=_rank))
@@ -289,32 +267,28 @@ def _rank(found: Property) -> tuple[int, bool, float, float]:
 
 
 def _describe(
-    name: str, label: int, class_name: str, auc: float, p: float, error: tuple[float, float] | None
+    name: str, label: int, class_name: str, auc: float, p: float, error_auc: float | None, error_p: float | None
 ) -> Property:
     """Score the difference, and more where the model makes fewer errors on images with the class's own tendency.
 
     An artifact in few images hardly changes the class; fewer errors on them are weak evidence all the same, as some
     images are harder than others.
     """
-    more, less = WORDS[name]
-    word = more if auc >= 0.5 else less
-    about = f"Images of class {class_name!r}"
+    words, about = WORDS[name], f"Images of class {class_name!r}"
     level: Level = "none"
     anomaly, differs = 0.0, p <= SIGNIFICANT
     sentence = f"{about} do not differ from the others in {name}: AUC {auc:.2f} ({format_p(p)})."
     if differs:
-        strength = max(auc, 1 - auc)
-        anomaly = abs(2 * auc - 1)
+        strength, anomaly = max(auc, 1 - auc), abs(2 * auc - 1)
         level = "clear" if strength >= _CLEAR_AUC else "weak"
-        sentence = f"{about} are {word} than the others: AUC {strength:.2f} ({format_p(p)})."
-    if error is not None and error[1] <= SIGNIFICANT:
-        wrong_have_more = error[0] >= 0.5
-        if not differs or wrong_have_more != (auc >= 0.5):
-            anomaly += abs(2 * error[0] - 1)
-        shown = word if differs else more
-        verb = "fewer" if wrong_have_more != (shown == more) else "more"
-        strength = max(error[0], 1 - error[0])
-        errs = f"the model makes {verb} errors on images that are {shown}: AUC {strength:.2f} ({format_p(error[1])})."
+        sentence = f"{about} are {words[auc < 0.5]} than the others: AUC {strength:.2f} ({format_p(p)})."
+    if error_auc is not None and error_p is not None and error_p <= SIGNIFICANT:
+        wrong_have_more, is_less = error_auc >= 0.5, differs and auc < 0.5
+        if not differs or wrong_have_more == is_less:
+            anomaly += abs(2 * error_auc - 1)
+        verb = "fewer" if wrong_have_more == is_less else "more"
+        by = f"AUC {max(error_auc, 1 - error_auc):.2f} ({format_p(error_p)})"
+        errs = f"the model makes {verb} errors on images that are {words[is_less]}: {by}."
         if differs:
             sentence = f"{sentence} Among them {errs}"
         else:
@@ -325,8 +299,8 @@ def _describe(
         label=label,
         auc=auc,
         p=p,
-        error_auc=None if error is None else error[0],
-        error_p=None if error is None else error[1],
+        error_auc=error_auc,
+        error_p=error_p,
         anomaly=anomaly,
         level=level,
         sentence=sentence,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -12,11 +13,10 @@ from torch.func import functional_call, jvp
 
 from hansfree.activations import Activations, Features, FeatureSpec, along, compute_features, cut_at
 from hansfree.cavs import CAV
-from hansfree.corrections import count_classes
+from hansfree.corrections import count_classes, probed_images
 from hansfree.data import check_artifact_labels, check_same_images
 from hansfree.errors import DataError
 from hansfree.metrics import (
-    MIN_GROUP,
     BalancedAccuracyBiased,
     BalancedAccuracyClean,
     Evidence,
@@ -45,13 +45,6 @@ class HeldOutFeatures:
         if self.inserted:
             return None
         return np.zeros(0, dtype=np.int64) if self.biased is None else self.biased.labels
-
-
-def probed_images(clean: Activations, biased: Activations | None, *, inserted: bool) -> list[Activations]:
-    """Return the images on which derivatives along the CAV are taken: those with the artifact, or all if too few."""
-    if biased is not None and (inserted or len(biased) >= MIN_GROUP):
-        return [biased]
-    return [clean] if biased is None else [clean, biased]
 
 
 def held_out_features(
@@ -84,11 +77,11 @@ def judge_head(
     state: State,
     images: HeldOutFeatures,
     *,
-    position_signs: np.ndarray | None = None,
+    positions: tuple[np.ndarray, np.ndarray] | None = None,
     relevance: np.ndarray | None = None,
     device: str = "cpu",
 ) -> Evidence:
-    """Gather what one head does, as evidence for the metrics."""
+    """Gather what one head does, as evidence for the metrics; ``positions`` is from `measure_positions`."""
     clean, along_clean = _outputs(cut, state, images.clean, images.biased_class, device=device)
     biased, along_biased = clean[:0], None
     if images.biased is not None:
@@ -102,7 +95,8 @@ def judge_head(
         labels_biased=images.labels_biased,
         derivatives=np.concatenate(derivatives) if derivatives else None,
         n_positions=images.clean.n_positions,
-        position_signs=position_signs,
+        position_signs=None if positions is None else positions[0],
+        position_sizes=None if positions is None else positions[1],
         relevance=relevance,
     )
 
@@ -131,31 +125,36 @@ def _outputs(
     return torch.cat(logits).cpu().numpy(), torch.cat(derivatives).cpu().numpy() if derivatives else None
 
 
-def count_position_signs(
+def measure_positions(
     cut: Cut,
     state: State,
-    images: Activations,
+    images: Sequence[Activations],
     cav: CAV,
     *,
     biased_class: int,
     edit: nn.Module | None = None,
     device: str = "cpu",
-) -> np.ndarray:
-    """Count per image the positions whose derivative along the CAV is positive, negative and zero, ``(n, 3)``."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return per image of all sets what the derivatives along the CAV are at single positions.
+
+    Returns:
+        How many are positive, negative and zero, ``(n, 3)``, and their mean size, ``(n,)``.
+    """
     cut.eval_mode()
     direction = torch.from_numpy(cav.directions_[0]).float().to(device)
     head, phi = on_device(cut.head, device), on_device(cut.phi, device)
     weights = {name: tensor.to(device) for name, tensor in state.items()}
     edited = None if edit is None else on_device(edit, device)
-    counts = []
-    for batch in images.stream(batch_size=64):
+    counts, sizes = [], []
+    for batch in chain.from_iterable(each.stream(batch_size=64) for each in images):
         layer, *others = (tensor.to(device) for tensor in batch)
         inputs = (layer if edited is None else edited(layer)).detach().requires_grad_()
         logits = functional_call(head, weights, phi(inputs, *others))
         (gradient,) = torch.autograd.grad(logits[:, biased_class].sum(), inputs)
         slopes = along(gradient, direction)
         counts.append(torch.stack([(slopes > 0).sum(1), (slopes < 0).sum(1), (slopes == 0).sum(1)], dim=1).cpu())
-    return torch.cat(counts).numpy()
+        sizes.append(slopes.abs().double().mean(1).cpu())
+    return torch.cat(counts).numpy(), torch.cat(sizes).numpy()
 
 
 def evaluate(
@@ -177,24 +176,43 @@ def evaluate(
         inserted: The biased images are the clean ones with the artifact inserted, in the same order; False where the
             artifact is natural, and the two sets hold different images.
         cav: Adds TCAV and sensitivity along its first direction.
+
+    Examples:
+        >>> import hansfree as hf
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.MaxPool2d(12), nn.Flatten(), nn.Linear(4, 4))
+        >>> lesions = hf.SyntheticLesions(40, size=16)
+        >>> sets = [hf.WithArtifact(lesions, hf.Timestamp(), share=share) for share in (0.0, 1.0)]
+        >>> clean, biased = (hf.collect_activations(model, "0", images) for images in sets)
+        >>> next(s.n for s in hf.evaluate(model, clean=clean, biased=biased, biased_class=0) if s.metric == "flip_rate")
+        40
     """
     check_artifact_labels(clean, biased)
     if biased is None and inserted:
         raise DataError("There are no biased images, so the artifact was not inserted: say inserted=False.")
     if cav is not None:
         cav.check_layer(clean.layer, clean.pooled.shape[1])
+    return compute_scores(_judge(model, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav))
+
+
+def _judge(
+    model: nn.Module,
+    clean: Activations,
+    biased: Activations | None,
+    *,
+    biased_class: int = 0,
+    inserted: bool = True,
+    cav: CAV | None = None,
+) -> Evidence:
+    """Return what a whole model does; arguments as in `evaluate`."""
     plain, edit = remove_inserted(model)
     cut = cut_at(plain, clean)
     check_biased_class(biased_class, count_classes(cut, clean))
     held_out = held_out_features(cut, clean, biased, biased_class=biased_class, inserted=inserted, cav=cav, edit=edit)
-    state = cut.head_parameters()
+    state, probed = cut.head_parameters(), probed_images(clean, biased, inserted=inserted)
     if cav is None:
-        return compute_scores(judge_head(cut, state, held_out))
-    signs = [
-        count_position_signs(cut, state, images, cav, biased_class=biased_class, edit=edit)
-        for images in probed_images(clean, biased, inserted=inserted)
-    ]
-    return compute_scores(judge_head(cut, state, held_out, position_signs=np.concatenate(signs)))
+        return judge_head(cut, state, held_out)
+    positions = measure_positions(cut, state, probed, cav, biased_class=biased_class, edit=edit)
+    return judge_head(cut, state, held_out, positions=positions)
 
 
 @dataclass(frozen=True)
@@ -223,8 +241,7 @@ def measure_side_effects(
 
     Args:
         models: by name: the original model and its corrected versions, which share the trunk.
-        clean: test images without any of the artifacts.
-        biased: by artifact, the same images in the same order with it inserted.
+        biased: by artifact, the same images as in ``clean``, in the same order, with it inserted.
     """
     if not models or not biased:
         raise DataError(f"A matrix needs models and artifacts; given {len(models)} and {len(biased)}.")
@@ -232,13 +249,8 @@ def measure_side_effects(
         check_artifact_labels(clean, images)
     found = SideEffects({}, {}, {})
     for name, model in models.items():
-        plain, edit = remove_inserted(model)
-        cut = cut_at(plain, clean)
-        state = cut.head_parameters()
         for artifact, images in biased.items():
-            # the biased class is any: none of these scores asks for it
-            held_out = held_out_features(cut, clean, images, biased_class=0, edit=edit)
-            evidence = judge_head(cut, state, held_out)
+            evidence = _judge(model, clean, images)  # the biased class is any: none of these scores asks for it
             found.clean[name] = BalancedAccuracyClean().compute(evidence)
             found.flips[name, artifact] = FlipRate().compute(evidence)
             found.biased[name, artifact] = BalancedAccuracyBiased().compute(evidence)

@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from hansfree._internal.hashing import seeded
 from hansfree._internal.statistics import auc
-from hansfree.activations import Activations, Features, FeatureSpec, compute_features, cut_at, pool
+from hansfree.activations import Activations, FeatureSpec, compute_features, cut_at, pool
 from hansfree.corrections import Vanilla
 from hansfree.corrections.training import FineTuning, Heads, train_heads
 from hansfree.data import check_artifact_labels, check_same_images
@@ -24,7 +26,6 @@ from hansfree.metrics import Evidence, FlipRate, ProbabilityChange, Score
 from hansfree.models.surgery import Cut, remove_inserted
 
 Floats = NDArray[np.float64]
-
 Sides = tuple[Floats, Floats]  # the same images without and with the artifact, (n, features) each
 
 
@@ -98,9 +99,7 @@ def probe_artifact(
     Logistic regression on standardised features; both versions of an image are in the same fold.
 
     Args:
-        model: corrected or not; the activations are of its own trunk.
-        clean: held-out images without the artifact.
-        biased: the same images with it.
+        model: corrected or not; the activations, of held-out images without and with the artifact, are of its trunk.
         folds: parts of the images; each is tested by classifiers that were trained on the others.
     """
     check_artifact_labels(clean, biased)
@@ -131,16 +130,18 @@ def held_out_auc(sides: Sides, fold_of: NDArray[np.int64], place: str) -> Score:
 
     Scores of different classifiers are never compared. The standard error counts an image's two forms as one.
     """
-    clean, biased = sides
-    areas, influence = np.zeros(fold_of.max() + 1), np.zeros(len(clean))
+    features, n = np.concatenate(sides), len(fold_of)
+    has_artifact = np.arange(2 * n) >= n
+    solver = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    parts = PredefinedSplit(np.tile(fold_of, 2))
+    scores = cross_val_predict(solver, features, has_artifact, cv=parts, method="decision_function")
+    areas, influence = np.zeros(fold_of.max() + 1), np.zeros(n)
     for fold in range(len(areas)):
         inside = fold_of == fold
-        weights = _fit_probe(clean[~inside], biased[~inside])
-        scores = np.concatenate([clean[inside], biased[inside]]) @ weights
-        found = auc(scores, np.arange(len(scores)) >= inside.sum())
+        found = auc(scores.reshape(2, n)[:, inside].ravel(), np.repeat([False, True], inside.sum()))
         areas[fold] = found.value * inside.mean()
         influence[inside] = found.influence.reshape(2, -1).sum(0) * inside.mean()
-    return Score(f"probe_auc_{place}", float(areas.sum()), float(np.sqrt(np.sum(influence**2))), len(clean))
+    return Score(f"probe_auc_{place}", float(areas.sum()), float(np.sqrt(np.sum(influence**2))), n)
 
 
 def logit_changes(clean: Floats, biased: Floats) -> Floats:
@@ -162,16 +163,6 @@ def _hidden(last: Cut, images: Activations, edit: nn.Module | None) -> Floats:
     values = compute_features(last, images, FeatureSpec(edit=edit)).values
     flat = [pool(torch.from_numpy(np.array(value)), "mean").numpy() for value in values]
     return np.concatenate(flat, axis=1).astype(np.float64)
-
-
-def _fit_probe(clean: Floats, biased: Floats) -> Floats:
-    """Return the weights of a logistic regression on standardised features, for the features themselves."""
-    features = np.concatenate([clean, biased])
-    scaler = StandardScaler()
-    has_artifact = np.arange(len(features)) >= len(clean)
-    solver = LogisticRegression(max_iter=1000).fit(scaler.fit_transform(features), has_artifact)
-    weights: Floats = solver.coef_[0] / scaler.scale_
-    return weights
 
 
 def _both(found: Forgetting, place: str) -> str:
@@ -241,9 +232,7 @@ def relearn(
 
     Args:
         poisoned: the training images, where the artifact is tied to a class.
-        clean: held-out images without the artifact.
-        biased: the same images with it.
-        biased_class: the class that the artifact leaks into.
+        clean: held-out images without the artifact; ``biased`` are the same with it.
         tuning: the same for all heads that are compared.
     """
     tuning = tuning or FineTuning()
@@ -253,15 +242,22 @@ def relearn(
     check_same_images(clean, biased)
     plain, edit = remove_inserted(model)
     cut = cut_at(plain, poisoned)
-    Vanilla(tuning=tuning).check(cut, poisoned)
+    method = Vanilla(tuning=tuning)
+    method.check(cut, poisoned)
     without, within = (compute_features(cut, images, FeatureSpec(edit=edit)) for images in (clean, biased))
 
     def watch(heads: Heads) -> list[tuple[Score, Score]]:
-        return [_effect(heads, without, within, biased_class)]
+        evidence = Evidence(
+            labels=without.labels,
+            biased_class=biased_class,
+            logits_clean=heads.logits(without)[0].numpy(),
+            logits_biased=heads.logits(within)[0].numpy(),
+        )
+        return [(FlipRate().compute(evidence), ProbabilityChange().compute(evidence))]
 
     start = watch(Heads(cut, 1, tuning.device))
     features = compute_features(cut, poisoned, FeatureSpec(edit=edit))
-    (trained,) = train_heads(cut, features, Vanilla(), [0.0], tuning, watch=watch, label="relearning")
+    (trained,) = train_heads(cut, features, method, [0.0], watch=watch, label="relearning")
     points = [*start, *trained.history]
     per_epoch = -(-len(features) // tuning.batch_size)
     return RelearningCurve(
@@ -288,16 +284,6 @@ def reset_head(model: nn.Module, activations: Activations, *, seed: int = 0) -> 
         for module in modules.values():
             module.reset_parameters()  # type: ignore[operator]
     return fresh
-
-
-def _effect(heads: Heads, clean: Features, biased: Features, biased_class: int) -> tuple[Score, Score]:
-    evidence = Evidence(
-        labels=clean.labels,
-        biased_class=biased_class,
-        logits_clean=heads.logits(clean)[0].numpy(),
-        logits_biased=heads.logits(biased)[0].numpy(),
-    )
-    return FlipRate().compute(evidence), ProbabilityChange().compute(evidence)
 
 
 def _when(curve: RelearningCurve, change: float) -> str:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hansfree.data import Images, as_tensor
 from hansfree.errors import AmbiguousLayerError, DataError, LayerNotFoundError, OptionError, SplitError, check_choice
 from hansfree.models.surgery import eval_copy
+
+if TYPE_CHECKING:
+    from zennit.core import Composite
+
+logger = logging.getLogger(__name__)
+
+Explanation = Literal["lrp", "gradient x input"]
+# Takes the output for some images and which rows they are; returns the weights that make it the explained score.
+Weigh = Callable[[Tensor, slice], Tensor]
 
 
 def artifact_relevance(heatmaps: Tensor | np.ndarray, masks: Tensor | np.ndarray) -> np.ndarray:
@@ -31,16 +41,6 @@ def artifact_relevance(heatmaps: Tensor | np.ndarray, masks: Tensor | np.ndarray
     share = np.full(len(total), np.nan)
     share[defined] = on_artifact[defined] / total[defined]
     return share
-
-
-logger = logging.getLogger(__name__)
-
-
-Explanation = Literal["lrp", "gradient x input"]
-
-Weigh = Callable[[Tensor, slice], Tensor]
-
-"""Takes the output for some images and which rows they are; returns the weights that make it the explained score."""
 
 
 def explanation_of(
@@ -96,8 +96,11 @@ def propagate(
     """
     from zennit.composites import EpsilonPlusFlat  # here, for the same reason
     from zennit.rules import Pass
+    from zennit.types import Convolution
 
-    composite = EpsilonPlusFlat(layer_map=[(pass_through, Pass())] if pass_through else [])
+    from hansfree.evaluation.canonical import QuickZPlus
+
+    composite = EpsilonPlusFlat(layer_map=[(pass_through, Pass()), (Convolution, QuickZPlus())])
 
     def start(output: Tensor, rows: slice) -> Tensor:
         weights = weigh(output, rows)
@@ -105,47 +108,40 @@ def propagate(
 
     with composite.context(form) as hooked:
         like = next(form.parameters(), images)
-        return _backward(hooked, images, start, batch_size=batch_size, like=like, times_input=False)
+        return gradient_maps(hooked, images, start, like=like, batch_size=batch_size, times_input=False)
 
 
-def gradient_times_input(
-    function: Callable[[Tensor], Tensor], images: Tensor, weigh: Weigh, *, like: Tensor, batch_size: int = 32
-) -> Tensor:
-    """Return the score's gradient by each pixel times the pixel, summed over colours: (n, height, width).
-
-    To first order what the pixel adds to the score, compared with the mean colour, which the normalisation maps to 0.
-
-    Args:
-        like: says on which device, and in which type, the function works.
-    """
-    return _backward(function, images, weigh, batch_size=batch_size, times_input=True, like=like)
-
-
-def _backward(
+def gradient_maps(
     function: Callable[[Tensor], Tensor],
     images: Tensor,
-    start: Weigh,
+    weigh: Weigh,
     *,
-    batch_size: int,
-    times_input: bool,
     like: Tensor,
+    batch_size: int = 32,
+    times_input: bool = True,
 ) -> Tensor:
+    """Return the score's gradient by each pixel, by default times the pixel, summed over colours: (n, height, width).
+
+    To first order what the pixel adds to the score, compared with the mean colour, which the normalisation maps to 0.
+    The function works on the device, and in the type, of ``like``.
+    """
     maps = []
     for first in range(0, len(images), batch_size):
         rows = slice(first, first + batch_size)
         batch = images[rows].clone().to(like).detach().requires_grad_()
         output = function(batch)
-        (slope,) = torch.autograd.grad(output, batch, grad_outputs=start(output.detach(), rows))
+        (slope,) = torch.autograd.grad(output, batch, grad_outputs=weigh(output.detach(), rows))
         maps.append((slope * batch.detach() if times_input else slope).sum(dim=1))
     return torch.cat(maps).to(images.device)
 
 
 def compute_heatmaps(
     model: nn.Module,
-    images: Tensor,
+    images: Tensor | Images,
     target: int | Tensor,
     *,
     explanation: Explanation | None = None,
+    composite: Composite | None = None,
     batch_size: int = 32,
     pass_through: tuple[type[nn.Module], ...] = (),
 ) -> Tensor:
@@ -156,11 +152,20 @@ def compute_heatmaps(
 
     Args:
         model: a classifier; it is explained in eval mode.
-        images: (n, channels, height, width), normalised as the model takes them.
+        images: (n, channels, height, width), normalised as the model takes them; or a dataset of such.
         target: one class for all images, or one per image (n,).
+        composite: of zennit, whose rules are used in place of ours; its canonizers are its own.
         explanation: None takes what the model allows; LRP where it is not possible is a ``SplitError``.
         pass_through: module types that pass relevance on unchanged, such as P-ClArC's inserted projection.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 144, 2))
+        >>> compute_heatmaps(model, torch.rand(3, 3, 16, 16), target=1).shape
+        torch.Size([3, 16, 16])
     """
+    images = as_tensor(images)
+    if composite is not None and (explanation is not None or pass_through):
+        raise OptionError("A composite has its own rules: leave out explanation and pass_through.")
     check_images(images, batch_size)
     if explanation is not None:
         check_choice("explanation", explanation, Explanation)
@@ -181,11 +186,22 @@ def compute_heatmaps(
         like = next(model.parameters(), images)
         probe = images[:1].clone().to(like)
         plain = eval_copy(model, share=True)
-        _check_classes(classes, plain(probe.clone()).shape[-1])
+        n_classes = plain(probe.clone()).shape[-1]
+        for label in (int(classes.min()), int(classes.max())):
+            if not 0 <= label < n_classes:
+                raise OptionError(f"target {label} is not a class of this model; allowed are 0 to {n_classes - 1}.")
 
         def weigh(logits: Tensor, rows: slice) -> Tensor:
             return torch.zeros_like(logits).scatter(1, classes[rows, None].to(logits.device), 1.0)
 
+        if composite is not None:
+            own = eval_copy(model).to(like.device)  # its canonizers change weights
+
+            def start(logits: Tensor, rows: slice) -> Tensor:
+                return weigh(logits, rows) * logits
+
+            with composite.context(own) as hooked:
+                return gradient_maps(hooked, images, start, like=like, batch_size=batch_size, times_input=False)
         form: nn.Module | None = None
         if explanation is None:
             form = usable_form(model, images, pass_through=pass_through)
@@ -195,7 +211,7 @@ def compute_heatmaps(
             form = canonical_form(model, probe, pass_through=pass_through)
         if form is not None:
             return propagate(form, images, weigh, batch_size=batch_size, pass_through=pass_through)
-        return gradient_times_input(lambda x: plain(x.clone()), images, weigh, like=like, batch_size=batch_size)
+        return gradient_maps(lambda x: plain(x.clone()), images, weigh, like=like, batch_size=batch_size)
 
 
 def check_images(images: Tensor, batch_size: int) -> None:
@@ -204,11 +220,3 @@ def check_images(images: Tensor, batch_size: int) -> None:
         raise DataError(f"Heatmaps need images of shape (n, channels, height, width), not {tuple(images.shape)}.")
     if batch_size < 1:
         raise OptionError(f"batch_size must be at least 1, not {batch_size}.")
-
-
-def _check_classes(classes: Tensor, n_classes: int) -> None:
-    low, high = int(classes.min()), int(classes.max())
-    if low < 0 or high >= n_classes:
-        raise OptionError(
-            f"target {low if low < 0 else high} is not a class of this model; allowed are 0 to {n_classes - 1}."
-        )

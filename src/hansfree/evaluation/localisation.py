@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.activations import at_every_position, channel_axis
 from hansfree.cavs import CAV
 from hansfree.data import ImageDataset
-from hansfree.errors import DataError, OptionError
-from hansfree.evaluation.heatmaps import check_images, gradient_times_input, propagate, usable_form
+from hansfree.errors import DataError, OptionError, RunError
+from hansfree.evaluation.heatmaps import check_images, gradient_maps, propagate, usable_form
 from hansfree.models.surgery import inverse, layer_order, split
+
+logger = logging.getLogger(__name__)
 
 
 def masks_from_heatmaps(heatmaps: Tensor | np.ndarray, *, blur: float = 0.03) -> np.ndarray:
@@ -110,7 +113,7 @@ def compute_cav_heatmaps(
 
         if form is not None:
             return propagate(form, images, weigh, batch_size=batch_size)
-        return gradient_times_input(lambda x: trunk(x)[0], images, weigh, like=like, batch_size=batch_size)
+        return gradient_maps(lambda x: trunk(x)[0], images, weigh, like=like, batch_size=batch_size)
 
 
 def localise_artifact(
@@ -134,12 +137,16 @@ def localise_artifact(
 
 
 def kept_masks(path: Path, find: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return the masks in an ``.npz`` file of a run folder, or find and store them: that takes long."""
-    if not path.exists():
-        masks = find()
-        with written_atomically(path) as temporary:
-            np.savez_compressed(temporary, masks=masks)
-    return read_arrays(path)["masks"]
+    """Return the masks in an ``.npz`` file of a run folder; find and store them where it is missing or damaged."""
+    if path.exists():
+        try:
+            return read_arrays(path)["masks"]
+        except (KeyError, RunError):  # of another file, or none
+            logger.warning("%s is damaged, and is computed again.", path)
+    masks = find()
+    with written_atomically(path) as temporary:
+        np.savez_compressed(temporary, masks=masks)
+    return masks
 
 
 def _direction(cav: CAV | np.ndarray | Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -19,7 +18,7 @@ from hansfree._internal.files import read_arrays, suggest_path, write_text
 from hansfree._internal.statistics import Interval
 from hansfree.cavs import CAVQuality
 from hansfree.cavs.diagnostics import Diagnosis
-from hansfree.corrections import Correction, RRClArC, split_name
+from hansfree.corrections import BalancedRule, Correction, RRClArC, split_name
 from hansfree.errors import RunError
 from hansfree.metrics import BalancedAccuracyBiased, Difference, Metric, NotAvailable, Score
 from hansfree.reasons import Verdict
@@ -28,7 +27,6 @@ ORIGINAL = "original"
 """Name of the original model in results."""
 CLEAN_TRAINED = "clean-trained"
 """What results call the reference that never saw the artifact, where there is one."""
-_CLASS = re.compile(r"\bclass (\d+)\b")  # in reasons of the selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +50,16 @@ class Row:
     stderr: float | None = None
     n: int | None = None
 
+    @property
+    def spread(self) -> float:
+        """The standard error, 0 where there is none."""
+        return self.stderr if self.stderr is not None and math.isfinite(self.stderr) else 0.0
+
+    @property
+    def is_of_other_artifact(self) -> bool:
+        """Whether it is of test images with another artifact than the run's own inserted."""
+        return self.artifact not in (None, "without", "with")
+
 
 COLUMNS = tuple(field.name for field in fields(Row))
 _TYPES = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(Row).items()}
@@ -68,39 +76,36 @@ def row_of_quality(metric: str, quality: CAVQuality, **about: Any) -> Row:
     return Row(metric=metric, value=quality.value, stderr=quality.standard_error, n=quality.n, **about)
 
 
-def is_of_other_artifact(row: Row) -> bool:
-    """Return whether a score is of test images with another artifact than the run's own inserted."""
-    return row.artifact is not None and row.artifact not in ("without", "with")
-
-
 def write_table(path: Path, rows: Iterable[Row], *, unknown: Iterable[NotAvailable] = ()) -> None:
     """Write ``results.csv`` with six significant digits.
 
     Unavailable scores stand at the end, without a method and a value; ``n`` is the number of images.
     """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow([_cell(value) for value in asdict(row).values()])
-    for each in unknown:
-        known = {"split": "test", "group": each.group, "metric": each.metric, "n": each.n}
-        writer.writerow([_cell(known.get(name)) for name in COLUMNS])
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    lines = [asdict(row) for row in rows]
+    lines += [{"split": "test", "group": each.group, "metric": each.metric, "n": each.n} for each in unknown]
+    writer.writerows({name: _cell(value) for name, value in line.items()} for line in lines)
     write_text(path, text.getvalue())
 
 
 def read_rows(path: Path) -> list[Row]:
     """Read the scores of ``results.csv`` as `write_table` writes it; an empty cell is None."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file, restval="")
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
-            raise RunError(f"{path} lacks the column(s) {', '.join(missing)}; needed are {', '.join(COLUMNS)}.")
-        return [
-            Row(**{name: _parsed(f"{path}, line {reader.line_num}", name, line[name]) for name in COLUMNS})
-            for line in reader
-            if line["method"] or line["value"]  # else an unavailable score
-        ]
+    try:
+        text = path.read_text(encoding="utf-8")
+        reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
+        lines = [(reader.line_num, line) for line in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise RunError(f"{path} is damaged ({error}). Run it again.") from error
+    missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+    if missing:
+        raise RunError(f"{path} lacks the column(s) {', '.join(missing)}; needed are {', '.join(COLUMNS)}.")
+    return [
+        Row(**{name: _parsed(f"{path}, line {number}", name, line[name]) for name in COLUMNS})
+        for number, line in lines
+        if line["method"] or line["value"]  # else an unavailable score
+    ]
 
 
 def _parsed(place: str, name: str, text: str) -> Any:
@@ -144,7 +149,6 @@ def _read_heatmaps(path: Path) -> HeatmapSet:
 
 
 FIRST = RRClArC.name  # the method that the report is about
-
 REFERENCES = (ORIGINAL, CLEAN_TRAINED)  # stand in the table, and do not compete
 
 
@@ -221,14 +225,25 @@ class Results:
         """Whether images with the artifact are known of one class at most: right answers may be the shortcut's."""
         return self.why_unknown("balanced_accuracy_biased") is not None
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether there are two classes: what is measured of one is then known of the other."""
+        return len(self.meta.get("class_names") or ()) == 2
+
+    @property
+    def budget(self) -> float:
+        """What a correction may lose in balanced accuracy on clean images."""
+        return float(self.meta.get("budget", BalancedRule.budget))
+
+    @property
+    def class_budgets(self) -> dict[int, float]:
+        """What single classes may lose; JSON has only strings as keys."""
+        return {int(label): float(most) for label, most in self.meta.get("class_budgets", {}).items()}
+
     def class_title(self, label: int) -> str:
         """Return a class's name, or its number where that is all we know."""
         names = self.meta.get("class_names") or ()
         return str(names[label]) if label < len(names) else f"class {label}"
-
-    def with_class_names(self, text: str) -> str:
-        """Return words of a result with a class's name where they have its number."""
-        return _CLASS.sub(lambda found: self.class_title(int(found[1])), text)
 
     def why_unknown(self, metric: str, label: int | None = None) -> NotAvailable | None:
         """Return why a score over all images, or of a class, is not given, if there are too few images for it."""
@@ -238,23 +253,26 @@ class Results:
         """Return the classes that have too few images for a score of their own."""
         return {each.group for each in self.unknown if each.metric == metric and each.group is not None}
 
-    def of_classes(self, variant: Variant, metric: str) -> dict[int, Row]:
+    def of_classes(self, variant: Variant | None, metric: str) -> dict[int, Row]:
         """Return the scores of each class at the chosen strength."""
-        return {
-            row.group: row
-            for row in self._by_variant.get(variant, ())
-            if row.metric == metric and row.chosen and row.group is not None
-        }
+        rows = self._by_variant.get(variant, ()) if variant else ()
+        return {row.group: row for row in rows if row.metric == metric and row.chosen and row.group is not None}
 
     def of_metric(self, metric: str) -> list[Row]:
         """Return the rows of one metric over all images."""
         return [row for row in self.rows if row.metric == metric and row.group is None]
 
-    def chosen(self, variant: Variant) -> dict[str, Row]:
+    def chosen(self, variant: Variant | None) -> dict[str, Row]:
         """Return the scores of the chosen strength by metric; a score of all images goes before one of a group."""
         of_classes = {name for name, metric in Metric.members().items() if metric.is_per_class}
-        found = [row for row in self._by_variant.get(variant, ()) if row.chosen and row.metric not in of_classes]
+        rows = self._by_variant.get(variant, ()) if variant else ()
+        found = [row for row in rows if row.chosen and row.metric not in of_classes]
         return {row.metric: row for row in sorted(found, key=lambda row: row.group is None)}
+
+    def pair(self, before: Variant | None, after: Variant | None, metric: str) -> tuple[Row, Row] | None:
+        """Return a score of two models, where both are finite."""
+        old, new = (self.chosen(each).get(metric) for each in (before, after))
+        return (old, new) if old and new and math.isfinite(old.value) and math.isfinite(new.value) else None
 
     def diverged(self) -> list[tuple[str, float | None]]:
         """Return the methods and strengths (None: it has none) that ended in numbers that are not finite, in order."""
@@ -266,9 +284,9 @@ class Results:
         listed = [None if s is None else float(f"{s:.6g}") for method, s in self.diverged() if method == row.method]
         return row.strength in listed or not math.isfinite(row.value)
 
-    def difference(self, ours: Variant, theirs: Variant, metric: str) -> Difference | None:
+    def difference(self, ours: Variant, theirs: Variant | None, metric: str) -> Difference | None:
         """Return by how much two models differ in a score on the same images; None if that is unknown."""
-        if not (self.is_first(ours) and self.is_first(theirs)):
+        if theirs is None or not (self.is_first(ours) and self.is_first(theirs)):
             return None
         wanted = ours.method, theirs.method, metric
         both = (side for each in self.paired for side in (each, each.reversed))
@@ -287,11 +305,16 @@ class Results:
         """Return what the selection rule saw of a model in the end, the more the better; None if that is unknown."""
         derivative = self.selection.get(variant.method, {}).get("derivative")
         if derivative is None:
-            rows = [r for r in self.validated if r.metric == BalancedAccuracyBiased.name and Variant.of(r) == variant]
-            return max(rows, key=lambda row: row.epoch or 0).value if rows else None
+            row = self.validation_row(variant, BalancedAccuracyBiased.name)
+            return row.value if row else None
         if derivative["chosen"] is None or takes_out_direction(variant.method):
             return None
         return -float(derivative["chosen"])
+
+    def validation_row(self, variant: Variant, metric: str) -> Row | None:
+        """Return a score of the final model on the validation images."""
+        rows = (row for row in self.validated if row.metric == metric and Variant.of(row) == variant)
+        return max(rows, key=lambda row: row.epoch or 0, default=None)
 
     def is_first(self, variant: Variant) -> bool:
         """Return whether a variant is of the run's own seed: of repeats, answers per image are not stored."""
@@ -300,6 +323,15 @@ class Results:
     def variant(self, method: str) -> Variant | None:
         """Return the first variant of a method."""
         return next((variant for variant in self.methods() if variant.method == method), None)
+
+    @property
+    def original(self) -> Variant | None:
+        """The original model."""
+        return self.variant(ORIGINAL)
+
+    def title(self, variant: Variant) -> str:
+        """Return a variant's title among all of the run."""
+        return variant.title(self.methods())
 
 
 def takes_out_direction(method: str) -> bool:
@@ -320,14 +352,9 @@ def method_title(method: str) -> str:
     return (member.info.title if member else name) + (f" along {cav}" if cav else "")
 
 
-def spread_of(row: Row) -> float:
-    """Return a score's standard error, 0 where it has none."""
-    return row.stderr if row.stderr is not None and math.isfinite(row.stderr) else 0.0
-
-
 def tested_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Return the scores of final models on the test images."""
-    return tuple(row for row in rows if row.split == "test" and row.epoch is None and not is_of_other_artifact(row))
+    return tuple(row for row in rows if row.split == "test" and row.epoch is None and not row.is_of_other_artifact)
 
 
 def validated_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
@@ -350,7 +377,7 @@ def load_results(run: Path) -> Results:
     rows = read_rows(table)
     try:
         content = json.loads(summary.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (RecursionError, ValueError) as error:
         raise RunError(f"{summary} is not valid JSON: {error}.") from error
     heatmaps, diagnosis = run / "heatmaps.npz", run / "diagnostics.json"
     try:
@@ -369,9 +396,9 @@ def load_results(run: Path) -> Results:
             verdicts={method: Verdict.from_json(each) for method, each in content.get("verdicts", {}).items()},
             unknown=tuple(NotAvailable(**each) for each in content.get("unknown", ())),
             diagnosis=Diagnosis.from_json(diagnosis.read_text(encoding="utf-8")) if diagnosis.is_file() else None,
-            further=tuple(row for row in rows if is_of_other_artifact(row)),
+            further=tuple(row for row in rows if row.is_of_other_artifact),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise RunError(
             f"{run} was written by another version of hansfree, or is damaged ({error}). Run it again."
         ) from error

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from hansfree._internal.statistics import LEVEL, Interval
-from hansfree.corrections import BalancedRule, Vanilla
-from hansfree.evaluation.results import CLEAN_TRAINED, FIRST, ORIGINAL, REFERENCES, Results, Row, Variant, spread_of
+from hansfree.corrections import Vanilla
+from hansfree.evaluation.results import CLEAN_TRAINED, FIRST, ORIGINAL, REFERENCES, Results, Row, Variant
 from hansfree.metrics import Difference
 from hansfree.reasons import Improvement, Reason, ReasonCode, Verdict, VerdictInputs, VerdictLevel
 
 ModelStatus = Literal["method", "reference", "failed", "chance", "collapsed"]
-
 CLEAN, BIASED, FLIPS = "balanced_accuracy_clean", "balanced_accuracy_biased", "flip_rate"
 EFFECT, SPECIFICITY = "probability_change", "specificity_biased"  # the latter of the biased class, where it is compared
-
 MARGIN = 0.05  # flips beyond those of the reference model that still count as its equal
+TOLERATED = 0.1  # flips beyond those of the reference model that still count as corrected
+TOLERATED_ALONE = 0.15  # flips that count as corrected where no reference model tells how many are usual
 
 
 def judge_methods(results: Results) -> dict[str, Verdict]:
@@ -44,8 +44,7 @@ def decide(inputs: VerdictInputs) -> VerdictLevel:
         return VerdictLevel.NOT_CORRECTED
     if -1 in (accuracy, flips) or 1 not in (accuracy, flips):
         return VerdictLevel.NOT_CORRECTED
-    if accuracy == flips == 1 and inputs.flips is not None and inputs.flips[1] <= inputs.flips[0] / 2:
-        # the upper end: only enough images can show that nothing is left
+    if accuracy == flips == 1 and _leaves_little(inputs):
         beyond = inputs.flips_beyond_reference
         is_as_reference = beyond is not None and beyond[1] <= MARGIN
         return VerdictLevel.AS_REFERENCE if is_as_reference else VerdictLevel.CORRECTED
@@ -65,9 +64,21 @@ def find_reasons(inputs: VerdictInputs) -> tuple[Reason, ...]:
         shares = inputs.false_alarms or (None, None)
         return (Reason(ReasonCode.MORE_FALSE_ALARMS, {"before": shares[0], "after": shares[1]}),)
     alone = VerdictInputs(
-        flips=inputs.flips, over_original=inputs.over_original, flips_beyond_reference=inputs.flips_beyond_reference
+        flips=inputs.flips,
+        most_flips=inputs.most_flips,
+        over_original=inputs.over_original,
+        flips_beyond_reference=inputs.flips_beyond_reference,
     )
     return () if decide(alone) == decide(inputs) else (Reason(ReasonCode.FINE_TUNING_SUFFICES),)
+
+
+def _leaves_little(inputs: VerdictInputs) -> bool:
+    """Whether few flips are left, by the upper ends of intervals: only enough images can show that."""
+    if inputs.flips is None or inputs.flips[1] > inputs.flips[0] / 2:
+        return False
+    if inputs.flips_beyond_reference is not None:
+        return inputs.flips_beyond_reference[1] <= TOLERATED
+    return (inputs.flips[1] if inputs.most_flips is None else inputs.most_flips) <= TOLERATED_ALONE
 
 
 def _has_more_false_alarms(inputs: VerdictInputs) -> bool:
@@ -105,29 +116,23 @@ def gather_inputs(results: Results, variant: Variant) -> VerdictInputs:
     original, vanilla, reference = map(results.variant, (ORIGINAL, Vanilla.name, CLEAN_TRAINED))
     if original is None:
         return VerdictInputs(is_usable=is_usable)
-    flips, effects = (pair_of(results.chosen(original), results.chosen(variant), metric) for metric in (FLIPS, EFFECT))
+    flips, effects = (results.pair(original, variant, metric) for metric in (FLIPS, EFFECT))
+    left = results.interval(variant, FLIPS)
     # a head with a constant answer flips nothing: no model has to beat that
     is_rival = vanilla is not None and vanilla != variant and status_of(results, vanilla) == "method"
     return VerdictInputs(
         is_usable=is_usable,
         insertion_differs=bool(results.meta.get("insertion_differs")),
         flips=(flips[0].value, flips[1].value) if flips else None,
+        most_flips=left[1] if left else None,
         over_original=_improvement(results, variant, original),
         over_vanilla=_improvement(results, variant, vanilla) if vanilla and is_rival else None,
         effect=(effects[0].value, effects[1].value) if effects else None,
         effect_change=_interval(results, variant, original, EFFECT),
         false_alarms=_false_alarms(results, original, variant),
         specificity_change=_interval(results, variant, original, SPECIFICITY),
-        flips_beyond_reference=_interval(results, variant, reference, FLIPS) if reference else None,
+        flips_beyond_reference=_interval(results, variant, reference, FLIPS),
     )
-
-
-def pair_of(before: Mapping[str, Row], after: Mapping[str, Row], metric: str) -> tuple[Row, Row] | None:
-    """Return a score before and after, where both are finite."""
-    rows = before.get(metric), after.get(metric)
-    if rows[0] is None or rows[1] is None or not (math.isfinite(rows[0].value) and math.isfinite(rows[1].value)):
-        return None
-    return rows[0], rows[1]
 
 
 def _false_alarms(results: Results, original: Variant, variant: Variant) -> tuple[float, float] | None:
@@ -149,7 +154,7 @@ def _improvement(results: Results, variant: Variant, rival: Variant) -> Improvem
     )
 
 
-def _interval(results: Results, variant: Variant, rival: Variant, metric: str) -> Interval | None:
+def _interval(results: Results, variant: Variant, rival: Variant | None, metric: str) -> Interval | None:
     found = results.difference(variant, rival, metric)
     return (found.low, found.high) if found else None
 
@@ -165,7 +170,7 @@ def status_of(results: Results, variant: Variant) -> ModelStatus:
     if not scores or any(map(results.has_diverged, scores.values())):
         return "failed"
     balanced, chance = scores.get(CLEAN), results.meta.get("chance_level")
-    if balanced and chance is not None and balanced.value <= chance + spread_of(balanced):
+    if balanced and chance is not None and balanced.value <= chance + balanced.spread:
         return "chance"
     return "collapsed" if lost_classes(results, variant) else "method"
 
@@ -176,12 +181,10 @@ def lost_classes(results: Results, variant: Variant) -> list[int]:
     Such a class has sensitivity 0 and specificity 1; where it has too few images to be scored, the validation images
     decide alone.
     """
-    original = results.variant(ORIGINAL)
-    before = _never_predicted(results, original) if original else set()
-    return sorted(_never_predicted(results, variant) - before)
+    return sorted(_never_predicted(results, variant) - _never_predicted(results, results.original))
 
 
-def _never_predicted(results: Results, variant: Variant) -> set[int]:
+def _never_predicted(results: Results, variant: Variant | None) -> set[int]:
     sensitivity = results.of_classes(variant, "sensitivity_clean")
     specificity = results.of_classes(variant, "specificity_clean")
     both = sensitivity.keys() & specificity.keys()
@@ -205,34 +208,33 @@ def find_rejection(results: Results, variant: Variant) -> Reason | None:
     if status != "method":
         return None
     if breaks_rule(results, variant):
-        reason = results.selection[variant.method].get("objection")
-        if not reason:
+        rejection = results.selection[variant.method].get("rejection")
+        if rejection is None:
             return Reason(ReasonCode.RULE_BROKEN)
-        return Reason(ReasonCode.REJECTED_ON_VALIDATION, {"reason": reason})
+        return Reason(ReasonCode.REJECTED_ON_VALIDATION, {"rejection": Reason.from_json(rejection)})
     return exceeds_budget(results, variant) or exceeds_class_budget(results, variant)
 
 
 def why_no_model(results: Results, method: str) -> Reason:
     """Return why a method has no model at all."""
-    reason = str(results.selection.get(method, {}).get("reason", "")).strip()
-    return Reason(ReasonCode.NO_MODEL, {"reason": reason}) if reason else Reason(ReasonCode.NO_RESULT)
+    reason = results.selection.get(method, {}).get("reason")
+    if reason is None:
+        return Reason(ReasonCode.NO_RESULT)
+    return Reason(ReasonCode.NO_MODEL, {"selection": Reason.from_json(reason)})
 
 
 def exceeds_budget(results: Results, variant: Variant) -> Reason | None:
     """Return what a model loses on clean test images if that is over the budget by more than one standard error."""
-    original = results.variant(ORIGINAL)
-    before, after = (results.chosen(each).get(CLEAN) if each else None for each in (original, variant))
-    if original is None or before is None or after is None or not math.isfinite(before.value + after.value):
-        return None
-    found = _overspent(before, after, results.difference(variant, original, CLEAN), budget_of(results))
+    pair = results.pair(results.original, variant, CLEAN)
+    difference = results.difference(variant, results.original, CLEAN)
+    found = _overspent(*pair, difference, results.budget) if pair else None
     return Reason(ReasonCode.CLEAN_BUDGET, found) if found else None
 
 
 def exceeds_class_budget(results: Results, variant: Variant) -> Reason | None:
     """Return which class loses more on clean test images than its budget, by more than one standard error."""
-    original = results.variant(ORIGINAL)
-    before, after = (results.of_classes(each, "sensitivity_clean") if each else {} for each in (original, variant))
-    for label, budget in class_budgets_of(results).items():
+    before, after = (results.of_classes(each, "sensitivity_clean") for each in (results.original, variant))
+    for label, budget in results.class_budgets.items():
         if label in before.keys() & after.keys():
             found = _overspent(before[label], after[label], results.class_difference(variant, label), budget)
             if found:
@@ -243,18 +245,8 @@ def exceeds_class_budget(results: Results, variant: Variant) -> Reason | None:
 def _overspent(before: Row, after: Row, pair: Difference | None, budget: float) -> dict[str, float]:
     """Return the drop, its error and the budget if the drop is larger; unpaired, the error is the larger one."""
     drop = before.value - after.value if pair is None else -pair.value
-    error = math.hypot(spread_of(before), spread_of(after)) if pair is None else pair.stderr
+    error = math.hypot(before.spread, after.spread) if pair is None else pair.stderr
     return {"drop": drop, "stderr": error, "budget": budget} if drop - error > budget else {}
-
-
-def budget_of(results: Results) -> float:
-    """Return what a correction may lose in balanced accuracy on clean images."""
-    return float(results.meta.get("budget", BalancedRule.budget))
-
-
-def class_budgets_of(results: Results) -> dict[int, float]:
-    """Return what single classes may lose; JSON has only strings as keys."""
-    return {int(label): float(most) for label, most in results.meta.get("class_budgets", {}).items()}
 
 
 def better_rivals(results: Results, shown: Variant, competing: Sequence[Variant]) -> list[Variant]:

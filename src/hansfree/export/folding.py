@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hansfree.activations import channel_axis, count_positions
 from hansfree.corrections import Projection
 from hansfree.errors import SplitError
-from hansfree.models.surgery import PROJECTION, Traced, eval_copy, remove_inserted, scalar_nodes, trace
+from hansfree.models.surgery import PROJECTION, eval_copy, remove_inserted, scalar_nodes, trace
 
 
 class NotFoldedError(Exception):
@@ -24,10 +24,7 @@ class NotFoldedError(Exception):
 def through_layer(linear: nn.Linear, norm: Any, projection: Projection) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return weight and bias of the linear layer, and bias of the norm: ``M(s(Wx + b) + o) + v = s(W'x + b') + o'``.
 
-    The constant part goes into the linear layer's bias, or where it has none into the norm's.
-
-    Args:
-        norm: A batch norm in eval mode in float64, or None.
+    The constant part goes into the linear layer's bias, or where it has none into that of the norm (in eval mode).
     """
     D, R, t = _parts(projection)
     scale, offset = torch.ones_like(D[0]), torch.zeros_like(D[0])
@@ -75,11 +72,8 @@ def replaced(module: Any, **parameters: Tensor | None) -> Any:
 
 
 Kind = Literal["plain", "layer", "next", "module"]
-
 _EXACT = 1e-9  # of the largest number, in float64: rounding stays far below, another function does not
-
 _ROUNDING = 1e-4  # of the largest logit, in the model's own precision
-
 _SCALES = (1.0, 1e3)  # of the noise: a clamp that never acts on the example acts there
 
 
@@ -99,9 +93,7 @@ class Folding:
 def fold_projection(model: nn.Module, example: Tensor) -> tuple[nn.Module, Folding]:
     """Return a copy of a corrected model with its projection in the weights where that is exact, else as it is.
 
-    Args:
-        model: Any corrected model; it is not touched.
-        example: A few images, on which the fold has to give the model's numbers.
+    On the example, a few images, the fold has to give the model's numbers.
     """
     plain, inserted = remove_inserted(model)
     if inserted is None:
@@ -142,7 +134,10 @@ class _Folder:
             self.traced = trace(model)
         except SplitError as error:
             raise NotFoldedError(f"the model's graph is not known ({str(error).rstrip('.')})") from error
-        self.call = _projection_call(self.traced)
+        calls = [node for node in self.traced.graph.nodes if node.op == "call_module" and node.target == PROJECTION]
+        if len(calls) != 1:
+            raise NotFoldedError(f"the model's graph shows {len(calls)} calls of it, not one")
+        self.call: fx.Node = calls[0]
         self.scalars = scalar_nodes(self.traced.graph)
         self.source = self.call.all_input_nodes[0]
         self.interpreter = fx.Interpreter(self.traced.root, garbage_collect_values=False, graph=self.traced.graph)
@@ -267,11 +262,3 @@ class _Folder:
         if self.projection.pooling == "max" and count_positions(tuple(self.activations.shape)) > 1:
             return "the score is taken from the maximum over the positions, which is not linear"
         return "what lies between the layer and the next linear layer is not linear, or does not keep the mean"
-
-
-def _projection_call(traced: Traced) -> fx.Node:
-    calls = [node for node in traced.graph.nodes if node.op == "call_module" and node.target == PROJECTION]
-    if len(calls) != 1:
-        raise NotFoldedError(f"the model's graph shows {len(calls)} calls of it, not one")
-    call: fx.Node = calls[0]
-    return call

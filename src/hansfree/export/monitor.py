@@ -6,26 +6,40 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from pydantic import TypeAdapter
 from safetensors.numpy import save
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted, check_X_y
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from hansfree._internal.files import suggest_path, written_atomically
 from hansfree._internal.progress import Progress, silent
 from hansfree._internal.statistics import binomial_interval
 from hansfree._internal.store import RunStore
-from hansfree.activations import Activations, Pooling, cut_at, fingerprint_trunk, pool
-from hansfree.cavs import CAV, read_tensors
-from hansfree.data import ImageFiles, check_artifact_labels, check_images, list_images
+from hansfree.activations import Activations, Pooling, collect_activations, cut_at, fingerprint_trunk, pool
+from hansfree.cavs import CAV, SignalCAV, fingerprint_tensors, read_tensors
+from hansfree.data import SETS, ImageFiles, Images, as_tensor, check_artifact_labels, check_images, list_images
 from hansfree.errors import CacheError, DataError, OptionError, RunError
+from hansfree.export.run import read_run
 from hansfree.models.surgery import AxisOrder, Cut, remove_inserted, split
-from hansfree.pipeline import PreparedRun, Workspace, check_unchanged, prepare_run, read_run_file, weights_file
+from hansfree.pipeline import (
+    PreparedRun,
+    Workspace,
+    check_unchanged,
+    is_deep,
+    prepare_run,
+    read_run_file,
+    weights_file,
+)
 
 FORMAT = "hansfree.export.monitor.1"
 
@@ -79,7 +93,7 @@ class Monitor:
         false_fires: share of clean test images that were flagged.
         hits: share of test images with the artifact that were flagged; None where there were none.
 
-    Example:
+    Examples:
         >>> import torch, hansfree as hf
         >>> with torch.random.fork_rng():
         ...     _ = torch.manual_seed(0)
@@ -107,9 +121,11 @@ class Monitor:
         model: nn.Module,
         cav: CAV,
         *,
-        clean: Activations,
-        test_clean: Activations,
-        test_biased: Activations | None = None,
+        clean: Activations | Images,
+        test_clean: Activations | Images,
+        test_biased: Activations | Images | None = None,
+        layer: str | None = None,
+        pooling: Pooling = "max",
         false_fire_rate: float = 0.01,
     ) -> Monitor:
         """Set the threshold on clean held-out images, and count on others how often it fires.
@@ -119,10 +135,20 @@ class Monitor:
             clean: held-out images without the artifact, at least ``1 / false_fire_rate - 1`` of them.
             test_clean: other held-out images without it.
             test_biased: held-out images with it; None where there are none.
+            layer: where activations are taken if datasets are given, with ``pooling``.
             false_fire_rate: how often a clean image may be flagged, above 0 and below 1.
         """
-        if not 0 < false_fire_rate < 1:
-            raise OptionError(f"false_fire_rate is a share, above 0 and below 1, not {false_fire_rate!r}.")
+        _check_rate(false_fire_rate)
+
+        def activations_of(data: Activations | Images) -> Activations:
+            if isinstance(data, Activations):
+                return data
+            if layer is None:
+                raise OptionError("Datasets need a layer. Pass layer=NAME, or activations.")
+            return collect_activations(model, layer, data, pooling=pooling)
+
+        clean, test_clean = activations_of(clean), activations_of(test_clean)
+        test_biased = None if test_biased is None else activations_of(test_biased)
         _check_sets(clean, test_clean, test_biased)
         cav.check_layer(clean.layer, clean.pooled.shape[1])
         cut = cut_at(remove_inserted(model)[0], clean)
@@ -144,9 +170,9 @@ class Monitor:
         )
         return cls(cut, cav, facts)
 
-    def scores(self, images: Tensor, *, batch_size: int = 64) -> np.ndarray:
+    def scores(self, images: Tensor | Images, *, batch_size: int = 64) -> np.ndarray:
         """Return the CAV's decision for images (n, channels, height, width), normalised as the model takes them."""
-        found = []
+        images, found = as_tensor(images), []
         for start in range(0, len(images), batch_size):
             some = images[start : start + batch_size]
             with torch.inference_mode():
@@ -155,7 +181,7 @@ class Monitor:
             return np.zeros(0)
         return self.cav.decision_function(np.concatenate(found))
 
-    def flags(self, images: Tensor, *, batch_size: int = 64) -> np.ndarray:
+    def flags(self, images: Tensor | Images, *, batch_size: int = 64) -> np.ndarray:
         """Return which of the images show the artifact, bool (n,)."""
         is_flagged: np.ndarray = self.scores(images, batch_size=batch_size) > self.threshold
         return is_flagged
@@ -174,9 +200,11 @@ class Monitor:
 
     def save(self, path: str | Path) -> None:
         """Write the monitor as one safetensors file, without the model; no pickle is involved."""
-        metadata = {"format": FORMAT, "cav": self.cav.to_header(), "monitor": json.dumps(asdict(self._facts))}
+        header, facts, tensors = self.cav.to_header(), json.dumps(asdict(self._facts)), self.cav.to_tensors()
+        found = fingerprint_tensors(tensors, header, facts)
+        metadata = {"format": FORMAT, "cav": header, "monitor": facts, "fingerprint": found}
         with written_atomically(Path(path)) as unfinished:
-            unfinished.write_bytes(save(self.cav.to_tensors(), metadata=metadata))
+            unfinished.write_bytes(save(tensors, metadata=metadata))
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module, *, example: Tensor | None = None) -> Monitor:
@@ -188,7 +216,10 @@ class Monitor:
         path = Path(path)
         tensors, metadata = read_tensors(path, FORMAT, what="monitor")
         try:
-            cav, facts = CAV.from_tensors(tensors, metadata["cav"]), _read_facts(json.loads(metadata["monitor"]))
+            if fingerprint_tensors(tensors, metadata["cav"], metadata["monitor"]) != metadata["fingerprint"]:
+                raise ValueError("another fingerprint")
+            cav = CAV.from_tensors(tensors, metadata["cav"])
+            facts = TypeAdapter(_Facts).validate_json(metadata["monitor"])
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"{str(path)!r} is damaged, or of another version of hansfree ({error!r}).") from error
         cut = split(remove_inserted(model)[0], facts.layer, example=example, order=facts.order)
@@ -197,6 +228,60 @@ class Monitor:
                 f"The monitor {str(path)!r} was made for another model: the weights up to {facts.layer!r} differ."
             )
         return cls(cut, cav, facts)
+
+
+class MonitorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A `Monitor` on features, as a step of a scikit-learn pipeline: the larger of two labels is the artifact.
+
+    Half of the clean samples and all with the artifact fit the CAV; the other half sets the threshold.
+
+    Args:
+        cav: an estimator; None is a signal-CAV.
+        false_fire_rate: how often a clean sample may be flagged, above 0 and below 1.
+        seed: draws the halves.
+
+    Attributes:
+        cav_: the fitted CAV.
+        threshold_: of its ``decision_function``.
+
+    Examples:
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> y = np.arange(200) % 2
+        >>> X = np.random.default_rng(0).normal(size=(200, 5)) + 3 * y[:, None]
+        >>> model = make_pipeline(StandardScaler(), MonitorClassifier(false_fire_rate=0.1)).fit(X, y)
+        >>> model.score(X, y) > 0.9
+        True
+    """
+
+    def __init__(self, cav: CAV | None = None, *, false_fire_rate: float = 0.01, seed: int = 0) -> None:
+        self.cav, self.false_fire_rate, self.seed = cav, false_fire_rate, seed
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit the CAV, and set the threshold on clean samples that it has not seen."""
+        _check_rate(self.false_fire_rate)
+        features, labels = check_X_y(X, y)
+        clean = np.random.default_rng(self.seed).permutation(np.flatnonzero(labels == np.unique(labels)[0]))
+        held_out = clean[len(clean) // 2 :]
+        seen = np.setdiff1d(np.arange(len(labels)), held_out)
+        self.cav_ = clone(self.cav or SignalCAV()).fit(features[seen], labels[seen])
+        self.threshold_ = _threshold(self.cav_.decision_function(features[held_out]), self.false_fire_rate)
+        self.classes_, self.n_features_in_ = self.cav_.classes_, features.shape[1]
+        return self
+
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
+        """Return the score of each sample, above zero where it is flagged."""
+        check_is_fitted(self, "threshold_")
+        return np.asarray(self.cav_.decision_function(X) - self.threshold_)
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Return the label of each sample."""
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+
+
+def _check_rate(rate: float) -> None:
+    if not 0 < rate < 1:
+        raise OptionError(f"false_fire_rate is a share, above 0 and below 1, not {rate!r}.")
 
 
 def _threshold(scores: np.ndarray, rate: float) -> float:
@@ -234,14 +319,6 @@ def _check_sets(clean: Activations, test_clean: Activations, test_biased: Activa
             )
 
 
-def _read_facts(known: dict[str, Any]) -> _Facts:
-    if set(known) != {field.name for field in fields(_Facts)}:
-        raise KeyError(", ".join(sorted(known)))
-    rates = {name: known[name] and Rate(**known[name]) for name in ("false_fires", "hits")}
-    order = None if known["order"] is None else tuple(known["order"])
-    return _Facts(**{**known, **rates, "order": order})
-
-
 _BATCH = 64
 
 
@@ -252,15 +329,14 @@ class RunMonitor:
     monitor: Monitor
     prepared: PreparedRun
     file: Path
+    network: str | None  # the correction whose network it reads; None: the original model and its corrected heads
 
     def score_images(
         self, images: Sequence[Path], *, skip_bad: bool = False, progress: Progress = silent
     ) -> tuple[list[ScoredImage], list[str]]:
-        """Return scores of image files, and a sentence for each that cannot be read.
+        """Return scores of image files, also in folders, and a sentence for each that cannot be read.
 
-        Args:
-            images: Files and folders.
-            skip_bad: Skip images that cannot be read; otherwise the first is an error.
+        Without ``skip_bad`` the first of these is an error.
         """
         paths = _list_images(images)
         good, skipped = check_images(paths, skip_bad=skip_bad, progress=progress)
@@ -297,7 +373,8 @@ class ScoredImage:
 def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progress = silent) -> RunMonitor:
     """Fit a monitor from the cache of a finished run, and store it as ``monitor.safetensors`` in its folder.
 
-    The threshold is set on the clean validation images; its rates are counted on the test images.
+    Where the run recommends a correction of the whole network, it is fitted anew to that network. The threshold is set
+    on the clean validation images; its rates are counted on the test images.
     """
     file = folder / "run.yaml"
     if not file.is_file() or not (folder / "results.csv").is_file():
@@ -305,23 +382,34 @@ def monitor_run(folder: Path, *, false_fire_rate: float = 0.01, progress: Progre
             f"{folder} is not the folder of a finished `hansfree run`: it has no run.yaml or no results.csv."
         )
     run = read_run_file(file)
-    weights = str(weights_file(RunStore(folder)).absolute())
+    store = RunStore(folder)
+    weights = str(weights_file(store).absolute())
+    store.check_file(weights_file(store))
     section = run.model.model_copy(update={"weights": weights})
     prepared = prepare_run(run.model_copy(update={"out": folder, "model": section}), progress=progress)
     check_unchanged(prepared)
-    workspace = Workspace(prepared.setting, folder, folder / "activations", progress=progress)
-    held_out = workspace.activations
-    monitor = Monitor.fit(
-        prepared.setting.model,
-        workspace.cav,
-        clean=held_out["val_clean"],
-        test_clean=held_out["test_clean"],
-        test_biased=held_out.get("test_biased"),
-        false_fire_rate=false_fire_rate,
+    workspace, finished = (
+        Workspace(prepared.setting, folder, folder / "activations", progress=progress),
+        read_run(folder),
     )
+    method = str(finished.results.meta.get("recommended"))
+    network = finished.network(method, prepared.setting.model) if is_deep(method) else None
+    with TemporaryDirectory(dir=folder, prefix=".network-") as temporary:
+        if network is not None:
+            sets = [name for name in SETS if name != "val_biased"]
+            workspace = workspace.of_network(network, Path(temporary), cache=workspace.cache, name=method, sets=sets)
+        held_out = workspace.activations
+        monitor = Monitor.fit(
+            workspace.setting.model,
+            workspace.cav,
+            clean=held_out["val_clean"],
+            test_clean=held_out["test_clean"],
+            test_biased=held_out.get("test_biased"),
+            false_fire_rate=false_fire_rate,
+        )
     stored = folder / "monitor.safetensors"
     monitor.save(stored)
-    return RunMonitor(monitor, prepared, stored)
+    return RunMonitor(monitor, prepared, stored, None if network is None else method)
 
 
 def to_csv(looked: Sequence[ScoredImage]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import platform
 from collections.abc import Iterable
@@ -14,9 +15,11 @@ import numpy as np
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hansfree._internal.files import hash_file, open_templates, read_arrays, write_text
+from hansfree._internal.store import RunStore
 from hansfree.corrections import Correction, RRClArC, split_name
 from hansfree.data import IMAGENET, SETS, Normalize
 from hansfree.errors import OptionError, RunError, nearest
@@ -36,9 +39,11 @@ from hansfree.models import (
 from hansfree.models.surgery import layer_order
 from hansfree.reasons import VerdictLevel
 from hansfree.report import (
+    describe_claims,
     describe_loss,
     describe_notes,
     describe_rejection,
+    describe_selection,
     describe_verdict,
     group_title,
     interval_at_end,
@@ -46,11 +51,8 @@ from hansfree.report import (
 )
 
 _IMAGES = 8  # to compare logits on, where the run shows none
-
 _TOLERANCE = 1e-3  # of the largest logit: evaluation starts from the cached activations, in another order of sums
-
 _RUN_FILE = "run.yaml"  # the user's, as it was read
-
 _ORIGINALS = ("original.safetensors", "model.safetensors")  # a user's own model, or one that the run trained itself
 
 
@@ -87,7 +89,7 @@ class FinishedRun:
             raise OptionError(f"The results of {self.path} do not list {wanted}.{nearest(wanted, listed)}{there}")
         if self.chosen(wanted):
             raise self.lost(wanted)
-        reason = self.results.with_class_names(str(listed[wanted].get("reason") or "no strength was chosen"))
+        reason = describe_selection(self.results, wanted).reason or "no strength was chosen"
         raise OptionError(f"{self.path} has no weights of {wanted}, as {reason}.{there}")
 
     def lost(self, method: str) -> RunError:
@@ -97,6 +99,21 @@ class FinishedRun:
             f"{self.weights_of(method)} is missing or damaged. Delete {stage}, and resume the run with the command "
             "that started it: it computes both again."
         )
+
+    def network(self, method: str, original: nn.Module) -> nn.Module:
+        """Return the network of a whole-network correction, a copy of ``original`` with its weights."""
+        network = copy.deepcopy(original)
+        self.check(self.weights_of(method))
+        try:
+            network.load_state_dict(load_file(self.weights_of(method)))
+        except (OSError, SafetensorError) as error:
+            raise self.lost(method) from error
+        return network
+
+    def check(self, path: Path) -> None:
+        """Raise RunError if a file that exists is not as the run wrote it."""
+        if path.exists():
+            RunStore(self.path).check_file(path)
 
     def weights_of(self, method: str) -> Path:
         """Return the file of a method's weights."""
@@ -121,6 +138,7 @@ def open_model(run: FinishedRun) -> nn.Module:
     source = described.get("source") if isinstance(described, dict) else described
     if not isinstance(source, str) or not classes or weights is None:
         raise RunError(f"{run.path} does not say which model it corrected, or has no {' or '.join(_ORIGINALS)}.")
+    run.check(weights)
     if isinstance(described, dict):
         names = (run.config.get("data") or {}).get("classes")
         n_outputs = 1 if described.get("output") == "binary" else None if names is None else len(names)
@@ -155,6 +173,7 @@ def adapt_as_evaluated(run: FinishedRun, model: nn.Module, example: Tensor) -> n
 def open_corrected(run: FinishedRun, method: str, original: nn.Module, example: Tensor) -> nn.Module:
     """Return the model that was evaluated as this method."""
     path = run.weights_of(method)
+    run.check(path)
     try:
         with safe_open(path, framework="pt"):
             pass  # its header shows a truncated file
@@ -206,24 +225,10 @@ def check_evaluated(run: FinishedRun, method: str, corrected: nn.Module, example
 _PACKAGES = ("hansfree", "torch", "safetensors")
 
 
-@dataclass(frozen=True)
-class ScoreLine:
-    """One score before and after, as the card prints it."""
-
-    label: str
-    ideal: str
-    before: str
-    after: str
-    n: str
-
-
 def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *, is_checked: bool = False) -> None:
     """Write the model card of a run's exported model.
 
-    Args:
-        path: A Markdown file.
-        method: The correction whose weights were exported.
-        is_checked: The weights were compared with the logits that the run stored of its evaluation.
+    It says whether the weights were compared with the logits that the run stored of its evaluation.
     """
     environment = open_templates("export", is_html=False)
     environment.filters["cell"] = _cell
@@ -240,8 +245,7 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
         cav=next((row.cav for row in run.chosen(method) if row.cav), None),
         judged_along=meta.get("cav") if split_name(method)[1] else None,
         choice=choice,
-        reason=results.with_class_names(str(choice.get("reason", ""))),
-        rule=results.with_class_names(str(choice.get("rule", ""))),
+        selection=describe_selection(results, method),
         diverged=[f"{strength:g}" for strength in choice.get("diverged") or () if strength is not None],
         objection=describe_rejection(results, variant) if variant else "",
         verdict=describe_verdict(results, method) if method in results.verdicts else None,
@@ -250,7 +254,7 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
         counts=meta.get("counts") or [],
         sizes=[(name.replace("_", " "), meta[f"n_{name}"]) for name in SETS if meta.get(f"n_{name}") is not None],
         scores=compare_scores(run.chosen(ORIGINAL), run.chosen(method), results=results),
-        unclaimed=[claim["sentence"] for claim in meta.get("claims") or [] if not claim["can_be_made"]],
+        unclaimed=[each["sentence"] for each in describe_claims(meta.get("claims") or ()) if not each["can_be_made"]],
         unknown=_unknown(results),
         exported=exported,
         evaluated=f"weights, {method}",
@@ -262,24 +266,27 @@ def write_card(path: Path, exported: Exported, run: FinishedRun, method: str, *,
     write_text(path, text)
 
 
-def compare_scores(before: Iterable[Row], after: Iterable[Row], *, results: Results) -> list[ScoreLine]:
-    """Return the scores of the original model and of the corrected one, one line per score that either has."""
-    rows = [{(row.metric, row.group, row.artifact): row for row in side} for side in (before, after)]
+def compare_scores(before: Iterable[Row], after: Iterable[Row], *, results: Results) -> list[tuple[str, ...]]:
+    """Return a line per score that either model has: its name, its ideal, before, after, number of images.
+
+    The worst group may be another one on each side: then the cells name it, not the line.
+    """
+    of_classes = {name for name, metric in Metric.members().items() if metric.is_per_class}
+    rows = [
+        {(row.metric, row.group if row.metric in of_classes else None): row for row in side} for side in (before, after)
+    ]
     lines = []
-    for metric, group, artifact in dict.fromkeys([*rows[1], *rows[0]]):
+    for metric, group in dict.fromkeys([*rows[1], *rows[0]]):
         member = Metric.members().get(metric)
-        pair = [side.get((metric, group, artifact)) for side in rows]
+        pair = [side.get((metric, group)) for side in rows]
         counts = dict.fromkeys(f"{row.n:,}" for row in pair if row is not None and row.n is not None)
-        of = "" if group is None else f" ({group_title(results, group, artifact)})"
-        lines.append(
-            ScoreLine(
-                label=f"{_label(metric)}{of}",
-                ideal=f"{member.ideal:g}" if member else "",
-                before=_written(pair[0]),
-                after=_written(pair[1]),
-                n=" / ".join(counts),
-            )
-        )
+        titles = [group_title(results, row.group, row.artifact) if row else "" for row in pair]
+        label, values = _label(metric), [_written(row) for row in pair]
+        if len(found := set(filter(None, titles))) == 1:
+            label += f" ({found.pop()})"
+        elif found:
+            values = [f"{value} ({title})" for value, title in zip(values, titles)]
+        lines.append((label, f"{member.ideal:g}" if member else "", *values, " / ".join(counts)))
     return lines
 
 

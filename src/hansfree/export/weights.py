@@ -22,7 +22,7 @@ from hansfree._internal.files import open_templates, written_atomically
 from hansfree._internal.hashing import hash_weights
 from hansfree.activations import Pooling
 from hansfree.corrections import Projection
-from hansfree.errors import OptionError, SplitError, check_choice, nearest, not_installed
+from hansfree.errors import OptionError, SplitError, check_choice, import_optional, nearest
 from hansfree.export.folding import Folding, fold_projection
 from hansfree.models import check_finite, fill_with_weights, predict_logits, write_weights
 from hansfree.models.surgery import PROJECTION, AppliedAfter, AxisOrder, EditedForward, insert_after
@@ -72,7 +72,6 @@ def find_place(model: nn.Module) -> Place:
 
 
 _TOLERANCE = 1e-4  # of the largest logit: what float32 may lose between two ways to compute the same
-
 _LOADER = "load_corrected.py"
 
 
@@ -105,6 +104,16 @@ def export_model(
         original: The original model.
         example: A few images, on which the logits are compared.
         method: The correction's name, for the file's metadata.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> model = nn.Linear(4, 2)
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.safetensors"
+        ...     exported = export_model(model, file, original=model, example=torch.rand(2, 4))
+        ...     same = load_corrected(model, file)
+        >>> torch.equal(same.weight, model.weight)
+        True
     """
     if path.suffix != ".safetensors":
         raise OptionError(f"Weights are exported to a file that ends in .safetensors, not {path.name!r}.")
@@ -148,6 +157,15 @@ def load_corrected(
         layer: Where the projection stands, for a file without that (of a run).
         pooling: Of its score, likewise.
         order: Of the layer's axes as the projection expects them, likewise.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> from safetensors.torch import save_file
+        >>> with TemporaryDirectory() as folder:
+        ...     save_file({"weight": torch.ones(2, 4), "bias": torch.zeros(2)}, f"{folder}/model.safetensors")
+        ...     model = load_corrected(nn.Linear(4, 2), f"{folder}/model.safetensors")
+        >>> model.weight.sum().item()
+        8.0
     """
     path = Path(path)
     try:
@@ -254,12 +272,8 @@ class _Wrapped(nn.Module):
 
 def check_onnx() -> None:
     """Check that the optional packages are installed."""
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # type: ignore[import-untyped]  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise not_installed(error.name, extra="onnx") from error
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        import_optional(package, extra="onnx")
 
 
 def _write(model: nn.Module, path: Path, images: Tensor) -> None:
@@ -288,7 +302,7 @@ def _write(model: nn.Module, path: Path, images: Tensor) -> None:
 
 
 def _compare(model: nn.Module, path: Path, images: Tensor) -> float:
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (given,) = session.get_inputs()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hansfree._internal.statistics import Floats, Integers, auc
-from hansfree.errors import DataError, UndefinedMetricError
+from hansfree.errors import UndefinedMetricError
 from hansfree.metrics.base import (
     MIN_GROUP,
     NO_PREDICTION,
@@ -20,15 +20,25 @@ from hansfree.metrics.base import (
     Score,
     large_classes,
     predict_classes,
-    too_few_classes,
-    too_few_images,
 )
 
 WHICH_IMAGES: dict[Condition, str] = {"clean": "without", "biased": "with"}  # the artifact
+MetricT = TypeVar("MetricT", bound="ConditionMetric")
+
+
+def by_condition(base: type[MetricT], name: str) -> tuple[type[MetricT], type[MetricT]]:
+    """Register ``name_clean``, the metric of the images without the artifact, and ``name_biased``, of those with it."""
+
+    def register(condition: Condition) -> type[MetricT]:
+        facts = {"__module__": __name__, "__doc__": base.template.format(WHICH_IMAGES[condition])}
+        title, make = f"{base.__name__}{condition.title()}", type(base)
+        return make(title, (base,), facts, name=f"{name}_{condition}", condition=condition)  # type: ignore
+
+    return register("clean"), register("biased")
 
 
 class ConditionMetric(Metric):
-    """A metric of the images without, or of those with the artifact, as the class line says."""
+    """A metric of the images without, or of those with the artifact; `by_condition` registers both."""
 
     ideal = 1.0
     condition: ClassVar[Condition]
@@ -46,8 +56,13 @@ class ConditionMetric(Metric):
         return [] if self.condition == "clean" or labels_biased is None else self.too_few(labels_biased)
 
     def too_few(self, labels: Integers) -> list[NotAvailable]:
-        """Return itself where fewer than two classes are large enough."""
-        return too_few_classes(self.name, labels)
+        """Return itself where fewer than two classes are large enough for a mean over classes."""
+        counts = np.sort(np.unique(labels, return_counts=True)[1])
+        second = int(counts[-2]) if counts.size > 1 else 0
+        if second >= MIN_GROUP:
+            return []
+        needed = f"two classes with at least {MIN_GROUP} images with the artifact are needed"
+        return [NotAvailable(self.name, second, f"{needed}, and the second largest class has {second}")]
 
 
 class Accuracy(ConditionMetric):
@@ -63,52 +78,64 @@ class Accuracy(ConditionMetric):
 
     def too_few(self, labels: Integers) -> list[NotAvailable]:
         """Return itself where the images are few."""
-        return too_few_images(self.name, len(labels))
+        return self.too_few_images(len(labels))
 
 
-class AccuracyClean(Accuracy, name="accuracy_clean", condition="clean"):
-    """Accuracy on images without the artifact."""
-
-
-class AccuracyBiased(Accuracy, name="accuracy_biased", condition="biased"):
-    """Accuracy on the same images with the artifact inserted; where it is natural, on those that have it."""
+AccuracyClean, AccuracyBiased = by_condition(Accuracy, "accuracy")
 
 
 class BalancedAccuracy(ConditionMetric):
     """Mean recall over the classes present, so that always answering the most frequent class does not pay.
 
-    Args:
-        least: Images that a class needs to count where those with the artifact are others than the clean ones. A
-            choice between models may take every class: what is rare there is what the shortcut gets wrong.
+    Where images with the artifact are others than the clean ones, classes of fewer than `MIN_GROUP` do not count.
     """
 
     title = "Balanced accuracy"
     template = "Mean recall over the classes on images {} the artifact."
 
-    def __init__(self, *, least: int = MIN_GROUP) -> None:
-        self.least = least
-
     def compute(self, evidence: Evidence) -> Score:
         """Average the recalls; their errors are independent, as no image belongs to two classes."""
+        self.check_available(evidence)
+        is_own = self.condition == "biased" and not evidence.is_paired
         correct, labels = evidence.is_correct(self.condition), evidence.labels_of(self.condition)
-        if self.least >= MIN_GROUP:
-            self.check_available(evidence)
+        return self.of(correct, labels, least=MIN_GROUP if is_own else 0)
+
+    def of(self, correct: NDArray[np.bool_], labels: Integers, *, least: int = 0) -> Score:
+        """Return the score of images that are right or wrong.
+
+        Args:
+            least: Images that a class needs to count. A choice between models may take every class: what is rare
+                there is what the shortcut gets wrong.
+        """
         _, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
         recalls = np.bincount(index, weights=correct) / counts
-        if self.condition == "biased" and not evidence.is_paired:
-            recalls, counts = recalls[counts >= self.least], counts[counts >= self.least]
+        recalls, counts = recalls[counts >= least], counts[counts >= least]
         if counts.size == 0:
             raise UndefinedMetricError(f"{self.name} needs at least 1 image, and none is given.")
         variance = np.sum(recalls * (1 - recalls) / counts) / counts.size**2
         return self.score(recalls.mean(), np.sqrt(variance), counts.sum())
 
 
-class BalancedAccuracyClean(BalancedAccuracy, name="balanced_accuracy_clean", condition="clean"):
-    """Balanced accuracy on images without the artifact."""
+BalancedAccuracyClean, BalancedAccuracyBiased = by_condition(BalancedAccuracy, "balanced_accuracy")
 
 
-class BalancedAccuracyBiased(BalancedAccuracy, name="balanced_accuracy_biased", condition="biased"):
-    """Balanced accuracy on images with the artifact."""
+def accuracies(
+    clean: Integers, biased: Integers, labels: Integers, labels_biased: Integers | None = None
+) -> list[Score]:
+    """Return plain and balanced accuracies of predictions without and with the artifact, where images are enough.
+
+    Args:
+        labels_biased: None where the artifact was inserted into the clean images.
+    """
+    of_biased, least = (labels, 0) if labels_biased is None else (labels_biased, MIN_GROUP)
+    right = clean == labels
+    scores = [AccuracyClean().proportion(right), BalancedAccuracyClean().of(right, labels)]
+    plain, balanced, right = AccuracyBiased(), BalancedAccuracyBiased(), biased == of_biased
+    if not plain.unavailable(labels, labels_biased):
+        scores.append(plain.proportion(right))
+    if not balanced.unavailable(labels, labels_biased):
+        scores.append(balanced.of(right, of_biased, least=least))
+    return scores
 
 
 class AUROC(ConditionMetric):
@@ -140,12 +167,7 @@ class AUROC(ConditionMetric):
         return self.score(sum(areas) / classes.size, np.sqrt(np.sum(influence**2)), influence.size)
 
 
-class AUROCClean(AUROC, name="auroc_clean", condition="clean"):
-    """AUROC on images without the artifact."""
-
-
-class AUROCBiased(AUROC, name="auroc_biased", condition="biased"):
-    """AUROC on images with the artifact."""
+by_condition(AUROC, "auroc")
 
 
 def ordered_odds(metric: str, logits: Floats) -> Floats:
@@ -265,12 +287,7 @@ class Sensitivity(ClassMetric):
         return int(np.sum(labels == label))
 
 
-class SensitivityClean(Sensitivity, name="sensitivity_clean", condition="clean"):
-    """Sensitivity on images without the artifact."""
-
-
-class SensitivityBiased(Sensitivity, name="sensitivity_biased", condition="biased"):
-    """Sensitivity on images with the artifact."""
+by_condition(Sensitivity, "sensitivity")
 
 
 class Specificity(ClassMetric):
@@ -292,12 +309,7 @@ class Specificity(ClassMetric):
         return int(np.sum(labels != label))
 
 
-class SpecificityClean(Specificity, name="specificity_clean", condition="clean"):
-    """Specificity on images without the artifact."""
-
-
-class SpecificityBiased(Specificity, name="specificity_biased", condition="biased"):
-    """Specificity on images with the artifact."""
+by_condition(Specificity, "specificity")
 
 
 class AUROCClass(ClassMetric):
@@ -321,25 +333,14 @@ class AUROCClass(ClassMetric):
         return min(inside, len(labels) - inside)
 
 
-class AUROCClassClean(AUROCClass, name="auroc_class_clean", condition="clean"):
-    """A class's AUROC on images without the artifact."""
-
-
-class AUROCClassBiased(AUROCClass, name="auroc_class_biased", condition="biased"):
-    """A class's AUROC on images with the artifact."""
+by_condition(AUROCClass, "auroc_class")
 
 
 def majority_rate(labels: Integers) -> float:
     """Return the accuracy of always answering the most frequent class: what a useful model must beat."""
-    return float(_class_counts("majority rate", labels).max() / len(labels))
+    return float(np.bincount(labels).max() / len(labels))
 
 
 def chance_level(labels: Integers) -> float:
     """Return the balanced accuracy of any answer that is always the same: one of the classes present is all right."""
-    return 1 / len(_class_counts("chance level", labels))
-
-
-def _class_counts(what: str, labels: Integers) -> Integers:
-    if len(labels) == 0:
-        raise DataError(f"The {what} needs at least 1 label, and none is given.")
-    return np.unique(labels, return_counts=True)[1]
+    return 1 / len(np.unique(labels))

@@ -43,6 +43,7 @@ class Evidence:
     derivatives: Floats | None = None  # (m,): of the biased class's logit along unit h, summed over positions
     n_positions: int = 1  # positions of the layer's map: the paper's sensitivity averages over them
     position_signs: Integers | None = None  # (m, 3): positions with positive, negative, zero derivative
+    position_sizes: Floats | None = None  # (m,): mean size of the derivatives at single positions
     relevance: Floats | None = None  # (r,): share of absolute relevance on the artifact's mask, NaN if undefined
 
     def __post_init__(self) -> None:
@@ -55,6 +56,10 @@ class Evidence:
             raise DataError(f"n_positions is {self.n_positions}; a layer's map has at least 1 position.")
         if self.position_signs is not None:
             self._check_position_signs(self.position_signs)
+        if self.position_sizes is not None and (
+            self.derivatives is None or self.position_sizes.shape != self.derivatives.shape
+        ):
+            raise DataError("position_sizes need one derivative for each image.")
 
     @property
     def n_classes(self) -> int:
@@ -118,7 +123,7 @@ def check_biased_class(given: int, n_classes: int) -> None:
 
 _DIMENSIONS = {
     **{"labels": 1, "logits_clean": 2, "logits_biased": 2, "labels_biased": 1},
-    **{"derivatives": 1, "position_signs": 2, "relevance": 1},
+    **{"derivatives": 1, "position_signs": 2, "position_sizes": 1, "relevance": 1},
 }
 _INTEGERS = ("labels", "labels_biased", "position_signs")
 
@@ -191,6 +196,18 @@ class Metric(Registered, ABC):
         """
         return []
 
+    def too_few_images(self, n: int) -> list[NotAvailable]:
+        """Return itself where the images with the artifact are fewer than `MIN_GROUP`."""
+        reason = f"at least {MIN_GROUP} images with the artifact are needed, and there are {n}"
+        return [] if n >= MIN_GROUP else [NotAvailable(self.name, n, reason)]
+
+    def required(self, evidence: Evidence, field: str) -> NDArray[Any]:
+        """Return an optional field of the evidence, or raise where it is not given."""
+        values: NDArray[Any] | None = getattr(evidence, field)
+        if values is None:
+            raise UndefinedMetricError(f"{self.name} needs {field}, which the evidence does not hold.")
+        return values
+
     def check_available(self, evidence: Evidence) -> None:
         """Raise where too few images leave the score unavailable."""
         for found in self.unavailable(evidence.labels, evidence.labels_biased):
@@ -239,23 +256,6 @@ def compute_scores(evidence: Evidence, *, per_class: bool = True) -> list[Score]
 def find_unavailable(labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
     """Return the scores that too few test images leave unknown (`Metric.unavailable`), whatever the model."""
     return [found for metric in Metric.members().values() for found in metric().unavailable(labels, labels_biased)]
-
-
-def too_few_images(metric: str, n: int) -> list[NotAvailable]:
-    """Return that a score over all images with the artifact is unknown where they are fewer than `MIN_GROUP`."""
-    if n >= MIN_GROUP:
-        return []
-    return [NotAvailable(metric, n, f"at least {MIN_GROUP} images with the artifact are needed, and there are {n}")]
-
-
-def too_few_classes(metric: str, labels: Integers) -> list[NotAvailable]:
-    """Return that a mean over classes is unknown where fewer than two of them have `MIN_GROUP` images."""
-    counts = np.sort(np.unique(labels, return_counts=True)[1])[::-1]
-    second = int(counts[1]) if counts.size > 1 else 0
-    if second >= MIN_GROUP:
-        return []
-    needed = f"two classes with at least {MIN_GROUP} images with the artifact are needed"
-    return [NotAvailable(metric, second, f"{needed}, and the second largest class has {second}")]
 
 
 def large_classes(labels: Integers) -> Integers:

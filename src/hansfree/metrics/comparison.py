@@ -22,16 +22,12 @@ from hansfree._internal.statistics import (
     paired_difference,
     share_interval,
 )
-from hansfree.errors import DataError
 from hansfree.metrics.base import MIN_GROUP, NO_PREDICTION, Condition, find_unavailable, large_classes
 from hansfree.metrics.effects import FlipRate, ProbabilityChange, is_flipped
 
 
-def lost_classes(predictions_before: Integers, predictions_after: Integers, n_classes: int) -> tuple[int, ...]:
+def lost_classes(predictions_before: Integers, predictions_after: Integers) -> tuple[int, ...]:
     """Return the classes that were predicted at least once before and never after."""
-    for predictions in (predictions_before, predictions_after):
-        if not np.isin(predictions, [NO_PREDICTION, *range(n_classes)]).all():
-            raise DataError(f"Predictions must be classes 0 to {n_classes - 1}, or {NO_PREDICTION} for none.")
     lost = np.setdiff1d(predictions_before, predictions_after)
     return tuple(int(label) for label in lost if label != NO_PREDICTION)
 
@@ -100,8 +96,7 @@ def compare_answers(
         biased_class: Of its specificity with the artifact is asked: images of other classes that it is not said of.
     """
     hits = {name: _hits(each, labels, labels_biased, biased_class) for name, each in answers.items()}
-    others = (labels if labels_biased is None else labels_biased) != biased_class
-    views = _views(labels, labels_biased)
+    others, views = (labels if labels_biased is None else labels_biased) != biased_class, _views(labels, labels_biased)
     if others.sum() >= MIN_GROUP:
         views.append(_View("specificity_biased", "spared", others))
     return [
@@ -151,15 +146,17 @@ def _compare(
 def _views(labels: Integers, labels_biased: Integers | None) -> list[_View]:
     """Return what can be counted as the metrics of the same names count; nothing of fewer than `MIN_GROUP` images."""
     unknown = {found.metric for found in find_unavailable(labels, labels_biased) if found.group is None}
-    every = np.ones(len(labels), dtype=bool)
-    views = [_View("accuracy_clean", "clean", every), _View("balanced_accuracy_clean", "clean", every, labels)]
+    of = labels if labels_biased is None else labels_biased
+    every, all_biased = np.ones(len(labels), dtype=bool), np.ones(len(of), dtype=bool)
+    counted = all_biased if labels_biased is None else np.isin(of, large_classes(of))
+    views = [
+        _View("accuracy_clean", "clean", every),
+        _View("balanced_accuracy_clean", "clean", every, labels),
+        _View("accuracy_biased", "biased", all_biased),
+        _View("balanced_accuracy_biased", "biased", counted, of[counted]),
+    ]
     if labels_biased is None:
-        views += [_View("accuracy_biased", "biased", every), _View("balanced_accuracy_biased", "biased", every, labels)]
         views.append(_View(FlipRate.name, "flips", every))
-    else:
-        counted = np.isin(labels_biased, large_classes(labels_biased))
-        views.append(_View("accuracy_biased", "biased", np.ones(len(labels_biased), dtype=bool)))
-        views.append(_View("balanced_accuracy_biased", "biased", counted, labels_biased[counted]))
     return [view for view in views if view.metric not in unknown and view.rows.sum() >= MIN_GROUP]
 
 
@@ -167,10 +164,9 @@ def _hits(
     answers: Answers, labels: Integers, labels_biased: Integers | None, biased_class: int | None = None
 ) -> dict[_Hits, np.ndarray]:
     clean, biased = answers["clean"], answers["biased"]
-    hits: dict[_Hits, np.ndarray] = {"clean": clean == labels}
-    hits["biased"] = biased == (labels if labels_biased is None else labels_biased)
-    if labels_biased is None:
-        hits["flips"] = is_flipped(clean, biased)
-    if biased_class is not None:
-        hits["spared"] = (biased != biased_class) & (biased != NO_PREDICTION)
-    return hits
+    return {
+        "clean": clean == labels,
+        "biased": biased == (labels if labels_biased is None else labels_biased),
+        **({"flips": is_flipped(clean, biased)} if labels_biased is None else {}),
+        "spared": (biased != biased_class) & (biased != NO_PREDICTION),
+    }

@@ -9,16 +9,7 @@ from numpy.typing import NDArray
 
 from hansfree._internal.statistics import Floats, Integers
 from hansfree.errors import UndefinedMetricError
-from hansfree.metrics.base import (
-    MIN_GROUP,
-    NO_PREDICTION,
-    Evidence,
-    Metric,
-    NotAvailable,
-    Score,
-    predict_classes,
-    too_few_images,
-)
+from hansfree.metrics.base import MIN_GROUP, NO_PREDICTION, Evidence, Metric, NotAvailable, Score, predict_classes
 
 
 class FlipRate(Metric, name="flip_rate"):
@@ -74,25 +65,23 @@ class DerivativeMetric(Metric):
 
     def derivatives(self, evidence: Evidence) -> Floats:
         """Return the derivatives; one that is not finite has no sign, and leaving it out would flatter the model."""
-        if evidence.derivatives is None:
-            raise UndefinedMetricError(f"{self.name} needs derivatives, which the evidence does not hold.")
-        n, n_broken = evidence.derivatives.size, np.sum(~np.isfinite(evidence.derivatives))
+        derivatives = self.required(evidence, "derivatives")
+        n, n_broken = derivatives.size, np.sum(~np.isfinite(derivatives))
         if not evidence.is_paired and n < MIN_GROUP:
             raise UndefinedMetricError(
                 f"{self.name} is not available: {MIN_GROUP} images are needed, and there are {n}."
             )
         if n_broken:
             raise UndefinedMetricError(f"{self.name} is undefined: {n_broken} of {n} derivatives are not finite.")
-        return evidence.derivatives
+        return derivatives
 
     def position_signs(self, evidence: Evidence) -> Integers:
         """Return the counts of positive, negative and zero positions per image, with no position left out."""
         self.derivatives(evidence)  # a NaN at one position is a NaN in the sum
-        if evidence.position_signs is None:
-            raise UndefinedMetricError(f"{self.name} needs position_signs, which the evidence does not hold.")
-        if (evidence.position_signs.sum(axis=1) != evidence.n_positions).any():
+        signs = self.required(evidence, "position_signs")
+        if (signs.sum(axis=1) != evidence.n_positions).any():
             raise UndefinedMetricError(f"{self.name} is undefined: some positions have no sign.")
-        return evidence.position_signs
+        return signs
 
 
 class TCAV(DerivativeMetric, name="tcav"):
@@ -159,6 +148,22 @@ class TCAVSensitivity(DerivativeMetric, name="tcav_sensitivity"):
         return self.mean(np.abs(self.derivatives(evidence)) / evidence.n_positions)
 
 
+class TCAVSensitivityPositions(DerivativeMetric, name="tcav_sensitivity_positions"):
+    """Mean size of the derivatives at single positions, as in the paper's tables: theirs do not cancel."""
+
+    ideal = 0.0
+    needs = ("derivatives", "position_sizes")
+    label = "TCAV sensitivity, positions"
+    description = "Mean absolute derivative of the biased class's logit along the unit direction at single positions."
+
+    def compute(self, evidence: Evidence) -> Score:
+        """Average the means of the images, which have as many positions each."""
+        self.derivatives(evidence)  # a NaN at one position is a NaN in the sum
+        if evidence.position_sizes is None:
+            raise UndefinedMetricError(f"{self.name} needs position_sizes, which the evidence does not hold.")
+        return self.mean(evidence.position_sizes)
+
+
 class ArtifactRelevance(Metric, name="artifact_relevance"):
     """Mean share of the absolute relevance that lies on the artifact's mask (the paper's R_bias).
 
@@ -172,11 +177,10 @@ class ArtifactRelevance(Metric, name="artifact_relevance"):
 
     def compute(self, evidence: Evidence) -> Score:
         """Average over the images that have a share."""
-        if evidence.relevance is None:
-            raise UndefinedMetricError(f"{self.name} needs relevance, which the evidence does not hold.")
+        relevance = self.required(evidence, "relevance")
         self.check_available(evidence)
-        return self.mean(evidence.relevance[~np.isnan(evidence.relevance)])
+        return self.mean(relevance[~np.isnan(relevance)])
 
     def unavailable(self, labels: Integers, labels_biased: Integers | None) -> list[NotAvailable]:
         """Return itself where the images with the artifact are others, and few."""
-        return [] if labels_biased is None else too_few_images(self.name, len(labels_biased))
+        return [] if labels_biased is None else self.too_few_images(len(labels_biased))

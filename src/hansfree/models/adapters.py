@@ -10,19 +10,20 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from hansfree._internal.progress import Progress, silent
 from hansfree.data import Example
-from hansfree.errors import OptionError, check_choice
+from hansfree.errors import HansfreeError, OptionError, check_choice
 from hansfree.models.loading import find_source, sentence_of
-from hansfree.models.surgery.graph import device_of, eval_copy
+from hansfree.models.surgery.graph import default_dtype_kept, device_of, eval_copy
 from hansfree.models.surgery.tracing import PROJECTION, remove_inserted
 
 _UNCROPPED = 384  # pixels from which on transformers squashes where a file has `crop_pct` (ConvNeXt's)
@@ -102,20 +103,21 @@ _TAKE: dict[Place, Callable[[Any], Any]] = {
 }
 
 
+@dataclass(eq=False)
 class AdaptedForward:
     """The ``forward`` of a model instance: logits of at least two columns, taken out of what the model returns.
 
     An object and not a closure: a copy of the model then holds one that runs the copy.
     """
 
-    def __init__(self, model: nn.Module, *, place: Place, output: Output, label: int | None) -> None:
-        self.model = model
-        self.place = place
-        self.output = output
-        self.label = label
+    model: nn.Module
+    place: Place
+    output: Output
+    label: int | None
+
+    def __post_init__(self) -> None:
         # The class is kept, as tracing gives the instance another one; a forward that the user set is called as before.
-        self.kind = type(model)
-        self.own = model.__dict__.get("forward")
+        self.kind, self.own = type(self.model), self.model.__dict__.get("forward")
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the logits."""
@@ -153,8 +155,37 @@ def adapt(model: nn.Module, example: Tensor, *, output: Output = "classes", labe
     if place == "itself" and output == "classes":
         return model
     adapted = _shallow_copy(model)
-    adapted.__dict__["forward"] = AdaptedForward(adapted, place=place, output=output, label=label)
+    adapted.__dict__["forward"] = AdaptedForward(adapted, place, output, label)
     return adapted
+
+
+def as_module(model: nn.Module | ExportedProgram) -> nn.Module:
+    """Return the module to correct: that which was compiled, the graph of an exported program, or the model itself.
+
+    Examples:
+        >>> model = nn.Linear(4, 2)
+        >>> as_module(torch.compile(model)) is model
+        True
+    """
+    if isinstance(model, ExportedProgram):
+        exported = model.module()
+        graph = exported.graph
+        for node in graph.nodes:
+            node.meta.clear()  # tensors without memory, which cannot be copied
+            if node.op == "call_module":  # checks of the input, which fix its size
+                graph.erase_node(node)
+        output = next(iter(reversed(graph.nodes)))
+        if isinstance(output.args[0], tuple | list) and len(output.args[0]) == 1:
+            output.args = (output.args[0][0],)
+        graph.set_codegen(fx.graph.CodeGen())
+        return fx.GraphModule(exported, graph)
+    return cast(nn.Module, getattr(model, "_orig_mod", model))
+
+
+def in_form_of(corrected: nn.Module, given: nn.Module | ExportedProgram) -> nn.Module:
+    """Return a corrected module in the form of the given model: compiled, where that was."""
+    is_compiled = not isinstance(given, ExportedProgram) and hasattr(given, "_orig_mod")
+    return cast(nn.Module, torch.compile(corrected)) if is_compiled else corrected
 
 
 def find_logits(model: nn.Module, example: Tensor) -> Tensor:
@@ -197,9 +228,12 @@ def _shallow_copy(model: nn.Module) -> nn.Module:
 
 def _run(model: nn.Module, example: Tensor) -> tuple[Place, Tensor]:
     kind, shape = type(model).__name__, " x ".join(map(str, example.shape[1:]))
+    own = eval_copy(model, share=True)
     try:
-        with torch.no_grad():
-            result = eval_copy(model, share=True)(example.clone().to(device_of(model, example)))
+        with default_dtype_kept(model), torch.no_grad():
+            result = own(example.clone().to(device_of(model, example)))
+    except HansfreeError:
+        raise
     except Exception as error:  # the model is user code
         raise OptionError(
             f"{kind} cannot take images of {shape} numbers (channels x height x width): {sentence_of(error)}"
@@ -238,14 +272,19 @@ def _check_logits(kind: str, logits: Tensor, output: Output, label: int | None) 
 
 
 def predict_logits(
-    model: nn.Module, images: Dataset[Example] | Tensor, *, batch_size: int = 64, progress: Progress = silent
+    model: nn.Module,
+    images: Dataset[Example] | Tensor,
+    *,
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Progress = silent,
 ) -> np.ndarray:
     """Return the logits of a model in eval mode for all images, in order; the model itself is not changed."""
     own = eval_copy(model, share=True)
     if isinstance(images, Tensor):
         loader: Any = torch.split(images, batch_size)
     else:
-        loader = DataLoader(images, batch_size=batch_size)
+        loader = DataLoader(images, batch_size=batch_size, num_workers=workers)
     logits = []
     for batch in progress(loader, total=len(loader), label="model predictions"):
         inputs = batch if isinstance(batch, Tensor) else batch.image

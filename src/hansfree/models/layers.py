@@ -17,7 +17,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hansfree.errors import SplitError
 from hansfree.models.surgery import Layer, list_layers
 from hansfree.models.surgery.graph import Traced, device_of, eval_copy, trace
-from hansfree.models.surgery.hooked import hooked_parts
 from hansfree.models.surgery.partition import output_node
 
 
@@ -34,12 +33,17 @@ def recommend_layer(model: nn.Module, example: Tensor) -> Recommendation:
 
     Args:
         example: A batch of images of the size that the model is used with.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.MaxPool2d(12), nn.Flatten(), nn.Linear(4, 2))
+        >>> recommend_layer(model, torch.rand(2, 3, 16, 16)).layer
+        '0'
     """
     try:
         traced = trace(model, share=True)
     except SplitError:
         return _among_modules(model, example)
-    layers = {layer.name: layer for layer in list_layers(model, example) if layer.usable}
+    layers = _usable(model, example)
     if not layers:
         raise SplitError(f"No trainable parameter of {type(model).__name__} follows any layer: it cannot be corrected.")
     return _in_graph(traced, layers) or _last_feature(traced, layers)
@@ -51,7 +55,7 @@ def feature_layers(model: nn.Module, example: Tensor) -> list[Layer]:
     Activations, pooling, dropout and norms of single positions are left out: they show what the layer before them does,
     behind a non-linearity that hides the sign. So is what only a batch norm reads: behind it, it is the same in scale.
     """
-    layers = {layer.name: layer for layer in list_layers(model, example) if layer.usable}
+    layers = _usable(model, example)
     kept: set[Any]
     try:
         traced = trace(model, share=True)
@@ -63,8 +67,16 @@ def feature_layers(model: nn.Module, example: Tensor) -> list[Layer]:
     else:
         modules = dict(traced.root.named_modules())
         outputs = _grouped(layers, traced.layers.__getitem__)
-        kept = {node for node in outputs if not _is_passed(traced, node) and not _is_normed(traced, node)}
+
+        def is_normed(node: fx.Node) -> bool:
+            return all(isinstance(traced.module_of(user), _BatchNorm) for user in node.users)
+
+        kept = {node for node in outputs if not _is_passed(traced, node) and not is_normed(node)}
     return [layers[_most_specific(names, modules)] for output, names in outputs.items() if output in kept]
+
+
+def _usable(model: nn.Module, example: Tensor) -> dict[str, Layer]:
+    return {layer.name: layer for layer in list_layers(model, example) if layer.usable}
 
 
 def _grouped(names: Iterable[str], output_of: Callable[[str], Any]) -> dict[Any, list[str]]:
@@ -105,11 +117,6 @@ def _is_passed(traced: Traced, node: fx.Node) -> bool:
     return len(node.all_input_nodes) == 1 and (module is None or _is_simple(module))
 
 
-def _is_normed(traced: Traced, node: fx.Node) -> bool:
-    """Return whether only a batch norm reads a node."""
-    return all(isinstance(traced.module_of(user), _BatchNorm) for user in node.users)
-
-
 def _is_simple(module: nn.Module) -> bool:
     """Return whether a module is an activation, pooling, dropout and the like, or a norm of single positions."""
     kind = type(module).__name__
@@ -128,15 +135,10 @@ def _has_positions(layer: Layer) -> bool:
 
 
 def _among_modules(model: nn.Module, example: Tensor) -> Recommendation:
-    """Walk back from the last module with positions, over modules that take what another one returned, unchanged.
-
-    Only what comes into question is cut, for a cut by hooks runs the whole model.
-    """
+    """Walk back from the last module with positions, over modules that take what another one returned, unchanged."""
     calls = _Calls(model, example)
-    candidates = (
-        _hooked_layer(model, calls, path, example) for path in reversed(calls.order) if calls.may_be_cut(path)
-    )
-    layer = next((one for one in candidates if one is not None), None)
+    layers = {name: layer for name, layer in _usable(model, example).items() if _has_positions(layer)}
+    layer = next((layers[path] for path in reversed(calls.order) if path in layers), None)
     if layer is None:
         raise SplitError(
             f"{type(model).__name__} cannot be traced, and no module of it gives maps or tokens to cut at."
@@ -146,21 +148,11 @@ def _among_modules(model: nn.Module, example: Tensor) -> Recommendation:
         if not _is_simple(calls.modules[inner]):
             return Recommendation(layer.name, _reason(layer))
         before = calls.makers_of(calls.inputs[inner], before=inner)
-        found = (_hooked_layer(model, calls, path, example) for path in before if calls.may_be_cut(path))
-        earlier = next((one for one in found if one is not None), None)
+        earlier = next((layers[path] for path in before if path in layers), None)
         if earlier is None:
             is_identity = inner in calls.makers_of(calls.inputs[inner])
             return Recommendation(layer.name, _reason(layer, is_activation=not is_identity))
         layer = earlier
-
-
-def _hooked_layer(model: nn.Module, calls: _Calls, path: str, example: Tensor) -> Layer | None:
-    try:
-        parts = hooked_parts(model, path, example, train="all", train_norm=False)
-    except SplitError:
-        return None
-    kind, shape = type(calls.modules[path]).__name__, calls.shape_of(path)
-    return Layer(path, kind, calls=1, usable=True, parameters_after=parts.parameters_after, shape=shape)
 
 
 class _Calls:
@@ -185,15 +177,6 @@ class _Calls:
         self.order.append(path)
         self.outputs[path] = _state(output)
 
-    def shape_of(self, path: str) -> tuple[int, ...]:
-        """Return the shape of a module's output for one image; empty where it is no tensor."""
-        state = self.outputs[path]
-        return () if state is None else tuple(state[0].shape[1:])
-
-    def may_be_cut(self, path: str) -> bool:
-        """Return whether a module is called once and gives maps or tokens."""
-        return bool(path) and self.order.count(path) == 1 and len(self.shape_of(path)) > 1
-
     def makers_of(self, state: tuple[Tensor, int] | None, *, before: str | None = None) -> list[str]:
         """Return the modules that gave this very tensor, innermost first; changed in place since, it is another."""
         order = self.order if before is None else self.order[: self.order.index(before)]
@@ -208,21 +191,16 @@ def _state(value: Any) -> tuple[Tensor, int] | None:
 def _last_feature(traced: Traced, layers: dict[str, Layer]) -> Recommendation:
     features = [layer for layer in layers.values() if not _is_passed(traced, traced.layers[layer.name])]
     layer = ([one for one in features if _has_positions(one)] or features or list(layers.values()))[-1]
-    what = f"It is the last of {len(layers)} layers that can be used; several ways lead from it to the logits"
-    return Recommendation(layer.name, f"{what}: {_cost(layer)}.")
+    reason = f"It is the last of {len(layers)} layers that can be used; several ways lead from it to the logits"
+    return Recommendation(layer.name, f"{reason}: {layer.parameters_after:,} parameters follow.")
 
 
 def _reason(layer: Layer, *, is_activation: bool = False) -> str:
-    shape = layer.shape or ()
-    what = {3: "maps", 2: "tokens"}.get(len(shape), "features")
-    sizes = " x ".join(map(str, shape))
+    shape, cost = layer.shape or (), f"{layer.parameters_after:,} parameters follow."
+    last = {3: "maps", 2: "tokens"}.get(len(shape), "features") + f" ({' x '.join(map(str, shape))})"
     if is_activation:  # which only a model that is cut by hooks leaves no choice about
         return (
-            f"It gives the last {what} ({sizes}) before pooling and classifier. They lie behind an activation, for no "
-            f"module stands before it, and the model cannot be traced: {_cost(layer)}."
+            f"It gives the last {last} before pooling and classifier. They lie behind an activation, for no module "
+            f"stands before it, and the model cannot be traced: {cost}"
         )
-    return f"It gives the last {what} ({sizes}) before activation, pooling and classifier: {_cost(layer)}."
-
-
-def _cost(layer: Layer) -> str:
-    return f"{layer.parameters_after:,} parameters follow"
+    return f"It gives the last {last} before activation, pooling and classifier: {cost}"

@@ -16,10 +16,11 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+import torch
 from torch import nn
 
 from hansfree._internal.hashing import fingerprint, seeded
-from hansfree.errors import OptionError, closest, nearest, not_installed
+from hansfree.errors import OptionError, closest, import_optional, nearest
 from hansfree.models.weights import PRETRAINED, check_finite, count_classes_of, fill_with_weights, read_weights
 from hansfree.models.zoo import PAPER_MODELS, DemoNet
 
@@ -96,7 +97,8 @@ class Factory:
             if name is None or not f"{self.home}.".startswith(f"{name}."):
                 raise  # the module is there; what it does went wrong
             outer, _, last = name.rpartition(".")
-            known = [one.name for one in pkgutil.iter_modules(_folders(outer))]
+            folders = list(getattr(sys.modules.get(outer), "__path__", [])) if outer else None  # None: the whole path
+            known = [one.name for one in pkgutil.iter_modules(folders)]
             raise OptionError(
                 f"There is no module {name!r}.{nearest(last, known)} Give an importable module, or a file as "
                 "path/to/file.py:function."
@@ -139,16 +141,14 @@ class Factory:
 
     @contextmanager
     def _one_sentence(self) -> Iterator[None]:
-        """Turn whatever the user's code raises into one sentence."""
+        """Turn whatever the user's code raises into one sentence; put PyTorch's default dtype back."""
+        before = torch.get_default_dtype()
         try:
             yield
         except (Exception, SystemExit) as error:
             raise OptionError(f"{self.source!r} failed with {sentence_of(error, file=self.file)}") from error
-
-
-def _folders(package: str) -> list[str] | None:
-    """Return where the modules of an imported package lie; None, for the whole path, where no package is named."""
-    return list(getattr(sys.modules.get(package), "__path__", [])) if package else None
+        finally:
+            torch.set_default_dtype(before)
 
 
 def _lies_in(module: ModuleType, folder: Path) -> bool:
@@ -183,6 +183,10 @@ def load_model(source: str, *, weights: str | Path | None = None, classes: int |
         weights: A file with all weights of the model (``.safetensors``, ``.pt``, ``.pth``), or ``"pretrained"`` for the
             library's own. None leaves the model as its source makes it.
         classes: Number of classes of the model; None takes it from the file, else what the source does.
+
+    Examples:
+        >>> load_model("torchvision:resnet18", classes=4).fc.out_features
+        4
     """
     found = find_source(source)
     is_file = weights is not None and str(weights) != PRETRAINED
@@ -217,7 +221,7 @@ def find_source(source: str) -> Source:
     known = [name]
     if library == "torchvision":
         known = _torchvision_names()
-    elif library == "timm" and not (timm := _imported("timm")).is_model(name):
+    elif library == "timm" and not (timm := import_optional("timm", extra="timm")).is_model(name):
         known = timm.list_models()
     if name not in known:
         raise OptionError(f"{library} has no model {name!r}.{nearest(name, known)}")
@@ -231,7 +235,7 @@ def _find_name(name: str) -> Source:
     if name in names:
         return Source("torchvision", name)
     with suppress(OptionError):  # not installed: then no model is meant to come from there
-        timm = _imported("timm")
+        timm = import_optional("timm", extra="timm")
         if timm.is_model(name):
             return Source("timm", name)
         names += timm.list_models()
@@ -284,14 +288,14 @@ def _torchvision(name: str, classes: int | None, pretrained: bool) -> nn.Module:
 
 def _timm(name: str, classes: int | None, pretrained: bool) -> nn.Module:
     options = {} if classes is None or pretrained else {"num_classes": classes}
-    model = _imported("timm").create_model(name, pretrained=pretrained, **options)
+    model = import_optional("timm", extra="timm").create_model(name, pretrained=pretrained, **options)
     if pretrained:
         _check_classes(f"timm:{name}", model.num_classes, classes)
     return model  # type: ignore[no-any-return]
 
 
 def _hugging_face(name: str, classes: int | None, pretrained: bool) -> nn.Module:
-    transformers = _imported("transformers")
+    transformers = import_optional("transformers", extra="transformers")
     is_folder = Path(name).is_dir()
     if not is_folder and (name.startswith((".", "/", "~")) or name.count("/") > 1):
         near = nearest(Path(name).name, [one.name for one in Path(name).parent.glob("*")])
@@ -302,8 +306,14 @@ def _hugging_face(name: str, classes: int | None, pretrained: bool) -> nn.Module
         config.num_labels = config.num_labels if classes is None else classes
         return auto.from_config(config)  # type: ignore[no-any-return]
     _check_classes(f"hf:{name}", config.num_labels, classes)
-    with _quiet(transformers):
+    logging = transformers.utils.logging
+    had_bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
         model, report = auto.from_pretrained(name, config=config, local_files_only=is_folder, output_loading_info=True)
+    finally:
+        if had_bars:
+            logging.enable_progress_bar()
     gaps = sorted(str(name) for key in ("missing_keys", "mismatched_keys") for name in report[key])
     if gaps:  # which transformers fills with random numbers and a log line
         raise OptionError(f"The weights in {name!r} do not fill the model: it lacks {', '.join(gaps[:3])}.")
@@ -316,25 +326,3 @@ def _check_classes(source: str, has: int, asked: int | None) -> None:
             f"The weights of {source!r} are for {has} classes, not for {asked}: train a model of {asked}, or "
             "give its file of weights."
         )
-
-
-def _imported(library: str) -> Any:
-    """Return a library that only its own users need; its extra has its name."""
-    try:
-        return importlib.import_module(library)
-    except ModuleNotFoundError as error:
-        raise not_installed(error.name, extra=library) from error
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Hide the progress bars of a library."""
-    logging = transformers.utils.logging
-    if not logging.is_progress_bar_enabled():
-        yield
-        return
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.enable_progress_bar()

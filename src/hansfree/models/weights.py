@@ -61,7 +61,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             "opened. Save `model.state_dict()`, best as .safetensors, where you trust the file."
         ) from error
     except Exception as error:  # damaged bytes can end the unpickler in any kind of error
-        raise OptionError(f"{str(path)!r} cannot be read as a file of weights ({error}).") from error
+        reason = str(error).split(". ")[0]  # torch then advises `weights_only=False`
+        raise OptionError(f"{str(path)!r} cannot be read as a file of weights ({reason}).") from error
     return _without_module(_unwrapped(content, path))
 
 
@@ -128,8 +129,22 @@ def count_classes_of(weights: Mapping[str, Tensor], model: nn.Module) -> int | N
     return lengths.pop() if len(lengths) == 1 else None
 
 
+def check_dense(model: nn.Module) -> None:
+    """Refuse a model with weights that are not plain numbers in memory."""
+    kind, advice = type(model).__name__, "hansfree needs dense floating-point weights: "
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_meta:
+            raise OptionError(f"{name!r} of {kind} is on the meta device, without numbers. Load the model's weights.")
+        if tensor.layout != torch.strided:
+            raise OptionError(f"{name!r} of {kind} is {tensor.layout}. {advice}use tensor.to_dense().")
+    for path, module in model.named_modules():
+        if ".quantized." in f"{type(module).__module__}.":
+            raise OptionError(f"{path!r} of {kind} is quantized. {advice}use the model before it was quantized.")
+
+
 def check_finite(model: nn.Module, *, source: str) -> None:
     """Refuse a model with a weight that is not a finite number; in other buffers, infinity may be meant (masks)."""
+    check_dense(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if not tensor.is_floating_point():
             continue
@@ -167,6 +182,11 @@ def _fill(
     if wrong:
         shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
         raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
+    for name, tensor in given.items():
+        is_plain = tensor.layout == torch.strided and not tensor.is_meta
+        if not is_plain or (own[name].is_floating_point() and not tensor.is_floating_point()):
+            what = tensor.dtype if is_plain else "on the meta device" if tensor.is_meta else tensor.layout
+            raise OptionError(f"{source} does not fit: {name} is {what}. Save dense floating-point weights.")
     model.load_state_dict({**own, **given})
     return missing
 

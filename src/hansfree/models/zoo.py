@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from hansfree._internal.hashing import seeded
-from hansfree.errors import OptionError, nearest, not_installed
+from hansfree.errors import OptionError, import_optional, nearest
 from hansfree.models.weights import PRETRAINED, load_weights, pretrained_weights, read_weights
 
 
@@ -32,11 +32,9 @@ class PooledVGG(nn.Module):
 
 def _lite(classes: int) -> nn.Module:
     """Return timm's EfficientNet-Lite0 with fresh weights: ReLU6, no squeeze-excite."""
-    try:
-        import timm
-    except ImportError as error:
-        raise not_installed("timm", extra="timm") from error
-    model: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=classes)
+    model: nn.Module = import_optional("timm", extra="timm").create_model(
+        "tf_efficientnet_lite0", pretrained=False, num_classes=classes
+    )
     return model
 
 
@@ -146,9 +144,15 @@ def build_model(name: str, *, classes: int, seed: int = 0, weights: str | Path |
         weights: ``"pretrained"`` for torchvision's pretrained weights (the paper's), or a file of weights
             (``.safetensors``, ``.pt``, ``.pth``). The last layer stays fresh unless the file has one for as many
             classes, and so does the whole head if the file holds the backbone alone; any other gap is an error.
+
+    Examples:
+        >>> list(build_model("demo", classes=4).state_dict())[-1]
+        'classifier.bias'
     """
-    known = architecture_named(name)
-    tensors = None if weights is None else _weights(name, weights)  # first: a wrong path should not take seconds
+    known, tensors = architecture_named(name), None
+    if weights is not None:  # first: a wrong path should not take seconds
+        check_start(name, weights)
+        tensors = pretrained_weights(name) if str(weights) == PRETRAINED else read_weights(Path(weights))
     with seeded(seed):
         model = known.build(classes)
     if tensors is not None:
@@ -164,10 +168,3 @@ def check_start(name: str, weights: str | Path) -> None:
         read_weights(Path(weights))
     elif not architecture_named(name).has_pretrained:
         raise OptionError(f"The model {name!r} has no ImageNet weights: use --weights random, or give a file.")
-
-
-def _weights(name: str, weights: str | Path) -> dict[str, Tensor]:
-    if str(weights) != PRETRAINED:
-        return read_weights(Path(weights))
-    check_start(name, weights)
-    return pretrained_weights(name)

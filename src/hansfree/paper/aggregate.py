@@ -14,12 +14,14 @@ from hansfree._internal.statistics import STDERRS
 from hansfree.corrections import LatentCorrection
 from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Results, Row, Variant, method_title
 from hansfree.paper.dataset import Published
+from hansfree.paper.subjects import RuleName
 from hansfree.pipeline import Grid
 from hansfree.report import MISSING, write_stderr, write_value
 
 PAPER_METHODS = tuple(LatentCorrection.defaults())  # in the order of its Table 1
 SIGNIFICANT = STDERRS  # half of a 95 % interval
 SECONDS = "seconds_per_epoch"  # the metric of a row that holds a run time; its seed is the number of the run
+CACHED_SECONDS = "seconds_per_epoch_cached"  # the same without the trunk
 CHANGE = "accuracy_change"  # a method's accuracy on clean test images minus Vanilla's on the same images
 GROUPS = ("selected", "random", "all")  # which classes; ends the metric's name
 
@@ -51,7 +53,9 @@ class Facts:
     published: Published | None = None  # where data, artifact and model are the paper's
     departures: tuple[str, ...] = ()  # from the paper's setting
     grid: Grid = "own"  # whose units the strengths have
+    rule: RuleName = "own"  # that chose the strengths
     reasons: Mapping[str, str] = field(default_factory=dict)  # method -> why this strength or none was chosen
+    compared: Mapping[str, float | None] = field(default_factory=dict)  # method -> what the other rule would choose
     # (method, rival) -> metric -> the method's score minus the rival's on the same images, with its standard error
     paired: Mapping[tuple[str, str], Mapping[str, tuple[float, float]]] = field(default_factory=dict)
 
@@ -139,10 +143,9 @@ class Finding:
         found = average(rows, lambda row: row.method.removeprefix("cav:"))
         return {name: mean for name, mean in found.items() if math.isfinite(mean.value)}
 
-    @cached_property
-    def seconds(self) -> dict[str, Average]:
-        """The mean seconds per epoch by method, in the paper's order."""
-        found = average((row for row in self.rows if row.metric == SECONDS), lambda row: row.method)
+    def seconds(self, metric: str = SECONDS) -> dict[str, Average]:
+        """Return the mean seconds per epoch by method, in the paper's order."""
+        found = average((row for row in self.rows if row.metric == metric), lambda row: row.method)
         return dict(sorted(found.items(), key=lambda item: paper_place(item[0])))
 
     @cached_property

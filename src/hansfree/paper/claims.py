@@ -45,8 +45,9 @@ def check_claims(findings: Sequence[Finding], about: About) -> list[Claim]:
     return claims
 
 
-def write_claims(claims: Sequence[Claim]) -> str:
+def write_claims(findings: Sequence[Finding], about: About) -> str:
     """Return the claims as a table, all details below it, and in one sentence those that no subject can tell."""
+    claims = check_claims(findings, about)
     known, unknown = [c for c in claims if c.details], [c.text for c in claims if not c.details]
     parts = []
     if known:

@@ -7,7 +7,7 @@ import csv
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,14 +25,21 @@ from hansfree.data import (
     Listing,
     OpenedImages,
     Resize,
-    SourceSubset,
     insert_bias,
+    natural_bias,
     normalisation_for,
     split_rows,
 )
 from hansfree.errors import DataError, OptionError, nearest
 
-PUBLISHED_METRICS = ("accuracy_clean", "accuracy_biased", "tcav_positions", "tcav_sensitivity", "artifact_relevance")
+MOMENTUM = 0.9  # of SGD in the published code; the paper names none
+PUBLISHED_METRICS = (
+    "accuracy_clean",
+    "accuracy_biased",
+    "tcav_positions",
+    "tcav_sensitivity_positions",
+    "artifact_relevance",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +49,7 @@ class Recipe:
     epochs: Mapping[str, int]  # by model
     milestones: tuple[int, ...] = ()  # epochs after which the rate is divided by 10
     batch_size: int = 32
+    momentum: float = 0.0  # of SGD, in training and correction
     fresh_rates: Mapping[str, float] = field(default_factory=dict)  # Adam's first rate where training starts from
     # random weights, by model; the paper starts from pretrained ones, with the rates of its architectures
     correction_rates: Mapping[str, float] = field(default_factory=dict)  # by model, where it is not 1e-4
@@ -65,7 +73,7 @@ class Published:
             key = row["model"], row["method"]
             for metric in PUBLISHED_METRICS:
                 if row[metric]:
-                    unit = 1000 if metric == "tcav_sensitivity" else 100
+                    unit = 1000 if metric == "tcav_sensitivity_positions" else 100
                     scores[key[0], key[1], metric] = float(row[metric]) / unit, float(row[f"{metric}_stderr"]) / unit
             if row["strength"]:
                 strengths[key] = float(row["strength"])
@@ -199,27 +207,15 @@ class ListedBenchmark(BenchmarkDataset):
 
     def natural_bias(self, model: str, has_artifact: np.ndarray, *, clean_train: bool) -> BiasedData:
         """Return the sets of an artifact that is in the images by nature; the bits are by image id."""
-        transform = normalisation_for(model)
-
-        def labelled(part: SourceSubset, *, has: bool | None = None) -> LabelledImages:
-            bits = has_artifact[part.ids]
-            rows = None if has is None else np.flatnonzero(bits == has)
-            return LabelledImages(part, bits, rows=rows, transform=transform)
-
-        train, val, test = self.parts
-        return BiasedData(
-            train=labelled(train),
-            val_clean=labelled(val, has=False),
-            val_biased=labelled(val, has=True),
-            test_clean=labelled(test, has=False),
-            test_biased=labelled(test, has=True),
-            clean_train=labelled(train, has=False) if clean_train else None,
-            biased_class=self.biased_class,
-            artifact=self.artifact,
-            is_localized=True,
-            is_inserted=False,
-            has_masks=False,
+        transform, train = normalisation_for(model), self.parts[0]
+        data = natural_bias(
+            self.parts, has_artifact, name=self.artifact, biased_class=self.biased_class, transform=transform
         )
+        if not clean_train:
+            return data
+        bits = has_artifact[train.ids]
+        clean = LabelledImages(train, bits, rows=np.flatnonzero(~bits), transform=transform)
+        return replace(data, clean_train=clean)
 
 
 class InsertedBenchmark(ListedBenchmark):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -15,59 +16,30 @@ from hansfree.corrections import RRR, LatentCorrection, Norm, RRClArC, Scale, Va
 from hansfree.data import BiasedData
 from hansfree.errors import DataError
 from hansfree.evaluation import ORIGINAL, Row, method_title
-from hansfree.evaluation.localisation import compute_cav_heatmaps
 from hansfree.metrics import MIN_GROUP, paired_difference
-from hansfree.models import predict_logits
-from hansfree.paper.aggregate import CHANGE, SECONDS, Finding
-from hansfree.paper.claims import check_claims, write_claims
+from hansfree.paper import figures, tables
+from hansfree.paper.aggregate import CACHED_SECONDS, CHANGE, SECONDS, Finding
+from hansfree.paper.claims import write_claims
 from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.figures import (
-    StrengthMaps,
-    draw_alignments,
-    draw_biases,
-    draw_cav_types,
-    draw_changes,
-    draw_epochs,
-    draw_extremes,
-    draw_hidden_bits,
-    draw_localisation,
-    draw_method_heatmaps,
-    draw_scatter,
-    draw_strength_curves,
-    draw_targets,
-    draw_times,
-)
 from hansfree.paper.runner import (
+    Page,
     Reproduction,
     check_shown,
+    compared_of,
     finding_of,
     heatmaps_by_subject,
     name_subject,
     reasons_of,
     relevance_of,
 )
-from hansfree.paper.subjects import Subject
-from hansfree.paper.tables import (
-    paragraphs,
-    spread,
-    write_alignments,
-    write_changes,
-    write_details,
-    write_differences,
-    write_epochs,
-    write_groups,
-    write_path,
-    write_strengths,
-    write_table1,
-    write_times,
-    write_variants,
-)
-from hansfree.pipeline import Experiment, MethodSpec, Plan
+from hansfree.paper.subjects import Plan, Subject
+from hansfree.paper.tables import paragraphs, spread
+from hansfree.pipeline import Experiment, MethodSpec
 from hansfree.report.figures import Drawing
 
-Page = tuple[str, Sequence["Drawing | None"]]
-
 _SHOWN = 4
+_LOCALISED = ("signal", "ridge", "svm")  # CAVs
+_GALLERY = 96  # images, about as many as in the paper's appendix
 _FEW_BITS = 4  # a change of so many low bits is hidden; more of them can be seen
 
 
@@ -79,6 +51,7 @@ class Overview(Reproduction, name="overview"):
     """Clean and biased images side by side, and the hidden bits of an LSB attack."""
 
     title = "The data biases: overview, and what an LSB attack hides in the last bits"
+    uses_cache = False
 
     def check(self, study: BenchmarkDataset, plan: Plan) -> None:
         """Accept any bias with test images: no strength is chosen."""
@@ -98,17 +71,17 @@ class Overview(Reproduction, name="overview"):
         once = {f"{finding.key.data} · {finding.key.artifact}": finding for finding in findings}
         pairs = {name: (finding.arrays["clean"], finding.arrays["biased"]) for name, finding in once.items()}
         natural = {name for name, finding in once.items() if not finding.notes["is_inserted"]}
-        drawings = [draw_biases(pairs, natural=natural)]
+        drawings = [figures.draw_biases(pairs, natural=natural)]
         for clean, biased in (pair for name, pair in pairs.items() if name not in natural):
             bits = int(np.bitwise_xor(clean, biased).max()).bit_length()
             if 0 < bits <= _FEW_BITS:
-                drawings.append(draw_hidden_bits(clean, biased, bits=bits))
+                drawings.append(figures.draw_hidden_bits(clean, biased, bits=bits))
                 break
         return "Test images without and with the artifact.", drawings
 
 
 class Alignment(Reproduction, name="q1"):
-    """The alignments s and s-bar of all CAVs, the best and worst aligned samples, and where each CAV looks."""
+    """The alignments s and s-bar of all CAVs, the best and worst aligned samples, and where three CAVs look."""
 
     title = "Q1: alignment of CAVs with the true direction of the bias"
 
@@ -123,27 +96,31 @@ class Alignment(Reproduction, name="q1"):
         rows = experiment.cav_rows()
         workspace, data = experiment.workspace, subject.data
         extremes = None  # the drawing, not the images: a finding outlives its subject's sets
+        title = f"{subject.study.artifact}-{subject.plan.model}"
         if data.is_inserted:
             change = workspace.activations["test_biased"].pooled - workspace.activations["test_clean"].pooled
-            name = f"extremes-{subject.study.artifact}-{subject.plan.model}"
-            extremes = draw_extremes(
-                _cosines(workspace.cav, change), lambda row: data.test_biased.pixels(row)[0], name=name
+            extremes = figures.draw_extremes(
+                _cosines(workspace.cav, change), lambda row: data.test_biased.pixels(row)[0], name=f"extremes-{title}"
             )
         shown = workspace.shown_rows[:_SHOWN]
         images, masks = zip(*(data.test_biased.pixels(int(row)) for row in shown))
         arrays = {"images": np.stack(images), "masks": np.stack(masks)}
-        inputs = data.test_biased.batch(shown).image
-        for name in ("signal", "ridge", "svm"):
-            maps = compute_cav_heatmaps(
-                experiment.setting.model, experiment.setting.layer, workspace.cavs[name], inputs
-            )
-            arrays[f"relevance/{name}"] = maps.numpy()
-        return finding_of(subject, rows, arrays=arrays, notes={"extremes": extremes})
+        for name in _LOCALISED:
+            arrays[f"relevance/{name}"] = workspace.cav_heatmaps(shown, workspace.cavs[name])
+        rows_of_gallery = workspace.random_rows[:_GALLERY]
+        pictures = [data.test_biased.pixels(int(row))[0] for row in rows_of_gallery]
+        galleries = []
+        for name in _LOCALISED:
+            maps = workspace.cav_heatmaps(rows_of_gallery, workspace.cavs[name])
+            galleries.append(figures.draw_gallery(pictures, maps, cav=name, name=title))
+        return finding_of(subject, rows, arrays=arrays, notes={"drawings": [extremes, *galleries]})
 
-    def present(self, findings: Sequence[Finding]) -> Page:
+    sections = (tables.write_alignments,)
+
+    def draw(self, findings: Sequence[Finding]) -> list[Drawing | None]:
         """Draw the bars of all subjects and, for each, samples and localisations."""
-        drawings = [draw_alignments(findings), draw_localisation(heatmaps_by_subject(findings))]
-        return write_alignments(findings), [*drawings, *(finding.notes["extremes"] for finding in findings)]
+        drawings = [figures.draw_alignments(findings), figures.draw_localisation(heatmaps_by_subject(findings))]
+        return [*drawings, *(drawing for finding in findings for drawing in finding.notes["drawings"])]
 
 
 def _cosines(cav: CAV, change: np.ndarray) -> np.ndarray:
@@ -166,24 +143,26 @@ class Table1(Reproduction, name="table1"):
         paired: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
         for each in experiment.predictions.paired(methods):
             paired.setdefault((each.method, each.rival), {})[each.metric] = each.value, each.stderr
-        arrays, reasons = experiment.predictions.shown(methods), reasons_of(experiment, methods)
-        return finding_of(subject, rows, arrays=arrays, paired=paired, reasons=reasons)
+        reasons, compared = reasons_of(experiment, methods), compared_of(experiment, methods)
+        arrays = experiment.predictions.shown(methods)
+        return finding_of(subject, rows, arrays=arrays, paired=paired, reasons=reasons, compared=compared)
 
-    def present(self, findings: Sequence[Finding]) -> Page:
-        """Write the tables, what of the paper's claims holds here, and draw all strengths and some heatmaps."""
-        text = paragraphs(
-            write_table1(findings),
-            "## Differences on the same images",
-            write_differences(findings),
-            "## The paper's claims",
-            write_claims(check_claims(findings, "all classes")),
-            "Claims about selected classes: see `hansfree reproduce q3`.",
-            "## In detail",
-            write_details(findings),
-            "## Best strengths",
-            write_strengths(findings),
-        )
-        return text, [draw_scatter(findings), draw_method_heatmaps(heatmaps_by_subject(findings))]
+    sections = (
+        tables.write_table1,
+        "## Differences on the same images",
+        tables.write_differences,
+        "## The paper's claims",
+        partial(write_claims, about="all classes"),
+        "Claims about selected classes: see `hansfree reproduce q3`.",
+        "## In detail",
+        tables.write_details,
+        "## Best strengths",
+        tables.write_strengths,
+    )
+
+    def draw(self, findings: Sequence[Finding]) -> list[Drawing | None]:
+        """Draw all strengths and some heatmaps."""
+        return [figures.draw_scatter(findings), figures.draw_method_heatmaps(heatmaps_by_subject(findings))]
 
 
 _MOST_SELECTED = 20
@@ -195,6 +174,15 @@ class ClassSpecific(Reproduction, name="q3"):
     """The change of accuracy against Vanilla on the classes that react most to the artifact, on others, on all."""
 
     title = "Q3: class-specific correction"
+    sections = (
+        tables.write_changes,
+        "## Selected classes",
+        "Those whose logit rises most in the unpoisoned model when the artifact is put in:",
+        tables.write_selected,
+        "## The paper's claims about selected classes",
+        partial(write_claims, about="selected classes"),
+    )
+    drawings = (figures.draw_rises, figures.draw_changes)
 
     def check(self, study: BenchmarkDataset, plan: Plan) -> None:
         """Reject a bias that cannot be inserted into an unpoisoned model's images."""
@@ -209,7 +197,8 @@ class ClassSpecific(Reproduction, name="q3"):
     def examine(self, subject: Subject) -> Finding:
         """Rank the classes by the unpoisoned model, correct by all methods, and compare with Vanilla image by image."""
         experiment, data = subject.experiment, subject.data
-        selected = subject.run.stage("q3 classes", lambda: rank_classes(experiment, data))
+        rises = subject.run.stage("q3 rises", lambda: measure_rises(experiment, data))
+        selected = rank_classes(rises, data.biased_class)
         groups = _groups(data, selected, seed=subject.plan.seed)
         methods = [name for name in LatentCorrection.defaults() if name == Vanilla.name or name in _methods(subject)]
         specs = [*map(experiment.plain, methods), *_for_one_class(experiment, data.biased_class, methods)]
@@ -219,32 +208,25 @@ class ClassSpecific(Reproduction, name="q3"):
             rows += _changes(experiment, spec, baseline, groups)
         theirs, classes = set(subject.study.published_labels(subject.plan.model)), data.test_clean.class_names
         names = [f"{classes[label]}{' (in the paper too)' * (label in theirs)}" for label in selected]
-        return finding_of(subject, rows, notes={"selected": names})
-
-    def present(self, findings: Sequence[Finding]) -> Page:
-        """Write and draw the changes, and name the selected classes."""
-        text = paragraphs(
-            write_changes(findings),
-            "## Selected classes",
-            "Those whose logit rises most in the unpoisoned model when the artifact is put in:",
-            "\n".join(f"- {finding.key.title}: {', '.join(finding.notes['selected'])}" for finding in findings),
-            "## The paper's claims about selected classes",
-            write_claims(check_claims(findings, "selected classes")),
-        )
-        return text, [draw_changes(findings)]
+        shown = {names[place]: rises[label] for place, label in enumerate(selected)}
+        shown |= {"biased class": rises[data.biased_class], "mean of all classes": float(np.mean(rises))}
+        return finding_of(subject, rows, notes={"selected": names, "rises": shown})
 
 
-def rank_classes(experiment: Experiment, data: BiasedData) -> list[int]:
-    """Return the classes whose mean logit rises most under the artifact in the model that never saw it, highest first.
-
-    The biased class is not among them: it is the one to be corrected.
-    """
+def measure_rises(experiment: Experiment, data: BiasedData) -> list[float]:
+    """Return by how much the mean logit of each class rises under the artifact in the model that never saw it."""
     reference = experiment.setting.reference()
     if reference is None:
         raise DataError(f"{experiment.setting.name} has no unpoisoned model: classes that react cannot be known.")
-    rise = (predict_logits(reference, data.test_biased) - predict_logits(reference, data.test_clean)).mean(axis=0)
-    order = [int(label) for label in np.argsort(-rise) if label != data.biased_class]
-    return order[: max(1, min(_MOST_SELECTED, int(_SELECTED_SHARE * len(rise))))]
+    biased, clean = (experiment.workspace.logits_of(reference, part) for part in (data.test_biased, data.test_clean))
+    rises = (biased - clean).mean(axis=0)
+    return [float(rise) for rise in rises]
+
+
+def rank_classes(rises: Sequence[float], biased_class: int) -> list[int]:
+    """Return the classes whose logit rises most, highest first, without the biased one: that is to be corrected."""
+    order = [int(label) for label in np.argsort(-np.asarray(rises)) if label != biased_class]
+    return order[: max(1, min(_MOST_SELECTED, int(_SELECTED_SHARE * len(rises))))]
 
 
 def _groups(data: BiasedData, selected: Sequence[int], *, seed: int) -> dict[str, np.ndarray]:
@@ -269,8 +251,9 @@ def _rr_clarc(experiment: Experiment, **options: Any) -> Callable[..., LatentCor
 
 def _for_one_class(experiment: Experiment, biased_class: int, methods: Sequence[str]) -> list[MethodSpec]:
     """Return the methods that can spare the other classes, for the biased one, in the units of the plain ones."""
+    options = RRR.info.paper_options if experiment.setting.grid == "paper" else {}
     makers: dict[str, Callable[..., LatentCorrection]] = {
-        RRR.name: lambda *, cav, images, tuning: RRR(images, target=biased_class, tuning=tuning),
+        RRR.name: lambda *, cav, images, tuning: RRR(images, target=biased_class, tuning=tuning, **options),
         RRClArC.name: _rr_clarc(experiment, target=biased_class),
     }
     return [
@@ -351,7 +334,7 @@ class Natural(Reproduction, name="natural"):
 
     def present(self, findings: Sequence[Finding]) -> Page:
         """Write a table per subject, and what is not known."""
-        parts = [write_groups(findings)]
+        parts = [tables.write_groups(findings)]
         heads = {"unknown": f"Groups of fewer than {MIN_GROUP} images:"}
         heads["none"] = "Methods of which no strength could be taken:"
         for name, head in heads.items():
@@ -383,10 +366,7 @@ class CAVType(_Ablation, name="ablation-cav"):
     """RR-ClArC along the direction of every CAV, each with the strength that suits it best."""
 
     title = "Q4: the CAV's type"
-
-    def present(self, findings: Sequence[Finding]) -> Page:
-        """Write and draw the scores by CAV."""
-        return write_variants(findings), [draw_cav_types(findings)]
+    sections, drawings = (tables.write_variants,), (figures.draw_cav_types,)
 
     def specs(self, experiment: Experiment) -> list[MethodSpec]:
         """Return Vanilla, and RR-ClArC along each CAV."""
@@ -405,6 +385,7 @@ class Strength(_Ablation, name="ablation-strength"):
     """The accuracies over the strength, with heatmaps along the way."""
 
     title = "Q4: the strength"
+    sections = (tables.write_path,)
 
     def examine(self, subject: Subject) -> Finding:
         """Correct along all strengths, and explain some of the models."""
@@ -412,10 +393,10 @@ class Strength(_Ablation, name="ablation-strength"):
         rows = _rows(experiment, map(experiment.plain, (Vanilla.name, RRClArC.name)))
         return finding_of(subject, rows, arrays=_heatmaps_along(experiment, rows))
 
-    def present(self, findings: Sequence[Finding]) -> Page:
-        """Write every strength, and draw the curves."""
+    def draw(self, findings: Sequence[Finding]) -> list[Drawing | None]:
+        """Draw the curves."""
         maps = {
-            finding.key: StrengthMaps(
+            finding.key: figures.StrengthMaps(
                 finding.arrays["image"],
                 finding.arrays["mask"],
                 {float(name): found for name, found in relevance_of(finding).items()},
@@ -423,36 +404,44 @@ class Strength(_Ablation, name="ablation-strength"):
             for finding in findings
             if finding.arrays
         }
-        return write_path(findings), [draw_strength_curves(findings, maps=maps)]
+        return [figures.draw_strength_curves(findings, maps=maps)]
 
 
 class Epochs(_Ablation, name="ablation-epochs"):
-    """The accuracies on validation images after every epoch, for all strengths."""
+    """The accuracies on test images after every epoch, for all strengths."""
 
     title = "Q4: the number of epochs"
+    sections, drawings = (tables.write_epochs,), (figures.draw_epochs,)
 
-    def present(self, findings: Sequence[Finding]) -> Page:
-        """Write and draw some strengths and epochs."""
-        return write_epochs(findings), [draw_epochs(findings)]
+    def examine(self, subject: Subject) -> Finding:
+        """Train along all strengths, and look at the test images after every epoch; nothing is selected."""
+        experiment = subject.experiment
+        return finding_of(subject, experiment.epoch_rows(experiment.plain(RRClArC.name)))
+
+
+_ABOUT_TARGETS = """The target is the function of the logits whose derivative along the direction is penalised:
+
+- random: the sum of the logits, each with a random sign, drawn anew for every image and step; this is the paper's.
+- expected: the mean of that over all signs, without drawing any: the sum of the squared derivatives of all logits; our
+  default.
+- all: the plain sum of the logits, in which the derivatives of two classes can cancel.
+- logprob: the sum of the log-probabilities; in the paper's units their mean over the classes, as published.
+
+The squared and absolute norm are the derivative's. The cosine is squared in our units, absolute in the paper's."""
 
 
 class Target(_Ablation, name="ablation-target"):
     """What is penalised (the target) and how it is measured (the norm)."""
 
     title = "Q4: gradient target and norm"
-
-    def present(self, findings: Sequence[Finding]) -> Page:
-        """Write and draw the scores by target and norm."""
-        return paragraphs(write_variants(findings), _ABOUT_TARGETS), [draw_targets(findings)]
+    sections, drawings = (tables.write_variants, _ABOUT_TARGETS), (figures.draw_targets,)
 
     def specs(self, experiment: Experiment) -> list[MethodSpec]:
-        """Return RR-ClArC with every pair of target and norm, along every fourth strength of the experiment's grid."""
+        """Return RR-ClArC with every pair of target and norm, along all strengths of the experiment's grid."""
         # the expectation is of the square only
         pairs = [("expected", "squared")]
         pairs += [(target, norm) for target in ("random", "all", "logprob") for norm in get_args(Norm)]
-        info = RRClArC.info
-        grid = info.paper_strengths if experiment.setting.grid == "paper" else info.strengths
-        strengths = experiment.setting.strengths.get(RRClArC.name, grid[::4])
+        strengths = experiment.setting.strengths.get(RRClArC.name, experiment.plain(RRClArC.name).strengths)
         return [
             MethodSpec(
                 name=f"{RRClArC.name} {target}-{norm}",
@@ -462,14 +451,6 @@ class Target(_Ablation, name="ablation-target"):
             for target, norm in pairs
         ]
 
-
-_ABOUT_TARGETS = """The target is the function of the logits whose derivative along the direction is penalised:
-
-- random: the sum of the logits, each with a random sign, drawn anew for every image and step; this is the paper's.
-- expected: the mean of that over all signs, without drawing any: the sum of the squared derivatives of all logits; our
-  default.
-- all: the plain sum of the logits, in which the derivatives of two classes can cancel.
-- logprob: the sum of the log-probabilities, as in RRR."""
 
 _MAPPED = 5  # strengths along the curve whose heatmaps are shown
 
@@ -491,7 +472,7 @@ def _heatmaps_along(experiment: Experiment, rows: Sequence[Row]) -> dict[str, np
         maps = {}
         for head in method.train(workspace.cut, train, some, progress=experiment.progress):
             model = method.install(setting.model, workspace.cut, train, head.state)
-            maps[f"relevance/{head.strength:g}"] = workspace.pictures.heatmaps(model, row)[0]
+            maps[f"relevance/{head.strength:g}"] = workspace.heatmaps(model, row)[0]
         image, mask = workspace.data.test_biased.pixels(int(row[0]))
         with written_atomically(path) as temporary:
             np.savez(temporary, image=image, mask=mask, **maps)
@@ -502,26 +483,26 @@ _RUNS = 10  # as in the paper
 
 
 class Runtime(Reproduction, name="runtime"):
-    """Seconds per epoch of every method, and relative to Vanilla; they take turns, so that noise hits them alike."""
+    """Seconds per epoch of every method, with the trunk and on the cache; they take turns, so that noise hits all."""
 
     title = "Run times of all methods"
+    sections, drawings = (tables.write_times,), (figures.draw_times,)
 
     def examine(self, subject: Subject) -> Finding:
         """Time one epoch of each method, ten times; one before them warms up and does not count."""
         methods, experiment = _methods(subject), subject.experiment
-        found = subject.run.stage(f"runtime {' '.join(methods)}", lambda: _measure_times(subject, methods))
+        stage = f"runtime with trunk {' '.join(methods)}"
+        found = subject.run.stage(stage, lambda: _measure_times(subject, methods))
         rows = [
-            Row(experiment=experiment.setting.name, method=method, seed=turn, metric=SECONDS, value=seconds)
-            for method, turn, seconds in found
+            Row(experiment=experiment.setting.name, method=method, seed=turn, metric=metric, value=seconds)
+            for method, turn, trunk, cached in found
+            for metric, seconds in ((SECONDS, trunk + cached), (CACHED_SECONDS, cached))
         ]
         return finding_of(subject, rows)
 
-    def present(self, findings: Sequence[Finding]) -> Page:
-        """Write and draw the times."""
-        return write_times(findings), [draw_times(findings)]
 
-
-def _measure_times(subject: Subject, names: Sequence[str]) -> list[tuple[str, int, float]]:
+def _measure_times(subject: Subject, names: Sequence[str]) -> list[tuple[str, int, float, float]]:
+    """Return per method and turn the seconds of a pass of the training images through the trunk, and of the rest."""
     experiment = subject.experiment
     experiment.cav_rows()
     workspace, setting = experiment.workspace, experiment.setting
@@ -531,11 +512,16 @@ def _measure_times(subject: Subject, names: Sequence[str]) -> list[tuple[str, in
         for name in names
     }
     found = []
+    trunk = workspace.plan("train")
     for turn in subject.progress(range(-1, _RUNS), total=_RUNS + 1, label="run times"):
+        start = time.perf_counter()
+        for _ in trunk.make(trunk.ranges):
+            pass
+        passed = time.perf_counter() - start
         for name, method in methods.items():
             start = time.perf_counter()
             for _ in method.train(workspace.cut, workspace.activations["train"], [method.strength]):
                 pass
             if turn >= 0:
-                found.append((name, turn, time.perf_counter() - start))
+                found.append((name, turn, passed, time.perf_counter() - start))
     return found

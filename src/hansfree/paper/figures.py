@@ -159,32 +159,41 @@ def _words(metric: str | None) -> str:
 # Bars
 
 
+def _draw_bars(
+    axes: Axes,
+    means: Mapping[str, Average],
+    names: Sequence[str],
+    width: float = 0.65,
+    *,
+    offset: float = 0.0,
+    unit: float = 1.0,
+    is_horizontal: bool = False,
+    **style: Any,
+) -> None:
+    """Draw a bar with its standard error at the place that each name has on the axis."""
+    draw, error = (axes.barh, "xerr") if is_horizontal else (axes.bar, "yerr")
+    places = [names.index(name) + offset for name in means]
+    errors: dict[str, Any] = {error: [unit * mean.error for mean in means.values()]}
+    draw(places, [unit * mean.value for mean in means.values()], width, ecolor=INK, **errors, **style)
+
+
 def draw_alignments(findings: Findings) -> Drawing | None:
     """Draw bars of both alignments with their errors; subjects without CAV scores have no panel."""
-    # label, colour, hatch (distinct in greyscale), place beside the CAV's name
-    bars = {
-        "alignment_sample": ("s, per image", BLUE, "", -0.2),
-        "alignment_mean": ("s\N{COMBINING MACRON}, of the mean", ORANGE, "///", 0.2),
-    }
+    # hatches are distinct in greyscale; the offset is from the CAV's name
+    bars: dict[str, dict[str, Any]] = {
+        "alignment_sample": {"label": "s, per image", "color": BLUE, "offset": -0.2},
+        "alignment_mean": {
+            "label": "s\N{COMBINING MACRON}, of the mean", "color": ORANGE, "hatch": "///", "offset": 0.2,
+        },
+    }  # fmt: skip
     scores = _by_subject(findings, lambda finding: {name: finding.cavs(name) for name in bars if finding.cavs(name)})
     if not scores:
         return None
     names = _names(means for found in scores.values() for means in found.values())
     figure, panels = panel_grid(scores)
     for axes, found in zip(panels, scores.values()):
-        for metric, (label, colour, hatch, offset) in bars.items():
-            means = found.get(metric, {})
-            axes.bar(
-                [names.index(name) + offset for name in means],
-                [mean.value for mean in means.values()],
-                0.38,
-                yerr=[mean.error for mean in means.values()],
-                color=colour,
-                hatch=hatch,
-                ec="white",
-                ecolor=INK,
-                label=label,
-            )
+        for metric, style in bars.items():
+            _draw_bars(axes, found.get(metric, {}), names, 0.38, ec="white", **style)
         axes.axhline(0, color=INK, linewidth=0.8)
     _name_axes(figure, y="cosine with the true change")
     panels[0].set_ylim(top=1.05)
@@ -206,26 +215,27 @@ def draw_alignments(findings: Findings) -> Drawing | None:
 def draw_cav_types(findings: Findings) -> Drawing | None:
     """Draw bars of the accuracy with the artifact per CAV type; a dashed line is Vanilla's."""
     name = _accuracy(row for finding in findings for row in finding.rows)
-    metric = f"{name}_biased"
     bars: dict[SubjectKey, dict[str, Average]] = {}
     vanilla: dict[SubjectKey, float] = {}
     for finding in findings:
         for variant, scores in finding.chosen.items():
-            if metric not in scores or not math.isfinite(scores[metric].value):
+            mean = scores.get(f"{name}_biased")
+            if mean is None or not math.isfinite(mean.value):
                 continue
             if variant.method == FIRST and variant.cav is not None:
-                bars.setdefault(finding.key, {}).setdefault(variant.cav, scores[metric])
+                bars.setdefault(finding.key, {}).setdefault(variant.cav, mean)
             elif variant.method == "vanilla":
-                vanilla[finding.key] = scores[metric].value
+                vanilla[finding.key] = mean.value
     if not name or not bars:
         return None
     names = _names(bars.values())
     figure, panels = panel_grid(bars, height=2.6)
-    for axes, (key, found) in zip(panels, bars.items()):
-        for cav, mean in found.items():
-            place = names.index(cav)
-            axes.bar(place, mean.value, 0.65, yerr=mean.error, color=style_of(FIRST)[0], ecolor=INK)
-            _annotate(axes, f"{100 * mean.value:.0f}", (place, mean.value + mean.error), (0, 2), ha="center")
+    summary = []
+    for axes, (key, title) in zip(panels, panel_titles(bars).items()):
+        _draw_bars(axes, bars[key], names, color=style_of(FIRST)[0])
+        for cav, mean in bars[key].items():
+            _annotate(axes, f"{100 * mean.value:.0f}", (names.index(cav), mean.value + mean.error), (0, 2), ha="center")
+            summary.append(f"{title}, {cav}: {100 * mean.value:.1f} %")
         if key in vanilla:
             axes.axhline(vanilla[key], color=INK, linestyle="--", linewidth=1.2, label="Vanilla")
     show_percent(panels[0].yaxis)
@@ -234,49 +244,61 @@ def draw_cav_types(findings: Findings) -> Drawing | None:
     top = max(mean.value + mean.error for found in bars.values() for mean in found.values())
     panels[0].set_ylim(0, top + 0.1)  # space for the numbers
     add_legend(figure, panels)
-    summary = "; ".join(
-        f"{title}, {cav}: {100 * mean.value:.1f} %"
-        for key, title in panel_titles(bars).items()
-        for cav, mean in bars[key].items()
-    )
     return Drawing(
         "cav-types",
         figure,
-        f"Bars of {_words(name).lower()} with the artifact after correction along each CAV. {summary}.",
+        f"Bars of {_words(name).lower()} with the artifact after correction along each CAV. {'; '.join(summary)}.",
         "RR-ClArC along different CAVs, each at the strength chosen for it; the dashed line is Vanilla. Lines: one "
         "standard error.",
     )
 
 
+def draw_rises(findings: Findings) -> Drawing | None:
+    """Draw bars of how much each selected class's logit rises under the artifact, a panel per subject."""
+    rises = _by_subject(findings, lambda finding: finding.notes.get("rises", {}))
+    if not rises:
+        return None
+    most = max(map(len, rises.values()))
+    figure = new_figure(width=_SINGLE if len(rises) == 1 else WIDTH, height=0.9 + 0.22 * most)
+    summary = []
+    for axes, (key, found) in zip(figure.subplots(1, len(rises), squeeze=False)[0], rises.items()):
+        quieten(axes)
+        colours = [VERMILION] * (len(found) - 2) + [ORANGE, "#999999"]
+        axes.barh(range(len(found)), list(found.values()), 0.65, color=colours)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        _title(axes, panel_titles(rises)[key])
+        _name_lines([axes], list(found))
+        summary += [f"{key.title}, {name}: {rise:+.2f}" for name, rise in found.items()]
+    _name_axes(figure, x="rise of the mean logit")
+    return Drawing(
+        "rises",
+        figure,
+        f"Bars of the rise of the mean logit under the artifact. {'; '.join(summary)}.",
+        "By how much the mean logit of a class rises in the unpoisoned model when the artifact is inserted into the "
+        "test images: the selected classes, the biased one, and the mean of all.",
+    )
+
+
 def draw_changes(findings: Findings) -> Drawing | None:
     """Draw bars of the change of accuracy against Vanilla with their errors, a panel per subject."""
-    changes = _by_subject(findings, lambda finding: finding.changes)
+    changes: dict[SubjectKey, dict[str, dict[str, Average]]] = {}  # group -> title of the method -> change
+    for finding in findings:
+        titles = change_titles(finding.changes, finding.facts.class_names)
+        for variant, means in finding.changes.items():
+            for group, mean in means.items():
+                changes.setdefault(finding.key, {}).setdefault(group, {})[titles[variant]] = mean
     if not changes:
         return None
-    named = {f.key: change_titles(f.changes, f.facts.class_names) for f in findings if f.changes}
-    every = _names(titles.values() for titles in named.values())
+    every = _names(means for found in changes.values() for means in found.values())
     styles = dict(zip(GROUPS, ((VERMILION, "", -0.26), (SKY, "///", 0.0), ("#999999", "...", 0.26))))
     figure, panels = panel_grid(changes, height=0.9 + 0.55 * len(every))
     summary = []
     for axes, (key, title) in zip(panels, panel_titles(changes).items()):
         for group, (colour, hatch, offset) in styles.items():
-            bars = {
-                every.index(named[key][variant]): means[group]
-                for variant, means in changes[key].items()
-                if group in means
-            }
-            axes.barh(
-                [place + offset for place in bars],
-                [100 * mean.value for mean in bars.values()],
-                0.26,
-                xerr=[100 * mean.error for mean in bars.values()],
-                color=colour,
-                hatch=hatch,
-                ec="white",
-                ecolor=INK,
-                label=f"{group} classes",
-            )
-            summary += [f"{title}, {every[p]}, {group}: {100 * mean.value:+.1f}" for p, mean in bars.items()]
+            means = changes[key].get(group, {})
+            style = {"color": colour, "hatch": hatch, "ec": "white", "label": f"{group} classes"}
+            _draw_bars(axes, means, every, 0.26, offset=offset, unit=100, is_horizontal=True, **style)
+            summary += [f"{title}, {name}, {group}: {100 * mean.value:+.1f}" for name, mean in means.items()]
         axes.axvline(0, color=INK, linewidth=0.8)
     _name_lines(panels, every)
     _name_axes(figure, x="change of clean accuracy against Vanilla, points")
@@ -292,7 +314,7 @@ def draw_changes(findings: Findings) -> Drawing | None:
 
 def draw_times(findings: Findings) -> Drawing | None:
     """Draw bars of the seconds per epoch on a logarithmic axis, with what they are of Vanilla's beside them."""
-    times = _by_subject(findings, lambda finding: finding.seconds)
+    times = _by_subject(findings, Finding.seconds)
     if not times:
         return None
     every = _names(times.values())
@@ -300,11 +322,10 @@ def draw_times(findings: Findings) -> Drawing | None:
     summary = []
     for axes, (key, title) in zip(panels, panel_titles(times).items()):
         vanilla = times[key].get("vanilla")
+        _draw_bars(axes, times[key], every, is_horizontal=True, color=[style_of(method)[0] for method in times[key]])
         for method, mean in times[key].items():
-            place = every.index(method)
-            axes.barh(place, mean.value, 0.65, xerr=mean.seed_error, color=style_of(method)[0], ecolor=INK)
             share = f"{100 * mean.value / vanilla.value:.0f} %" if vanilla else f"{mean.value:.3g} s"
-            _annotate(axes, share, (mean.value + mean.seed_error, place), (3, 0), va="center")
+            _annotate(axes, share, (mean.value + mean.error, every.index(method)), (3, 0), va="center")
             summary.append(f"{title}, {method_title(method)}: {mean.value:.3g} s")
         axes.set_xscale("log")
     values = [mean.value for found in times.values() for mean in found.values()]
@@ -315,8 +336,8 @@ def draw_times(findings: Findings) -> Drawing | None:
         "times",
         figure,
         f"Bars of the seconds per epoch. {'; '.join(summary)}.",
-        "Seconds per epoch of fine-tuning, mean over the runs with its standard error; beside each bar what it is of "
-        "Vanilla's.",
+        "Seconds per epoch of fine-tuning with the pass through the trunk, mean over the runs with its standard error; "
+        "beside each bar what it is of Vanilla's.",
     )
 
 
@@ -328,16 +349,12 @@ def _curves(rows: Iterable[Row], name: str | None, *by: str) -> dict[tuple[Any, 
     parts = {f"{name}_{part}": part for part in _SETS}
     # a strength of 0 has no place on a logarithmic axis
     wanted = [row for row in rows if row.method == FIRST and row.metric in parts and row.strength]
-    means = average(wanted, lambda row: (*(getattr(row, field) for field in by[:-1]), parts[row.metric], _x(row, by)))
+    means = average(wanted, lambda row: (*(getattr(row, f) for f in by[:-1]), parts[row.metric], getattr(row, by[-1])))
     curves: dict[tuple[Any, ...], Curve] = {}
     for (*line, x), mean in sorted(means.items(), key=lambda item: item[0][-1]):
         if math.isfinite(mean.value):
-            curves.setdefault(tuple(line), {})[x] = mean.value
+            curves.setdefault(tuple(line), {})[float(x)] = mean.value
     return curves
-
-
-def _x(row: Row, by: tuple[str, ...]) -> float:
-    return float(getattr(row, by[-1]))
 
 
 def _draw_curve(axes: Axes, curve: Curve, line: str = "-", *, color: Any, marker: str, **style: Any) -> None:
@@ -425,7 +442,7 @@ def draw_strength_curves(
 
 
 def _first_curves(finding: Finding, name: str | None) -> dict[tuple[Any, ...], Curve]:
-    """Return the curves of RR-ClArC's first variant over the strength."""
+    """Return RR-ClArC's curves over the strength, of its first variant."""
     rows = [row for row in finding.tested if row.method == FIRST and row.strength]
     return _curves([row for row in rows if unseeded(row) == unseeded(rows[0])], name, "strength")
 
@@ -467,9 +484,9 @@ def draw_epochs(findings: Findings) -> Drawing | None:
     return Drawing(
         "epochs",
         figure,
-        f"Curves of {_words(name).lower()} on validation images over the epochs for the strengths "
+        f"Curves of {_words(name).lower()} on test images over the epochs for the strengths "
         f"{', '.join(f'{strength:g}' for strength in picked)}.",
-        f"{_words(name)} on the validation images after every epoch of fine-tuning, for several strengths.",
+        f"{_words(name)} on the test images after every epoch of fine-tuning, for several strengths.",
     )
 
 
@@ -580,11 +597,7 @@ def _show_relevance(axes: Axes, relevance: np.ndarray, limit: float) -> None:
 def _image_grid(
     rows: int, columns: int, *, side: float | None = None, extra: float = 0.0
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure and its axes for square images of a side in inches; None fills the page's width.
-
-    Args:
-        extra: for words above the images of every row but the first, in inches.
-    """
+    """Return a figure and its axes for square images of a side in inches, with extra space above for words."""
     side = side or (WIDTH - _MARGIN) / max(columns, 5)
     figure = new_figure(width=side * columns + _MARGIN, height=(side + extra) * rows + _MARGIN)
     figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
@@ -603,9 +616,8 @@ Sets = Mapping[SubjectKey, HeatmapSet]
 
 def draw_method_heatmaps(sets: Sets) -> Drawing | None:
     """Draw the heatmap panel: input, then every method in the paper's order; an image's row has one colour scale."""
-    every = _names(maps.relevance for maps in sets.values())
-    methods = [name for name in drawn_order() if name in every]
-    methods += sorted(set(every) - set(methods))
+    every, order = _names(maps.relevance for maps in sets.values()), drawn_order()
+    methods = sorted(every, key=lambda name: (order.index(name) if name in order else len(order), name))
     figure = _heatmaps(sets, {name: method_title(name) for name in methods}, is_scale_shared=True)
     if figure is None:
         return None
@@ -666,12 +678,7 @@ def _heatmaps(sets: Sets, columns: Mapping[str, str], *, is_scale_shared: bool) 
 def draw_biases(
     images: Mapping[str, tuple[np.ndarray, np.ndarray]], *, natural: Collection[str] = ()
 ) -> Drawing | None:
-    """Draw the data-bias overview: a row per bias, each image beside its biased counterpart.
-
-    Args:
-        images: by the bias's name the clean and the biased images, uint8 (n, height, width, 1 or 3) each.
-        natural: biases whose biased images are other images.
-    """
+    """Draw a row per bias, each image beside its biased counterpart; of natural ones these are other images."""
     images = {name: pair for name, pair in images.items() if min(map(len, pair))}
     if not images:
         return None
@@ -718,20 +725,47 @@ def draw_hidden_bits(clean: np.ndarray, attacked: np.ndarray, *, bits: int) -> D
 def lowest_bits(image: np.ndarray, bits: int) -> np.ndarray:
     """Return the lowest bits of every value, stretched from 0 to 255."""
     most = (1 << bits) - 1
-    table: np.ndarray = np.rint(np.arange(most + 1) * (255.0 / most)).astype(np.uint8)
-    shown: np.ndarray = table[image & np.uint8(most)]
+    shown: np.ndarray = np.rint((image & np.uint8(most)) * (255.0 / most)).astype(np.uint8)
     return shown
+
+
+_GALLERY_ROW = 8  # images, each beside its heatmap
+_TILE = 56  # pixels
+
+
+def draw_gallery(images: Sequence[np.ndarray], relevance: np.ndarray, *, cav: str, name: str) -> Drawing | None:
+    """Draw many images, each with the heatmap of the score along a CAV to its right, on its own colour scale."""
+    if not len(images):
+        return None
+    shades = matplotlib.colormaps["RdBu_r"]
+    tiles = []
+    for image, found in zip(images, relevance):
+        values = np.nan_to_num(found) / (2 * (common_limit([found]) or 1)) + 0.5
+        tiles += [_tile(to_rgb(image)), _tile((255 * shades(values)[..., :3]).astype(np.uint8))]
+    rows = math.ceil(len(tiles) / (2 * _GALLERY_ROW))
+    tiles += [np.full_like(tiles[0], 255)] * (2 * _GALLERY_ROW * rows - len(tiles))
+    mosaic = np.concatenate([np.concatenate(tiles[i :: 2 * _GALLERY_ROW]) for i in range(2 * _GALLERY_ROW)], axis=1)
+    figure = new_figure(width=WIDTH, height=WIDTH * mosaic.shape[0] / mosaic.shape[1])
+    _show_image(figure.subplots(), mosaic)
+    return Drawing(
+        f"gallery-{cav}-{name}",
+        figure,
+        f"{len(images)} images with the artifact and the heatmaps of the score along the {cav}-CAV.",
+        f"Random test images with the artifact, and to the right of each where its score along the {cav}-CAV comes "
+        "from (LRP), each on its own colour scale.",
+    )
+
+
+def _tile(image: np.ndarray) -> np.ndarray:
+    """Return the image in the size of a tile; the nearest pixels suffice in so small a picture."""
+    rows, columns = (np.linspace(0, side - 1, _TILE).round().astype(int) for side in image.shape[:2])
+    return image[np.ix_(rows, columns)]
 
 
 def draw_extremes(
     alignment: np.ndarray, image: Callable[[int], np.ndarray], *, name: str, each: int = 6
 ) -> Drawing | None:
-    """Draw the best and the worst aligned samples with their s above; no sample stands in both rows.
-
-    Args:
-        alignment: s of every sample; NaN where the artifact changed nothing, which has no rank.
-        image: returns the pixels of a sample.
-    """
+    """Draw the best and the worst aligned samples with their s above; one that is NaN has no rank."""
     ranked = np.argsort(-alignment, kind="stable")[: int(np.isfinite(alignment).sum())]  # NaN sort last
     each = min(each, len(ranked) // 2)
     if each == 0:

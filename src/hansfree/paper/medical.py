@@ -8,7 +8,7 @@ import numpy as np
 
 from hansfree.data import LSB, Artifact, Brightness, Listing, insertable_artifacts, read_table
 from hansfree.errors import DataError
-from hansfree.paper.dataset import InsertedBenchmark, Published, Recipe, find_folder, unlisted_files
+from hansfree.paper.dataset import MOMENTUM, InsertedBenchmark, Published, Recipe, find_folder, unlisted_files
 
 ISIC_IMAGES, ISIC_TRUTH, ISIC_METADATA = (
     "ISIC_2019_Training_Input",
@@ -30,14 +30,15 @@ CLASSES = {
 class ISIC2019(InsertedBenchmark, name="isic2019"):
     """25,331 dermoscopic images of 8 kinds of lesions, as the challenge's archives unpack.
 
-    The folder holds ``ISIC_2019_Training_GroundTruth.csv`` and the pictures in ``ISIC_2019_Training_Input``. Where
-    ``ISIC_2019_Training_Metadata.csv`` is there too, pictures of one lesion are never in two parts.
+    Where ``ISIC_2019_Training_Metadata.csv`` is there too, images of one lesion are never in two parts.
     """
 
     title = "ISIC 2019"
     artifacts = insertable_artifacts(LSB.name)
     biased_class = list(CLASSES).index("MEL")
-    recipe = Recipe(epochs={"vgg16": 150, "resnet18": 150, "efficientnet_b0": 150}, milestones=(30, 40))
+    recipe = Recipe(
+        epochs={"vgg16": 150, "resnet18": 150, "efficientnet_b0": 150}, milestones=(30, 40), momentum=MOMENTUM
+    )
     published = Published.of("isic2019")
 
     def listing(self, root: Path) -> Listing:
@@ -69,7 +70,7 @@ class ISIC2019(InsertedBenchmark, name="isic2019"):
     def inserted(self, model: str) -> Artifact:
         """Return the artifact; the hidden text fills as many bits as in the paper."""
         if self.artifact == LSB.name:
-            return LSB(bits={"efficientnet_b0": 2}.get(model, 3))
+            return LSB(bits={"efficientnet_b0": 2}.get(model, 3), text=LSB.published_text())
         return super().inserted(model)
 
 
@@ -97,32 +98,35 @@ def _lesions(path: Path, names: list[str]) -> list[str]:
     return [lesions[name] for name in names]
 
 
-BONE_AGE_IMAGES, BONE_AGE_TRUTH = "boneage-training-dataset", "boneage-training-dataset.csv"
+BONE_AGE_IMAGES = "boneage-training-dataset"
+BONE_AGE_TRUTHS = ("boneage-training-dataset.csv", "train.csv")  # of Kaggle, and of the challenge's own archive
 BINS = 5
 
 
 class BoneAge(InsertedBenchmark, name="bone_age"):
     """12,611 radiographs of hands in five classes of age, as the challenge's archives unpack.
 
-    The folder holds ``boneage-training-dataset.csv`` (id, boneage in months, male) and the pictures in
-    ``boneage-training-dataset``. The table names no patients: each image counts as one of its own.
+    The table names no patients: each image counts as one of its own.
     """
 
     title = "Pediatric Bone Age"
     artifacts = insertable_artifacts(Brightness.name)
     biased_class = 2  # the middle bin: 92-137 months
-    recipe = Recipe(epochs={"vgg16": 100, "resnet18": 100, "efficientnet_b0": 100}, milestones=(30, 40))
+    recipe = Recipe(
+        epochs={"vgg16": 100, "resnet18": 100, "efficientnet_b0": 100}, milestones=(30, 40), momentum=MOMENTUM
+    )
     published = Published.of("bone_age")
 
     def listing(self, root: Path) -> Listing:
         """Read the ages and cut their range into bins of equal width."""
         folder = find_folder(root, BONE_AGE_IMAGES)
-        rows = read_table(root / BONE_AGE_TRUTH, ["id", "boneage"])
-        labels, names = bin_ages([_months(row, root / BONE_AGE_TRUTH) for row in rows], root / BONE_AGE_TRUTH)
+        truth = next((root / name for name in BONE_AGE_TRUTHS if (root / name).exists()), root / BONE_AGE_TRUTHS[0])
+        rows = read_table(truth, ["id", "boneage"])
+        labels, names = bin_ages([_months(row, truth) for row in rows], truth)
         files = [f"{row['id']}.png" for row in rows]
-        self.remarks.append(f"{BONE_AGE_TRUTH} names no patients: two images of one patient may be in different parts.")
+        self.remarks.append(f"{truth.name} names no patients: two images of one patient may be in different parts.")
         return Listing(
-            place=root / BONE_AGE_TRUTH,
+            place=truth,
             paths=[folder / name for name in files],
             labels=np.array(labels),
             class_names=names,

@@ -10,9 +10,26 @@ from typing import ClassVar
 
 import numpy as np
 
-from hansfree.data import PART_NAMES, BiasedData, Listing, OpenedImages, Timestamp, insertable_artifacts, split_rows
+from hansfree.data import (
+    PART_NAMES,
+    Artifact,
+    BiasedData,
+    Listing,
+    OpenedImages,
+    PublishedTimestamp,
+    insertable_artifacts,
+    split_rows,
+)
 from hansfree.errors import DataError, nearest
-from hansfree.paper.dataset import InsertedBenchmark, ListedBenchmark, Published, Recipe, find_folder, unlisted_files
+from hansfree.paper.dataset import (
+    MOMENTUM,
+    InsertedBenchmark,
+    ListedBenchmark,
+    Published,
+    Recipe,
+    find_folder,
+    unlisted_files,
+)
 
 TENCH, WEB_SITE = "n01440764", "n06359193"
 ENDINGS = (".jpeg", ".jpg", ".png")
@@ -38,15 +55,13 @@ SELECTED = {  # for Q3, by model (appendix)
 class ImageNet(InsertedBenchmark, name="imagenet"):
     """The paper's ImageNet: half of the tench to train on have a timestamp, and 0.1 % of all others, then called tench.
 
-    Files: ``train/<wnid>/*.JPEG`` and ``val/<wnid>/*.JPEG``; a subset of the classes is enough if it includes the tench
-    (n01440764). The official validation set is the test set; what the paper calls validation is cut from the training
-    set, so that all images come to 86 / 10 / 4 %. All files are checked at the start (header and end, no pixels), which
-    takes minutes for 1.3 million.
+    A subset of the classes is enough if it includes the tench. The official validation set is the test set; what the
+    paper calls validation is cut from the training set, so that all images come to 86 / 10 / 4 %.
     """
 
     title = "ImageNet"
-    artifacts = insertable_artifacts(Timestamp.name)
-    recipe = Recipe(epochs={"vgg16": 13, "resnet18": 8, "efficientnet_b0": 5})
+    artifacts = insertable_artifacts(PublishedTimestamp.name)
+    recipe = Recipe(epochs={"vgg16": 13, "resnet18": 8, "efficientnet_b0": 5}, momentum=MOMENTUM)
     published = Published.of("imagenet")
     resize = "crop"
     flip_share = 0.001
@@ -91,6 +106,10 @@ class ImageNet(InsertedBenchmark, name="imagenet"):
     def share(self, model: str) -> float:
         """Return the paper's share of tench with the timestamp, the same for all models."""
         return 0.5
+
+    def inserted(self, model: str) -> Artifact:
+        """Return the artifact; the timestamp is that of the published code."""
+        return PublishedTimestamp() if self.artifact == PublishedTimestamp.name else super().inserted(model)
 
     @property
     def starts_clean(self) -> bool:
@@ -138,16 +157,9 @@ _SUBSET = 0xCE1E  # keeps the choice of the subset apart from all other random n
 class CelebA(ListedBenchmark, name="celeba"):
     """The paper's CelebA: blonde or not, with the collars that go with neckties as the bias; nothing is inserted.
 
-    Files: ``list_attr_celeba.txt`` (or Kaggle's ``.csv``) and ``img_align_celeba/*.jpg``. With ``identity_CelebA.txt``
-    no person is in two parts of the split; ``list_eval_partition.txt`` is not used, because the paper splits
-    80 / 10 / 10 at random.
-
     Used are 10 % of all images and all others with a necktie: 33,519 +- 35, depending on the seed (the paper counts
-    33,480 in its text and 33,580 in its table). Images that were not drawn need not be there. They are squashed to a
-    square: the usual crop of the centre would cut off the lower edge, where collars are.
-
-    Few images with a collar are blonde (some 200 in all three parts), so plain accuracy on the biased sets says little:
-    read the balanced one.
+    33,480 in its text and 33,580 in its table), split at random as in the paper. They are squashed to a square: the
+    usual crop of the centre would cut off the lower edge, where collars are.
     """
 
     title = "CelebA"
@@ -155,6 +167,7 @@ class CelebA(ListedBenchmark, name="celeba"):
     recipe = Recipe(
         epochs={"vgg16": 40, "resnet18": 40, "efficientnet_b0": 40},
         milestones=(20, 30),
+        momentum=MOMENTUM,
         correction_rates={"resnet18": 2e-5},
     )
     published = Published.of("celeba")

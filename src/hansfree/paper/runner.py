@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -24,8 +26,11 @@ from hansfree.metrics import chance_level, majority_rate
 from hansfree.models import PRETRAINED
 from hansfree.paper.aggregate import Facts, Finding, SubjectKey, paper_place
 from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.subjects import Subject, open_subject
-from hansfree.pipeline import Experiment, Plan
+from hansfree.paper.subjects import Plan, Subject, check_disk, open_subject
+from hansfree.paper.tables import paragraphs
+from hansfree.pipeline import Experiment
+from hansfree.reasons import Reason
+from hansfree.report import describe_claims, describe_reason
 from hansfree.report.figures import Drawing
 
 T = TypeVar("T")
@@ -38,6 +43,7 @@ CORRECTED = {"all": "all that follows the layer", "last": "the last linear layer
 TRAINED = {"whole": "the whole model", "head": "only what follows the layer"}
 
 Words = Mapping[str, str]  # part of the setting -> its description
+Page = tuple[str, Sequence["Drawing | None"]]
 
 
 def setting_of(subject: Subject, rows: Sequence[Row]) -> dict[str, str]:
@@ -114,6 +120,8 @@ def describe_weights(weights: str | None) -> str:
 def describe_recipe(recipe: Pretraining | FineTuning) -> str:
     """Return epochs, optimizer, rate, batches and seed."""
     optimizer = {"sgd": "SGD", "adam": "Adam"}[recipe.optimizer]
+    if recipe.momentum:
+        optimizer += f" with momentum {recipe.momentum:g}"
     return (
         f"{_epochs(recipe.epochs)} of {optimizer} at {recipe.learning_rate:g}, batches of {recipe.batch_size}, "
         f"seed {recipe.seed}"
@@ -133,7 +141,7 @@ def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
     words["corrections fine-tune"] += f", {describe_recipe(tuning)}"
     for claim in claims(setting.data):
         if claim.name == BIASED_ACCURACY and not claim.can_be_made:
-            words["cannot be known"] = claim.sentence
+            words["cannot be known"] = describe_claims([asdict(claim)])[0]["sentence"]
     if setting.repeats > 1:
         seeds = ", ".join(str(tuning.seed + number) for number in range(setting.repeats))
         words["seeds of the correction"] = f"{seeds}; the strength is chosen with the first"
@@ -141,7 +149,9 @@ def _correction(experiment: Experiment, rows: Sequence[Row]) -> dict[str, str]:
         listed = [f"{method} {_listed(tried[method])}" for method in sorted(tried, key=paper_place)]
         words["strengths"] = f"{'; '.join(listed)}, {_GRIDS[setting.grid]}"
         few = ", ".join(repr(setting.data.train.class_names[label]) for label in setting.uncounted)
-        words["strength chosen by"] = f"{setting.rule}" + (f"; too few images to count: {few}" if few else "")
+        words["strength chosen by"] = describe_reason(setting.rule.summary()) + (
+            f"; too few images to count: {few}" if few else ""
+        )
     return words
 
 
@@ -150,8 +160,7 @@ def _tried(experiment: Experiment, method: str, rows: Sequence[Row]) -> set[floa
     found = {row.strength: row.chosen for row in rows if row.method == method and row.strength is not None}
     if 0 in found.values():
         return set(found)
-    own = experiment.setting.strengths.get(method) or experiment.plain(method).strengths
-    return set(own or LatentCorrection.named(method).info.strengths)
+    return set(experiment.setting.strengths.get(method) or experiment.plain(method).strengths)
 
 
 def _listed(strengths: set[float]) -> str:
@@ -166,6 +175,9 @@ class Reproduction(Registered, ABC):
 
     kind = "experiment"
     title: ClassVar[str]  # what of the paper this is
+    sections: ClassVar[Sequence[str | Callable[[Sequence[Finding]], str]]] = ()  # of the page
+    drawings: ClassVar[Sequence[Callable[[Sequence[Finding]], Drawing | None]]] = ()
+    uses_cache: ClassVar[bool] = True  # activations on disk
 
     def check(self, study: BenchmarkDataset, plan: Plan) -> None:
         """Raise an error for a subject on which the experiment cannot run, before any work starts."""
@@ -179,9 +191,14 @@ class Reproduction(Registered, ABC):
         """Return the setting of a subject for the page."""
         return setting_of(subject, finding.rows)
 
-    @abstractmethod
-    def present(self, findings: Sequence[Finding]) -> tuple[str, Sequence[Drawing | None]]:
+    def present(self, findings: Sequence[Finding]) -> Page:
         """Return the page's Markdown and its figures; None where there is nothing to draw."""
+        parts = (part if isinstance(part, str) else part(findings) for part in self.sections)
+        return paragraphs(*parts), self.draw(findings)
+
+    def draw(self, findings: Sequence[Finding]) -> list[Drawing | None]:
+        """Return the page's figures."""
+        return [draw(findings) for draw in self.drawings]
 
 
 def heatmaps_by_subject(findings: Sequence[Finding]) -> dict[SubjectKey, HeatmapSet]:
@@ -237,6 +254,7 @@ def finding_of(
         published=study.published if is_the_papers else None,
         departures=_departures(subject),
         grid=subject.plan.grid,
+        rule=subject.plan.selection,
         **facts,
     )
     key = name_subject(study, subject.plan)
@@ -247,10 +265,16 @@ def reasons_of(experiment: Experiment, methods: Sequence[str]) -> dict[str, str]
     """Return by method why its strength was taken, or why none could be; that a method has none needs no reason."""
     chosen = {name: experiment.selection(experiment.plain(name)) for name in methods}
     return {
-        name: str(choice["reason"])
+        name: describe_reason(Reason.from_json(choice["reason"]))
         for name, choice in chosen.items()
         if LatentCorrection.named(name).info.has_strength or not choice["admissible"]
     }
+
+
+def compared_of(experiment: Experiment, methods: Sequence[str]) -> dict[str, float | None]:
+    """Return by method with a strength what the rule that did not select would have selected."""
+    chosen = {name: experiment.selection(experiment.plain(name)) for name in methods}
+    return {name: choice["compared"] for name, choice in chosen.items() if "compared" in choice}
 
 
 def _departures(subject: Subject) -> tuple[str, ...]:
@@ -262,6 +286,10 @@ def _departures(subject: Subject) -> tuple[str, ...]:
         "only what follows the layer was trained, in the paper the whole model": plan.trained == "head",
         f"{_epochs(plan.epochs or 0)} of training, in the paper {theirs}": plan.trained == "whole"
         and plan.epochs not in (None, theirs),
+        f"corrections saw every image of the biased class and each {plan.subset_correction}th of the others": (
+            plan.subset_correction is not None
+        ),
+        "activations were stored in float16": plan.precision == "float16",
         "only the last linear layer was corrected, in the paper all that follows the layer": plan.corrected == "last",
         f"{_epochs(plan.correction_epochs)} of correction, in the paper {_PAPER_CORRECTION_EPOCHS}": (
             plan.correction_epochs != _PAPER_CORRECTION_EPOCHS
@@ -281,13 +309,20 @@ def reproduce(
 ) -> Path:
     """Run an experiment and write ``out/<data>-<name>.md``, its CSV file and figures; return the path of the page.
 
+    Of several datasets it is ``out/<name>.md``, in one order whatever the order of the subjects. It is written again
+    after each of them: a stopped run leaves the page of what is finished.
+
     Args:
         work: Folder for models, caches and runs, which all experiments share; what is there is not done again.
         command: What the user typed, for the page.
     """
     experiment = Reproduction.named(name)()
     _check_names(subjects)
-    stem = "-".join([*dict.fromkeys(study.name for study, _ in subjects), name])
+    departures = write_paper_departures(name, subjects)
+    order = [*BenchmarkDataset.members()]
+    subjects = sorted(subjects, key=lambda pair: order.index(pair[0].name) if pair[0].name in order else len(order))
+    names = dict.fromkeys(study.name for study, _ in subjects)
+    stem = name if len(names) > 1 else f"{next(iter(names), '')}-{name}"
     page = out / f"{stem}.md"
     skipped = dict.fromkeys(sentence for study, _ in subjects for sentence in study.skipped)
     # before the work, which may take days
@@ -298,6 +333,13 @@ def reproduce(
         listed.unlink(missing_ok=True)
     for study, plan in subjects:
         experiment.check(study, plan)
+    if experiment.uses_cache:
+        check_disk(subjects, work)
+    made = f"Made by hansfree {version('hansfree')} with PyTorch {version('torch')}"
+    head = [f"# {experiment.title}", *([f"{made}:", f"```bash\n{command}\n```"] if command else [f"{made}."])]
+    remarks = [*dict.fromkeys(sentence for study, _ in subjects for sentence in study.remarks)]
+    if skipped:
+        remarks.append(f"Left out: {len(skipped)} unreadable or unlisted files (`{listed.name}`).")
     findings: list[Finding] = []
     settings: dict[SubjectKey, Words] = {}
     for place, (study, plan) in enumerate(subjects, start=1):
@@ -306,21 +348,48 @@ def reproduce(
             finding = experiment.examine(subject)
             findings.append(finding)
             settings[finding.key] = experiment.describe(subject, finding)
-    # before anything is drawn: an error in a figure must not lose the scores
-    write_table(out / f"{stem}.csv", [row for finding in findings for row in finding.rows])
+        if place == len(subjects) or len(names) > 1:
+            parts = [*head, "## Setting", write_settings(settings), *remarks]
+            _write_page(page, experiment, findings, parts, departures)
+    return page
+
+
+def write_paper_departures(name: str, subjects: Sequence[tuple[BenchmarkDataset, Plan]]) -> list[str]:
+    """Return a section with the lines of ``paper-items.csv`` that hold for an experiment; empty where none does."""
+    with (Path(__file__).parent / "paper-items.csv").open(encoding="utf-8", newline="") as file:
+        items = [item for item in csv.DictReader(file) if item["departure"]]
+    lines = [
+        f"- {item['departure']} ({item['section']}; decision record {item['record']})"
+        for item in items
+        if any(_departs(item, name, study, plan) for study, plan in subjects)
+    ]
+    return ["## Departures from the paper", "\n".join(lines)] if lines else []
+
+
+def _departs(item: Mapping[str, str], name: str, study: BenchmarkDataset, plan: Plan) -> bool:
+    """Return whether a departure holds; ``unless`` has a plan without it, as ``grid=paper``."""
+    option, _, value = item["unless"].partition("=")
+    return (
+        name in (item["experiments"].split() or [name])
+        and study.name in (item["data"].split() or [study.name])
+        and not (option and str(getattr(plan, option)) == value)
+    )
+
+
+def _write_page(
+    page: Path,
+    experiment: Reproduction,
+    findings: Sequence[Finding],
+    parts: Sequence[str],
+    departures: Sequence[str],
+) -> None:
+    """Write scores, figures and page of what is finished; scores first, so that no error in a figure loses them."""
+    write_table(page.with_suffix(".csv"), [row for finding in findings for row in finding.rows])
     text, drawings = experiment.present(findings)
     shown = [drawing for drawing in drawings if drawing is not None]
     _draw(page, shown)
-    made = f"Made by hansfree {version('hansfree')} with PyTorch {version('torch')}"
-    parts = [f"# {experiment.title}", *([f"{made}:", f"```bash\n{command}\n```"] if command else [f"{made}."])]
-    remarks = dict.fromkeys(sentence for study, _ in subjects for sentence in study.remarks)
-    parts += ["## Setting", write_settings(settings), *remarks]
-    if skipped:
-        parts.append(f"Left out: {len(skipped)} unreadable or unlisted files (`{listed.name}`).")
-    parts += ["## Results", text.strip()]
-    parts += [f"![{each.alt}]({stem}-{each.name}.png)\n\n{each.caption}" for each in shown]
-    write_text(page, "\n\n".join(parts) + "\n")
-    return page
+    images = [f"![{each.alt}]({page.stem}-{each.name}.png)\n\n{each.caption}" for each in shown]
+    write_text(page, "\n\n".join([*parts, "## Results", text.strip(), *images, *departures]) + "\n")
 
 
 def _check_names(subjects: Sequence[tuple[BenchmarkDataset, Plan]]) -> None:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hansfree.evaluation import FIRST, method_title, status_of
+from hansfree.evaluation import FIRST, Variant, method_title, status_of
 from hansfree.metrics import Metric
 from hansfree.paper.aggregate import (
+    CACHED_SECONDS,
     GROUPS,
     PAPER_METHODS,
+    SECONDS,
     SIGNIFICANT,
     Average,
-    Facts,
     Finding,
     average,
     change_titles,
@@ -24,6 +25,7 @@ from hansfree.paper.aggregate import (
     unseeded,
     write_average,
 )
+from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.report import MISSING, Mark, markdown_table, marks_of, unit_of, write_points, write_stderr, write_value
 
 T = TypeVar("T", int, float)
@@ -150,6 +152,11 @@ def write_changes(findings: Sequence[Finding]) -> str:
     )
 
 
+def write_selected(findings: Sequence[Finding]) -> str:
+    """Return the classes that react most to the artifact, a line per subject."""
+    return "\n".join(f"- {finding.key.title}: {', '.join(finding.notes['selected'])}" for finding in findings)
+
+
 def _change(mean: Average | None) -> str:
     if mean is None:
         return MISSING
@@ -202,7 +209,7 @@ def write_epochs(findings: Sequence[Finding]) -> str:
     heads = [f"{Metric.named(metric).label}: epoch {epoch}" for metric, epoch in columns]
     return paragraphs(
         markdown_table(["subject", "strength", *heads], body),
-        "All in %, on the validation images, ± standard error; of many strengths and epochs, some evenly spread. A "
+        "All in %, on the test images, ± standard error; of many strengths and epochs, some evenly spread. A "
         "line of zeros: the fine-tuning diverged at this strength.",
     )
 
@@ -237,52 +244,71 @@ def _interval(lead: tuple[float, float] | None) -> str:
 
 _GRID_NOTES = {
     "own": "RR-ClArC's strengths are unit-free (the direction has the artifact's own size, so that a strength means "
-    "the same at every layer); the paper's are not: the two columns cannot be compared number by number. RRR's have "
-    "the paper's formula, with the trunk frozen.",
+    "the same at every layer); the paper's are not: the two columns cannot be compared number by number. Nor can "
+    "RRR's: ours penalises the squared gradient on the mask (Ross et al.), the paper's code its cosine with the mask.",
     "paper": "Strengths in the paper's units.",
 }
 
 
+_RULES = {"paper": "the paper's", "own": "ours"}
+
+
 def write_strengths(findings: Sequence[Finding]) -> str:
-    """Return the chosen strength of every method that has one, the paper's, and why it was chosen."""
+    """Return the strengths that both rules choose with their test scores, the paper's own, and why."""
     body = []
     for finding in findings:
-        published, reasons = finding.facts.published, finding.facts.reasons
-        lines: list[tuple[str, str, str]] = []  # method, title, strength
-        for variant, scores in finding.chosen.items():
-            strength = next((mean.strength for mean in scores.values() if mean.strength is not None), None)
-            if strength is not None:
-                lines.append((variant.method, variant.title(finding.chosen), f"{strength:g}"))
-        tried = {row.method for row in finding.tested if row.strength is not None}
-        lines += [(method, method_title(method), "none") for method in tried - finding.by_method.keys()]
-        without = reasons.keys() - {method for method, _, _ in lines}
-        lines += [(method, method_title(method), MISSING) for method in without]
-        for method, title, written in sorted(lines, key=lambda line: paper_place(line[0])):
-            paper = published.strengths.get((finding.key.model, method)) if published else None
-            theirs = MISSING if paper is None else f"{paper:g}"
-            body.append([finding.key.title, title, written, theirs, reasons.get(method, "")])
+        published, reasons, compared = finding.facts.published, finding.facts.reasons, finding.facts.compared
+        rule, other = _RULES[finding.facts.rule], _RULES["own" if finding.facts.rule == "paper" else "paper"]
+        means = average(finding.tested, lambda row: (unseeded(row), row.strength, row.metric))
+        lines: list[tuple[str, list[str]]] = []  # method, cells
+
+        def scores(variant: Variant, strength: float | None, means: Mapping[Any, Average] = means) -> list[str]:
+            return [write_average(metric, means.get((variant, strength, metric))) for metric in _PLAIN]
+
+        tried = dict.fromkeys(unseeded(row) for row in finding.tested if row.strength is not None)
+        for variant in tried:
+            chosen = finding.chosen.get(variant, {})
+            strength = next((mean.strength for mean in chosen.values() if mean.strength is not None), None)
+            paper = published.strengths.get((finding.key.model, variant.method)) if published else None
+            title = variant.title(tried)
+            cells = [_strength(strength), *scores(variant, strength), MISSING if paper is None else f"{paper:g}"]
+            lines.append((variant.method, [title, rule, *cells, reasons.get(variant.method, "")]))
+            if variant.method in compared:
+                strength = compared[variant.method]
+                cells = [_strength(strength), *scores(variant, strength), MISSING, ""]
+                lines.append((variant.method, [title, other, *cells]))
+        without = reasons.keys() - {variant.method for variant in tried}
+        lines += [(name, [method_title(name), rule, *[MISSING] * 4, reasons[name]]) for name in without]
+        body += [[finding.key.title, *cells] for _, cells in sorted(lines, key=lambda line: paper_place(line[0]))]
     notes = [_GRID_NOTES[grid] for grid in dict.fromkeys(finding.facts.grid for finding in findings)]
-    heads = ["subject", "method", "strength", "paper", "why"]
+    heads = ["subject", "method", "rule", "strength", *_labels(_PLAIN), "paper's strength", "why"]
     return paragraphs(markdown_table(heads, body), *notes, write_departures(findings))
+
+
+def _strength(strength: float | None) -> str:
+    return "none" if strength is None else f"{strength:g}"
 
 
 def write_times(findings: Sequence[Finding]) -> str:
     """Return absolute and relative times of every method, and the paper's."""
-    heads = ["subject", "method", "runs", "s per epoch", "relative [%]", "paper: s per epoch", "paper: relative [%]"]
+    kinds = ("s per epoch", "relative [%]")
+    heads = ["subject", "method", "runs", *(f"{of}{kind}" for of in ("", "paper: ", "cached: ") for kind in kinds)]
     body = []
     for finding in findings:
         published = finding.facts.published.seconds if finding.facts.published else {}
         theirs = {method: pair for (model, method), pair in published.items() if model == finding.key.model}
-        means = finding.seconds
-        ours = {method: (mean.value, mean.seed_error if mean.repeats > 1 else None) for method, mean in means.items()}
-        for method, mean in means.items():
-            cells = [*_time(ours, method), *_time(theirs, method)]
+        whole, cached = (
+            {method: (mean.value, mean.seed_error if mean.repeats > 1 else None) for method, mean in means.items()}
+            for means in map(finding.seconds, (SECONDS, CACHED_SECONDS))
+        )
+        for method, mean in finding.seconds().items():
+            cells = [*_time(whole, method), *_time(theirs, method), *_time(cached, method)]
             body.append([finding.key.title, method_title(method), str(mean.repeats), *cells])
     return paragraphs(
         markdown_table(heads, body),
-        "Mean ± standard error over the runs; relative to Vanilla in %. The paper's times are of another machine (a "
-        "Tesla V100) and of whole epochs with the trunk; ours train the head on the cache, and only RRR needs the "
-        "trunk again. Compare the relative columns.",
+        "Mean ± standard error over the runs; relative to Vanilla in %. As the paper's, of another machine (a Tesla "
+        "V100), an epoch includes a pass of all training images through the trunk: compare the relative columns. "
+        "Cached: as hansfree trains, the head on the stored output of the layer; only RRR needs the trunk again.",
         write_departures(findings),
     )
 
@@ -301,8 +327,18 @@ def _time(times: Mapping[str, tuple[float, float | None]], method: str) -> list[
 
 # Table 1 and its details
 
-_DETAILS = (*_PLAIN, *_BALANCED, "flip_rate", "tcav_positions", "tcav", "tcav_sensitivity", "artifact_relevance")
+_DETAILS = (
+    *_PLAIN,
+    *_BALANCED,
+    "flip_rate",
+    "tcav_positions",
+    "tcav",
+    "tcav_sensitivity",
+    "tcav_sensitivity_positions",
+    "artifact_relevance",
+)
 _TABLE1 = {"accuracy_clean": "clean", "accuracy_biased": "biased", "tcav_positions": "TCAV, positions"}
+_NOT_RUN = "not run"
 _STATUS_NOTES = {"failed": "failed", "chance": "answers no better than chance"}
 _EMPHASIS: dict[Mark, str] = {"best": "**", "near": "*", "": ""}
 
@@ -321,13 +357,15 @@ class _Line:
     scores: Mapping[str, Average]
     marks: Mapping[str, Mark]
     note: str = ""  # why it does not compete
-    is_run: bool = True
 
 
 def write_table1(findings: Sequence[Finding]) -> str:
     """Return the paper's Table 1: models and methods down, biases across, each with clean, biased and TCAV in %."""
     biases = list(dict.fromkeys((finding.key.data, finding.key.artifact) for finding in findings))
+    papers = [(name, each.artifacts[0]) for name, each in BenchmarkDataset.members().items() if each.published]
     is_one_data = len({data for data, _ in biases}) == 1
+    if not is_one_data and {*biases} & {*papers}:  # the paper's columns, blank where they are not finished
+        biases = [*papers, *(bias for bias in biases if bias not in papers)]
     names = [artifact if is_one_data else f"{artifact} ({data})" for data, artifact in biases]
     heads = ["model", "method", *(f"{name}: {head}" for name in names for head in _TABLE1.values())]
     by_model: dict[str, dict[tuple[str, str], dict[str, _Line]]] = {}
@@ -352,7 +390,7 @@ def write_table1(findings: Sequence[Finding]) -> str:
 
 def _short_cells(line: _Line | None) -> list[str]:
     if line is None or not line.scores:
-        word = MISSING if line is None else "no strength" if line.is_run else "not run"
+        word = MISSING if line is None else line.note if line.note == _NOT_RUN else "no strength"
         return [word, *[MISSING] * (len(_TABLE1) - 1)]
     cells = []
     for name in _TABLE1:
@@ -389,6 +427,10 @@ def _details(finding: Finding) -> str:
     heads, body = [f"{key.title}: method"], []
     for name in metrics:
         heads += [f"{Metric.named(name).label} [{unit_of(name)}]", *(["paper"] if name in in_paper else [])]
+    if facts.majority_rate is not None:  # of always predicting the largest class
+        known = {**dict.fromkeys(_PLAIN, facts.majority_rate), **dict.fromkeys(_BALANCED, facts.chance_level)}
+        scores = {name: Average(rate, None, None, 1) for name, rate in known.items() if rate is not None}
+        lines.append(_Line("Majority rate", "", scores, {}))
     for line in lines:
         cells = [f"{line.title} ({line.note})" if line.note else line.title]
         for name in metrics:
@@ -397,8 +439,6 @@ def _details(finding: Finding) -> str:
                 theirs = published.get((key.model, line.method, name))
                 cells.append(f"{write_value(name, theirs[0])} ± {write_stderr(name, theirs[1])}" if theirs else MISSING)
         body.append(cells)
-    if facts.majority_rate is not None:
-        body.append(["Majority rate", *_majority(metrics, in_paper, facts)])
     return markdown_table(heads, body)
 
 
@@ -414,21 +454,9 @@ def _lines(finding: Finding) -> list[_Line]:
         marked = {name: marks[name].get(variant, "") for name in _DETAILS}
         lines.append(_Line(variant.title(variants), variant.method, finding.chosen.get(variant, {}), marked, note))
     run = {line.method for line in lines}
-    lines += [
-        _Line(method_title(name), name, {}, {}, "not run", is_run=False) for name in PAPER_METHODS if name not in run
-    ]
+    lines += [_Line(method_title(name), name, {}, {}, _NOT_RUN) for name in PAPER_METHODS if name not in run]
     return sorted(lines, key=lambda line: paper_place(line.method))
 
 
 def _emphasised(text: str, mark: Mark) -> str:
     return f"{_EMPHASIS[mark]}{text}{_EMPHASIS[mark]}"
-
-
-def _majority(metrics: Sequence[str], in_paper: set[str], facts: Facts) -> list[str]:
-    """Return the scores of always predicting the largest class."""
-    known = dict.fromkeys(_PLAIN, facts.majority_rate) | dict.fromkeys(_BALANCED, facts.chance_level)
-    cells = []
-    for name in metrics:
-        rate = known.get(name)
-        cells += [MISSING if rate is None else write_value(name, rate), *([MISSING] if name in in_paper else [])]
-    return cells

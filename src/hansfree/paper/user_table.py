@@ -26,11 +26,8 @@ _GUESSED = "No biased class was given: "
 class ImageTable(InsertedBenchmark, name="table"):
     """The images that a CSV table lists, with an artifact inserted into some of one class.
 
-    The table is ``labels.csv``, or the only CSV file in the folder. Its columns: ``image``, a file in the folder or
-    in its subfolder ``images``, with or without ending; ``label``, the class's name; optional ``split`` (train, val or
-    test; else 80 / 10 / 10 are drawn), ``group`` (a patient or lesion, which is never in two parts), and any columns of
-    0 and 1, or false and true: natural artifacts. Other columns are ignored. The artifact is inserted, or it is one of
-    those columns. Images are squashed to a square: artifacts are often at the edges.
+    The table is ``labels.csv``, or the only CSV file in the folder, as `hansfree.data.Listing` reads it. Its columns of
+    0 and 1 are natural artifacts; the artifact is inserted, or one of those columns.
 
     Args:
         biased_class: the label that the artifact leaks into; None is the first in alphabetical order, or the one that
@@ -122,7 +119,7 @@ class ImageTable(InsertedBenchmark, name="table"):
             self.biased_class = names.index(self._biased)
             return
         if (bits := self._bits.get(self.artifact)) is None:
-            self.biased_class, why = 0, f"the artifact is put into {names[0]!r}, the first in the alphabet"
+            self.biased_class, why = 0, f"the artifact is inserted into {names[0]!r}, the first in the alphabet"
         else:
             self.biased_class = int(np.argmax([bits[self._labels == label].mean() for label in range(len(names))]))
             why = f"{self.artifact} is most frequent in {names[self.biased_class]!r}"

@@ -13,7 +13,7 @@ from torch import nn
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Pooling, collect_activations
 from hansfree.cavs import CAV, CAVQuality, PairCAV, alignment_mean
-from hansfree.data import BiasedData, ImageDataset, Pasted, Subset
+from hansfree.data import BiasedData, ImageDataset, Images, Pasted, Subset, as_image_dataset
 from hansfree.errors import DataError, UndefinedMetricError
 from hansfree.evaluation.localisation import localise_artifact
 
@@ -22,7 +22,7 @@ def make_auto_pairs(
     model: nn.Module,
     layer: str,
     cav: CAV,
-    images: ImageDataset,
+    images: ImageDataset | Images,
     *,
     masks: np.ndarray | None = None,
     seed: int = 0,
@@ -34,8 +34,10 @@ def make_auto_pairs(
 
     Args:
         cav: fitted at ``layer``; its heatmaps select what is cut out.
+        images: with artifact labels, also as a plain torch dataset of ``(image, label, has_artifact)``.
         masks: of the images with the artifact, from `localise_artifact`; None computes them.
     """
+    images = as_image_dataset(images)
     marked = np.flatnonzero(images.has_artifact)
     if not 0 < len(marked) < len(images):
         raise DataError(

@@ -55,15 +55,14 @@ from hansfree.models import (
     recommend_layer,
 )
 from hansfree.models.surgery import check_device, split
-from hansfree.pipeline.concepts import describe_concept, find_concepts, read_concept_labels
+from hansfree.pipeline.concepts import ConceptLabels, describe_concept, find_concepts, read_concept_labels
 from hansfree.pipeline.config import (
     AUTO,
     COLUMN,
+    DataSection,
     Rule,
     RunConfig,
-    find_method,
     is_deep,
-    unfit_for_deep,
     without_deep,
 )
 from hansfree.pipeline.identity import check_tried, known_config
@@ -73,7 +72,7 @@ from hansfree.pipeline.workspace import Setting, missing_pairs
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
 
 _FIRST_IMAGES = 4  # that go through the model before anything else does
-_RECIPE = {"optimizer", "learning_rate", "epochs", "batch_size", "balanced", "stable"}  # keys of correction
+_RECIPE = {"optimizer", "learning_rate", "epochs", "batch_size", "balanced", "stable", "momentum"}  # keys of correction
 _MAX_UPSCALING = 2  # warn above: the input is mostly interpolated
 
 
@@ -96,7 +95,11 @@ def load_run_model(run: RunConfig) -> LoadedModel:
     check_device(run.device)
     check_files(run)
     model = load_model(run.model.source, weights=run.model.weights, classes=_count_outputs(run))
-    seen = resolve_preprocessing(run, preprocessing_of(run.model.source, model))
+    return adapt_run_model(run, model, resolve_preprocessing(run.data, preprocessing_of(run.model.source, model)))
+
+
+def adapt_run_model(run: RunConfig, model: nn.Module, seen: Preprocessing) -> LoadedModel:
+    """Return a model with one logit per class, and its layer; raise for an unknown label or layer."""
     blank = torch.zeros(2, seen.channels, seen.size, seen.size)
     adapted = adapt(model, blank, output=run.model.output, label=_label_number(run)).eval()
     layer = _find_layer(run, adapted, blank)
@@ -126,9 +129,9 @@ def model_facts(run: RunConfig, loaded: LoadedModel, logits: np.ndarray) -> tupl
     )
 
 
-def resolve_preprocessing(run: RunConfig, library: Preprocessing | None) -> Preprocessing:
+def resolve_preprocessing(given: DataSection, library: Preprocessing | None) -> Preprocessing:
     """Return the preprocessing: of the run file, else of the model's library, else the default."""
-    known, given = library or DEFAULTS, run.data
+    known = library or DEFAULTS
     channels = given.channels or known.channels
     mean, std = given.mean or known.mean, given.std or known.std
     if given.mean is None and channels != known.channels:
@@ -203,15 +206,49 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
 
     Cheap checks come first.
     """
-    _check_strengths(run)
-    _check_deep(run)
     concept_labels = read_concept_labels(run)
     known = known_config(run)
     del known["artifact"]["biased_class"]  # where none is given, the images tell it: see `check_unchanged`
     check_run_directory(run.out, known)
     check_tried(run)
     loaded = load_run_model(run)
-    images = _open_images(run, loaded.preprocessing, progress)
+    seen = loaded.preprocessing
+    images = UserImages(
+        root=run.data.root,
+        table=run.data.table,
+        artifacts=run.data.artifacts,
+        classes=run.data.classes,
+        label=run.model.label,
+        artifact_column=run.artifact.column,
+        biased_class=run.artifact.biased_class,
+        shares=run.data.shares,
+        insert=_inserted(run, seen),
+        share=run.artifact.share,
+        size=seen.size,
+        resize=seen.resize,
+        channels=1 if seen.channels == 1 else 3,
+        transform=Normalize(seen.mean, seen.std),
+        seed=run.seed,
+        skip_bad=run.data.skip_bad,
+        progress=progress,
+    )
+    return assemble_run(run, loaded, images, concept_labels=concept_labels, notes=check_preprocessing(images, seen))
+
+
+def assemble_run(
+    run: RunConfig,
+    loaded: LoadedModel,
+    images: UserImages,
+    *,
+    concept_labels: ConceptLabels | None = None,
+    notes: Sequence[str] = (),
+) -> PreparedRun:
+    """Check that model, images and settings fit together, pass a first batch, and estimate the disk usage.
+
+    Args:
+        concept_labels: What `read_concept_labels` found.
+        notes: Warnings to show.
+    """
     data = replace(images.data(), artifact=_artifact_name(run, images))
     transplants = None
     if run.artifact.transplant and not data.is_inserted and not has_counter_examples(data):
@@ -229,7 +266,7 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     if run.correction.needs_pairs and data.train_biased is None:
         raise OptionError(missing_pairs())
     removed, protected = (
-        find_concepts(names, concept_labels, images=images, data=data, cav=run.correction.cav)
+        find_concepts(names, concept_labels or {}, images=images, data=data, cav=run.correction.cav)
         for names in (run.artifact.remove, run.artifact.keep)
     )
     setting = Setting(
@@ -263,12 +300,12 @@ def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
     facts = [
         *model_facts(run, loaded, logits),
         ("images", describe_images(data, images)),
-        *([] if transplants is None else [("transplants", describe_transplants(transplants))]),
+        *([] if transplants is None else [("transplants", transplants.describe())]),
         *([("methods", ", ".join(trials))] if run.correction.further_cavs else []),
         ("disk", estimate_disk_usage(run.out, setting, methods=len(trials), further=further)),
         *(("also removed", describe_concept(each, data)) for each in removed),
         *(("protected", describe_concept(each, data)) for each in protected),
-        *(("note", remark) for remark in (*check_preprocessing(images, loaded.preprocessing), *images.remarks)),
+        *(("note", remark) for remark in (*notes, *images.remarks)),
         *(("left out", sentence) for sentence in images.skipped),
     ]
     return PreparedRun(run=run, setting=setting, images=images, transplants=transplants, facts=tuple(facts))
@@ -279,73 +316,21 @@ def transplants_file(out: Path) -> Path:
     return out / "transplants.npz"
 
 
-def describe_transplants(found: Transplants) -> str:
-    """Return what is transplanted, and how well it stands for the artifact."""
-    return (
-        f"{found.insertion.kind}, covering {100 * found.coverage:.0f} % of the distance between images with and "
-        f"without the artifact, and {100 * found.area:.0f} % of the image"
-    )
-
-
-def _check_strengths(run: RunConfig) -> None:
-    for method in run.correction.strengths:
-        if not find_method(method).info.has_strength:
-            raise OptionError(f"correction.strengths: {method} has no strength to choose. Leave it out.")
-        if method not in run.correction.methods:
-            raise OptionError(f"correction.strengths: {method} is not among correction.methods. Add it there.")
-
-
-def _check_deep(run: RunConfig) -> None:
-    deep, reason = [name for name in run.correction.methods if is_deep(name)], unfit_for_deep(run)
-    if deep and reason:
-        raise OptionError(f"{deep[0]} trains the whole network: it {reason}. Leave it out of correction.methods.")
-
-
-def _open_images(run: RunConfig, seen: Preprocessing, progress: Progress) -> UserImages:
-    return UserImages(
-        root=run.data.root,
-        table=run.data.table,
-        artifacts=run.data.artifacts,
-        classes=run.data.classes,
-        label=run.model.label,
-        artifact_column=run.artifact.column,
-        biased_class=run.artifact.biased_class,
-        shares=run.data.shares,
-        insert=_inserted(run, seen),
-        share=run.artifact.share,
-        size=seen.size,
-        resize=seen.resize,
-        channels=1 if seen.channels == 1 else 3,
-        transform=Normalize(seen.mean, seen.std),
-        seed=run.seed,
-        skip_bad=run.data.skip_bad,
-        progress=progress,
-    )
-
-
 def _rule(run: RunConfig, data: BiasedData) -> SelectionRule:
-    """Return the selection rule, with classes by number; raise for a class with too few images."""
-    names = data.val_clean.class_names
-    budgets = _class_budgets(run, names)
-    for label in budgets:
+    """Return the selection rule, with classes by number; raise for a class that is unknown or has too few images."""
+    names, budgets = data.val_clean.class_names, dict[int, float]()
+    for name, budget in run.correction.class_budgets.items():
+        label = find_class(name, names, option="correction.class_budgets")
+        if label in budgets:
+            raise OptionError(f"correction.class_budgets names {names[label]!r} twice. Leave one out.")
         for kind, part in (("validation", data.val_clean), ("test", data.test_clean)):
             if (count := int((part.labels == label).sum())) < MIN_GROUP:
                 raise OptionError(
                     f"correction.class_budgets: {names[label]!r} has {count} clean {kind} images; {MIN_GROUP} are "
                     "needed to measure its drop."
                 )
-    return _RULES[run.correction.rule](run.correction.budget, budgets)
-
-
-def _class_budgets(run: RunConfig, names: Sequence[str]) -> dict[int, float]:
-    """Return the budgets of single classes by number; raise for unknown and repeated names."""
-    budgets: dict[int, float] = {}
-    for name, budget in run.correction.class_budgets.items():
-        label = find_class(name, names, option="correction.class_budgets")
-        if label in budgets:
-            raise OptionError(f"correction.class_budgets names {names[label]!r} twice. Leave one out.")
         budgets[label] = budget
-    return budgets
+    return _RULES[run.correction.rule](run.correction.budget, budgets)
 
 
 def insert_function(source: str, channels: int, size: int) -> FromFunction:
@@ -369,8 +354,7 @@ def _artifact_name(run: RunConfig, images: UserImages) -> str:
     """Return the name of the artifact in results; empty if it has none."""
     given = run.artifact
     inserted = (given.insert or "").rpartition(":")[2] if given.file is None else given.file.stem
-    by_column = images.artifact if images.artifact == given.column != COLUMN else ""
-    return given.name or by_column or inserted or ""
+    return given.name or (given.column if images.artifact == given.column != COLUMN else inserted)
 
 
 def estimate_disk_usage(out: Path, setting: Setting, *, methods: int, further: int = 0) -> str:
@@ -467,7 +451,7 @@ def describe_images(data: BiasedData, images: UserImages) -> str:
 
 def check_preprocessing(images: UserImages, seen: Preprocessing) -> list[str]:
     """Return warnings for strong upscaling and for a crop, judged by the first image."""
-    with Image.open(images.source.paths[0]) as picture:
+    with Image.open(images.listing.paths[images.source.ids[0]]) as picture:
         width, height = picture.size
     first, short, notes = f"the first image has {width} x {height} pixels", min(width, height), []
     if seen.size > _MAX_UPSCALING * short:

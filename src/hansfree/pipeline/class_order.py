@@ -1,4 +1,4 @@
-"""Whether the classes of a run file are in the order of the model's outputs."""
+"""Whether classes and preprocessing of a run file are those of the model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from PIL import Image
 from torch import nn
 
 from hansfree._internal.progress import Progress, silent
-from hansfree.data import ImageDataset, Subset
+from hansfree.data import ImageDataset, ImageFiles, LabelledImages, Listing, Normalize, Resize, Subset
 from hansfree.metrics import chance_level, predict_classes
-from hansfree.models import predict_logits
+from hansfree.models import Preprocessing, predict_logits
 
 _TRIED = 128  # images before a run: a few seconds, and enough to find an order
+_MEASURED = 256  # images that each way of resizing is measured on
 _BATCH = 16
 _CLEARLY = 0.2  # of balanced accuracy: more than a bias between two classes makes
 _NEARLY = 0.1  # of the way from chance to all right: below that a model knows next to nothing
@@ -38,10 +40,7 @@ class ClassOrderCheck:
 
 def check_class_order(model: nn.Module, images: ImageDataset, *, progress: Progress = silent) -> ClassOrderCheck:
     """Check the class order on clean validation images, the same number of each class."""
-    each = max(1, _TRIED // len(images.class_names))
-    tried = np.concatenate([np.flatnonzero(images.labels == label)[:each] for label in np.unique(images.labels)])
-    if len(tried) > _TRIED:  # of more classes
-        tried = tried[np.linspace(0, len(tried) - 1, _TRIED).round().astype(int)]
+    tried = _spread(images.labels, _TRIED)
     asked = Subset(images, tried)
     answers = predict_classes(predict_logits(model, asked, batch_size=_BATCH, progress=progress).astype(np.float64))
     where = f"{len(asked)} clean validation images"
@@ -51,6 +50,59 @@ def check_class_order(model: nn.Module, images: ImageDataset, *, progress: Progr
         f"a balanced accuracy of {100 * right:.1f} % on {where}",
         assess_class_order(answers, asked.labels, images.class_names, where=where),
     )
+
+
+@dataclass(frozen=True)
+class ResizeChoice:
+    """How images should be resized, and the balanced accuracy that the model has with either way."""
+
+    resize: Resize
+    accuracies: dict[Resize, float]
+    n: int
+    is_clear: bool  # the accuracies differ by more than two standard errors
+
+
+def choose_resize(model: nn.Module, listing: Listing, seen: Preprocessing) -> ResizeChoice:
+    """Measure both ways of resizing on labelled images, validation images where there is a split.
+
+    Where they are level, images that have the model's size are kept whole; for others the library's way is taken.
+
+    Args:
+        model: gives a logit per class.
+    """
+    rows = np.arange(len(listing.labels)) if listing.parts is None else np.asarray(listing.parts[1])
+    tried = rows[_spread(listing.labels[rows], _MEASURED)]
+    labels, paths = listing.labels[tried], [listing.paths[row] for row in tried]
+    right: dict[Resize, np.ndarray] = {}
+    for resize in ("squash", "crop"):
+        files = ImageFiles(
+            paths,
+            labels,
+            class_names=listing.class_names,
+            size=seen.size,
+            resize=resize,
+            channels=1 if seen.channels == 1 else 3,
+        )
+        images = LabelledImages(files, np.zeros(len(files), dtype=bool), transform=Normalize(seen.mean, seen.std))
+        answers = predict_classes(predict_logits(model, images, batch_size=_BATCH).astype(np.float64))
+        right[resize] = (answers == labels).astype(float)
+    inside = [labels == label for label in np.unique(labels)]
+    gains = [(right["squash"] - right["crop"])[rows] for rows in inside]
+    gain = float(np.mean([each.mean() for each in gains]))
+    error = 2 * math.sqrt(sum(each.var() / len(each) for each in gains)) / len(gains)
+    accuracies = {name: float(np.mean([each[rows].mean() for rows in inside])) for name, each in right.items()}
+    with Image.open(paths[0]) as picture:
+        is_whole = picture.size == (seen.size, seen.size)
+    level: Resize = "squash" if is_whole else seen.resize
+    chosen: Resize = level if abs(gain) <= error else "squash" if gain > 0 else "crop"
+    return ResizeChoice(chosen, accuracies, len(labels), abs(gain) > error)
+
+
+def _spread(labels: np.ndarray, most: int) -> np.ndarray:
+    """Return at most so many indices, as far as possible the same number of each class."""
+    each = max(1, most // max(1, len(np.unique(labels))))
+    found = np.concatenate([np.flatnonzero(labels == label)[:each] for label in np.unique(labels)])
+    return found if len(found) <= most else found[np.linspace(0, len(found) - 1, most).round().astype(int)]
 
 
 def assess_class_order(

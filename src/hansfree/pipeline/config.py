@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,7 +24,7 @@ from pydantic import (
 from hansfree.cavs import CAV
 from hansfree.corrections import Correction, DeepCorrection, LatentCorrection, Need, along_cavs, method_named, uses_cav
 from hansfree.corrections.training import Optimizer
-from hansfree.data import SHARES, Artifact, Place, insertable_artifacts
+from hansfree.data import MAX_SIZE, SHARES, Artifact, Place, insertable_artifacts
 from hansfree.errors import OptionError, closest, nearest
 from hansfree.models import PRETRAINED
 
@@ -85,19 +85,15 @@ def _member(family: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _insertable(*, by_name: bool = False) -> AfterValidator:
-    """Return a validator of artifacts that can be inserted; ``by_name``: without a file."""
+def _insertable(name: str, known: Collection[str] = (), way: str = "") -> str:
+    known = known or [*Artifact.for_images()]
+    if name not in known and (way or ":" not in name):  # else a function of the user, file.py:function
+        raise ValueError(f"artifact {name!r} cannot be inserted{way}.{nearest(name, known)} Known: {', '.join(known)}")
+    return name
 
-    def check(name: str) -> str:
-        known = insertable_artifacts() if by_name else list(Artifact.for_images())
-        if name not in known and (by_name or ":" not in name):  # else a function of the user, file.py:function
-            way = " by its name alone" if by_name else ""
-            raise ValueError(
-                f"artifact {name!r} cannot be inserted{way}.{nearest(name, known)} Known: {', '.join(known)}"
-            )
-        return name
 
-    return AfterValidator(check)
+def _insertable_by_name(name: str) -> str:
+    return _insertable(name, insertable_artifacts(), " by its name alone")
 
 
 ItemT = TypeVar("ItemT")
@@ -144,7 +140,7 @@ class DataSection(Section):
     artifacts: Path | None = None
     classes: Annotated[tuple[Name, ...], AfterValidator(_no_name_twice)] | None = None
     shares: Annotated[tuple[Share, Share, Share], AfterValidator(_sum_to_one)] = SHARES
-    size: PositiveInt | None = None
+    size: Annotated[int, Field(gt=0, le=MAX_SIZE)] | None = None
     resize: Literal["squash", "crop"] | None = None
     channels: Literal[1, 3] | None = None
     mean: Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(min_length=1)] | None = None
@@ -166,14 +162,14 @@ class ArtifactSection(Section):
     name: Name | None = None  # what results and report call it
     column: Name = COLUMN
     biased_class: Name | None = None
-    insert: Annotated[str, _insertable()] | None = None
+    insert: Annotated[str, AfterValidator(_insertable)] | None = None
     file: Path | None = None
     place: Place = "random"
     scale: Annotated[float, Field(gt=0, le=1)] = 0.25
-    angle: Annotated[float, Field(ge=0, le=180)] = 0
+    angle: Annotated[float, Field(ge=0, le=180)] = 0.0
     share: Share = 0.5
     transplant: bool = True  # without insert: held-out images get the artifact of other held-out images
-    also: DistinctListOf[Annotated[str, _insertable(by_name=True)]] = ()  # inserted into test images, and not corrected
+    also: DistinctListOf[Annotated[str, AfterValidator(_insertable_by_name)]] = ()  # only tested
     remove: DistinctListOf[Name] = ()  # other artifacts that are corrected too: columns, or insertable ones
     keep: DistinctListOf[Name] = ()  # concepts to protect
 
@@ -203,6 +199,7 @@ class NetworkSection(Section):
     epochs: PositiveInt = 2
     batch_size: PositiveInt = 32
     augment: bool = True  # flip and shift images of the task loss at random
+    mixed_precision: bool = False  # bfloat16 in forward passes
 
 
 _METHODS = ("vanilla", "p-clarc", "a-clarc", "rr-clarc", "match")
@@ -221,6 +218,7 @@ class CorrectionSection(Section):
     batch_size: PositiveInt = 32
     balanced: bool = False
     stable: bool = True  # shorten steps of sgd that would diverge
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of sgd
     strengths: dict[Method, Strengths] = {}
     budget: Budget = 0.02
     class_budgets: dict[Name, Budget] = {}
@@ -261,6 +259,11 @@ class CorrectionSection(Section):
             raise ValueError("'repeats' has no effect with 'optimizer: converged': leave one of them out")
         if self.repeats > 1 and not any(info.uses_seed for info in methods.values()):
             raise ValueError(f"'repeats' has no effect: none of {', '.join(self.methods)} depends on a seed")
+        for name in self.strengths:
+            if not find_method(name).info.has_strength:
+                raise ValueError(f"'strengths': {name} has no strength to choose. Leave it out")
+            if name not in methods:
+                raise ValueError(f"'strengths': {name} is not among 'methods'. Add it there")
         masked = [name for name, info in methods.items() if Need.MASKS in info.needs]
         if self.optimizer == "converged" and masked:
             raise ValueError(f"'optimizer: converged' is not available for {masked[0]}: leave one of them out")
@@ -280,9 +283,16 @@ class RunConfig(Section):
     workers: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _default_methods_fit(self) -> RunConfig:
-        """Leave methods of the whole network out of the default where they do not apply."""
-        if "methods" not in self.correction.model_fields_set and unfit_for_deep(self):
+    def _methods_fit(self) -> RunConfig:
+        """Refuse methods of the whole network where they do not apply, or leave them out of the default."""
+        deep, reason = [name for name in self.correction.methods if is_deep(name)], ""
+        if self.model.output == "label":
+            reason = "would change the other labels of a multi-label model too"
+        elif self.artifact.remove or self.artifact.keep:
+            reason = "corrects the run's own artifact only, without artifact.remove and artifact.keep"
+        if deep and reason and "methods" in self.correction.model_fields_set:
+            raise ValueError(f"{deep[0]} trains the whole network: it {reason}. Leave it out of correction.methods")
+        if deep and reason:
             object.__setattr__(self, "correction", without_deep(self).correction)  # the model is frozen
         return self
 
@@ -291,15 +301,6 @@ def without_deep(run: RunConfig) -> RunConfig:
     """Return the run without methods of the whole network."""
     methods = tuple(name for name in run.correction.methods if not is_deep(name))
     return run.model_copy(update={"correction": run.correction.model_copy(update={"methods": methods})})
-
-
-def unfit_for_deep(run: RunConfig) -> str:
-    """Return why methods of the whole network do not apply to a run; empty if they do."""
-    if run.model.output == "label":
-        return "would change the other labels of a multi-label model too"
-    if run.artifact.remove or run.artifact.keep:
-        return "corrects the run's own artifact only, without artifact.remove and artifact.keep"
-    return ""
 
 
 _MERGE = "tag:yaml.org,2002:merge"  # of `<<`, which takes keys from elsewhere in the file
@@ -325,16 +326,30 @@ def read_run_file(path: Path) -> RunConfig:
         raise OptionError(f"{path} is not valid YAML: {_describe_yaml_error(error, text)}") from error
     if not isinstance(content, dict):
         raise OptionError(f"{path} is not a run file: expected keys and values. `hansfree init` writes one.")
+    return _anchored(validate_config(content, f"{path} is not valid:"), path.parent.absolute())
+
+
+def validate_config(content: Mapping[str, Any], head: str) -> RunConfig:
+    """Return a run's settings, or raise an OptionError with a line below ``head`` for each that is not valid."""
     try:
-        found = RunConfig.model_validate(content)
+        return RunConfig.model_validate(content)
     except ValidationError as error:
         faults = [_describe_fault(fault) for fault in error.errors()]
-        raise OptionError("\n  ".join([f"{path} is not valid:", *faults])) from error
-    return _anchored(found, path.parent.absolute())
+        raise OptionError("\n  ".join([head, *faults])) from error
+
+
+_MAX_VALUES = 10_000  # of a run file; a few aliases of aliases would make millions
 
 
 class _Loader(yaml.SafeLoader):
     """Plain values only, and no key twice: YAML itself would take the last without a word."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _count_values(node, {}) > _MAX_VALUES:
+            problem = f"more than {_MAX_VALUES} values, counting those that aliases (*) repeat"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         written = [key for key, _ in node.value if key.tag != _MERGE]
@@ -342,6 +357,16 @@ class _Loader(yaml.SafeLoader):
         if twice := [key for i, key in enumerate(keys) if key in keys[:i]]:
             raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} is given twice", node.start_mark)
         return super().construct_mapping(node, deep=deep)
+
+
+def _count_values(node: yaml.Node, counts: dict[int, float]) -> float:
+    """Return the number of values below a node with all aliases expanded; infinite if one contains itself."""
+    if id(node) not in counts:
+        counts[id(node)] = math.inf
+        inside = node.value if isinstance(node, yaml.CollectionNode) else ()
+        parts = [part for entry in inside for part in (entry if isinstance(entry, tuple) else (entry,))]
+        counts[id(node)] = 1 + sum(_count_values(part, counts) for part in parts)
+    return counts[id(node)]
 
 
 def _describe_yaml_error(error: Exception, text: str) -> str:

@@ -1,23 +1,28 @@
-"""Diagnostics of a run's directions: the artifact's CAV, those of further concepts, inserted against natural."""
+"""Diagnostics of a run's directions: the artifact's CAV, its depth, further concepts, inserted against natural."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 
 import numpy as np
 
 from hansfree._internal.files import write_text, written_atomically
-from hansfree._internal.progress import Progress, silent
 from hansfree.activations import find_pairs
 from hansfree.cavs import CAV, SignalCAV
-from hansfree.cavs.diagnostics import Diagnosis, SuspectLabel, choose_basis, diagnose_cav, expected_cosine, quick_check
+from hansfree.cavs.diagnostics import Diagnosis, diagnose_cav, expected_cosine, level_of, quick_check
+from hansfree.corrections import TrainingImages
+from hansfree.corrections.deep import collect_pooled, find_stages
+from hansfree.errors import DataError, SplitError
+from hansfree.models.surgery import on_device
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.outcome import small_pictures
 
 log = logging.getLogger(__name__)
 
+_BATCH = 64  # images of a pass without training
 _SHOWN = 6  # images whose artifact label looks wrong, the most suspicious ones
 _SIDE = 128  # pixels of their thumbnails: an artifact may be small
 _LEAST_OTHERS = 2  # images of other classes, for the overlap with the class
@@ -26,11 +31,7 @@ _MEASURABLE = 0.3  # attainable cosine; below, the direction of the labelled ima
 
 
 def diagnose_direction(
-    experiment: Experiment,
-    *,
-    names: Mapping[int, str] | None = None,
-    is_marked: np.ndarray | None = None,
-    progress: Progress = silent,
+    experiment: Experiment, *, names: Mapping[int, str] | None = None, is_marked: np.ndarray | None = None
 ) -> Diagnosis:
     """Diagnose the direction and write the diagnosis to the run directory.
 
@@ -53,22 +54,25 @@ def diagnose_direction(
         others = train.pooled[(train.labels != setting.data.biased_class) & ~bits]
         # labels of inserted artifacts are known
         marked = None if needs_pairs or is_marked is None else is_marked[train.ids[inside]]
-        basis = choose_basis(bits[inside], marked)
-        inside = inside[basis.rows]
         ids = train.ids[inside].tolist()
-        found = diagnose_cav(
+        diagnosis = diagnose_cav(
             train.pooled[inside],
             bits[inside],
             cav=setting.cav,
             paired=needs_pairs,
             in_class=train.labels[inside] == setting.data.biased_class,
             others=others if len(others) >= _LEAST_OTHERS else None,
+            is_marked=marked,
             ids=ids if names is None else [names[id_] for id_ in ids],
             seed=setting.tuning.seed,
-            progress=progress,
+            progress=experiment.progress,
         )
-        diagnosis = basis.annotate(found)
-        _store_suspect_labels(experiment, diagnosis.suspect_labels[:_SHOWN], names)  # names may change between runs
+        if suspects := diagnosis.suspect_labels[:_SHOWN]:
+            images = setting.data.train
+            rows = {id_ if names is None else names[id_]: row for row, id_ in enumerate(images.ids.tolist())}
+            pictures = small_pictures(images, (rows[suspect.id] for suspect in suspects), side=_SIDE)
+            with written_atomically(folder.path / "suspect_labels.npz") as temporary:  # names may change between runs
+                np.savez_compressed(temporary, pictures=pictures)
         return diagnosis.to_json()
 
     text = folder.stage("diagnostics", work)
@@ -76,16 +80,59 @@ def diagnose_direction(
     return Diagnosis.from_json(text)
 
 
-def _store_suspect_labels(
-    experiment: Experiment, suspects: Sequence[SuspectLabel], names: Mapping[int, str] | None
-) -> None:
-    if not suspects:
-        return
-    images = experiment.setting.data.train
-    rows = {id_ if names is None else names[id_]: row for row, id_ in enumerate(images.ids.tolist())}
-    pictures = small_pictures(images, (rows[suspect.id] for suspect in suspects), side=_SIDE)
-    with written_atomically(experiment.run.path / "suspect_labels.npz") as temporary:
-        np.savez_compressed(temporary, pictures=pictures)
+@dataclass(frozen=True)
+class Depth:
+    """How well each stage of the original network separates images with the artifact from images without it."""
+
+    stages: list[str]
+    aucs: list[float]  # on held-out training images of the biased class, along a signal-CAV of the stage
+    is_visible: list[bool]
+    n_frozen: int  # first stages, which no correction of the head changes
+    n_images: int
+
+    @property
+    def first(self) -> int | None:
+        """The index of the first stage that shows the artifact."""
+        return self.is_visible.index(True) if any(self.is_visible) else None
+
+    @property
+    def is_below_head(self) -> bool:
+        """Whether stages show the artifact before the one that corrections of the head start from."""
+        return self.first is not None and self.first < self.n_frozen - 1
+
+
+def measure_depth(experiment: Experiment) -> Depth | None:
+    """Measure by one pass of the biased class's training images from which stage on the artifact shows.
+
+    None where the stages of the network cannot be found.
+    """
+
+    def work() -> dict[str, object]:
+        workspace, setting = experiment.workspace, experiment.setting
+        images, rows = TrainingImages.of(setting.data.train, workers=setting.workers), workspace.cav_images
+        bits, network = images.artifacts[rows, 0], on_device(setting.model, workspace.device).eval()
+        try:
+            stages = find_stages(network, images.batch(rows[:2]).to(workspace.device))
+            parts = np.array_split(rows, -(-len(rows) // _BATCH))
+            batches = experiment.progress(images.batches(parts), total=len(parts), label="depth of the artifact")
+            means = [pooled[:, 0].cpu().numpy() for pooled in collect_pooled(network, batches, stages)]
+            seen = [quick_check(X, bits, cav=SignalCAV.name, seed=setting.tuning.seed) for X in means]
+        except (DataError, SplitError) as error:
+            log.info("The depth of the artifact was not measured: %s", error)
+            return {}
+        trained = tuple(workspace.cut.trainable)
+        return asdict(
+            Depth(
+                stages=[stage.name for stage in stages],
+                aucs=[each.auc for each in seen],
+                is_visible=[each.is_visible and level_of("held_out_auc", each.auc) != "poor" for each in seen],
+                n_frozen=len([*takewhile(lambda s: not any(t.startswith(f"{s.name}.") for t in trained), stages)]),
+                n_images=len(rows),
+            )
+        )
+
+    found = experiment.run.stage("depth", work)
+    return Depth(**found) if found else None
 
 
 def check_concepts(experiment: Experiment) -> list[str]:

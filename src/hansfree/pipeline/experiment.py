@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,25 +13,18 @@ import numpy as np
 from hansfree._internal.progress import Progress, silent
 from hansfree._internal.store import RunStore
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
-from hansfree.corrections import (
-    DeepCorrection,
-    LatentCorrection,
-    StrengthPath,
-    TrainingImages,
-    Validation,
-    fit_path,
-    split_name,
-)
-from hansfree.errors import DataError
+from hansfree.corrections import StrengthPath, fit_path
+from hansfree.corrections.training import TrainedHead
+from hansfree.errors import OptionError
 from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Row, row_of_quality, rows_of
-from hansfree.evaluation.heatmaps import Explanation
 from hansfree.metrics import Score, compute_scores
 from hansfree.models import write_weights
-from hansfree.pipeline.config import AnyCorrection, is_deep
-from hansfree.pipeline.deep import NetworkPath
+from hansfree.pipeline.config import is_deep
 from hansfree.pipeline.outcome import PredictionStore
-from hansfree.pipeline.paths import HeadPath, Task
-from hansfree.pipeline.workspace import MethodSpec, Setting, Workspace, corrected_cav
+from hansfree.pipeline.paths import HeadPath, NetworkPath, Task
+from hansfree.pipeline.workspace import MethodSpec, Setting, Workspace
+
+AnyPath = HeadPath | NetworkPath
 
 
 class Experiment:
@@ -48,12 +41,10 @@ class Experiment:
         self.workspace = Workspace(setting, run.path, cache or run.path / "activations", progress=progress)
         self.predictions = PredictionStore(self.workspace, run.path / "stages")
 
-    def rows(self, methods: Sequence[str] | None = None) -> list[Row]:
-        """Run all missing stages and return all rows; ``methods`` are the paper's by default."""
-        rows = self.cav_rows() + self.original_rows()
-        for name in LatentCorrection.defaults() if methods is None else methods:
-            rows += self.rows_for(self.plain(name))
-        return rows
+    def rows(self, methods: Sequence[str]) -> list[Row]:
+        """Run all missing stages and return all rows."""
+        corrected = (row for name in methods for row in self.rows_for(self.plain(name)))
+        return [*self.cav_rows(), *self.original_rows(), *corrected]
 
     def plain(self, name: str) -> MethodSpec:
         """Return a correction by its name, as ``rr-clarc`` or ``rr-clarc@svm``, in the units of this grid."""
@@ -86,60 +77,73 @@ class Experiment:
         """Return the scores of a correction with a further seed."""
         return self.stage_rows(Task(spec.name, "seed", seed).name, lambda: self._repeat(spec, seed))
 
+    def epoch_rows(self, spec: MethodSpec) -> list[Row]:
+        """Return the accuracies of a head's correction on the test images after every epoch, at all strengths."""
+        return self.stage_rows(f"{spec.name} epochs on test images", lambda: self._score_epochs(spec))
+
     def selection(self, spec: MethodSpec) -> dict[str, Any]:
         """Return which strength was selected for a correction, and why."""
         return self._corrected(spec)["selection"]  # type: ignore[no-any-return]
 
     def check(self, methods: Sequence[str]) -> None:
         """Raise if the data do not suit a method, before any is trained; masks are left out, as they may take long."""
-        self.cav_rows()
         for spec in map(self.plain, methods):
-            if spec.uses_masks:
-                continue
-            method = self._method(spec, self.setting.tuning.seed)
-            if isinstance(method, DeepCorrection):
-                method.check(TrainingImages.of(self.setting.data.train))
-            else:
-                method.check(self.workspace.cut, self.workspace.train_for(method))
+            if not spec.uses_masks:
+                self.path(spec).check()
 
-    def path(self, spec: MethodSpec) -> HeadPath | NetworkPath:
-        """Return a correction along its strengths, with the experiment's first seed."""
+    def path(self, spec: MethodSpec, *, seed: int | None = None, strengths: Sequence[float] | None = None) -> AnyPath:
+        """Return a correction along its strengths, with the experiment's first seed by default."""
         self.cav_rows()
-        method = self._method(spec, self.setting.tuning.seed)
-        return self._path(spec, method, self.strengths(spec, type(method)))
-
-    def strengths(self, spec: MethodSpec, method: type[AnyCorrection]) -> list[float]:
-        """Return the strengths to try; one number that has no effect for a method without strength."""
-        given = self.setting.strengths.get(split_name(spec.name)[0])  # for all directions of a method
-        return method.info.strengths_to_try(given or spec.strengths) or [1.0 if is_deep(spec.name) else 0.0]
+        kind = NetworkPath if is_deep(spec.name) else HeadPath
+        return kind(self.workspace, self.run, spec, self.setting.tuning.seed if seed is None else seed, strengths)
 
     def further_seeds(self, spec: MethodSpec) -> range:
         """Return the seeds that a correction is repeated with, at the strength that was selected with the first."""
         first = self.setting.tuning.seed
         return range(first + 1, first + (self.setting.repeats if spec.depends_on_seed else 1))
 
-    @property
-    def explanation(self) -> Explanation:
-        """How the heatmaps of this experiment are made."""
-        return self.workspace.pictures.explanation
+    # Tasks
+
+    def plan_tasks(self, name: str) -> list[list[Task]]:
+        """Return a method's missing tasks in rounds: the tasks of a round need the rounds before, not each other."""
+        rounds = [[Task(name)]]
+        if name != ORIGINAL:
+            spec = self.plain(name)
+            path = self.path(spec)
+            n_groups = 0 if self.run.has(name) else len(path.groups)
+            groups = [
+                Task(name, "strengths", number) for number in range(n_groups if n_groups >= path.min_groups else 0)
+            ]
+            rounds = [groups, [Task(name)], [Task(name, "seed", seed) for seed in self.further_seeds(spec)]]
+        missing = ([task for task in tasks if not self.run.has(task.name)] for tasks in rounds)
+        return [tasks for tasks in missing if tasks]
+
+    def run_task(self, task: Task) -> None:
+        """Run one task, unless it is finished."""
+        if task.method == ORIGINAL:
+            self.original_rows()
+            return
+        spec = self.plain(task.method)
+        if task.kind == "strengths":
+            self.run.stage(task.name, lambda: [asdict(record) for record in self.path(spec).train_group(task.number)])
+        elif task.kind == "seed":
+            self.repeated_rows(spec, task.number)
+        else:
+            self.selection(spec)
 
     # Stages
 
     def _fit_cavs(self) -> list[Row]:
         workspace = self.workspace
-        train = workspace.activations["train"]
-        if train.has_artifact is None:
-            raise DataError("The training data do not say which images carry the artifact.")
-        X, has_artifact = train.pooled[workspace.cav_images], train.has_artifact[workspace.cav_images]
-        members = self.progress(CAV.from_marks().items(), total=len(CAV.from_marks()), label="CAVs")
-        cavs = {name: member().fit(X, has_artifact) for name, member in members}
+        names = CAV.from_marks()
+        cavs = {name: workspace.fit_cav(name) for name in self.progress(names, total=len(names), label="CAVs")}
         save_cavs(self.run.path / "cavs.safetensors", cavs)
         cavs.setdefault(self.setting.cav, workspace.cav)
-        corrected_cav(workspace, self.setting.cav)  # raises before long work
+        workspace.corrected_cav(self.setting.cav)  # raises before long work
         return self._quality_rows(cavs)
 
     def _fit_further_cav(self, kind: str) -> list[Row]:
-        corrected_cav(self.workspace, kind)
+        self.workspace.corrected_cav(kind)
         is_known = kind in CAV.from_marks()  # the stage of all CAVs has its rows
         return self._quality_rows({} if is_known else {kind: self.workspace.cav_named(kind)})
 
@@ -193,7 +197,7 @@ class Experiment:
             evidence = path.evidence(fitted.best, model)
             self.predictions.write(spec.name, evidence, model)
             scores = compute_scores(evidence)
-        rows = self._path_rows(self._describe(spec, path.method), fitted, scores, path.method.info.has_strength)
+        rows = self._path_rows(path, fitted, scores)
         result = {"rows": [asdict(row) for row in rows], "selection": self._selection(path, fitted)}
         path.close()
         return result
@@ -203,68 +207,64 @@ class Experiment:
         chosen = next((row for row in self._corrected(spec)["rows"] if row["chosen"]), None)
         if chosen is None:
             return []
-        method, strength = self._method(spec, seed), chosen["strength"]
-        path = self._path(spec, method, self.strengths(spec, type(method)) if strength is None else [strength])
+        strength = chosen["strength"]
+        path = self.path(spec, seed=seed, strengths=None if strength is None else [strength])
         evidence = path.repeat()
         path.close()
-        about = {**self._describe(spec, method), "seed": seed, "chosen": 1, "split": "test", "strength": strength}
+        about = {**self._describe(path), "chosen": 1, "split": "test", "strength": strength}
         return [] if evidence is None else rows_of(compute_scores(evidence), **about)
 
-    def _method(self, spec: MethodSpec, seed: int) -> AnyCorrection:
-        if is_deep(spec.name):
-            return spec.make(data=self.setting.data, tuning=replace(self.setting.network, seed=seed))  # type: ignore[no-any-return]
-        cav = corrected_cav(self.workspace, spec.cav or self.setting.cav)
-        images = self.workspace.masked_train if spec.uses_masks else self.setting.data.train
-        tuning = replace(self.setting.tuning, seed=seed)
-        return spec.make(cav=cav, images=images, tuning=tuning)  # type: ignore[no-any-return]
-
-    def _path(self, spec: MethodSpec, method: AnyCorrection, strengths: Sequence[float]) -> HeadPath | NetworkPath:
-        if isinstance(method, DeepCorrection):
-            return NetworkPath(self.workspace, self.run, spec.name, method, strengths, progress=self.progress)
-        return HeadPath(self.workspace, self.run, spec.name, method, strengths, progress=self.progress)
-
-    def _selection(self, path: HeadPath | NetworkPath, fitted: StrengthPath) -> dict[str, Any]:
-        rule, original = self.setting.rule, self.workspace.original_validation
-        has_strength = path.method.info.has_strength
-
-        def rejection(final: Validation) -> str:
-            return rule.rejection(final, original)
-
-        few = ", ".join(map(str, self.setting.uncounted))
+    def _selection(self, path: AnyPath, fitted: StrengthPath[TrainedHead]) -> dict[str, Any]:
+        rule, original, has_strength = self.setting.rule, self.workspace.original_validation, path.has_strength
+        rejected = None if fitted.final is None else rule.rejection(fitted.final, original)
+        finals = [history[-1] for history in fitted.histories]
         selection: dict[str, Any] = {
-            "rule": str(rule) + (f"; class {few} has too few of them to count" if few else ""),
+            "rule": asdict(rule.summary(self.setting.uncounted)),
             "strength": fitted.best.strength if fitted.best and has_strength else None,
-            "reason": fitted.selection.reason,
-            "objection": "" if fitted.final is None else rejection(fitted.final),
-            "remark": path.remark,
+            "reason": asdict(fitted.selection.reason),
+            "rejection": None if rejected is None else asdict(rejected),
+            "details": [asdict(detail) for detail in path.details],
             "diverged": [
                 strength if has_strength else None
-                for strength, history in zip(fitted.strengths, fitted.histories)
-                if not history[-1].is_finite
+                for strength, final in zip(fitted.strengths, finals)
+                if not final.is_finite
             ],
-            "admissible": any(not rejection(history[-1]) for history in fitted.histories),
+            "admissible": any(rule.rejection(final, original) is None for final in finals),
         }
+        if (compared := self.setting.compared_rule) is not None and has_strength:
+            other = compared.choose(finals, original).index
+            selection["compared"] = None if other is None else fitted.strengths[other]
         if rule.needs_derivative:
             chosen = None if fitted.final is None else fitted.final.derivative
             selection["derivative"] = {"original": original.derivative, "chosen": chosen}
         return selection
 
-    def _path_rows(
-        self, about: Mapping[str, Any], fitted: StrengthPath, chosen_scores: list[Score], has_strength: bool
-    ) -> list[Row]:
-        rows: list[Row] = []
+    def _path_rows(self, path: AnyPath, fitted: StrengthPath[TrainedHead], chosen_scores: list[Score]) -> list[Row]:
+        about, rows = self._describe(path), list[Row]()
         for i, (strength, history, scores) in enumerate(zip(fitted.strengths, fitted.histories, fitted.scores)):
             is_chosen = i == fitted.selection.index
-            common = {**about, "chosen": int(is_chosen), "strength": strength if has_strength else None}
+            common = {**about, "chosen": int(is_chosen), "strength": strength if path.has_strength else None}
             for epoch, seen in enumerate(history, start=1):
-                known = [seen.clean] if seen.biased is None else [seen.clean, seen.biased]
-                rows += rows_of(known, epoch=epoch, split="val", **common)
+                known = (seen.clean, seen.biased, seen.flips)
+                rows += rows_of(filter(None, known), epoch=epoch, split="val", **common)
             rows += rows_of(chosen_scores if is_chosen else scores, split="test", **common)
         return rows
 
-    def _describe(self, spec: MethodSpec, method: AnyCorrection) -> dict[str, Any]:
-        about = {**self._about, **method.describe()}
-        return about if spec.method is None else {**about, "method": spec.method}
+    def _score_epochs(self, spec: MethodSpec) -> list[Row]:
+        path = self.path(spec)
+        if not isinstance(path, HeadPath):
+            raise OptionError(f"{spec.name} corrects the whole network; epochs are scored of heads only.")
+        about = {**self._describe(path), "chosen": 0, "split": "test"}
+        return [
+            row
+            for strength, history in path.test_epochs()
+            for epoch, scores in enumerate(history, start=1)
+            for row in rows_of(scores, epoch=epoch, strength=strength if path.has_strength else None, **about)
+        ]
+
+    def _describe(self, path: AnyPath) -> dict[str, Any]:
+        about = {**self._about, **path.method.describe(), "seed": path.seed}
+        return about if path.spec.method is None else {**about, "method": path.spec.method}
 
     @property
     def _about(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def check_tried(run: RunConfig) -> None:
     folder = RunStore(run.out)
     for name in run.correction.trials:
         wanted = run.correction.strengths_of(name)
-        if wanted and folder.has(name):
+        if wanted and folder.has(name, forget=False):
             tried = sorted({row["strength"] for row in folder.read(name)["rows"]})
             if tried != wanted:
                 raise RunError(
@@ -129,9 +129,12 @@ def _describe_images(images: UserImages) -> dict[str, np.ndarray]:
 
 
 def _what_changed(images: UserImages, file: Path) -> str:
+    now = _describe_images(images)
     try:
-        before, now = read_arrays(file), _describe_images(images)
+        before = read_arrays(file)
     except (FileNotFoundError, RunError):
+        before = {}
+    if before.keys() != now.keys():  # the file is missing or damaged
         return "the images changed: files, labels, artifact labels or splits"
     if not np.array_equal(before["rows"], now["rows"]):
         return f"the list of images changed: {len(before['rows'])} before, {len(now['rows'])} now"

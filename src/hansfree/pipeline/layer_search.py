@@ -19,12 +19,13 @@ from hansfree.cavs import SignalCAV, save_cavs
 from hansfree.cavs.diagnostics import Level, Repeats, angle_to_truth, level_of, of_both_halves, overlap_with_class
 from hansfree.corrections import BalancedRule, RRClArC, check_selectable, fit_path, log_odds
 from hansfree.corrections.training import FineTuning
-from hansfree.data import BiasedData, ImageDataset
+from hansfree.data import BiasedData, ImageDataset, Images, as_biased_data
 from hansfree.errors import DataError, OptionError, SplitError
 from hansfree.metrics import Score
 from hansfree.models import feature_layers, recommend_layer
 from hansfree.models.surgery import CHANNEL_AXIS, Layer, Traced, Train, eval_copy, layer_orders, on_device, trace
 from hansfree.pipeline.workspace import Setting, Workspace
+from hansfree.reasons import Reason
 
 Keep = Callable[[str, Tensor], None]
 
@@ -208,7 +209,7 @@ def measure_direction(
     samples = inside.astype(np.float64)
     center = samples.mean(axis=0)
     cav = SignalCAV().fit(samples - center, has_artifact)
-    repeats = Repeats(cav, samples - center, has_artifact, seed=seed, progress=silent)
+    repeats = Repeats(cav, samples - center, has_artifact, seed=seed)
     halves, directions = repeats.halves()
     held_out = repeats.held_out()
     cosines = np.sum(directions[:, 0] * directions[:, 1], axis=1)
@@ -230,7 +231,7 @@ class Trial:
     """What correcting at a layer did to the validation images; the strength is None where none was admissible."""
 
     strength: float | None
-    reason: str  # of the selection rule
+    reason: Reason  # of the selection rule
     biased: Score | None  # None where too few images with the artifact leave it unknown
     before: Score | None  # of the original model, with the artifact
 
@@ -267,24 +268,10 @@ class LayerChoice:
     trials: Mapping[str, Trial]  # by layer, of the best few
     remarks: tuple[str, ...]  # what was left out, and why
 
-    def explain(self, layer: str) -> str:
-        """Return the trial at a layer in one sentence; the scores are a table."""
-        trial = self.trials.get(layer)
-        if trial is None:
-            raise OptionError(f"{layer!r} was not tried. Tried: {', '.join(self.trials) or 'none'}.")
-        if trial.strength is None:
-            return f"{layer}: {trial.reason}."
-        if trial.biased is None or trial.before is None:
-            return f"{layer}, strength {trial.strength:g}: balanced accuracy with the artifact n/a."
-        return (
-            f"{layer}, strength {trial.strength:g}: balanced accuracy with the artifact {100 * trial.before.value:.1f} "
-            f"→ {100 * trial.biased.value:.1f} % (± {100 * trial.biased.stderr:.1f})."
-        )
-
 
 def choose_layer(
     model: nn.Module,
-    data: BiasedData,
+    data: BiasedData | Images,
     *,
     layers: Sequence[str] | None = None,
     confirm: int = 3,
@@ -305,13 +292,24 @@ def choose_layer(
     validation images, the layer with the fewest parameters after it is taken. Test images are not used.
 
     Args:
+        data: A torch dataset with artifact labels, of which a split is drawn; or `hansfree.data.as_biased_data` of
+            several, or with an artifact to insert.
         layers: To score; None is all with features of their own.
         confirm: How many of the best are tried; 0 selects by the scores.
         train: What a correction fine-tunes: ``"all"`` after the layer, or only the ``"last"`` linear layer.
         budget: How much balanced accuracy on clean validation images a correction may cost.
         class_budgets: How much of a class's accuracy it may cost there; of others as much as the mean allows.
         images: The largest number of training images for the scores.
+
+    Examples:
+        >>> import hansfree as hf
+        >>> lesions = hf.SyntheticLesions(1200, size=16, classes=2)
+        >>> images = hf.WithArtifact(lesions, hf.Timestamp(), share=0.5, only_class=0, elsewhere=0.2)
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.MaxPool2d(12), nn.Flatten(), nn.Linear(4, 2))
+        >>> hf.choose_layer(model, images, confirm=0).layer
+        '0'
     """
+    data = data if isinstance(data, BiasedData) else as_biased_data(data, seed=seed)
     if confirm < 0 or images < 4 * _LEAST or not strengths:
         raise OptionError(
             f"confirm is at least 0, images at least {4 * _LEAST}, and strengths are not empty; given are "

@@ -15,8 +15,7 @@ from torch import nn
 
 from hansfree._internal.files import hash_file, read_arrays, write_json, written_atomically
 from hansfree._internal.hashing import fingerprint, hash_weights
-from hansfree._internal.statistics import Interval
-from hansfree.corrections import LatentCorrection
+from hansfree._internal.store import RunStore
 from hansfree.data import SETS, BiasedData, ImageDataset, count_images, to_rgb
 from hansfree.evaluation import (
     CLEAN_TRAINED,
@@ -58,26 +57,23 @@ _CONDITIONS: tuple[Condition, ...] = ("clean", "biased")
 
 
 class PredictionStore:
-    """The arrays per image of one experiment's stages, a file for every model.
-
-    The methods of its functions are the paper's by default; those without a model are left out.
-    """
+    """The arrays per image of one experiment's stages, a file for every model; methods without a model are left out."""
 
     def __init__(self, workspace: Workspace, folder: Path) -> None:
-        self.workspace, self.setting, self.folder = workspace, workspace.setting, folder
+        self.workspace, self.data, self.folder = workspace, workspace.data, folder
+        self.seed = workspace.setting.tuning.seed
 
     def write(self, name: str, evidence: Evidence, model: nn.Module | None = None) -> None:
         """Write a model's predictions; if the model is given, also the heatmaps of the shown images."""
-        arrays = {
-            "correct_clean": evidence.is_correct("clean"),
-            "correct_biased": evidence.is_correct("biased"),
-            "predicted_clean": predict_classes(evidence.logits_clean),
-            "predicted_biased": predict_classes(evidence.logits_biased),
-            **probabilities_of(evidence),
-        }
+        arrays = probabilities_of(evidence)
+        if name == ORIGINAL:  # what other runs on the same images are compared by
+            arrays |= {f"labels_{condition}": evidence.labels_of(condition) for condition in _CONDITIONS}
+        for condition in _CONDITIONS:
+            arrays[f"correct_{condition}"] = evidence.is_correct(condition)
+            arrays[f"predicted_{condition}"] = predict_classes(evidence.logits(condition))
         if model is not None:
             shown = self.workspace.shown_rows
-            arrays["relevance"] = self.workspace.pictures.heatmaps(model, shown)
+            arrays["relevance"] = self.workspace.heatmaps(model, shown)
             arrays["shown_logits"] = evidence.logits_biased[shown]  # an exported model must give the same
         with written_atomically(self._path(name)) as temporary:
             np.savez(temporary, **arrays)  # type: ignore[arg-type]
@@ -87,69 +83,45 @@ class PredictionStore:
         stage = ORIGINAL if name == CLEAN_TRAINED else name
         return read_arrays(self._path(name), stage=self.folder / f"{stage}.json")
 
-    def paired(self, methods: Sequence[str] | None = None) -> list[Difference]:
+    def finished(self, *names: str) -> dict[str, dict[str, np.ndarray]]:
+        """Return the arrays of the original model and of those methods that have a model."""
+        return {name: self.load(name) for name in (ORIGINAL, *names) if self._path(name).exists()}
+
+    def paired(self, methods: Sequence[str]) -> list[Difference]:
         """Return by how much the methods and the references differ from each other on the same images."""
-        data, names = self.setting.data, self._compared(methods)
-        answers, seed = {name: self._answers(name) for name in names}, self.setting.tuning.seed
-        found = compare_answers(answers, *self._test_labels, biased_class=data.biased_class, seed=seed)
-        changes = {name: self._probability_changes(name) for name in names if data.is_inserted}
+        arrays = self.finished(*methods, CLEAN_TRAINED)
+        found = compare_answers(
+            answers_of(arrays), *self.test_labels, biased_class=self.data.biased_class, seed=self.seed
+        )
+        if not self.data.is_inserted:
+            return found
+        changes = {name: each["biased_class_biased"] - each["biased_class_clean"] for name, each in arrays.items()}
         return [*found, *compare_probability_changes(changes)]
 
-    def paired_classes(self, methods: Sequence[str] | None = None) -> list[Difference]:
-        """Return by how much the methods change the sensitivity of each class, on the clean test images."""
-        answers = {name: self._answers(name) for name in self._finished(methods)}
-        return compare_classes(answers, self._test_labels[0], rival=ORIGINAL)
-
-    def intervals(self, methods: Sequence[str] | None = None) -> dict[str, dict[str, Interval]]:
-        """Return the 95 % intervals of accuracies and flip rate, by method and reference."""
-        seed = self.setting.tuning.seed
-        return {
-            name: score_intervals(self._answers(name), *self._test_labels, seed=seed)
-            for name in self._compared(methods)
-        }
-
-    def shown(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    def shown(self, methods: Sequence[str]) -> dict[str, np.ndarray]:
         """Return some images with their heatmaps; empty if no test image carries the artifact."""
-        test, rows = self.setting.data.test_biased, self.workspace.shown_rows
+        test, rows = self.data.test_biased, self.workspace.shown_rows
         if not len(rows):
             return {}
         images, masks = zip(*(test.pixels(int(row)) for row in rows))
         arrays = {"images": np.stack(images), "masks": np.stack(masks)}
-        arrays |= {"labels": test.labels[rows], "ids": test.ids[rows]}
-        arrays["direction"] = self.workspace.pictures.direction(rows)
-        return arrays | {f"relevance/{name}": self.load(name)["relevance"] for name in self._finished(methods)}
-
-    def cases(self, methods: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Return single test images with every model's predictions (`collect_cases`)."""
-        stored = {name: self.load(name) for name in self._finished(methods)}
-        return collect_cases(self.setting.data, stored, seed=self.setting.tuning.seed)
-
-    def _answers(self, name: str) -> Answers:
-        arrays = self.load(name)
-        return {"clean": arrays["predicted_clean"], "biased": arrays["predicted_biased"]}
-
-    def _probability_changes(self, name: str) -> np.ndarray:
-        """Return per image how inserting the artifact changes the biased class's probability."""
-        arrays = self.load(name)
-        return np.asarray(arrays["biased_class_biased"] - arrays["biased_class_clean"])
+        arrays |= {"labels": test.labels[rows], "ids": test.ids[rows], "direction": self.workspace.cav_heatmaps(rows)}
+        return arrays | {f"relevance/{name}": each["relevance"] for name, each in self.finished(*methods).items()}
 
     @property
-    def _test_labels(self) -> tuple[np.ndarray, np.ndarray | None]:
+    def test_labels(self) -> tuple[np.ndarray, np.ndarray | None]:
         """The labels of the test images, and of those with the artifact if they are others."""
-        data = self.setting.data
-        return data.test_clean.labels, None if data.is_inserted else data.test_biased.labels
-
-    def _finished(self, methods: Sequence[str] | None) -> list[str]:
-        """Return the original model and the methods that have a model."""
-        wanted = (ORIGINAL, *(LatentCorrection.defaults() if methods is None else methods))
-        return [name for name in wanted if self._path(name).exists()]
-
-    def _compared(self, methods: Sequence[str] | None) -> list[str]:
-        """Return them with the reference model, if there is one."""
-        return [*self._finished(methods), *([CLEAN_TRAINED] if self._path(CLEAN_TRAINED).exists() else ())]
+        return self.data.test_clean.labels, None if self.data.is_inserted else self.data.test_biased.labels
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.npz"
+
+
+def answers_of(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Answers]:
+    """Return the predicted classes of each model."""
+    return {
+        name: {"clean": each["predicted_clean"], "biased": each["predicted_biased"]} for name, each in arrays.items()
+    }
 
 
 def probabilities_of(evidence: Evidence) -> dict[str, np.ndarray]:
@@ -214,6 +186,11 @@ def small_pictures(images: ImageDataset, rows: Iterable[int], *, side: int = _SI
     return np.stack([np.asarray(picture) for picture in pictures])
 
 
+def weights_file(store: RunStore) -> Path:
+    """Return the file in which a run stores the weights of the original model."""
+    return store.path / "original.safetensors"
+
+
 def write_outcome(experiment: Experiment, rows: Sequence[Row], results: Results, about: Mapping[str, Any]) -> None:
     """Write ``results.csv``, ``results.json`` and arrays for the report.
 
@@ -225,7 +202,8 @@ def write_outcome(experiment: Experiment, rows: Sequence[Row], results: Results,
         about: What only the caller knows: title, model, command.
     """
     folder, stored, names = experiment.run.path, experiment.predictions, list(results.selection)
-    for file, arrays in (("heatmaps.npz", stored.shown(names)), ("cases.npz", stored.cases(names))):
+    cases = collect_cases(stored.data, stored.finished(*names), seed=stored.seed)
+    for file, arrays in (("heatmaps.npz", stored.shown(names)), ("cases.npz", cases)):
         if arrays:
             with written_atomically(folder / file) as temporary:
                 np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
@@ -236,7 +214,7 @@ def write_outcome(experiment: Experiment, rows: Sequence[Row], results: Results,
             "meta": {
                 **results.meta,
                 "hashes": hash_contents(experiment.setting, folder, names),
-                "explanation": experiment.explanation,
+                "explanation": experiment.workspace.explanation,
                 "seconds": experiment.run.seconds,
                 **about,
             },
@@ -262,17 +240,19 @@ def gather_results(
         rows: What the experiment gave for these methods.
         insertion_differs: The inserted artifact is not the one of the labelled images.
     """
-    data = experiment.setting.data
+    stored, seed = experiment.predictions, experiment.setting.tuning.seed
+    labels, answers = stored.test_labels, answers_of(stored.finished(*methods))
+    known = answers | answers_of(stored.finished(CLEAN_TRAINED))
     results = Results(
         rows=tested_rows(rows),
         meta={**_facts(experiment.setting), "insertion_differs": insertion_differs},
         selection={name: experiment.selection(experiment.plain(name)) for name in methods},
         heatmaps=None,
-        paired=tuple(experiment.predictions.paired(methods)),
-        paired_classes=tuple(experiment.predictions.paired_classes(methods)),
-        intervals=experiment.predictions.intervals(methods),
+        paired=tuple(stored.paired(methods)),
+        paired_classes=tuple(compare_classes(answers, labels[0], rival=ORIGINAL)),
+        intervals={name: score_intervals(each, *labels, seed=seed) for name, each in known.items()},
         validated=validated_rows(rows),
-        unknown=tuple(find_unavailable(data.test_clean.labels, None if data.is_inserted else data.test_biased.labels)),
+        unknown=tuple(find_unavailable(*labels)),
     )
     return replace(results, verdicts=judge_methods(results))
 

@@ -1,4 +1,4 @@
-"""Run the tasks of a run on a Ray cluster."""
+"""Run the tasks of a run ahead of it, on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain, zip_longest
 from logging.handlers import BufferingHandler
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -24,58 +25,21 @@ from hansfree._internal.hashing import fingerprint_model
 from hansfree._internal.progress import Progress
 from hansfree._internal.store import RunStore, join_run, join_token
 from hansfree.activations import CachePass
-from hansfree.errors import HansfreeError, OptionError, RunError, not_installed
+from hansfree.errors import HansfreeError, OptionError, RunError, check_choice, import_optional
 from hansfree.evaluation import ORIGINAL
 from hansfree.pipeline.checks import PreparedRun, load_run_model
 from hansfree.pipeline.config import RunConfig
-from hansfree.pipeline.executors import Executor, plan_tasks, run_task, weights_file
 from hansfree.pipeline.experiment import Experiment
+from hansfree.pipeline.outcome import weights_file
 from hansfree.pipeline.paths import Task
-from hansfree.pipeline.workspace import Setting, keep_in_memory, reads_pictures
+from hansfree.pipeline.workspace import Setting, Workspace
+
+log = logging.getLogger(__name__)
 
 _SECONDS = 10  # timeout for a head node to answer; Ray itself waits for minutes
-
-
-@contextmanager
-def connected(address: str | None) -> Iterator[Any]:
-    """Connect to a cluster for the length of the block; yield the module ``ray``."""
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ModuleNotFoundError as error:
-        raise not_installed(error.name, extra="ray") from error
-    # For a cluster that is started here.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if address not in (None, "auto"):
-        _check_address(str(address))
-    try:
-        # Output of workers would break the progress bars; their warnings come back with the results.
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise RunError(
-            f"Cannot connect to Ray at {address or 'the address that it found'} ({reason}). Start it with `ray start "
-            "--head`, and run hansfree on a machine of that cluster."
-        ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _check_address(address: str) -> None:
-    """Raise for an invalid address, and for one that does not answer."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
-        raise OptionError(f"The address of the Ray cluster is {address!r}. Allowed: auto, or HOST:PORT.")
-    try:
-        socket.create_connection((host, int(port)), timeout=_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise RunError(
-            f"No answer from {address} ({error}). `ray start --head` on the first machine prints the address."
-        ) from error
-
-
 _RETRIES = 3  # of a task whose worker process or node was lost
+
+ExecutorName = Literal["local", "ray"]
 
 
 def installed() -> dict[str, str]:
@@ -99,13 +63,9 @@ class WorkerSetup:
     versions: dict[str, str] = field(default_factory=installed)
 
     @classmethod
-    def of(cls, prepared: PreparedRun, weights: Path, token: str) -> WorkerSetup:
-        """Return the setup of a run.
-
-        Args:
-            weights: The file in which the run stores those of the model.
-        """
-        model = {"weights": str(weights.absolute()), "layer": prepared.setting.layer}
+    def of(cls, prepared: PreparedRun, store: RunStore, token: str) -> WorkerSetup:
+        """Return the setup of a run, which has stored the weights of its model."""
+        model = {"weights": str(weights_file(store).absolute()), "layer": prepared.setting.layer}
         resolved = {"model": prepared.run.model.model_copy(update=model), "out": prepared.run.out.absolute()}
         return cls(
             run=prepared.run.model_copy(update=resolved),
@@ -131,76 +91,52 @@ class Worker:
         tuning = replace(setup.setting.tuning, device=torch.device(setup.setting.tuning.device).type)
         network = replace(setup.setting.network, device=tuning.device)
         self.setting = replace(setup.setting, model=model, tuning=tuning, network=network)
+        self.methods = setup.run.correction.trials
         self._plan: tuple[str, CachePass] | None = None
-        self._experiment: tuple[bool, Experiment] | None = None
 
-    def collect(self, name: str, rows: range) -> None:
-        """Compute one shard of a set."""
-        if self._plan is None or self._plan[0] != name:
+    def work(self, task: Task) -> None:
+        """Compute one shard of a set, or run one task of a method."""
+        if task.kind != "shard":
+            self._plan = None
+            self._experiment.run_task(task)
+            return
+        if self._plan is None or self._plan[0] != task.method:
             self._plan = None  # first, so that two copies of the model are never in memory
-            self._plan = (name, Experiment(self.setting, self.run).workspace.plan(name))
+            workspace = Workspace(self.setting, self.run.path, self.run.path / "activations")
+            self._plan = (task.method, workspace.plan(task.method))
         plan = self._plan[1]
         if plan.home is not None:
-            plan.fill(plan.home, [rows])
+            plan.fill(plan.home, [rows for rows in plan.ranges if rows.start == task.number])
 
-    def correct(self, task: Task) -> None:
-        """Run one task of a method, or score the original model."""
-        self._plan = None
-        run_task(self._experiment_for(task.method), task)
-
-    def _experiment_for(self, method: str) -> Experiment:
-        """Return the experiment, with the images in memory for a method that trains on them."""
-        in_memory = reads_pictures(method)
-        if self._experiment is None or self._experiment[0] != in_memory:
-            self._experiment = None  # first, so that two are never in memory
-            data = keep_in_memory(self.setting.data) if in_memory else self.setting.data
-            self._experiment = (in_memory, Experiment(replace(self.setting, data=data), self.run))
-        return self._experiment[1]
-
-
-class Job(NamedTuple):
-    """A call of a worker's method; its result is a file in the run store."""
-
-    label: str  # in errors and in the log
-    method: str
-    arguments: tuple[Any, ...]
+    @cached_property
+    def _experiment(self) -> Experiment:
+        return Experiment(self.setting.in_memory(self.methods), self.run)
 
 
 _workers: dict[str, Worker] = {}  # by token: the one workspace of this worker process
 
 
-def run_job(setup: WorkerSetup, job: Job, threads: int, address: str = "") -> tuple[str, list[str]]:
-    """Run a job in this process; return the node's address and the warnings."""
+def run_job(setup: WorkerSetup, task: Task, threads: int, address: str = "") -> tuple[str, list[str]]:
+    """Run a task in this process; return the node's address, and warnings to show where the run was started."""
     address = address or importlib.import_module("ray").util.get_node_ip_address()
     torch.set_num_threads(max(1, min(threads, torch.get_num_threads())))
-    with _recorded_warnings() as records:
-        try:
-            if setup.token not in _workers:
-                _workers.clear()
-                _workers[setup.token] = Worker(setup)
-            getattr(_workers[setup.token], job.method)(*job.arguments)
-        except HansfreeError as error:
-            raise type(error)(f"On the node {address}: {error}") from error
-    return address, [record.getMessage() for record in records]
-
-
-@contextmanager
-def _recorded_warnings() -> Iterator[list[logging.LogRecord]]:
-    """Collect warnings of hansfree, to show them where the run was started."""
     logger, handler = logging.getLogger("hansfree"), BufferingHandler(sys.maxsize)
     handler.setLevel(logging.WARNING)
     logger.addHandler(handler)
     try:
-        yield handler.buffer
+        if setup.token not in _workers:
+            _workers.clear()
+            _workers[setup.token] = Worker(setup)
+        _workers[setup.token].work(task)
+    except HansfreeError as error:
+        raise type(error)(f"On the node {address}: {error}") from error
     finally:
         logger.removeHandler(handler)
-
-
-log = logging.getLogger(__name__)
+    return address, [record.getMessage() for record in handler.buffer]
 
 
 class RayExecutor:
-    """Runs jobs as Ray tasks on the nodes of a cluster, which share the run directory.
+    """Runs tasks on the nodes of a cluster, which share the run directory; what it leaves out, the run does itself.
 
     Each task takes a GPU, or as many CPUs as the smallest node has, so that a node's tasks do not compete.
 
@@ -221,43 +157,36 @@ class RayExecutor:
 
     def collect(self) -> None:
         """Compute the shards of activations that are missing."""
-        workspace = Experiment(self._setting, self._store).workspace
-        jobs = [
-            Job(f"The images {rows.start} to {rows.stop - 1} of {name}", "collect", (name, rows))
-            for name in (*workspace.filled_sets, *self._pairs)
-            for rows in workspace.plan(name).missing()
-        ]
-        for (_, _, (name, rows)), node in self._run([jobs], f"shards at {self._setting.layer} (Ray)"):
-            self._store.log(shard=f"{name} {rows.start}-{rows.stop}", node=node)
+        workspace = Workspace(self._setting, self._store.path, self._store.path / "activations")
+        names = (*workspace.filled_sets, *self._pairs)
+        tasks = [Task(name, "shard", rows.start) for name in names for rows in workspace.plan(name).missing()]
+        self._run([tasks], f"shards at {self._setting.layer} (Ray)")
 
     def correct(self, experiment: Experiment, methods: Sequence[str]) -> None:
-        """Run the tasks of the methods that are missing."""
-        planned = [plan_tasks(experiment, name) for name in (ORIGINAL, *methods)]
-        rounds = [
-            [Job(f"The correction {task.name}", "correct", (task,)) for task in chain(*tasks)]
-            for tasks in zip_longest(*planned, fillvalue=())
-        ]
-        for (_, _, (task,)), node in self._run(rounds, "corrections (Ray)"):
-            self._store.log(stage=task.name, node=node)
+        """Run the tasks of the methods that are missing; the CAVs exist already."""
+        planned = [experiment.plan_tasks(name) for name in (ORIGINAL, *methods)]
+        self._run([[*chain(*tasks)] for tasks in zip_longest(*planned, fillvalue=[])], "corrections (Ray)")
 
-    def _run(self, rounds: Sequence[Sequence[Job]], label: str) -> Iterator[tuple[Job, str]]:
-        """Yield finished jobs with the address of their node; a round starts when the one before has ended."""
+    def _run(self, rounds: Sequence[Sequence[Task]], label: str) -> None:
+        """Run all tasks; a round starts when the one before has ended."""
         finished = chain.from_iterable(map(self._run_round, rounds))
-        return self._progress(finished, total=sum(map(len, rounds)), label=label)
+        for task, node in self._progress(finished, total=sum(map(len, rounds)), label=label):
+            self._store.log(**{"shard" if task.kind == "shard" else "stage": task.name}, node=node)
 
-    def _run_round(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str]]:
-        pending = {self._remote.remote(self._setup, job, self._cpus): job for job in jobs}
+    def _run_round(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, str]]:
+        """Yield finished tasks with the address of their node."""
+        pending = {self._remote.remote(self._setup, task, self._cpus): task for task in tasks}
         try:
             while pending:
                 (reference,), _ = self._ray.wait(list(pending), num_returns=1)
-                job = pending.pop(reference)
-                yield job, self._result(reference, job)
+                task = pending.pop(reference)
+                yield task, self._result(reference, task)
         finally:
             for reference in pending:  # where one failed, or the run was stopped
                 self._ray.cancel(reference, force=True)
 
-    def _result(self, reference: Any, job: Job) -> str:
-        """Return the node that ran a job; raise the job's own error."""
+    def _result(self, reference: Any, task: Task) -> str:
+        """Return the node that ran a task; raise the task's own error."""
         exceptions = self._ray.exceptions
         try:
             address, warnings = self._ray.get(reference)
@@ -265,8 +194,8 @@ class RayExecutor:
             raise (error.cause or error) from None  # without Ray's traceback
         except exceptions.RayError as error:
             raise RunError(
-                f"{job.label} failed {_RETRIES + 1} times, as its worker was lost ({type(error).__name__}). Often a "
-                "node is out of memory; see the logs of Ray. Run the same command again to resume."
+                f"The task {task.name} failed {_RETRIES + 1} times, as its worker was lost ({type(error).__name__}). "
+                "Often a node is out of memory; see the logs of Ray. Run the same command again to resume."
             ) from error
         for warning in warnings:
             log.warning("%s (node %s)", warning, address)
@@ -283,9 +212,58 @@ def task_cpus(nodes: Sequence[dict[str, Any]], *, on_gpus: bool) -> int:
     return max(1, min(shares))
 
 
+ExecutorFactory = Callable[[PreparedRun, RunStore, Progress], AbstractContextManager[RayExecutor]]
+
+
 @contextmanager
-def ray_executor(ray: Any, prepared: PreparedRun, store: RunStore, progress: Progress) -> Iterator[Executor]:
-    """Yield an executor on the nodes of a cluster."""
+def open_executor(name: str, *, address: str | None = None) -> Iterator[ExecutorFactory | None]:
+    """Connect to a cluster for the length of the block, or raise before any work; None runs tasks in this process.
+
+    Args:
+        address: Of a Ray cluster, ``HOST:PORT`` or ``auto``. None is the one that Ray finds, in ``RAY_ADDRESS`` or
+            running on this machine; if there is none, Ray is started here and stopped at the end of the block.
+    """
+    check_choice("engine", name, ExecutorName)
+    if name == "local":
+        if address is not None:
+            raise OptionError("An address is that of a Ray cluster. Add --engine ray.")
+        yield None
+        return
+    ray = import_optional("ray", extra="ray")
+    # For a cluster that is started here.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address not in (None, "auto"):
+        _check_address(str(address))
+    try:
+        # Output of workers would break the progress bars; their warnings come back with the results.
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise RunError(
+            f"Cannot connect to Ray at {address or 'the address that it found'} ({reason}). Start it with `ray start "
+            "--head`, and run hansfree on a machine of that cluster."
+        ) from error
+    try:
+        yield partial(_ray_executor, ray)
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _ray_executor(ray: Any, prepared: PreparedRun, store: RunStore, progress: Progress) -> Iterator[RayExecutor]:
     with join_token(store) as token:
-        setup = ray.put(WorkerSetup.of(prepared, weights_file(store), token))
+        setup = ray.put(WorkerSetup.of(prepared, store, token))
         yield RayExecutor(ray, setup, prepared, store, progress)
+
+
+def _check_address(address: str) -> None:
+    """Raise for an invalid address, and for one that does not answer."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise OptionError(f"The address of the Ray cluster is {address!r}. Allowed: auto, or HOST:PORT.")
+    try:
+        socket.create_connection((host, int(port)), timeout=_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise RunError(
+            f"No answer from {address} ({error}). `ray start --head` on the first machine prints the address."
+        ) from error

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
-from hansfree.corrections import RRClArC, Vanilla
-from hansfree.evaluation import ORIGINAL, Results, find_rejection, takes_out_direction
+from hansfree.corrections import RRClArC, Validation, Vanilla
+from hansfree.evaluation import BIASED, FLIPS, ORIGINAL, Results, Variant, find_rejection, takes_out_direction
 from hansfree.pipeline.class_order import assess_class_order
 from hansfree.pipeline.config import is_deep
 from hansfree.pipeline.experiment import Experiment
@@ -23,33 +22,62 @@ def advise(experiment: Experiment, results: Results) -> tuple[Advice, str]:
     warning = assess_class_order(answers, images.labels, images.class_names)
     if warning is not None and warning.is_order:
         return Advice(AdviceCode.WRONG_CLASS_ORDER), warning.sentence
-    return recommend(experiment, results), "" if warning is None else warning.sentence
+    advice = recommend(
+        results,
+        experiment.workspace.original_validation,
+        is_derivative=experiment.setting.rule.needs_derivative,
+        is_inserted=experiment.setting.data.is_inserted,
+    )
+    return advice, "" if warning is None else warning.sentence
 
 
-def recommend(experiment: Experiment, results: Results) -> Advice:
+def recommend(results: Results, original: Validation, *, is_derivative: bool, is_inserted: bool) -> Advice:
     """Select among the admissible methods by what the selection rule measured on the validation images.
 
-    Test images select nothing, or their scores would be too good; they may only reject the selected one.
+    Of those within one standard error of the best accuracy, the one that flips the fewest answers is taken. Test images
+    select nothing, or their scores would be too good; they may only reject the selected one.
     """
-    is_derivative = experiment.setting.rule.needs_derivative
     methods = [method for method in results.selection if method != Vanilla.name]  # the baseline of all others
+    if not methods:
+        return Advice(AdviceCode.ONLY_FINE_TUNING)
     admissible = [method for method in methods if results.selection[method]["admissible"]]
-    scores = {method: score for method in admissible if (score := _validation_score(results, method)) is not None}
+    variants = {method: variant for method in admissible if (variant := results.variant(method)) is not None}
+    measured = {method: results.validation_score(variant) for method, variant in variants.items()}
+    scores = {method: score for method, score in measured.items() if score is not None}
     # The derivative along the CAV says nothing about models without that direction, or with other activations.
     others = [method for method in admissible if is_deep(method) or takes_out_direction(method)]
     not_compared = tuple(others) if is_derivative else ()
-    original = _original_score(experiment)
+    before = -math.inf
+    if is_derivative and original.derivative is not None:
+        before = -original.derivative
+    elif not is_derivative and original.biased is not None:
+        before = original.biased.value
     best = max(scores, key=lambda method: (scores[method], method == RRClArC.name), default=None)
-    advice = Advice(
-        _code(results, best, scores, original, not_compared),
+    flips = {} if best is None or is_derivative else _flips_of_ties(results, variants, scores, best, before)
+    if flips:
+        best = min(flips, key=lambda method: (flips[method], -scores[method], method != RRClArC.name))
+    return Advice(
+        _code(results, best, scores, before, not_compared),
         best=best,
         scores=scores,
-        original_score=original,
+        original_score=before,
+        flips=flips,
         not_compared=not_compared,
         is_derivative=is_derivative,
-        is_inserted=experiment.setting.data.is_inserted,
+        is_inserted=is_inserted,
     )
-    return advice if methods else replace(advice, code=AdviceCode.ONLY_FINE_TUNING)
+
+
+def _flips_of_ties(
+    results: Results, variants: Mapping[str, Variant], scores: Mapping[str, float], best: str, original: float
+) -> dict[str, float]:
+    """Return the flip rates of the methods within one standard error of the best; empty where they decide nothing."""
+    top = results.validation_row(variants[best], BIASED)
+    least = scores[best] - (top.spread if top else 0.0)
+    tied = [method for method, score in scores.items() if score >= least and (score > original or method == best)]
+    rows = {method: results.validation_row(variants[method], FLIPS) for method in tied}
+    flips = {method: row.value for method, row in rows.items() if row is not None}
+    return flips if len(flips) == len(tied) > 1 else {}
 
 
 def _code(
@@ -63,15 +91,3 @@ def _code(
     if scores[best] <= original:
         return AdviceCode.NO_GAIN_ON_VALIDATION
     return _BY_LEVEL.get(results.verdicts[best].level, AdviceCode.RECOMMENDED)
-
-
-def _validation_score(results: Results, method: str) -> float | None:
-    variant = results.variant(method)
-    return None if variant is None else results.validation_score(variant)
-
-
-def _original_score(experiment: Experiment) -> float:
-    before = experiment.workspace.original_validation
-    if experiment.setting.rule.needs_derivative:
-        return -math.inf if before.derivative is None else -before.derivative
-    return -math.inf if before.biased is None else before.biased.value

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hansfree._internal.files import read_arrays, written_atomically
 from hansfree._internal.hashing import fingerprint, fingerprint_model
@@ -31,7 +31,7 @@ from hansfree.corrections.deep import (
     to_pixels,
 )
 from hansfree.data import BiasedData, ImageDataset, Subset
-from hansfree.errors import DataError, SplitError
+from hansfree.errors import DataError, RunError, SplitError
 
 log = logging.getLogger(__name__)
 
@@ -86,19 +86,11 @@ class Transplants:
 
     def apply(self, data: BiasedData, *, seed: int) -> BiasedData:
         """Return the data with transplants in place of the natural artifact images of validation and test."""
-        is_marked = data.train.has_artifact
-        clean = {
-            "train": Subset(data.train, np.flatnonzero(~is_marked)),
-            "val": data.val_clean,
-            "test": data.test_clean,
-        }
-        donors = {
-            "train": Subset(data.train, np.flatnonzero(is_marked)),
-            "val": data.val_biased,
-            "test": data.test_biased,
-        }
+        without = Subset(data.train, np.flatnonzero(~data.train.has_artifact))
+        clean = (without, data.val_clean, data.test_clean)
         train, val, test = (
-            Transplanted(clean[part], donors[part], self.insertion, self.masks[part], seed=seed) for part in _PARTS
+            Transplanted(images, donors, self.insertion, self.masks[part], seed=seed)
+            for part, images, donors in zip(_PARTS, clean, _donors(data))
         )
         return replace(
             data,
@@ -109,6 +101,13 @@ class Transplants:
             is_localized=isinstance(self.insertion, Paste),
             has_masks=False,  # its location in training images is not known
             transplant=self.insertion.kind,
+        )
+
+    def describe(self) -> str:
+        """Return what is transplanted, and how well it stands for the artifact."""
+        return (
+            f"{self.insertion.kind}, covering {100 * self.coverage:.0f} % of the distance between images with and "
+            f"without the artifact, and {100 * self.area:.0f} % of the image"
         )
 
     def write(self, path: Path) -> None:
@@ -130,14 +129,19 @@ def find_transplants(
     Args:
         stored: file that an earlier start of the run wrote.
     """
-    donors = {"train": data.train.has_artifact.sum(), "val": len(data.val_biased), "test": len(data.test_biased)}
-    if min(donors.values()) < MIN_GROUP:
+    donors = _donors(data)
+    if min(map(len, donors)) < MIN_GROUP:
         return None
-    key = fingerprint(fingerprint_model(model), *(getattr(data, name).fingerprint for name in _NEEDED))
+    sets = (data.train, data.val_biased, data.test_biased)
+    key = fingerprint(fingerprint_model(model), *(each.fingerprint for each in sets))
     if stored is not None and stored.exists():
-        found = _read(stored, data)
-        if found.key == key:
-            return found
+        try:
+            found = _read(stored, data)
+        except (KeyError, RunError):  # of another file, or none
+            log.warning("%s is damaged, and is computed again.", stored)
+        else:
+            if found.key == key:
+                return found
     network = copy.deepcopy(model).eval().to(device)
     images = TrainingImages.of(data.train)
     try:
@@ -147,24 +151,22 @@ def find_transplants(
         return None
     if not measured.is_usable:
         return None
-    masks = {
-        "train": _masks(network, measured, images, np.flatnonzero(data.train.has_artifact)),
-        "val": _masks(network, measured, TrainingImages.of(data.val_biased)),
-        "test": _masks(network, measured, TrainingImages.of(data.test_biased)),
-    }
+    masks = {part: _masks(network, measured, each) for part, each in zip(_PARTS, donors)}
     insertion = measured.insertion if isinstance(measured.insertion, Color | LowBits) else Paste()
     return Transplants(key, insertion, measured.coverage, measured.area, masks)
 
 
-_NEEDED = ("train", "val_biased", "test_biased")
+def _donors(data: BiasedData) -> tuple[ImageDataset, ...]:
+    """Return the images with the artifact of each split; a held-out split with too few takes the other's."""
+    val, test = data.val_biased, data.test_biased
+    train = Subset(data.train, np.flatnonzero(data.train.has_artifact))
+    return train, val if len(val) >= MIN_GROUP else test, test if len(test) >= MIN_GROUP else val
 
 
-def _masks(
-    network: nn.Module, measured: Measured, images: TrainingImages, rows: np.ndarray | None = None
-) -> np.ndarray:
-    rows = np.arange(len(images)) if rows is None else rows
-    found: list[Tensor] = [to_bytes(measured.insertion.masks(network, batch)) for batch in images.all_batches(rows)]
-    return torch.cat(found).numpy()
+def _masks(network: nn.Module, measured: Measured, images: ImageDataset) -> np.ndarray:
+    """Return the masks of the images with the artifact."""
+    batches = TrainingImages.of(images).all_batches(np.arange(len(images)))
+    return torch.cat([to_bytes(measured.insertion.masks(network, batch)) for batch in batches]).numpy()
 
 
 def _read(path: Path, data: BiasedData) -> Transplants:

@@ -1,6 +1,7 @@
 """The report of a run: one self-contained HTML file, made from the run folder alone."""
 
 from hansfree.report.advice import describe_advice, describe_similarity
+from hansfree.report.direction import describe_diagnosis, describe_finding, describe_suspects
 from hansfree.report.numbers import (
     MISSING,
     interval_at_end,
@@ -12,11 +13,15 @@ from hansfree.report.numbers import (
     write_value,
 )
 from hansfree.report.page import write_report
+from hansfree.report.summary import Badge, Line, Number, Summary, Tile, summarize, write_number
 from hansfree.report.tables import Mark, group_title, markdown_table, marks_of
 from hansfree.report.text import (
+    describe_claims,
     describe_loss,
     describe_notes,
+    describe_reason,
     describe_rejection,
+    describe_selection,
     describe_verdict,
     without_folders,
     write_verdict,
@@ -24,20 +29,33 @@ from hansfree.report.text import (
 
 __all__ = [
     "MISSING",
+    "Badge",
+    "Line",
     "Mark",
+    "Number",
+    "Summary",
+    "Tile",
     "describe_advice",
+    "describe_claims",
+    "describe_diagnosis",
+    "describe_finding",
     "describe_loss",
     "describe_notes",
+    "describe_reason",
     "describe_rejection",
+    "describe_selection",
     "describe_similarity",
+    "describe_suspects",
     "describe_verdict",
     "group_title",
     "interval_at_end",
     "markdown_table",
     "marks_of",
     "percent",
+    "summarize",
     "unit_of",
     "without_folders",
+    "write_number",
     "write_p",
     "write_points",
     "write_report",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from hansfree.cavs import CAV
-from hansfree.cavs.diagnostics import LIMIT, TARGET, Diagnosis
+from hansfree.cavs.diagnostics import TARGET, Diagnosis
 from hansfree.corrections import Correction, split_name
-from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Results, Row, SideEffects, Variant, spread_of
+from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Results, Row, SideEffects, Variant
+from hansfree.report.direction import describe_diagnosis
 from hansfree.report.numbers import percent, write_value
+from hansfree.report.text import SENTENCES
 
 # Okabe and Ito's palette: words apart with every common colour vision; markers or hatches say the same without colour.
 ORANGE, PURPLE, GREEN, SKY = "#E69F00", "#CC79A7", "#009E73", "#56B4E9"
@@ -36,11 +38,8 @@ _MARKERS = ("s", "D", "^", "v", "o", "h", "p", "8")
 _CAV_MARKERS = ("<", ">", "d", "P", "X", "*")
 
 _REFERENCES = {ORIGINAL: ("#000000", "X"), CLEAN_TRAINED: ("#777777", "P")}
-
 OTHER_STYLE = (BLUE, "h")
-
 INK, FAINT, ALARM = "#333333", "#DDDDDD", "#B00020"
-
 WIDTH = 9.0  # inches; the page shows a figure at about 1000 px
 
 
@@ -71,10 +70,6 @@ class Drawing:
     figure: Figure
     alt: str
     caption: str
-
-    def renamed(self, name: str) -> Drawing:
-        """Return the same drawing under another name, for several of one kind on a page."""
-        return replace(self, name=name)
 
 
 def new_figure(*, width: float = WIDTH, height: float) -> Figure:
@@ -130,7 +125,7 @@ def draw_alignment(results: Results) -> Drawing | None:
             list(found), [r.value for r in found.values()], 0.36, color=colour, hatch=hatch, ec="white", label=label
         )
         for place, row in found.items():
-            error = spread_of(row)
+            error = row.spread
             axes.errorbar(row.value, place, xerr=error, ecolor=INK, elinewidth=1.4)
             axes.text(max(row.value, 0) + error + 0.01, place, f"{row.value:.2f}", va="center", fontsize=8, color=INK)
     axes.set_yticks(range(len(names)), names)
@@ -138,23 +133,18 @@ def draw_alignment(results: Results) -> Drawing | None:
     axes.set_xlim(min(0.0, *(row.value - 0.02 for row in rows.values())), 1.08)
     axes.set_xlabel("cosine with the true change of the activations (1 is perfect)")
     axes.grid(axis="y", visible=False)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, labelcolor=INK)
     words = "; ".join(f"{name}, {_ALIGNMENTS[metric][0]}: {row.value:.2f}" for (name, metric), row in rows.items())
     return Drawing(
         "alignment",
         figure,
         f"Bars of the alignment of each CAV. {words}.",
-        "How well each direction matches what inserting the artifact really does to the activations: 1 is the same "
-        "direction, 0 is at right angles. s is the cosine with the change of each single image, averaged over the "
-        "images; s\N{COMBINING MACRON} is the cosine with the mean of these changes, from which what differs between "
-        "the images is gone. Lines: one standard error.",
+        SENTENCES["captions"]["alignment"],
     )
 
 
 _MOST_COLUMNS = 4  # panels side by side, so that their titles have room
-
 _ACCURACIES = ("balanced_accuracy", "accuracy")  # the first that a run has
-
 Pair = tuple[Row, Row]  # the same model without and with the artifact
 
 
@@ -199,8 +189,7 @@ def draw_strengths(results: Results) -> Drawing | None:
         "strengths",
         figure,
         f"Curves of {name.lower()} over the strength, test images. Strengths of {words}.",
-        "Solid: with the artifact; dashed: without (test images). The dotted line and the large mark "
-        "show the chosen strength; a red cross is a strength that diverged.",
+        SENTENCES["captions"]["strengths"],
     )
 
 
@@ -223,9 +212,7 @@ def paths_of(results: Results) -> tuple[str, dict[Variant, list[Pair]]] | None:
 
 
 _ARTIFACT, _CLEAN = VERMILION, BLUE  # hatched and plain, so that they differ in grey too
-
 _BINS = 30
-
 _DARK = 0.6  # cosine from which on a cell is too dark for black words
 
 
@@ -243,10 +230,8 @@ def draw_diagnosis(diagnosis: Diagnosis) -> Drawing:
         figure,
         f"Expected error of the {diagnosis.cav} direction by number of artifact images ({points}); cosines between the "
         f"solvers' directions; histograms of held-out scores with {n_wrong} marks that look wrong. "
-        f"{diagnosis.verdict}",
-        "Left: the expected angle to the direction of endless images (bars: 95 % of the repeats; "
-        "line: one over the root of the number). Middle: cosines between solvers; signal and the filters need not "
-        f"agree. Right: scores of images that the direction was not fitted on. {LIMIT}",
+        f"{describe_diagnosis(diagnosis)}",
+        SENTENCES["captions"]["diagnostics"],
     )
 
 
@@ -283,13 +268,16 @@ def _draw_curve(axes: Axes, diagnosis: Diagnosis) -> None:
 
 def _draw_agreement(axes: Axes, diagnosis: Diagnosis) -> None:
     names, cosines = diagnosis.agreement.names, np.array(diagnosis.agreement.cosines)
-    axes.imshow(cosines, vmin=-1, vmax=1, cmap="PuOr")
+    axes.pcolormesh(cosines, vmin=-1, vmax=1, cmap="PuOr", edgecolors="white", linewidth=1)
     for row, column in np.ndindex(*cosines.shape):
         value = cosines[row, column]
-        colour = "white" if abs(value) > _DARK else "black"
-        axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
-    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_yticks(range(len(names)), names)
+        colour = "white" if abs(value) > _DARK else "#111111"
+        axes.text(column + 0.5, row + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    centres = np.arange(len(names)) + 0.5
+    axes.set_xticks(centres, names, rotation=30, ha="right")
+    axes.set_yticks(centres, names)
+    axes.invert_yaxis()
+    axes.set_aspect("equal")
     axes.tick_params(colors=INK, labelsize=9, length=0)
     axes.spines[:].set_visible(False)
     axes.set_title("Solvers: cosines", fontsize=10, color=INK)
@@ -310,12 +298,14 @@ def _draw_scores(axes: Axes, diagnosis: Diagnosis) -> None:
         places = [mark.score for mark in diagnosis.suspect_labels if mark.has_artifact == listed]
         if places:
             label = f"listed {'with' if listed else 'without'} it, looks wrong"
-            axes.scatter(places, [1.05 * top] * len(places), s=30, c=colour, marker=marker, ec="black", label=label)
+            axes.scatter(places, [1.05 * top] * len(places), s=30, c=colour, marker=marker, ec=INK, label=label)
     axes.axvline(0, ymax=0.75, color=INK, linewidth=0.8, linestyle=":")  # the legend is above
     axes.set_ylim(0, 1.5 * top)
     axes.set_yticks([])
     axes.grid(visible=False)
-    axes.legend(loc="upper center", fontsize=7, frameon=False, ncols=2, columnspacing=1.0, handletextpad=0.5)
+    axes.legend(
+        loc="upper center", fontsize=7, frameon=False, labelcolor=INK, ncols=2, columnspacing=1.0, handletextpad=0.5
+    )
     axes.set_xlabel("held-out score (standard deviations)", color=INK)
     axes.set_ylabel("share of images", color=INK)
     found = diagnosis.finding("held_out_auc").value
@@ -343,6 +333,5 @@ def draw_side_effects(effects: SideEffects) -> Drawing:
         "side-effects",
         figure,
         f"Flip rate of each model under each artifact. {'; '.join(words)}.",
-        "Share of the test images, in percent, whose answer changes when an artifact is inserted (dark: many). A "
-        "correction has a side effect where another artifact's rate differs from the original model's.",
+        SENTENCES["captions"]["side_effects"],
     )

@@ -68,9 +68,7 @@ def _address(picture: Image.Image, kind: str, **options: object) -> str:
 
 
 _MOST_IMAGES = 6
-
 _SCALE_PERCENTILE = 99.0  # of |relevance|: one hot pixel must not bleach all others
-
 INPUT, DIRECTION = "input", "direction"
 
 
@@ -92,6 +90,7 @@ class Maps:
     caption: str
     choices: tuple[tuple[str, str], ...] = ()  # method, title
     shown: str = ""
+    legend: str = ""  # the caption in one sentence
 
 
 def show_heatmaps(results: Results, shown: str) -> Maps | None:
@@ -113,7 +112,16 @@ def show_heatmaps(results: Results, shown: str) -> Maps | None:
         f"{_outlined(maps)}.",
         choices,
         first,
+        f"{kind}: red speaks for {explained}, blue against it{_outlined(maps)}. One colour scale.",
     )
+
+
+def before_after(maps: Maps | None, method: str, *, most: int) -> list[tuple[str, list[Cell]]]:
+    """Return the first images, and their heatmaps before and after a method, row by row."""
+    cells = [] if maps is None else [cell for row in maps.rows[:most] for cell in row]
+    wanted = {INPUT: "image", ORIGINAL: "before", method: "after"}
+    rows = [(words, [cell for cell in cells if cell.method == name]) for name, words in wanted.items()]
+    return [row for row in rows if row[1]]
 
 
 def show_direction(results: Results) -> Maps | None:

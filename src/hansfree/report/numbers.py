@@ -9,7 +9,10 @@ from hansfree.evaluation import Row
 
 CONFIDENCE = f"{100 * LEVEL:g} %"  # of every interval on the page
 MISSING = "\N{EN DASH}"
-_MAGNITUDES = ("tcav_sensitivity",)  # every other metric is a share of images, positions or relevance
+_MAGNITUDES = (
+    "tcav_sensitivity",
+    "tcav_sensitivity_positions",
+)  # every other metric is a share of images, positions or relevance
 _COUNTED = ("accuracy_", "sensitivity_", "specificity_", "flip_rate", "tcav")  # how shares of images begin
 _THOUSAND = 1000  # the paper's tables print sensitivity in thousandths
 

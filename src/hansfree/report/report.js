@@ -1,4 +1,4 @@
-// Toggles and points of the report. Without this script, and in print, the page shows everything at once.
+// Theme, folding, navigation, sorting, toggles and points of the report; without it the page can be read and unfolded all the same.
 document.documentElement.classList.add("js");
 
 const tip = document.getElementById("tip");
@@ -110,7 +110,7 @@ if (effectData) {
   onChoice("effect", (chosen) => {
     method = data.methods[chosen];
     points.forEach((point, place) => {
-      const [across, up] = method.places[place];
+      const [across, up] = method.places[place].map((end, axis) => end - data.methods[data.first].places[place][axis]);
       point.style.transform = `translate(${across}px,${up}px)`;
       point.setAttribute("aria-label", `Test image ${place + 1}, ${data.images[place].label}. ${sentence(place)}`);
     });
@@ -125,13 +125,85 @@ onChoice("heatmaps", (chosen) => {
 
 addEventListener("scroll", placeTip, { passive: true }); // the focus scrolls a point into sight, and its tip goes along
 
-// The rule is long: folded on the screen, open on paper.
-const rule = document.querySelector(".rule");
-if (rule) {
-  let wasOpen = (rule.open = false);
-  addEventListener("beforeprint", () => {
-    wasOpen = rule.open;
-    rule.open = true;
+// Folding: all at once, for paper, and where the address or a link points into something folded.
+const folds = [...document.querySelectorAll("details")];
+const fold = document.getElementById("fold");
+function setFolds(open) {
+  for (const each of folds) each.open = open;
+}
+function showFold() {
+  const areOpen = folds.every((each) => each.open);
+  fold.textContent = areOpen ? "Fold all" : "Unfold all";
+  fold.setAttribute("aria-pressed", areOpen);
+}
+fold.addEventListener("click", () => setFolds(!folds.every((each) => each.open)));
+for (const each of folds) each.addEventListener("toggle", showFold);
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = folds.filter((each) => !each.open);
+  setFolds(true);
+});
+addEventListener("afterprint", () => {
+  for (const each of folded) each.open = false;
+});
+
+const theme = document.getElementById("theme");
+const root = document.documentElement;
+function setTheme(name) {
+  root.dataset.theme = name;
+  theme.setAttribute("aria-pressed", name === "dark");
+  theme.textContent = name === "dark" ? "Light" : "Dark";
+}
+function stored(name) {
+  try {
+    if (name) localStorage.setItem("hansfree-theme", name);
+    return localStorage.getItem("hansfree-theme");
+  } catch {
+    return null; // a page from disk may have no storage
+  }
+}
+setTheme(stored() ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+theme.addEventListener("click", () => {
+  const name = root.dataset.theme === "dark" ? "light" : "dark";
+  stored(name);
+  setTheme(name);
+});
+
+// The link of the section in sight is marked.
+const links = new Map([...document.querySelectorAll(".bar nav a")].map((link) => [link.hash.slice(1), link]));
+function markSection() {
+  let current = null;
+  for (const [id, link] of links) {
+    if (document.getElementById(id).getBoundingClientRect().top < 120) current = link;
+    link.removeAttribute("aria-current");
+  }
+  // At the end of the page several sections are in sight: the one that was asked for, or else the last.
+  if (innerHeight + scrollY >= root.scrollHeight - 2) current = links.get(location.hash.slice(1)) ?? [...links.values()].at(-1);
+  current?.setAttribute("aria-current", "true");
+}
+addEventListener("scroll", markSection, { passive: true });
+addEventListener("hashchange", markSection);
+markSection();
+
+// Sorting: a column's head is a button; what has no number stays last.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells].slice(0, 1).concat([...table.tHead.rows[1].cells]);
+  const value = (row, place) => (place ? Number.parseFloat(row.cells[place].dataset.value) : row.cells[0].textContent.trim());
+  heads.forEach((head, place) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const isUp = head.getAttribute("aria-sort") ? head.getAttribute("aria-sort") === "descending" : head.dataset.ideal !== "high";
+      for (const other of heads) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", isUp ? "ascending" : "descending");
+      const compare = (one, other) => {
+        const [a, b] = [value(one, place), value(other, place)];
+        if (place && (Number.isNaN(a) || Number.isNaN(b))) return Number.isNaN(a) - Number.isNaN(b);
+        return (isUp ? 1 : -1) * (place ? a - b : a.localeCompare(b));
+      };
+      table.tBodies[0].append(...[...table.tBodies[0].rows].sort(compare));
+    });
   });
-  addEventListener("afterprint", () => (rule.open = wasOpen));
 }

@@ -10,7 +10,9 @@ from typing import Literal, TypeVar
 
 from hansfree._internal.statistics import Interval
 from hansfree.evaluation import (
-    ORIGINAL,
+    BIASED,
+    CLEAN,
+    FLIPS,
     WORST_GROUP,
     ModelStatus,
     Results,
@@ -21,19 +23,9 @@ from hansfree.evaluation import (
     exceeds_budget,
     lost_classes,
     method_title,
-    spread_of,
     status_of,
 )
-from hansfree.metrics import (
-    BalancedAccuracyBiased,
-    BalancedAccuracyClean,
-    Condition,
-    Difference,
-    FlipRate,
-    Metric,
-    Score,
-    holm,
-)
+from hansfree.metrics import Difference, Metric, Score, holm
 from hansfree.report.numbers import (
     CONFIDENCE,
     MISSING,
@@ -50,7 +42,6 @@ from hansfree.report.numbers import (
 )
 
 ONE_SIDED = "accuracy_biased"  # there a model that uses the artifact may be right
-
 GROUPS = "accuracy_worst_group"
 
 
@@ -115,6 +106,7 @@ class Cell:
     note: str = ""
     group: str = ""  # of which images it is, where that differs from line to line
     is_unknown: bool = False
+    number: float | None = None  # to sort by
 
 
 @dataclass(frozen=True)
@@ -140,11 +132,6 @@ class Table:
     def an_interval(self) -> str:
         """The first interval, as an example; empty where there is none."""
         return next((cell.interval for line in self.lines for cell in line.cells if cell.interval), "")
-
-    @property
-    def footnotes(self) -> list[Footnote]:
-        """Why some columns cannot rank the methods."""
-        return [column.footnote for column in self.columns if column.footnote]
 
     @property
     def has_unknown(self) -> bool:
@@ -176,11 +163,7 @@ def inner_table(results: Results) -> Table:
 
 
 def marks_of(results: Results, metric: str, among: Sequence[Variant] | None = None) -> dict[Variant, Mark]:
-    """Mark the competing method nearest to the metric's ideal, and those within one standard error of it.
-
-    Args:
-        among: None for all models of the run, repeats with other seeds too.
-    """
+    """Mark the competing method nearest to the metric's ideal, and those within one standard error of it."""
     ideal = Metric.named(metric).ideal
     scores = {
         variant: results.chosen(variant)[metric]
@@ -194,7 +177,7 @@ def marks_of(results: Results, metric: str, among: Sequence[Variant] | None = No
     marks: dict[Variant, Mark] = {}
     for variant, distance in distances.items():
         pair = results.difference(best, variant, metric)
-        error = pair.stderr if pair else spread_of(scores[best])
+        error = pair.stderr if pair else scores[best].spread
         if distance == distances[best]:
             marks[variant] = "best"
         elif distance - distances[best] <= error:
@@ -206,7 +189,7 @@ def _table(results: Results, metrics: list[str]) -> Table:
     variants = results.methods()
     present = {name for variant in variants for name in results.chosen(variant)}
     present |= {each.metric for each in results.unknown}
-    metrics = [name for name in metrics if name in present]
+    metrics = [name for name in metrics if name in present and not _is_repeated(results, name)]
     marks = {name: marks_of(results, name) for name in metrics}
 
     def cell(variant: Variant, name: str) -> Cell:
@@ -218,32 +201,48 @@ def _table(results: Results, metrics: list[str]) -> Table:
         unknown = results.why_unknown(name)
         return Cell() if unknown is None else Cell(str(unknown), note=unknown.reason, is_unknown=True)
 
-    lines = [
-        Line(
-            variant.title(variants),
-            _detail(results, variant),
-            status_of(results, variant),
-            tuple(cell(variant, name) for name in metrics),
-        )
-        for variant in variants
-    ]
+    columns = [_column(results, name) for name in metrics]
+    shared = {column.head for column in columns if column.part}
+    columns = [replace(c, part=c.part or "overall") if c.head in shared else c for c in columns]
+    cells = [{variant: cell(variant, name) for variant in variants} for name in metrics]
+    table = _assemble(results, zip(columns, cells))
+    lines = [replace(line, detail=_detail(results, variant)) for line, variant in zip(table.lines, variants)]
     lines += [
-        Line(method_title(method), "failed: no usable result", "failed", (Cell(),) * len(metrics))
+        Line(method_title(method), "rejected: no admissible strength", "failed", (Cell(),) * len(metrics))
         for method in results.selection
         if results.variant(method) is None
     ]
     if any(name.endswith(("accuracy_clean", "accuracy_biased")) for name in metrics):
         lines += _majority(results, metrics)
-    columns = [_column(results, name) for name in metrics]
-    shared = {column.head for column in columns if column.part}
-    columns = [replace(c, part=c.part or "overall") if c.head in shared else c for c in columns]
-    return Table(tuple(columns), tuple(lines))
+    return replace(table, lines=tuple(lines))
+
+
+def _is_repeated(results: Results, metric: str) -> bool:
+    """Return whether accuracy equals balanced accuracy of every model, as where all classes are of one size."""
+    if not metric.startswith("accuracy_"):
+        return False
+    pairs = [
+        (scores.get(metric), scores.get(f"balanced_{metric}")) for scores in map(results.chosen, results.methods())
+    ]
+    known = [(plain, balanced) for plain, balanced in pairs if plain or balanced]
+    return bool(known) and all(plain and balanced and plain.value == balanced.value for plain, balanced in known)
+
+
+def _assemble(results: Results, columns: Iterable[tuple[Column, Mapping[Variant, Cell]]]) -> Table:
+    """Return a table of the models that have a cell, in the usual order."""
+    heads, cells = zip(*columns) if (columns := list(columns)) else ((), ())
+    lines = (
+        Line(results.title(variant), "", status_of(results, variant), tuple(c.get(variant, Cell()) for c in cells))
+        for variant in results.methods()
+        if any(variant in column for column in cells)
+    )
+    return Table(tuple(heads), tuple(lines))
 
 
 def _detail(results: Results, variant: Variant) -> str:
     scores, kind = results.chosen(variant), status_of(results, variant)
     if kind == "failed":
-        return "failed: diverged" if scores else "failed: no usable result"
+        return "failed: diverged" if scores else "rejected: no admissible strength"
     if kind == "chance":
         return "at chance level"
     if kind == "collapsed":
@@ -265,7 +264,7 @@ def cell_of(row: Row | None, interval: Interval | None = None) -> Cell:
         return Cell("NaN", note="not finite")
     interval = interval or interval_at_end(row)
     written = write_range(*interval) if interval else ""
-    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr), written)
+    return Cell(write_value(row.metric, row.value), write_stderr(row.metric, row.stderr), written, number=row.value)
 
 
 def _majority(results: Results, metrics: list[str]) -> list[Line]:
@@ -278,7 +277,9 @@ def _majority(results: Results, metrics: list[str]) -> list[Line]:
     known = {f"accuracy_{condition}": float(rate) for condition in conditions}
     if chance is not None:
         known |= {f"balanced_accuracy_{condition}": float(chance) for condition in conditions}
-    cells = tuple(Cell(write_value(name, known[name])) if name in known else Cell() for name in metrics)
+    cells = tuple(
+        Cell(write_value(name, known[name]), number=known[name]) if name in known else Cell() for name in metrics
+    )
     return [Line("Majority rate", "always the largest class", "reference", cells)]
 
 
@@ -320,33 +321,26 @@ def pair_table(results: Results, shown: Variant | None) -> Table | None:
     """Return one model minus each other one on the same images; None where nothing was compared."""
     if shown is None:
         return None
-    rivals = [variant for variant in results.methods() if variant != shown]
-    columns: list[Column] = []
-    cells: list[dict[Variant, Cell]] = []
-    title = shown.title(results.methods())
+    title, columns = results.title(shown), []
     for metric, (head, part) in _COMPARED.items():
+        if metric.startswith("balanced") and _is_repeated(results, metric.removeprefix("balanced_")):
+            continue
+        rivals = (variant for variant in results.methods() if variant != shown)
         found = {rival: one for rival in rivals if (one := results.difference(shown, rival, metric))}
         if not found:
             continue
         n = count_images(results, metric)
-        columns.append(Column(metric, head, part, "points", "", f"{title} minus the model of the line", n))
-        cells.append(
-            {
-                rival: Cell(write_points(one.value), interval=write_point_range(one.low, one.high))
-                for rival, one in found.items()
-            }
-        )
+        cells = {
+            rival: Cell(write_points(one.value), interval=write_point_range(one.low, one.high), number=one.value)
+            for rival, one in found.items()
+        }
+        columns.append((Column(metric, head, part, "points", "", f"{title} minus the model of the line", n), cells))
         if not metric.startswith("balanced"):  # a mean over classes is no share of images
             about = "Exact, two-sided, corrected for the lines (Holm): the chance of such a difference between equals"
-            columns.append(Column(metric, head, "McNemar p", "", "", about, n))
-            cells.append({rival: Cell(write_p(p)) for rival, p in corrected_p_values(found).items()})
-    lines = [
-        Line(rival.title(results.methods()), "", status_of(results, rival), tuple(c.get(rival, Cell()) for c in cells))
-        for rival in rivals
-        if any(rival in column for column in cells)
-    ]
+            cells = {rival: Cell(write_p(p), number=p) for rival, p in corrected_p_values(found).items()}
+            columns.append((Column(metric, head, "McNemar p", "", "", about, n), cells))
     caption = f"{title} minus each other model; points with {CONFIDENCE} intervals"
-    return Table(tuple(columns), tuple(lines), caption) if lines else None
+    return replace(_assemble(results, columns), caption=caption) if columns else None
 
 
 def corrected_p_values(found: Mapping[_Key, Difference]) -> dict[_Key, float]:
@@ -356,23 +350,22 @@ def corrected_p_values(found: Mapping[_Key, Difference]) -> dict[_Key, float]:
 
 
 _MOST_CLASSES = 30  # lines of a table; of more, those that changed most
-
 _OF_CLASSES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auroc_class": "AUROC"}
 
 
 def class_tables(results: Results, shown: Variant | None) -> list[Table]:
     """Return a table of the images without the artifact and one of those with it; none where no class was scored."""
-    original = results.variant(ORIGINAL)
-    if original is None or shown is None:
+    if results.original is None or shown is None:
         return []
-    conditions: tuple[Condition, ...] = ("clean", "biased")
-    tables = [_class_table(results, original, shown, condition) for condition in conditions]
+    tables = [_class_table(results, shown, *each) for each in (("clean", "without"), ("biased", "with"))]
     return [table for table in tables if table.lines]
 
 
-def _class_table(results: Results, original: Variant, shown: Variant, condition: Condition) -> Table:
-    names = [f"{name}_{condition}" for name in _OF_CLASSES]
-    found = {name: (results.of_classes(original, name), results.of_classes(shown, name)) for name in names}
+def _class_table(results: Results, shown: Variant, condition: str, images: str) -> Table:
+    # of two classes, the specificity of one is the sensitivity of the other, and both have one AUROC
+    heads = {"sensitivity": "Sensitivity"} if results.is_binary else _OF_CLASSES
+    names = [f"{name}_{condition}" for name in heads]
+    found = {name: (results.of_classes(results.original, name), results.of_classes(shown, name)) for name in names}
     known = {label for both in found.values() for rows in both for label in rows}
     known |= {label for name in names for label in results.unknown_classes(name)}
     before, after = found[names[0]]
@@ -384,19 +377,17 @@ def _class_table(results: Results, original: Variant, shown: Variant, condition:
         return 1.0 if label in before or label in after else -1.0
 
     labels = sorted(sorted(known, key=lambda label: -change_of(label))[:_MOST_CLASSES])
-    title = shown.title(results.methods())
     columns = [Column("n", "Images")]
-    for name, head in zip(names, _OF_CLASSES.values()):
-        columns += [Column(name, head, part, unit_of(name)) for part in ("original", title, "change")]
+    for name, head in zip(names, heads.values()):
+        columns += [Column(name, head, part, unit_of(name)) for part in ("original", results.title(shown), "change")]
     lines = []
     for label in labels:
         few = results.why_unknown(names[0], label)
         n = before[label].n if label in before else few.n if few else None
-        cells = [Cell(MISSING if n is None else f"{n:,}")]
+        cells = [Cell(MISSING if n is None else f"{n:,}", number=n)]
         for name in names:
             cells += _change(results, name, label, *(rows.get(label) for rows in found[name]))
         lines.append(Line(results.class_title(label), "", "method", tuple(cells)))
-    images = "without" if condition == "clean" else "with"
     caption = (
         f"Test images {images} the artifact; percent ± one standard error, or at 0 and 100 the {CONFIDENCE} interval"
     )
@@ -407,7 +398,12 @@ def _change(results: Results, metric: str, label: int, old: Row | None, new: Row
     unknown = results.why_unknown(metric, label)
     if old is None and new is None and unknown is not None:
         return Cell(str(unknown), note=unknown.reason, is_unknown=True), Cell(), Cell()
-    return cell_of(old), cell_of(new), Cell(write_points(new.value - old.value) if old and new else MISSING)
+    change = new.value - old.value if old and new else None
+    return cell_of(old), cell_of(new), Cell(MISSING if change is None else write_points(change), number=change)
+
+
+_WITHOUT_ANY = {CLEAN: "accuracy"}
+_WITH_ANOTHER = {FLIPS: "flip rate", BIASED: "accuracy"}
 
 
 def side_effect_table(results: Results) -> Table | None:
@@ -419,26 +415,17 @@ def side_effect_table(results: Results) -> Table | None:
     if not variants:
         return None
     own = {variant: results.chosen(variant) for variant in variants}
-    accuracy: dict[type[Metric], str] = {BalancedAccuracyClean: "accuracy"}
-    with_artifact: dict[type[Metric], str] = {FlipRate: "flip rate", BalancedAccuracyBiased: "accuracy"}
-    blocks: list[tuple[str, Mapping[type[Metric], str], Mapping[Variant, Mapping[str, Row]]]]
-    blocks = [("No artifact", accuracy, own)]
+    blocks = {"No artifact": own}
     if results.is_inserted:
-        blocks.append((f"{results.meta.get('artifact') or 'artifact'} (of this run)", with_artifact, own))
-    blocks += [(mark_artifact(results, artifact), with_artifact, scores) for artifact, scores in further.items()]
-    columns: list[Column] = []
-    cells: list[dict[Variant, Cell]] = []
-    for head, metrics, scores in blocks:
-        for metric, part in metrics.items():
-            name = metric.name
-            n = next((str(of[name].n) for of in scores.values() if name in of), MISSING)
-            columns.append(Column(name, head, part, unit_of(name), f"{100 * metric.ideal:g}", metric.description, n))
-            cells.append({variant: cell_of(scores.get(variant, {}).get(name)) for variant in variants})
-    lines = [
-        Line(variant.title(results.methods()), "", status_of(results, variant), tuple(each[variant] for each in cells))
-        for variant in variants
-    ]
-    table = Table(tuple(columns), tuple(lines))
+        blocks[f"{results.meta.get('artifact') or 'artifact'} (of this run)"] = own
+    blocks |= {mark_artifact(results, artifact): scores for artifact, scores in further.items()}
+    columns = []
+    for place, (head, scores) in enumerate(blocks.items()):
+        for name, part in _WITH_ANOTHER.items() if place else _WITHOUT_ANY.items():
+            metric, n = Metric.named(name), next((str(of[name].n) for of in scores.values() if name in of), MISSING)
+            column = Column(name, head, part, unit_of(name), f"{100 * metric.ideal:g}", metric.description, n)
+            columns.append((column, {variant: cell_of(scores.get(variant, {}).get(name)) for variant in variants}))
+    table = _assemble(results, columns)
     at_ends = f", or at 0 and 100 the {CONFIDENCE} interval" if table.an_interval else ""
     caption = f"Test images; flip rate and accuracy, balanced over classes, in percent ± one standard error{at_ends}"
     return replace(table, caption=caption)

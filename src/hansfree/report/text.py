@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
 import yaml
 
+from hansfree._internal.files import open_templates
 from hansfree._internal.statistics import LEVEL
 from hansfree.corrections import Vanilla
 from hansfree.evaluation import (
@@ -23,22 +24,21 @@ from hansfree.evaluation import (
     FLIPS,
     MARGIN,
     ORIGINAL,
+    TOLERATED,
+    TOLERATED_ALONE,
     Results,
     Row,
     Variant,
     better_rivals,
     breaks_rule,
-    budget_of,
-    class_budgets_of,
     competing_variants,
     find_rejection,
     method_title,
-    pair_of,
     shown_variant,
     status_of,
     why_no_model,
 )
-from hansfree.metrics import ArtifactRelevance, Metric
+from hansfree.metrics import MIN_GROUP, ArtifactRelevance, Metric
 from hansfree.reasons import Reason, ReasonCode, VerdictInputs, VerdictLevel
 from hansfree.report.numbers import (
     CONFIDENCE,
@@ -56,11 +56,7 @@ _BEFORE_PATH = re.compile(r"[\w-]{2,}[:=](?!//)")
 
 
 def shown_settings(run: Path, unused: Sequence[str]) -> str:
-    """Return the run's settings, without keys that it had no use for, and without the folders that paths lie in.
-
-    Args:
-        unused: keys as ``section.key``.
-    """
+    """Return the run's settings, without ``unused`` keys (``section.key``) and the folders that paths lie in."""
     path = next((run / name for name in ("run.yaml", "config.yaml") if (run / name).is_file()), None)
     settings = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
     if not settings:
@@ -76,11 +72,7 @@ def shown_command(command: str) -> str:
 
 
 def without_folders(text: str, *, mark: str = "") -> str:
-    """Return a text that is a full path, or ends in one, with the path's last name only: folders can name people.
-
-    Args:
-        mark: stands for the folders.
-    """
+    """Return a text that is a full path, or ends in one, with ``mark`` for its folders: they can name people."""
     found = _BEFORE_PATH.match(text)
     start = found[0] if found else ""
     for kind in (PurePosixPath, PureWindowsPath):
@@ -110,70 +102,108 @@ def describe_notes(results: Results) -> list[str]:
     return notes
 
 
-LEVEL_TITLES = {
-    VerdictLevel.AS_REFERENCE: "like the reference model",
-    VerdictLevel.CORRECTED: "corrected",
-    VerdictLevel.PARTLY_CORRECTED: "partly corrected",
-    VerdictLevel.NOT_CORRECTED: "not corrected",
-    VerdictLevel.UNKNOWN: "no verdict",
-    VerdictLevel.UNUSABLE: "do not use",
-}
+def describe_claims(claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return claims on the data as results.json holds them, each with its sentence."""
+    environment = open_templates("report", is_html=False)
+    environment.filters["repr"] = repr
+    template = environment.get_template("claim.txt.jinja")
+    texts = (template.render(**claim, min_group=MIN_GROUP) for claim in claims)
+    return [{**claim, "sentence": text.replace("\n", "")} for claim, text in zip(claims, texts)]
 
+
+SENTENCES: dict[str, dict[str, str]] = yaml.safe_load(
+    Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8")
+)
+LEVEL_TITLES = {VerdictLevel(level): title for level, title in SENTENCES["levels"].items()}
 _TEMPLATES = {
-    ReasonCode.NOT_FINITE: "its numbers are not finite",
-    ReasonCode.NO_MODEL: "{reason}",
-    ReasonCode.NO_RESULT: "it has no usable result",
-    ReasonCode.CHANCE_LEVEL: "its balanced accuracy on images without the artifact is at chance level ({accuracy})",
-    ReasonCode.LOST_CLASS: "it never predicts {classes}, which the original model does",
-    ReasonCode.REJECTED_ON_VALIDATION: "on validation images it {reason}",
-    ReasonCode.RULE_BROKEN: "it breaks the selection rule",
-    ReasonCode.CLEAN_BUDGET: (
-        "it loses {drop} of balanced accuracy on test images without the artifact, and {budget} are allowed"
-    ),
-    ReasonCode.CLASS_BUDGET: (
-        "it loses {drop} of its sensitivity to {label} on test images without the artifact, and {budget} are allowed"
-    ),
-    ReasonCode.STRONGER_EFFECT: (
-        "The artifact moves predictions further {way} its class than before: that class's probability changes by "
-        "{after} points instead of {before}"
-    ),
-    ReasonCode.MORE_FALSE_ALARMS: (
-        "The artifact causes more false alarms of its class than before: with it, {after} of the images of other "
-        "classes are predicted as that class instead of {before}"
-    ),
-    ReasonCode.INSERTION_DIFFERS: (
-        "To this model the inserted artifact is unlike the one in the labelled images, so its effect is no evidence"
-    ),
-    ReasonCode.FINE_TUNING_SUFFICES: "Plain fine-tuning (Vanilla) alone achieves all or part of the improvement",
+    ReasonCode(code): words.replace("{limits}", SENTENCES["parts"]["limits"])
+    for code, words in SENTENCES["reasons"].items()
 }
 
 
-def describe_reason(results: Results, reason: Reason) -> str:
+def describe_reason(reason: Reason, class_title: Callable[[int], str] = "class {}".format) -> str:
     """Put a reason in words, without a full stop; one template per code."""
     values = reason.values
     words: dict[str, str] = {}
     for name, value in values.items():
-        if name == "reason":
-            words[name] = results.with_class_names(value).rstrip(".")
-        elif name == "classes":
-            words[name] = listed([f"“{results.class_title(label)}”" for label in value])
-        elif name == "label":
-            words[name] = f"“{results.class_title(value)}”"
-        elif name == "drop":
+        if isinstance(value, Reason):
+            words[name] = describe_reason(value, class_title)
+        elif name in _WRITERS:
+            words[name] = _WRITERS[name](value, class_title)
+        elif name == "drop" and "stderr" in values:
             words[name] = write_drop(value, values["stderr"])
-        elif name == "budget":
-            words[name] = f"{100 * value:g}"
         elif reason.code == ReasonCode.STRONGER_EFFECT:
             words |= {name: write_points(value), "way": "towards" if values["after"] > 0 else "away from"}
-        else:
+        elif isinstance(value, float | None):
             words[name] = "n/a" if value is None else percent(value)
+        else:
+            words[name] = str(value)
     return _TEMPLATES[reason.code].format(**words)
+
+
+def _write_empty(sentence: str) -> Callable[[Sequence[int], object], str]:
+    return lambda labels, _: sentence.format(", ".join(map(str, labels))) if labels else ""
+
+
+# By the name of the value; the second argument names a class.
+_WRITERS: dict[str, Callable[[Any, Callable[[int], str]], str]] = {
+    "budget": lambda share, _: f"{100 * share:g}",
+    "share": lambda share, _: f"{100 * share:g}",
+    "intended": lambda share, _: f"{100 * share:g}",
+    "effect": lambda effect, _: f"{effect:.3g}",
+    "original": lambda effect, _: f"{effect:.3g}",
+    "kind": lambda kind, _: SENTENCES["transplants"][kind],
+    "errors": lambda errors, _: "; ".join(errors),
+    "pairs": lambda n, _: f"{n:,}",
+    "unpaired": lambda n, _: f", and on {n:,} without a counterfactual" if n else "",
+    "rates": lambda rates, _: " and ".join(
+        f"{100 * rate:.1f} % of {n:,} test images {word} the artifact" for word, (rate, n) in rates.items()
+    ),
+    "only_with": _write_empty("Every training image of class {} has the artifact. "),
+    "only_without": _write_empty("No training image of class {} has the artifact. "),
+    "rejections": lambda found, title: "; ".join(sorted({describe_reason(each, title) for each in found})),
+    "classes": lambda labels, title: listed([f"“{title(label)}”" for label in labels]),
+    "labels": lambda labels, title: ", ".join(map(title, labels)),
+    "label": lambda label, title: title(label),
+    "uncounted": lambda labels, title: (
+        f"; {', '.join(map(title, labels))} has too few of them to count" if labels else ""
+    ),
+    "class_budgets": lambda budgets, title: "".join(
+        f", at most {100 * most:g} of {title(int(label))}" for label, most in budgets.items()
+    ),
+}
+
+
+class SelectionWords(NamedTuple):
+    """How the strength of a method was chosen, in words."""
+
+    method: str
+    strength: float | None
+    rule: str
+    reason: str
+    details: str  # whole sentences
+
+    @property
+    def outcome(self) -> str:
+        """What came of it."""
+        return ". ".join(filter(None, (self.reason, self.details)))
+
+
+def describe_selection(results: Results, method: str) -> SelectionWords:
+    """Say how a method's strength was chosen; empty where the run did not record it."""
+    choice = results.selection.get(method, {})
+    rule, reason = (
+        describe_reason(Reason.from_json(choice[key]), results.class_title) if choice.get(key) else ""
+        for key in ("rule", "reason")
+    )
+    details = " ".join(f"{describe_reason(Reason.from_json(each))}." for each in choice.get("details", ()))
+    return SelectionWords(method, choice.get("strength"), rule, reason, details)
 
 
 def describe_rejection(results: Results, variant: Variant) -> str:
     """Say why a corrected model must not be used; empty where it may."""
     reason = find_rejection(results, variant)
-    return "" if reason is None else describe_reason(results, reason)
+    return "" if reason is None else describe_reason(reason, results.class_title)
 
 
 _UNKNOWN = f"{LEVEL_TITLES[VerdictLevel.UNKNOWN]} (too few test images with the artifact)"
@@ -192,49 +222,19 @@ def describe_verdict(results: Results, method: str) -> VerdictWords:
     verdict = results.verdicts.get(method)
     if verdict is None:
         return VerdictWords(_UNKNOWN)
-    classes = {results.class_title(label): most for label, most in class_budgets_of(results).items()}
-    rule = describe_rule(verdict.inputs, budget=budget_of(results), class_budgets=classes)
-    reasons = " ".join(f"{describe_reason(results, reason)}." for reason in verdict.reasons)
+    classes = {results.class_title(label): most for label, most in results.class_budgets.items()}
+    rule = describe_rule(verdict.inputs, budget=results.budget, class_budgets=classes)
+    reasons = " ".join(f"{describe_reason(reason, results.class_title)}." for reason in verdict.reasons)
     is_unknown = verdict.level == VerdictLevel.UNKNOWN and not reasons
     return VerdictWords(_UNKNOWN if is_unknown else LEVEL_TITLES[verdict.level], reasons, rule)
 
 
-def describe_rule(inputs: VerdictInputs, *, budget: float, class_budgets: Mapping[str, float] | None = None) -> str:
-    """Put the rule in words, as far as it can be applied.
-
-    Args:
-        budget: What balanced accuracy without the artifact may lose.
-        class_budgets: What the sensitivity to a class may lose there, by its name.
-    """
-    gain = inputs.over_original
-    if gain.accuracy is None and gain.flips is None:
-        return "without enough images with the artifact, no model is called corrected."
-    than = "the original model" + ("" if inputs.over_vanilla is None else " and than plain fine-tuning (Vanilla)")
-    classes = "".join(
-        f", the sensitivity to “{name}” at most {100 * most:g}" for name, most in (class_budgets or {}).items()
-    )
-    clean = f"balanced accuracy without it loses at most {100 * budget:g} points{classes} (beyond one standard error)"
-    if gain.flips is None:
-        return (
-            f"“partly corrected” is a model that has a higher balanced accuracy with the artifact than {than}, with "
-            f"{CONFIDENCE} intervals above zero, while {clean}; more cannot be said where the artifact was not "
-            "inserted. A model is “not corrected” if more images of other classes with the artifact are predicted as "
-            "the artifact's class."
-        )
-    as_clean = (
-        " “Like the reference model” is one that, in addition, has at most "
-        f"{100 * MARGIN:g} points more flips than a model trained on clean data, at the upper end of the interval."
-        if inputs.flips_beyond_reference is not None
-        else ""
-    )
-    return (
-        "“corrected” is a model for which inserting the artifact changes at most half as many decisions as before, and "
-        f"which has fewer such flips and a higher balanced accuracy with the artifact than {than}: with {CONFIDENCE} "
-        f"intervals that leave out zero (for the flips, the exact McNemar test must agree: p below {1 - LEVEL:.2g}), "
-        f"while {clean}.{as_clean} Less, but one of the two clearly better and none clearly worse, is “partly "
-        "corrected”. If the artifact clearly moves the probability of its class by more than before, or has more "
-        "images of other classes predicted as it, a model is “not corrected”."
-    )
+def describe_rule(inputs: VerdictInputs, *, budget: float, class_budgets: Mapping[str, float]) -> str:
+    """Put the rule in words, as far as it can be applied; budgets of classes are by name."""
+    template = open_templates("report", is_html=False).get_template("rule.txt.jinja")
+    allowed = {"budget": budget, "class_budgets": class_budgets, "margin": MARGIN}
+    allowed |= {"tolerated": TOLERATED, "tolerated_alone": TOLERATED_ALONE}
+    return " ".join(template.render(inputs=inputs, confidence=CONFIDENCE, p=1 - LEVEL, **allowed).split())
 
 
 _NAMES = {
@@ -248,8 +248,7 @@ _NAMES = {
 def _describe_move(results: Results, shown: Variant, pair: tuple[Row, Row], *, on: str) -> str:
     """Say how a score went from the original model to another: up or down only where the interval leaves out zero."""
     old, new = (percent(row.value) for row in pair)
-    original = results.variant(ORIGINAL)
-    known = results.difference(shown, original, pair[0].metric) if original else None
+    known = results.difference(shown, results.original, pair[0].metric)
     if known is None:
         return f"goes from {old} to {new}{on}"
     if known.low <= 0 <= known.high:
@@ -267,15 +266,14 @@ def _describe_subject(results: Results, shown: Variant, competing: Sequence[Vari
         why = "the method that hansfree is built around"
     else:
         why = "the best of the others on validation images" if len(competing) > 1 else "the only one that can be shown"
-    sentences = [f"The verdict is on {shown.title(results.methods())}, {why}."]
+    sentences = [f"The verdict is on {results.title(shown)}, {why}."]
     for rival in better_rivals(results, shown, competing):
-        pairs = {metric: pair_of(results.chosen(shown), results.chosen(rival), metric) for metric in (FLIPS, BIASED)}
         scores = [
             f"{_NAMES[metric]} {percent(pair[1].value)} instead of {percent(pair[0].value)}"
-            for metric, pair in pairs.items()
-            if pair
+            for metric in (FLIPS, BIASED)
+            if (pair := results.pair(shown, rival, metric))
         ]
-        sentences.append(f"{rival.title(results.methods())} is clearly better here: {', '.join(scores)}.")
+        sentences.append(f"{results.title(rival)} is clearly better here: {', '.join(scores)}.")
     return " ".join(sentences)
 
 
@@ -287,7 +285,7 @@ def _describe_rivals(results: Results, shown: Variant, competing: list[Variant])
         scores = results.chosen(plain)
         parts = [f"{percent(scores[metric].value)} {_NAMES[metric]}" for metric in (FLIPS, BIASED) if metric in scores]
         sentences.append(f"Plain fine-tuning (Vanilla) alone: {', '.join(parts)}." if parts else "")
-    row = results.chosen(reference).get(FLIPS) if reference else None
+    row = results.chosen(reference).get(FLIPS)
     if row is not None and math.isfinite(row.value):
         sentences.append(f"A model trained on clean data changes {percent(row.value)} of its answers.")
     return " ".join(filter(None, sentences))
@@ -300,12 +298,12 @@ def _describe_rank(results: Results, shown: Variant, competing: list[Variant]) -
     best = shown if marks.get(shown) == "best" else next(each for each, mark in marks.items() if mark == "best")
     among = f"the best of {len(competing)} methods on images with the artifact"
     if best == shown:
-        near = [variant.title(results.methods()) for variant in marks if variant != shown]
+        near = [results.title(variant) for variant in marks if variant != shown]
         unclear = f", with no clear difference to {listed(near)} (within one standard error)" if near else ""
         return f"It is {among}{unclear}{', but breaks the selection rule' if breaks_rule(results, best) else ''}."
     if best in better_rivals(results, shown, competing):
         return ""  # said in larger letters
-    leader = f"{best.title(results.methods())} ({percent(results.chosen(best)[BIASED].value)})"
+    leader = f"{results.title(best)} ({percent(results.chosen(best)[BIASED].value)})"
     leader += ", which breaks the selection rule" if breaks_rule(results, best) else ""
     if shown in marks:
         return f"There is no clear difference (within one standard error) to {among}, {leader}."
@@ -322,11 +320,10 @@ def _describe_class(results: Results) -> tuple[str, str]:
 
     It is taken as a sign of the class where insertion shows that.
     """
-    biased, original = results.meta.get("biased_class"), results.variant(ORIGINAL)
+    biased, scores = results.meta.get("biased_class"), results.chosen(results.original)
     if biased is None:
         return "", ""
     name = results.class_title(biased) if isinstance(biased, int) else f"class {biased}"
-    scores = results.chosen(original) if original else {}
     pull, tcav = (row if row and math.isfinite(row.value) else None for row in map(scores.get, (EFFECT, "tcav")))
     if pull is not None and pull.value > 0:
         return f", taken as a sign of “{name}”", ""
@@ -342,14 +339,12 @@ def _describe_class(results: Results) -> tuple[str, str]:
 
 
 _SENSITIVITY = "sensitivity_clean"  # with the artifact the biased class must lose what the shortcut gave it
-
 _MOST_NAMED = 3  # classes with too few images
 
 
 def describe_loss(results: Results, shown: Variant) -> str:
     """Say which class a model recognises less often than the original did; empty where no class was scored."""
-    original = results.variant(ORIGINAL)
-    before, after = (results.of_classes(each, _SENSITIVITY) if each else {} for each in (original, shown))
+    before, after = (results.of_classes(each, _SENSITIVITY) for each in (results.original, shown))
     changes = {label: after[label].value - before[label].value for label in before.keys() & after.keys()}
     changes = {label: change for label, change in sorted(changes.items()) if math.isfinite(change)}
     if not changes:
@@ -419,7 +414,7 @@ def describe_others(results: Results, shown: Variant) -> str:
         return ""
     sentences, unknown = [], []
     if shown.cav is None:
-        sentences.append(f"{shown.title(results.methods())} uses no direction: it was corrected for {own} only.")
+        sentences.append(f"{results.title(shown)} uses no direction: it was corrected for {own} only.")
     flips = {(row.method, row.artifact): row for row in results.further if row.metric == FLIPS}
     for name, what in others.items():
         before, after = flips.get((ORIGINAL, name)), flips.get((shown.method, name))
@@ -452,7 +447,7 @@ class VerdictText:
     differences: str = ""  # what the sentences rest on: intervals, or what is left to judge by
     level: VerdictLevel = VerdictLevel.UNUSABLE
     rule: str = ""
-    why: str = ""  # what prevented a better level
+    why: str = ""  # what prevented a better level, and what flatters the model
     loss: str = ""  # which class loses most
     advice: tuple[str, ...] = ()
     is_advised_against: bool = False  # the run says that none of its models is to be used
@@ -467,10 +462,14 @@ class VerdictText:
         return f"{self.title}: {level}." if self.warning else f"{level[:1].upper()}{level[1:]}."
 
     @property
+    def text(self) -> str:
+        """The level and what it rests on."""
+        return " ".join(filter(None, (self.headline, *self.sentences)))
+
+    @property
     def lines(self) -> tuple[str, ...]:
-        """What the page says first, for a terminal."""
-        text = " ".join(filter(None, (self.headline, *self.sentences)))
-        parts = (self.failure, self.warning, text, self.why, self.loss, self.others, self.subject)
+        """All sentences, the most important first."""
+        parts = (self.failure, self.warning, self.text, self.why, self.loss, self.others, self.subject)
         return tuple(line for line in parts if line)
 
 
@@ -479,7 +478,7 @@ def describe_setting(results: Results) -> str:
     meta = results.meta
     model = f"A {without_folders(meta['model'])} model" if meta.get("model") else "A model"
     artifact = f" and the {meta['artifact']} artifact" if meta.get("artifact") else " and an artifact"
-    where = f", corrected at layer {meta['layer']}" if meta.get("layer") else ""
+    where = f", layer {meta['layer']}" if meta.get("layer") else ""
     keys = {"n_train": "training", "n_val": "validation", "n_test": "test"}
     if not results.is_inserted:  # images with and without the artifact are different ones
         keys = {"n_train": "training"} | {
@@ -503,7 +502,7 @@ def write_verdict(results: Results) -> VerdictText:
     is_against = "recommended" in meta and meta["recommended"] is None
     no_model = ""  # of RR-ClArC
     if results.variant(FIRST) is None and FIRST in results.selection:
-        no_model = _warning(method_title(FIRST), describe_reason(results, why_no_model(results, FIRST)))
+        no_model = _warning(method_title(FIRST), describe_reason(why_no_model(results, FIRST), results.class_title))
     if shown is None:
         failure = " ".join(filter(None, (no_model, _warn(results, results.methods()))))
         nothing = ("No method has a usable result on the test images.",)
@@ -514,10 +513,12 @@ def write_verdict(results: Results) -> VerdictText:
         warning = no_model or _warn(results, [each for each in results.methods() if each.method == FIRST])
     competing = competing_variants(results)
     verdict, words = results.verdicts.get(shown.method), describe_verdict(results, shown.method)
+    details = [Reason.from_json(each) for each in results.selection.get(shown.method, {}).get("details", ())]
+    caveats = [f"{describe_reason(each)}." for each in details if each.code == ReasonCode.TRAINED_ON_TRANSPLANTS]
     return VerdictText(
         failure=_warn(results, [shown]),
         sentences=_sentences(results, shown),
-        title=shown.title(results.methods()),
+        title=results.title(shown),
         subject=_describe_subject(results, shown, competing),
         others=describe_others(results, shown),
         warning=warning,
@@ -525,7 +526,7 @@ def write_verdict(results: Results) -> VerdictText:
         level=VerdictLevel.UNKNOWN if verdict is None else verdict.level,
         rule=words.rule,
         differences=_differences(results, shown),
-        why=words.reasons,
+        why=" ".join(filter(None, (words.reasons, *caveats))),
         loss=describe_loss(results, shown),
         advice=advice,
         is_advised_against=is_against,
@@ -533,39 +534,32 @@ def write_verdict(results: Results) -> VerdictText:
 
 
 def _warn(results: Results, variants: Sequence[Variant]) -> str:
-    reasons = {variant.title(results.methods()): describe_rejection(results, variant) for variant in variants}
-    return " ".join(_warning(title, why) for title, why in reasons.items() if why)
+    titles: dict[str, list[str]] = {}  # by the reason
+    for variant in variants:
+        titles.setdefault(describe_rejection(results, variant), []).append(results.title(variant))
+    return " ".join(_warning(listed(names), why, is_one=len(names) == 1) for why, names in titles.items() if why)
 
 
-def _warning(title: str, why: str) -> str:
-    return f"Do not use this model ({title}): {why}."
-
-
-_TRANSPLANTED = {
-    "region": "the pixels where it was found",
-    "color": "the colour statistics",
-    "low bits": "the lowest bits of the pixels",
-}
+def _warning(title: str, why: str, *, is_one: bool = True) -> str:
+    return f"Do not use this model ({title}): {why}." if is_one else f"Do not use {title}. Of each: {why}."
 
 
 def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
     """Say which decisions the artifact still changes, then the accuracy with and without it."""
-    original = results.variant(ORIGINAL)
-    before, after = results.chosen(original) if original else {}, results.chosen(shown)
-    flips, biased, clean = (pair_of(before, after, metric) for metric in (FLIPS, BIASED, CLEAN))
-    title = shown.title(results.methods())
+    original, title = results.original, results.title(shown)
+    flips, biased, clean = (results.pair(original, shown, metric) for metric in (FLIPS, BIASED, CLEAN))
     sentences = []
     if flips:
         n = f"{flips[1].n:,} " if flips[1].n else ""
         artifact = f"the {results.meta['artifact']} artifact" if results.meta.get("artifact") else "the artifact"
         if kind := results.meta.get("transplant"):
-            artifact += f", transplanted from other test images ({_TRANSPLANTED[kind]}),"
+            artifact += f", transplanted from other held-out images ({SENTENCES['transplants'][kind]}),"
         old, new = (percent(row.value) for row in flips)
-        known = results.difference(shown, original, FLIPS) if original else None
+        known = results.difference(shown, original, FLIPS)
         is_same = known is not None and known.low <= 0 <= known.high
         change = f", about as many as before ({old})" if is_same else f" instead of {old} before"
         sentences.append(f"On {n}test images {artifact} changes {new} of the decisions after {title}{change}.")
-    elif not biased and before and after:
+    elif not biased and results.chosen(original) and results.chosen(shown):
         unknown = results.why_unknown(BIASED)
         why = unknown.reason if unknown else "this run has no score of it"
         sentences.append(
@@ -581,9 +575,7 @@ def _sentences(results: Results, shown: Variant) -> tuple[str, ...]:
 
 def _differences(results: Results, shown: Variant) -> str:
     """Give the differences with their intervals; where the bias cannot be seen, also what is left to judge by."""
-    original = results.variant(ORIGINAL)
-    if original is None:
-        return ""
+    original = results.original
     found = [
         f"{name} {write_points(one.value)} ({write_point_range(one.low, one.high)})"
         for metric, name in _NAMES.items()
@@ -592,8 +584,8 @@ def _differences(results: Results, shown: Variant) -> str:
     text = (
         f"Differences on the same images, in points with {CONFIDENCE} intervals: {', '.join(found)}." if found else ""
     )
-    before, after = results.chosen(original), results.chosen(shown)
-    if not any(pair_of(before, after, metric) for metric in (FLIPS, BIASED)) and (seen := pair_of(before, after, SEEN)):
+    seen = results.pair(original, shown, SEEN)
+    if seen and not any(results.pair(original, shown, metric) for metric in (FLIPS, BIASED)):
         name, (old, new) = Metric.named(SEEN).label, (write_value(SEEN, row.value) for row in seen)
         text += (
             f" On test images, the {name} (mean size of the derivative of the logit along the direction, in "

@@ -1,20 +1,14 @@
 """CAV diagnostics: can this direction be trusted without ground truth?
 
 diagnosis = diagnose_cav(activations, has_artifact)       # artifact and clean images of the biased class
-diagnosis.verdict                                        # one or two plain sentences
-diagnosis.findings                                       # what they rest on, one number each
+diagnosis.level, diagnosis.findings                      # what it rests on, one number each
+hansfree.report.describe_diagnosis(diagnosis)            # one or two plain sentences
 """
 
-from hansfree.cavs.diagnostics.checks import (
-    LEAST,
-    choose_basis,
-    diagnose_cav,
-    expected_cosine,
-    overlap_with_class,
-    quick_check,
-)
+from hansfree.cavs.diagnostics.checks import diagnose_cav, expected_cosine, overlap_with_class, quick_check
 from hansfree.cavs.diagnostics.diagnosis import (
-    LIMIT,
+    LEAST,
+    TARGET,
     THRESHOLDS,
     Diagnosis,
     Finding,
@@ -22,11 +16,10 @@ from hansfree.cavs.diagnostics.diagnosis import (
     SuspectLabel,
     level_of,
 )
-from hansfree.cavs.diagnostics.resampling import TARGET, Repeats, angle_to_truth, of_both_halves
+from hansfree.cavs.diagnostics.resampling import Repeats, angle_to_truth, of_both_halves
 
 __all__ = [
     "LEAST",
-    "LIMIT",
     "TARGET",
     "THRESHOLDS",
     "Diagnosis",
@@ -35,7 +28,6 @@ __all__ = [
     "Repeats",
     "SuspectLabel",
     "angle_to_truth",
-    "choose_basis",
     "diagnose_cav",
     "expected_cosine",
     "level_of",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,8 +12,19 @@ from sklearn.utils import check_array
 from hansfree._internal.progress import OneBar, Progress, silent
 from hansfree.cavs import CAV
 from hansfree.cavs.base import FloatArray
-from hansfree.cavs.diagnostics.diagnosis import Agreement, CurvePoint, Diagnosis, Level, SuspectLabel, level_of
-from hansfree.cavs.diagnostics.findings import Measured, describe, judge
+from hansfree.cavs.diagnostics.diagnosis import (
+    LEAST,
+    TARGET,
+    Agreement,
+    CurvePoint,
+    Diagnosis,
+    Finding,
+    Level,
+    ProposedLabels,
+    Shuffled,
+    SuspectLabel,
+    level_of,
+)
 from hansfree.cavs.diagnostics.resampling import (
     ODDS,
     SPARING,
@@ -21,11 +32,17 @@ from hansfree.cavs.diagnostics.resampling import (
     Counts,
     HeldOut,
     Repeats,
-    count_batches,
-    effort_for,
+    angle_to_truth,
+    images_for,
     of_both_halves,
+    to_degrees,
 )
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError, check_count
+
+Interval = tuple[float, float]
+_DECISIVE = ("permutation_p", "expected_error", "held_out_auc", "class_overlap")
+_WORST_FIRST: tuple[Level, ...] = ("poor", "fair", "good")
+_ALIKE = 0.7  # cosine from which on solvers are said to agree
 
 
 def new_cav(name: str, has_artifact: Bits, *, seed: int) -> CAV:
@@ -63,11 +80,9 @@ def overlap_with_class(
     any two directions look opposed.
 
     Args:
-        X: Centred activations.
-        is_clean: Which samples are images of the biased class without the artifact.
+        X: Centred activations; ``is_clean`` are the images of the biased class without the artifact.
         others: Activations of clean images of the other classes, centred alike.
-        halves: (repeats, 2, samples), which samples each half has.
-        directions: (repeats, 2, channels), unit, of each half.
+        halves: (repeats, 2, samples), which samples each half has, with their ``directions``.
     """
     clean = (halves * is_clean).astype(np.float64)
     n_clean = clean.sum(axis=2, keepdims=True)
@@ -75,11 +90,7 @@ def overlap_with_class(
     class_directions *= n_clean > 0  # a half without the class agrees with nothing
     lengths = np.linalg.norm(class_directions, axis=2, keepdims=True)
     class_directions /= np.where(lengths > 0, lengths, 1.0)
-    cosines: FloatArray = np.mean(np.sum(directions[:, ::-1] * class_directions, axis=2), axis=1)
-    return cosines
-
-
-LEAST = 4  # images with and without the artifact: two for each half
+    return np.asarray(np.mean(np.sum(directions[:, ::-1] * class_directions, axis=2), axis=1))
 
 
 def diagnose_cav(
@@ -90,14 +101,15 @@ def diagnose_cav(
     paired: bool = False,
     in_class: ArrayLike | None = None,
     others: ArrayLike | None = None,
+    is_marked: ArrayLike | None = None,
     ids: Sequence[int | str] | None = None,
-    unmarked: int | None = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> Diagnosis:
     """Check whether the direction of these samples can be trusted, without any ground truth.
 
-    Samples are taken as independent: where several images show one patient, give one of each. See `LIMIT`.
+    Samples are taken as independent: where several images show one patient, give one of each. No test on these images
+    can detect a confounder: whatever occurs together with the artifact is part of the direction.
 
     Args:
         X: Pooled activations (samples, channels) of the images of the biased class, with and without the artifact.
@@ -107,8 +119,9 @@ def diagnose_cav(
             resampled.
         in_class: Which samples are of the biased class; None: all of them.
         others: Pooled activations of clean images of the other classes, for the overlap with the class.
+        is_marked: Which labels a person gave; None: all. The others were proposed from the activations themselves, and
+            their samples are left out where enough remain.
         ids: Names of the samples; their row by default.
-        unmarked: How many images could still be labelled by a person: the verdict says how many to label.
         seed: Of all resamples.
         progress: Shows how far the repeated fits have come.
 
@@ -118,13 +131,16 @@ def diagnose_cav(
     >>> diagnose_cav(activations, has_artifact).level
     'good'
     """
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise OptionError(f"seed must be a whole number of at least 0, but it is {seed!r}.")
+    check_count("seed", seed, least=0)
     features, bits = _checked(X, has_artifact)
     names = _checked_ids(ids, len(features))
     if paired and not np.array_equal(bits, np.arange(len(bits)) >= len(bits) / 2):
         raise DataError("Pairs are all clean samples and then, in the same order, the same ones with the artifact.")
     inside = np.ones(len(bits), dtype=bool) if in_class is None else _checked_bits(in_class, len(bits), what="class")
+    proposed = None if is_marked is None else _proposed(bits, marked := np.asarray(is_marked, dtype=bool))
+    if proposed is not None and not proposed.are_examined:
+        rows = np.flatnonzero(marked)
+        features, bits, inside, names = features[rows], bits[rows], inside[rows], [names[row] for row in rows.tolist()]
     if min(np.sum(inside & bits), np.sum(inside & ~bits)) < LEAST:  # nothing can be said of the class
         inside, others = np.ones(len(bits), dtype=bool), None
     center = features.mean(axis=0)
@@ -132,42 +148,109 @@ def diagnose_cav(
     features = features - center
     fitted = new_cav(cav, bits, seed=int(seed)).fit(features, bits)
 
-    steps = count_batches(effort_for(fitted), int(bits.sum())) + len(CAV.from_marks())
-    bar = OneBar(progress, total=steps, label="CAV diagnostics")
-    repeats = Repeats(fitted, features, bits, paired=paired, seed=int(seed), progress=bar)
+    repeats = Repeats(fitted, features, bits, paired=paired, seed=int(seed))
+    steps = repeats.count_batches() + len(CAV.from_marks())
+    repeats.progress = bar = OneBar(progress, total=steps, label="CAV diagnostics")
     halves, directions = repeats.halves()
     held_out = repeats.held_out()
-    measured = Measured(
+    bootstrap, null = repeats.bootstrap_angles(), repeats.null()
+    agreement = compare_solvers(features[inside], bits[inside], fitted, seed=int(seed), progress=bar)
+    cosines = np.sum(directions[:, 0] * directions[:, 1], axis=1)
+    error = float(angle_to_truth(of_both_halves(cosines.mean())))
+    interval = _middle(angle_to_truth(of_both_halves(cosines)))
+    visible = _finding("permutation_p", null.p_value(held_out.auc))
+    overlap = None
+    if foreign is not None:
+        overlap = overlap_with_class(features, ~bits & inside, foreign, halves, directions)
+    suspects = () if paired else _suspect_labels(names, bits, held_out)
+    wrong = float(len(suspects)) if paired or held_out.separates_labels else None
+    findings = (
+        _finding("expected_error", error, interval=interval),
+        _finding("split_half_angle", float(to_degrees(cosines.mean())), interval=_middle(to_degrees(cosines))),
+        _finding("bootstrap_angle", float(np.median(bootstrap)), interval=_middle(bootstrap)),
+        _finding("held_out_auc", held_out.auc, stderr=held_out.stderr),
+        visible,
+        _images_needed(error, interval, bits, is_visible=visible.level != "poor"),
+        _class_overlap(overlap, error),
+        _finding(
+            "suspect_labels", wrong, level=None if wrong is None else level_of("suspect_labels", wrong / len(bits))
+        ),
+        _solver_agreement(agreement, cav),
+    )
+    levels = [found.level for found in findings if found.name in _DECISIVE]
+    level = next(level for level in _WORST_FIRST if level in levels)
+    if proposed is not None and proposed.are_examined and level != "poor":
+        level = "unknown"  # nothing circular is called good
+    curve = (*repeats.curve(directions), CurvePoint(int(bits.sum()), error, interval))
+    bar.finish()
+    shuffled = to_degrees(null.cosine)
+    return Diagnosis(
         cav=cav,
         n_artifact=int(bits.sum()),
         n_clean=int((~bits).sum()),
-        half_cosines=np.sum(directions[:, 0] * directions[:, 1], axis=1),
-        bootstrap_angles=repeats.bootstrap_angles(),
-        held_out=held_out,
-        null=repeats.null(),
-        agreement=compare_solvers(features[inside], bits[inside], fitted, seed=int(seed), progress=bar),
-        overlap=None if foreign is None else overlap_with_class(features, ~bits & inside, foreign, halves, directions),
-        suspect_labels=() if paired else _suspect_labels(names, bits, held_out),
         is_paired=paired,
-    )
-    findings = describe(measured)
-    level, verdict = judge(measured, findings, unmarked=unmarked)
-    whole = CurvePoint(measured.n_artifact, measured.expected_error, measured.error_interval)
-    curve = (*repeats.curve(directions), whole)
-    bar.finish()
-    return Diagnosis(
-        cav=cav,
-        n_artifact=measured.n_artifact,
-        n_clean=measured.n_clean,
         level=level,
-        verdict=verdict,
         findings=findings,
         curve=curve,
-        suspect_labels=measured.suspect_labels,
-        agreement=measured.agreement,
+        suspect_labels=suspects,
+        agreement=agreement,
+        shuffled=Shuffled(
+            n=len(null.auc),
+            auc=float(np.percentile(null.auc, 95)),
+            angle=float(np.median(shuffled)),
+            least_angle=float(np.percentile(shuffled, 5)),
+        ),
+        proposed=proposed,
         scores=tuple(held_out.scores.tolist()),
         has_artifact=tuple(bits.tolist()),
     )
+
+
+def _finding(
+    name: str,
+    value: float | None,
+    *,
+    level: Level | None = None,
+    interval: Interval | None = None,
+    stderr: float | None = None,
+) -> Finding:
+    if level is None:
+        level = "unknown" if value is None else level_of(name, value)
+    return Finding(name=name, value=value, stderr=stderr, interval=interval, level=level)
+
+
+def _middle(values: FloatArray) -> Interval:
+    """Return the ends of the middle 95 %."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _images_needed(error: float, interval: Interval, bits: Bits, *, is_visible: bool) -> Finding:
+    """Return how many images of the rarer kind bring the expected error to `TARGET`."""
+    fewer, more = sorted((int(bits.sum()), int((~bits).sum())))
+    low, need, high = (
+        images_for(TARGET, fewer=fewer, more=more, angle=angle) for angle in (interval[0], error, interval[1])
+    )
+    if need is None or not is_visible:
+        return _finding("images_needed", None)
+    level: Level = "good" if need <= fewer else level_of("expected_error", error)
+    return _finding("images_needed", need, level=level, interval=None if low is None or high is None else (low, high))
+
+
+def _class_overlap(overlap: FloatArray | None, error: float) -> Finding:
+    if overlap is None:
+        return _finding("class_overlap", None)
+    value = float(overlap.mean())
+    level = level_of("class_overlap", abs(value))
+    if level == "good" and level_of("expected_error", error) == "poor":
+        level = "unknown"  # noise in the direction hides an overlap; it never makes one
+    return _finding("class_overlap", value, level=level, interval=_middle(overlap))
+
+
+def _solver_agreement(agreement: Agreement, cav: str) -> Finding:
+    cosines = [agreement.between(cav, name) for name in agreement.names if name != cav]
+    level: Level = "good" if cosines and min(cosines) >= _ALIKE else "unknown"
+    return _finding("solver_agreement", float(np.median(cosines)) if cosines else None, level=level)
 
 
 def _suspect_labels(names: Sequence[int | str], bits: Bits, held_out: HeldOut) -> tuple[SuspectLabel, ...]:
@@ -187,11 +270,6 @@ def _checked(X: ArrayLike, has_artifact: ArrayLike) -> tuple[FloatArray, Bits]:
     for what, n in (("with", int(bits.sum())), ("without", int((~bits).sum()))):
         if n < LEAST:
             raise DataError(f"A diagnosis needs at least {LEAST} images {what} the artifact, but there are {n}.")
-    if np.all(features == features[0]):
-        raise DataError(
-            f"All {features.shape[1]} features are constant over all {len(features)} samples, so there is nothing to "
-            "examine. Are these the activations of a dead layer?"
-        )
     return features, bits
 
 
@@ -236,47 +314,12 @@ def _numbers(X: ArrayLike) -> FloatArray:
     return features
 
 
-@dataclass(frozen=True, eq=False)
-class Basis:
-    """The samples that are examined, and a caveat about their artifact labels."""
-
-    rows: np.ndarray  # numbers of samples
-    sentence: str = ""
-    is_circular: bool = False
-
-    def annotate(self, found: Diagnosis) -> Diagnosis:
-        """Return the diagnosis with a verdict that says what it rests on; nothing circular is called good."""
-        if not self.sentence:
-            return found
-        if not self.is_circular:
-            return replace(found, verdict=f"{found.verdict} {self.sentence}")
-        level: Level = "poor" if found.level == "poor" else "unknown"
-        return replace(found, level=level, verdict=f"{self.sentence} {found.verdict}")
-
-
-def choose_basis(has_artifact: Bits, is_marked: Bits | None) -> Basis:
-    """Choose the samples whose labels a person gave; all, where they are too few, which the verdict then states.
-
-    Args:
-        is_marked: Which labels a person gave, the others were proposed; None where all were given by a person.
-    """
-    everything = np.arange(len(has_artifact))
-    if is_marked is None or is_marked.all():
-        return Basis(everything)
-    n_proposed = int((~is_marked).sum())
-    n_with, n_without = int((has_artifact & is_marked).sum()), int((~has_artifact & is_marked).sum())
-    if min(n_with, n_without) >= LEAST:
-        sentence = (
-            f"Only the {n_with + n_without} marked images were examined; the other {n_proposed} that the direction is "
-            "learned from have proposed labels."
-        )
-        return Basis(np.flatnonzero(is_marked), sentence)
-    sentence = (
-        f"This measures agreement with the labelling page's own proposal, not the truth: {n_proposed} of these "
-        f"{len(everything)} labels were proposed, and a test needs {LEAST} marked images with the artifact and {LEAST} "
-        f"without (there are {n_with} and {n_without})."
+def _proposed(bits: Bits, is_marked: Bits) -> ProposedLabels | None:
+    if is_marked.all():
+        return None
+    return ProposedLabels(
+        int((~is_marked).sum()), n_with=int((bits & is_marked).sum()), n_without=int((~bits & is_marked).sum())
     )
-    return Basis(everything, sentence, is_circular=True)
 
 
 @dataclass(frozen=True)
@@ -307,4 +350,4 @@ def quick_check(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> QuickCheck
 def _few_repeats(X: FloatArray, bits: Bits, *, cav: str, seed: int) -> Repeats:
     features = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
     fitted = new_cav(cav, bits, seed=seed).fit(features, bits)
-    return Repeats(fitted, features, bits, seed=seed, effort=SPARING, progress=silent)
+    return Repeats(fitted, features, bits, seed=seed, tests=SPARING)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from hansfree._internal.progress import Progress
+from hansfree._internal.progress import Progress, silent
 from hansfree._internal.statistics import auc
 from hansfree.cavs import CAV
 from hansfree.cavs.base import FloatArray
@@ -22,7 +22,6 @@ Counts = NDArray[np.int64]
 # (repeats, samples) labels and how often each sample counts -> (repeats, channels) unit directions. A direction that a
 # repeat cannot define is all zero: it agrees with nothing.
 Refit = Callable[[Bits, Counts], FloatArray]
-TARGET = 10.0  # degrees; see THRESHOLDS["expected_error"]
 ODDS = 100.0  # how much likelier a suspect label's score must be in the other class
 LEAST_SEPARATION = 1.5  # standard deviations between the medians; below, scores cannot show a wrong artifact label
 _BATCH = 10  # repeats in one matrix product: enough to be quick, few enough for the memory of large sets
@@ -60,14 +59,12 @@ def _contrasts(has_artifact: Bits, counts: Counts) -> FloatArray:
     """Return the weights of the samples in mean(artifact) - mean(clean), a row per repeat."""
     with_artifact, clean = counts * has_artifact, counts * ~has_artifact
     towards = with_artifact / with_artifact.sum(axis=1, keepdims=True)
-    contrasts: FloatArray = towards - clean / clean.sum(axis=1, keepdims=True)
-    return contrasts
+    return np.asarray(towards - clean / clean.sum(axis=1, keepdims=True))
 
 
 def _unit(directions: FloatArray) -> FloatArray:
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
-    unit: FloatArray = directions / np.where(lengths > 0, lengths, 1.0)
-    return unit
+    return np.asarray(directions / np.where(lengths > 0, lengths, 1.0))
 
 
 def bootstrap_draw(has_artifact: Bits, rng: np.random.Generator, *, paired: bool = False) -> Counts:
@@ -105,8 +102,7 @@ def shuffle_bits(has_artifact: Bits, rng: np.random.Generator, *, paired: bool =
     if not paired:
         return rng.permutation(has_artifact)
     is_swapped = rng.random(len(has_artifact) // 2) < 0.5
-    shuffled: Bits = has_artifact ^ np.tile(is_swapped, 2)
-    return shuffled
+    return np.asarray(has_artifact ^ np.tile(is_swapped, 2))
 
 
 def _drawn(has_artifact: Bits, paired: bool) -> tuple[Counts, ...]:
@@ -122,8 +118,7 @@ def _for_both_halves(numbers: Counts) -> Counts:
 
 def to_degrees(cosines: ArrayLike) -> FloatArray:
     """Return the angle of each cosine; rounding may have carried a cosine past one."""
-    degrees: FloatArray = np.degrees(np.arccos(np.clip(cosines, -1.0, 1.0)))
-    return degrees
+    return np.asarray(np.degrees(np.arccos(np.clip(cosines, -1.0, 1.0))))
 
 
 def angle_to_truth(between: ArrayLike) -> FloatArray:
@@ -134,8 +129,7 @@ def angle_to_truth(between: ArrayLike) -> FloatArray:
 def of_both_halves(between: ArrayLike) -> FloatArray:
     """Return the cosine between two fits on twice the samples (Spearman-Brown)."""
     cosines = np.clip(np.asarray(between, dtype=np.float64), 0.0, 1.0)
-    doubled: FloatArray = 2 * cosines / (1 + cosines)
-    return doubled
+    return np.asarray(2 * cosines / (1 + cosines))
 
 
 def images_for(target: float, *, fewer: int, more: int, angle: float) -> float | None:
@@ -169,8 +163,7 @@ class HeldOut:
         """Return for each sample how much likelier its score is in the other class (normal curves of equal width)."""
         past_border = np.where(has_artifact, -self.scores, self.scores)
         # Far scores would overflow; beyond e**50 odds say nothing more.
-        odds: FloatArray = np.exp(np.clip(self.separation * past_border, -50.0, 50.0))
-        return odds
+        return np.asarray(np.exp(np.clip(self.separation * past_border, -50.0, 50.0)))
 
 
 def held_out_scores(refit: Refit, X: FloatArray, has_artifact: Bits, fold_of: Counts) -> FloatArray:
@@ -179,8 +172,7 @@ def held_out_scores(refit: Refit, X: FloatArray, has_artifact: Bits, fold_of: Co
     is_held_out = fold_of[:, None, :] == folds[:, None]  # (repeats, folds, samples)
     training = (~is_held_out).astype(np.int64).reshape(-1, len(X))
     directions = refit(np.repeat(has_artifact, len(folds), axis=0), training).reshape(*is_held_out.shape[:2], -1)
-    scores: FloatArray = np.take_along_axis(directions @ X.T, fold_of[:, None, :], axis=1)[:, 0]
-    return scores
+    return np.asarray(np.take_along_axis(directions @ X.T, fold_of[:, None, :], axis=1)[:, 0])
 
 
 def in_deviations(scores: FloatArray, has_artifact: Bits) -> tuple[FloatArray, float]:
@@ -224,23 +216,6 @@ class Null:
         return float((1 + np.sum(self.auc >= auc)) / (1 + len(self.auc)))
 
 
-def effort_for(cav: CAV) -> Effort:
-    """Return how often the tests of a CAV are repeated: as often as its fit is quick."""
-    return QUICK if cav.is_mean_difference else SPARING
-
-
-def count_batches(effort: Effort, n_artifact: int) -> int:
-    """Return the number of progress steps of all tests together."""
-    tests = [effort.bootstraps, effort.halvings, effort.permutations, *(effort.curve for _ in _curve_sizes(n_artifact))]
-    return sum(math.ceil(repeats / _BATCH) for repeats in tests)
-
-
-def _curve_sizes(n_artifact: int) -> list[int]:
-    """Return the numbers of artifact images on the curve, short of the half."""
-    half = n_artifact // 2
-    return [_FIRST * 2**k for k in range(half.bit_length()) if _FIRST * 2**k < half]
-
-
 @dataclass(eq=False)
 class Repeats:
     """A fitted CAV with its centred samples, and the tests that fit it again, each with its own random generator."""
@@ -250,28 +225,34 @@ class Repeats:
     has_artifact: Bits
     _: KW_ONLY
     seed: int
-    progress: Progress
     paired: bool = False  # the samples are pairs, the clean ones first, and are drawn as such
-    effort: Effort | None = None  # None: as often as the CAV's fit is quick
+    tests: Effort | None = None  # None: as many as the CAV's fit is quick
+    progress: Progress = silent
 
     def __post_init__(self) -> None:
         """Prepare the refit."""
-        self.tests = self.effort or effort_for(self.cav)
+        self.effort = self.tests or (QUICK if self.cav.is_mean_difference else SPARING)
         self.refit = make_refit(self.cav, self.X)
         self.n_artifact = int(self.has_artifact.sum())
-        self.folds = min(self.tests.folds, self.n_artifact, len(self.X) - self.n_artifact)
+        self.folds = min(self.effort.folds, self.n_artifact, len(self.X) - self.n_artifact)
+
+    def count_batches(self) -> int:
+        """Return the number of progress steps of all tests together."""
+        tests = self.effort
+        repeats = [tests.bootstraps, tests.halvings, tests.permutations, *(tests.curve for _ in self._curve_sizes())]
+        return sum(math.ceil(each / _BATCH) for each in repeats)
 
     def bootstrap_angles(self) -> FloatArray:
         """Return the angle between the direction and that of each resampled set, in degrees."""
         cosines = []
-        for size, rng in self._batches(self.tests.bootstraps, 1, "bootstrap"):
+        for size, rng in self._batches(self.effort.bootstraps, 1, "bootstrap"):
             draws = np.stack([bootstrap_draw(self.has_artifact, rng, paired=self.paired) for _ in range(size)])
             cosines.append(self.refit(self._labels(size), draws) @ self.cav.direction_)
         return to_degrees(np.concatenate(cosines))
 
     def halves(self) -> tuple[Counts, FloatArray]:
         """Return random halves (repeats, 2, samples) and their unit directions (repeats, 2, channels)."""
-        return self._disjoint(self.n_artifact // 2, self.tests.halvings, 2, "halves")
+        return self._disjoint(self.n_artifact // 2, self.effort.halvings, 2, "halves")
 
     def held_out(self) -> HeldOut:
         """Return every sample's score along the direction of the folds that it is not in."""
@@ -284,7 +265,7 @@ class Repeats:
     def null(self) -> Null:
         """Return the null distribution: the same tests with permuted labels."""
         aucs, cosines = [], []
-        for size, rng in self._batches(self.tests.permutations, 4, "shuffled labels"):
+        for size, rng in self._batches(self.effort.permutations, 4, "shuffled labels"):
             labels = np.stack([shuffle_bits(self.has_artifact, rng, paired=self.paired) for _ in range(size)])
             fold_of = np.stack([assign_folds(some, self.folds, rng, paired=self.paired) for some in labels])
             scores = held_out_scores(self.refit, self.X, labels, fold_of)
@@ -298,14 +279,19 @@ class Repeats:
     def curve(self, directions: FloatArray) -> tuple[CurvePoint, ...]:
         """Return the learning curve up to half of the artifact images; the halves' directions are its last point."""
         points = []
-        for place, n in enumerate(_curve_sizes(self.n_artifact)):
-            points.append((n, self._disjoint(n, self.tests.curve, 10 + place, f"{n} artifact images")[1]))
+        for place, n in enumerate(self._curve_sizes()):
+            points.append((n, self._disjoint(n, self.effort.curve, 10 + place, f"{n} artifact images")[1]))
         curve = []
         for n, pairs in (*points, (self.n_artifact // 2, directions)):
             cosines = np.sum(pairs[:, 0] * pairs[:, 1], axis=1)
             low, high = np.percentile(angle_to_truth(cosines), [2.5, 97.5])
             curve.append(CurvePoint(n, float(angle_to_truth(cosines.mean())), (float(low), float(high))))
         return tuple(curve)
+
+    def _curve_sizes(self) -> list[int]:
+        """Return the numbers of artifact images on the curve, short of the half."""
+        half = self.n_artifact // 2
+        return [_FIRST * 2**k for k in range(half.bit_length()) if _FIRST * 2**k < half]
 
     def _disjoint(self, n_artifact: int, repeats: int, stage: int, label: str) -> tuple[Counts, FloatArray]:
         all_draws, all_directions = [], []

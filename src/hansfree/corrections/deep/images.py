@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import Dataset, default_collate
 
 from hansfree._internal.hashing import fingerprint
-from hansfree.activations import read_batches
+from hansfree.corrections.training import read_ahead
 from hansfree.data import ImageDataset
 from hansfree.errors import DataError
 
@@ -78,15 +78,8 @@ class TrainingImages:
     def batches(self, rows: Sequence[np.ndarray]) -> Iterator[Tensor]:
         """Yield the images of each list of rows; with ``workers``, other processes read ahead."""
         if self.workers == 0:
-            yield from map(self.batch, rows)
-            return
-        loader = DataLoader(
-            _ImagesOnly(self.dataset),
-            batch_sampler=[each.tolist() for each in rows],
-            num_workers=self.workers,
-            generator=torch.Generator().manual_seed(0),
-        )
-        yield from read_batches(loader)
+            return map(self.batch, rows)
+        return read_ahead(_ImagesOnly(self.dataset), [each.tolist() for each in rows], self.workers)
 
     def all_batches(self, rows: np.ndarray) -> Iterator[Tensor]:
         """Yield these images in batches."""

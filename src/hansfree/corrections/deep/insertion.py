@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hansfree.corrections.deep.images import Group, TrainingImages
-from hansfree.corrections.deep.stages import Stage, collect_pooled, recorded, recorded_maps
-from hansfree.data import Normalize
+from hansfree.corrections.deep.stages import Stage, collect_pooled, recorded, whole_output
+from hansfree.data import Artifact, Normalize
 from hansfree.errors import DataError
 
 MIN_COVERAGE, MAX_COVERAGE = 0.5, 1.5  # of the distance between the groups: a transplant outside is not the artifact
@@ -34,9 +34,6 @@ _MEASURED = 64  # images that the coverage is measured on
 
 class NoTransplantError(DataError):
     """No transplant carries the artifact."""
-
-
-InsertFunction = Callable[[np.ndarray, np.random.Generator], "np.ndarray | tuple[np.ndarray, np.ndarray]"]
 
 
 class Insertion(ABC):
@@ -74,7 +71,9 @@ class Region(Paste):
     def __init__(self, network: nn.Module, images: TrainingImages, stages: Sequence[Stage], group: Group) -> None:
         self.stages = tuple(stages[:2])
         self.directions, self.means, self.spreads = {}, {}, {}
-        with_it, without = (pooled_rows(network, images, self.stages, rows) for rows in (group.with_it, group.without))
+        with_it, without = (
+            collect_pooled(network, images.all_batches(rows), self.stages) for rows in (group.with_it, group.without)
+        )
         for stage, artifact, clean in zip(self.stages, with_it, without):
             self.directions[stage.name] = _discriminant(artifact[:, 1], clean[:, 1])  # of the max-pooled features
         totals: dict[str, Any] = {}
@@ -90,7 +89,7 @@ class Region(Paste):
     @torch.no_grad()
     def _maps(self, network: nn.Module, images: Tensor) -> dict[str, Tensor]:
         device = next(network.parameters()).device
-        with recorded_maps(network, self.stages) as maps:
+        with recorded(network, self.stages, whole_output) as maps:
             network(images.to(device))
         return {name: _on_grid(output @ self.directions[name], images).cpu() for name, output in maps.items()}
 
@@ -145,26 +144,24 @@ class LowBits(Insertion):
 
 
 class Given(Insertion):
-    """Insert by a function of the user: true counterfactual pairs.
+    """Stamp the artifact itself: true counterfactual pairs.
 
     Args:
-        function: takes a uint8 image (height, width, channels) and a random generator; returns the image with the
-            artifact, or that and a mask.
         transform: how the images of the dataset were normalised.
     """
 
     kind = "given"
     uses_donors = False
 
-    def __init__(self, function: InsertFunction, transform: Normalize) -> None:
-        self.function, self.transform = function, transform
+    def __init__(self, artifact: Artifact, transform: Normalize) -> None:
+        self.artifact, self.transform = artifact, transform
 
     def insert(self, images: Tensor, donors: Tensor, masks: Tensor, *, seed: int = 0) -> Tensor:
-        """Call the function for each image."""
-        changed = []
-        for number, pixels in enumerate(to_pixels(images, self.transform)):
-            result = self.function(pixels, np.random.default_rng((seed, number)))
-            changed.append(result[0] if isinstance(result, tuple) else result)
+        """Stamp each image with randomness of its own."""
+        changed = [
+            self.artifact.stamp(pixels, np.random.default_rng((seed, number)))[0]
+            for number, pixels in enumerate(to_pixels(images, self.transform))
+        ]
         return self.transform(np.stack(changed)).to(images.device)
 
 
@@ -209,16 +206,13 @@ def _measure(
     network: nn.Module, images: TrainingImages, stages: Sequence[Stage], group: Group, insertion: Insertion
 ) -> Measured:
     count = min(_MEASURED, len(group.without), len(group.with_it))
-    device = next(network.parameters()).device
     rng = np.random.default_rng(0)
     donors = images.batch(rng.choice(group.with_it, count, replace=False))
     plain = images.batch(rng.choice(group.without, count, replace=False))
     masks = insertion.masks(network, donors)
     features = []
     for batch in (plain, insertion.insert(plain, donors, masks), donors):
-        with recorded(network, tuple(stages)) as pooled:
-            network(batch.to(device))
-        features.append([pooled[stage.name].cpu() for stage in stages])
+        features.append([pooled.cpu() for pooled in collect_pooled(network, [batch], stages)])
     shares, distances = [], []
     for clean, inserted, artifact in zip(*features):
         for pooling in range(clean.shape[1]):
@@ -236,11 +230,6 @@ def _held_out_distance(artifact: Tensor, clean: Tensor) -> float:
     one, other = artifact[half:] @ direction, clean[half:] @ direction
     error = ((one.var() + other.var()) / len(other)).sqrt()
     return float((one.mean() - other.mean()) / error.clamp_min(1e-12))
-
-
-def pooled_rows(network: nn.Module, images: TrainingImages, stages: Sequence[Stage], rows: np.ndarray) -> list[Tensor]:
-    """Return the pooled outputs of each stage for these images, ``(images, poolings, channels)``."""
-    return collect_pooled(network, images.all_batches(rows), stages)
 
 
 def to_bytes(masks: Tensor) -> Tensor:

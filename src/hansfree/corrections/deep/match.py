@@ -7,11 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from hansfree.corrections.base import MethodInfo, Need
-from hansfree.corrections.deep.base import DeepCorrection
+from hansfree.corrections.deep.base import DeepCorrection, NetworkTuning, Objective, Step
 from hansfree.corrections.deep.images import TrainingImages
-from hansfree.corrections.deep.insertion import pooled_rows
-from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step
-from hansfree.corrections.deep.stages import Stage, find_stages, recorded
+from hansfree.corrections.deep.stages import Stage, collect_pooled, find_stages, recorded
 from hansfree.errors import DataError, OptionError
 
 
@@ -23,10 +21,18 @@ class Match(DeepCorrection, name="match"):
     and max-pooled. Artifact images that would predict the class are in the penalty only, never in the task loss.
 
     Args:
-        strength: multiplies the penalty.
         group_size: artifact images, and as many non-artifact images, of one class per step.
         memory: share of the running gap that a step keeps.
         stages: how many depths are matched.
+
+    Examples:
+        >>> import hansfree as hf
+        >>> from hansfree.corrections import NetworkTuning
+        >>> lesions = hf.SyntheticLesions(80, size=16, classes=2)
+        >>> images = hf.WithArtifact(lesions, hf.Timestamp(), share=0.5, only_class=0, elsewhere=0.2)
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(36, 2))
+        >>> type(hf.Match(strength=3.0, tuning=NetworkTuning(epochs=1)).correct(model, images)).__name__
+        'Sequential'
     """
 
     info = MethodInfo(title="Match", strengths=(3.0,), needs=frozenset({Need.ARTIFACT_LABELS}))
@@ -71,7 +77,7 @@ class _Matching(Objective):
         needed = np.unique(np.concatenate([rows for group in self.groups for rows in (group.with_it, group.without)]))
         place = np.full(len(images), -1)
         place[needed] = np.arange(len(needed))
-        for index, values in enumerate(pooled_rows(network, images, stages, needed)):
+        for index, values in enumerate(collect_pooled(network, images.all_batches(needed), stages)):
             gaps, variances = [], []
             for group in self.groups:
                 artifact, clean = values[place[group.with_it]], values[place[group.without]]

@@ -29,6 +29,7 @@ Evidence = Literal["transplants", "association"]
 BUDGET = 0.02  # of balanced accuracy on non-artifact images that a correction may cost
 # What an effect of 1 costs in accuracy. Accuracy under transplants already counts the flips that do harm.
 EFFECT_COST: dict[Evidence, float] = {"transplants": 0.1, "association": 1.0}
+TOLERANCE = 0.02  # of merit: about a standard error of balanced accuracy on a few hundred images
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,9 @@ class DeepValidation:
 
     Args:
         model: the original model, which the artifact is located with.
-        train: training images, (image, label, has_artifact); the insertion is fitted on them.
+        train: (image, label, has_artifact); the insertion is fitted on them.
         validation: held-out images of the same kind, which are pasted onto and cut from.
         transplants: False judges by association only.
-
-    Attributes:
-        unjudged: artifacts that the scores say nothing about.
     """
 
     def __init__(
@@ -87,7 +85,7 @@ class DeepValidation:
             if transplants:
                 self._transplant(copy.deepcopy(model).eval().to(device), known, seed)
             judged = np.array(sorted(self.pairs) or everything)
-        self.unjudged = tuple(int(each) for each in np.setdiff1d(everything, judged))
+        self.unjudged = tuple(int(each) for each in np.setdiff1d(everything, judged))  # the scores do not show them
         self.prior = None if self.pairs else _ClassPrior(known, self.images, judged)
 
     def _transplant(self, network: nn.Module, known: TrainingImages, seed: int) -> None:
@@ -113,18 +111,13 @@ class DeepValidation:
         if self.prior is not None:
             clean = balanced_accuracy(predicted, labels, self.prior.weights)
             return ValidationScore("association", clean, None, self.prior.correlation(logits, labels), lost)
-        accuracies, flips, plain = [], [], np.logical_not(self.images.artifacts.any(axis=1))
+        accuracies, flips, plain = [], [], ~self.images.artifacts.any(axis=1)
         for pairs in self.pairs.values():
             answers = self._predicted(self._logits(network, pairs.inserted(self.images)))
             accuracies.append(balanced_accuracy(answers, labels[pairs.rows]))
             flips.append(float((answers != predicted[pairs.rows]).mean()))
-        return ValidationScore(
-            "transplants",
-            balanced_accuracy(predicted[plain], labels[plain]),
-            float(np.mean(accuracies)),
-            float(np.mean(flips)),
-            lost,
-        )
+        clean = balanced_accuracy(predicted[plain], labels[plain])
+        return ValidationScore("transplants", clean, float(np.mean(accuracies)), float(np.mean(flips)), lost)
 
     @torch.no_grad()
     def _logits(self, network: nn.Module, batches: Iterable[Tensor]) -> np.ndarray:
@@ -192,24 +185,33 @@ class _ClassPrior:
         varies = [label for label in np.unique(labels) if np.ptp(odds[labels == label], axis=0).any()]
         if not varies:
             return 0.0
-        centred = []
-        for values in (logits, odds):
+
+        def centred(values: np.ndarray) -> np.ndarray:
             values = values - values.mean(axis=1, keepdims=True)  # a constant over the classes changes no prediction
-            centred.append(
-                np.concatenate([values[labels == label] - values[labels == label].mean(axis=0) for label in varies])
-            )
-        own, expected = centred
+            inside = (values[labels == label] for label in varies)
+            return np.concatenate([each - each.mean(axis=0) for each in inside])
+
+        own, expected = centred(logits), centred(odds)
         return float((own * expected).sum() / max(np.linalg.norm(own) * np.linalg.norm(expected), 1e-12))
 
 
 def choose_candidate(
-    scores: Sequence[ValidationScore], original: ValidationScore, *, budget: float = BUDGET
+    scores: Sequence[ValidationScore],
+    original: ValidationScore,
+    *,
+    budget: float = BUDGET,
+    strengths: Sequence[tuple[str, float]] | None = None,
 ) -> int | None:
     """Return the index of the best candidate, or None where none is better than the original.
 
     A candidate that loses a class is never chosen, nor, by transplants, one that costs more than ``budget`` of clean
     accuracy. Among the others, accuracy (clean, or the mean of clean and biased) decides, less what the effect costs
     (``EFFECT_COST``).
+
+    Args:
+        strengths: method and strength of each candidate. Validation images say little about small differences, and
+            they have the bias of the training images, so of those of the best one's method that are as good to within
+            ``TOLERANCE`` the strongest is chosen.
     """
     if not np.isfinite([merit(score) for score in (*scores, original)]).all():
         raise UndefinedMetricError("A validation score is not finite, so the candidates cannot be compared.")
@@ -219,21 +221,19 @@ def choose_candidate(
     best = max(admissible, key=lambda index: merit(scores[index]), default=None)
     if best is None or merit(scores[best]) <= merit(original):
         return None
-    return best
+    if strengths is None:
+        return best
+    least = max(merit(scores[best]) - TOLERANCE, merit(original))
+    as_good = [i for i in admissible if strengths[i][0] == strengths[best][0] and merit(scores[i]) >= least]
+    return max(as_good, key=lambda index: strengths[index][1])
 
 
 def balanced_accuracy(predicted: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
     """Return the mean over the classes of the share of right predictions, on request with weighted images."""
     weights = np.ones(len(labels)) if weights is None else weights
-    inside = [labels == label for label in np.unique(labels)]
-    return float(
-        np.mean(
-            [
-                np.average(predicted[rows] == label, weights=weights[rows])
-                for rows, label in zip(inside, np.unique(labels))
-            ]
-        )
-    )
+    inside = {label: labels == label for label in np.unique(labels)}
+    recalls = [np.average(predicted[rows] == label, weights=weights[rows]) for label, rows in inside.items()]
+    return float(np.mean(recalls))
 
 
 def merit(score: ValidationScore) -> float:

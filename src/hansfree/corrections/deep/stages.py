@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from hansfree.activations import channel_axis, pool
 from hansfree.errors import SplitError
-from hansfree.models.surgery import AxisOrder, layer_orders
+from hansfree.models.surgery import AxisOrder, layer_orders, run_recorded
 
 
 @dataclass(frozen=True)
@@ -27,21 +28,12 @@ class Stage:
         """Return the output as maps (n, channels, height, width) or tokens (n, tokens, channels)."""
         return output if self.order is None else output.permute(self.order)
 
-    def pooled(self, output: Tensor) -> Tensor:
-        """Return the mean and the maximum over the positions, ``(n, 2, channels)``."""
-        arranged = self.arranged(output)
-        return torch.stack([pool(arranged, "mean"), pool(arranged, "max")], dim=1)
-
 
 def find_stages(model: nn.Module, example: Tensor, count: int = 4) -> tuple[Stage, ...]:
     """Return ``count`` stages, first to last: the last module output at each resolution, as in a ResNet's four layers.
 
     A network that keeps one resolution (ViT) is divided evenly by its blocks. The modules are found by one forward
-    pass, so the network need not be traceable.
-
-    Args:
-        model: any classifier in eval mode; it is not changed.
-        example: a batch of images.
+    pass in eval mode, so the network need not be traceable.
     """
     outputs = _module_outputs(model, example)
     by_resolution: dict[int, list[str]] = {}
@@ -61,16 +53,41 @@ def find_stages(model: nn.Module, example: Tensor, count: int = 4) -> tuple[Stag
     return tuple(Stage(name, orders[name]) for name in chosen)
 
 
+def pooled_output(stage: Stage, output: Tensor) -> Tensor:
+    """Return the mean and the maximum over the positions, ``(n, 2, channels)``."""
+    arranged = stage.arranged(output)
+    if arranged.dtype.itemsize < 4:  # small differences of means would be lost
+        arranged = arranged.float()
+    return torch.stack([pool(arranged, "mean"), pool(arranged, "max")], dim=1)
+
+
+def whole_output(stage: Stage, output: Tensor) -> Tensor:
+    """Return the output, channels last."""
+    arranged = stage.arranged(output)
+    return arranged.movedim(channel_axis(arranged.ndim), -1)
+
+
 @contextmanager
-def recorded(network: nn.Module, stages: tuple[Stage, ...]) -> Iterator[dict[str, Tensor]]:
-    """Fill a dictionary with the pooled outputs of the stages in every forward pass of the block."""
-    pooled: dict[str, Tensor] = {}
+def recorded(
+    network: nn.Module, stages: Iterable[Stage], read: Callable[[Stage, Tensor], Tensor] = pooled_output
+) -> Iterator[dict[str, Tensor]]:
+    """Fill a dictionary with what is read of the stages' outputs in every forward pass of the block."""
+    found: dict[str, Tensor] = {}
 
-    def keep(stage: Stage, output: Tensor) -> None:
-        pooled[stage.name] = stage.pooled(output)
+    def keep(stage: Stage, output: Any) -> None:
+        found[stage.name] = read(stage, _tensor(output).clone())  # DenseNet overwrites it
 
-    with _hooked(network, stages, keep):
-        yield pooled
+    handles = [
+        network.get_submodule(stage.name).register_forward_hook(
+            lambda _module, _args, output, stage=stage: keep(stage, output)
+        )
+        for stage in stages
+    ]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @torch.no_grad()
@@ -78,7 +95,7 @@ def collect_pooled(network: nn.Module, batches: Iterable[Tensor], stages: Sequen
     """Return the pooled outputs of each stage for all images: ``(images, poolings, channels)``."""
     parts: list[list[Tensor]] = [[] for _ in stages]
     device = next(network.parameters()).device
-    with recorded(network, tuple(stages)) as pooled:
+    with recorded(network, stages) as pooled:
         for batch in batches:
             network(batch.to(device))
             for part, stage in zip(parts, stages):
@@ -86,60 +103,20 @@ def collect_pooled(network: nn.Module, batches: Iterable[Tensor], stages: Sequen
     return [torch.cat(part) for part in parts]
 
 
-@contextmanager
-def recorded_maps(network: nn.Module, stages: tuple[Stage, ...]) -> Iterator[dict[str, Tensor]]:
-    """Fill a dictionary with the whole outputs of the stages, channels last, in every forward pass of the block."""
-    maps: dict[str, Tensor] = {}
-
-    def keep(stage: Stage, output: Tensor) -> None:
-        arranged = stage.arranged(output)
-        maps[stage.name] = arranged.movedim(channel_axis(arranged.ndim), -1)
-
-    with _hooked(network, stages, keep):
-        yield maps
-
-
-@contextmanager
-def _hooked(network: nn.Module, stages: tuple[Stage, ...], keep: Any) -> Iterator[None]:
-    handles = [
-        network.get_submodule(stage.name).register_forward_hook(
-            lambda _module, _args, output, stage=stage: keep(stage, _tensor(output).clone())  # DenseNet overwrites it
-        )
-        for stage in stages
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def _module_outputs(model: nn.Module, example: Tensor) -> list[tuple[str, int]]:
     """Return the modules that are called once and give maps or tokens, in the order of their outputs."""
-    found: list[tuple[str, int]] = []
-    # Dropout repeats another module's output; on attention weights it would look like a map.
-    names = {
-        module: name
-        for name, module in model.named_modules()
-        if name and not isinstance(module, nn.Dropout | nn.Identity | nn.Softmax)
-    }
-
-    def note(module: nn.Module, _args: Any, output: Any) -> None:
-        tensor = _tensor(output)
-        if isinstance(tensor, Tensor) and tensor.ndim in (3, 4) and len(tensor) == len(example):
-            positions = _count_positions(tensor, example)
-            if positions is not None:
-                found.append((names[module], positions))
-
-    handles = [module.register_forward_hook(note) for module in names]
-    try:
-        with torch.no_grad():
-            model(example)
-    finally:
-        for handle in handles:
-            handle.remove()
-    calls = [name for name, _ in found]
-    return [(name, positions) for name, positions in found if calls.count(name) == 1]
+    order, outputs = run_recorded(model, example)
+    found = []
+    for name, calls in Counter(order).items():
+        # Dropout repeats another module's output; on attention weights it would look like a map.
+        is_copy = isinstance(model.get_submodule(name), nn.Dropout | nn.Identity | nn.Softmax)
+        output = _tensor(outputs[name])
+        if not name or calls > 1 or is_copy or not isinstance(output, Tensor):
+            continue
+        if output.ndim in (3, 4) and len(output) == len(example):
+            positions = _count_positions(output, example)
+            found += [] if positions is None else [(name, positions)]
+    return found
 
 
 def _count_positions(output: Tensor, images: Tensor) -> int | None:

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from hansfree._internal.hashing import fingerprint
 from hansfree.corrections.base import MethodInfo, Need
-from hansfree.corrections.deep.base import DeepCorrection
+from hansfree.corrections.deep.base import DeepCorrection, NetworkTuning, Objective, Step, task_loss
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import (
     Given,
-    InsertFunction,
     Insertion,
     Measured,
     NoTransplantError,
@@ -22,9 +21,8 @@ from hansfree.corrections.deep.insertion import (
     from_bytes,
     to_bytes,
 )
-from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step, task_loss
 from hansfree.corrections.deep.stages import find_stages
-from hansfree.data import BiasedData, Normalize
+from hansfree.data import Artifact, BiasedData, FromFunction, InsertFunction, Normalize
 from hansfree.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -37,15 +35,29 @@ class Transplant(DeepCorrection, name="transplant"):
     which keeps its label.
 
     Args:
-        strength: multiplies the penalty.
-        insert: inserts the artifact, where that is possible: takes a uint8 image and a random generator. None finds
-            transplants in the labelled images.
+        insert: the artifact, or a function that inserts it (`hansfree.data.InsertFunction`). None finds transplants in
+            the labelled images.
+
+    Examples:
+        >>> import hansfree as hf
+        >>> from hansfree.corrections import NetworkTuning
+        >>> lesions = hf.SyntheticLesions(80, size=16, classes=2)
+        >>> images = hf.WithArtifact(lesions, hf.Timestamp(), share=0.5, only_class=0, elsewhere=0.2)
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(36, 2))
+        >>> type(hf.Transplant(insert=hf.Timestamp(), tuning=NetworkTuning(epochs=1)).correct(model, images)).__name__
+        'Sequential'
     """
 
-    info = MethodInfo(title="Transplant", strengths=(1.0,), needs=frozenset({Need.ARTIFACT_LABELS}))
+    info = MethodInfo(
+        title="Transplant", strengths=(1.0,), needs=frozenset({Need.ARTIFACT_LABELS}), inserts_artifact=True
+    )
 
     def __init__(
-        self, *, strength: float = 1.0, insert: InsertFunction | None = None, tuning: NetworkTuning | None = None
+        self,
+        *,
+        strength: float = 1.0,
+        insert: Artifact | InsertFunction | None = None,
+        tuning: NetworkTuning | None = None,
     ) -> None:
         super().__init__(strength=strength, tuning=tuning)
         self.insert = insert
@@ -53,7 +65,7 @@ class Transplant(DeepCorrection, name="transplant"):
     @classmethod
     def for_run(cls, *, data: BiasedData, tuning: NetworkTuning) -> Transplant:
         """Insert the artifact itself where the run can."""
-        return cls(insert=None if data.inserted is None else data.inserted.stamp, tuning=tuning)
+        return cls(insert=data.inserted, tuning=tuning)
 
     def key(self, images: TrainingImages) -> str:
         """Name a function by what it does to the first image: its own name says too little."""
@@ -74,7 +86,10 @@ class Transplant(DeepCorrection, name="transplant"):
                 raise DataError(
                     "`insert` works on pixels: give a dataset with a `transform` of type hansfree.Normalize."
                 )
-            return {0: Given(self.insert, transform)}
+            given = self.insert
+            if not isinstance(given, Artifact):
+                given = FromFunction(given, channels=len(transform.mean), size=images.batch([0]).shape[2])
+            return {0: Given(given, transform)}
         stages = find_stages(network, images.batch([0, 1]).to(self.tuning.device))
         found = [find_insertion(network, images, stages, artifact) for artifact in range(images.artifacts.shape[1])]
         usable = {artifact: each.insertion for artifact, each in enumerate(found) if each.is_usable}
@@ -112,16 +127,11 @@ class _Pairing(Objective):
         """Return the logits of the task images, and the penalty of their pairs."""
         count, paired = len(step.task_rows), _paired(len(step.task_rows))
         which = step.choice % len(self.insertions)
-        masks = self.masks[which]
-        if masks is None:
-            inserted = self.insertions[which].insert(
-                images[:paired], images[:paired], images[:paired, 0], seed=step.choice
-            )
-        else:
+        donors, mask = images[:paired], images[:paired, 0]  # not used where there are no masks
+        if (masks := self.masks[which]) is not None:
             places = np.searchsorted(self.donors[which], step.extra_rows)
-            inserted = self.insertions[which].insert(
-                images[:paired], images[count:], from_bytes(masks[places]).to(images.device), seed=step.choice
-            )
+            donors, mask = images[count:], from_bytes(masks[places]).to(images.device)
+        inserted = self.insertions[which].insert(images[:paired], donors, mask, seed=step.choice)
         logits = network(torch.cat([images[:count], inserted]))
         labels = torch.as_tensor(self.labels[step.task_rows[:paired]]).to(logits.device)
         difference = (logits[count:] - logits[:paired]).square().sum() / paired

@@ -1,4 +1,4 @@
-"""Train many heads at once, one for each strength."""
+"""Fine-tune heads: options, class weights and the loss; many heads at once, one for each strength."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -19,12 +19,84 @@ from hansfree._internal.hashing import seeded
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import Features, Live
 from hansfree.corrections.base import Need
-from hansfree.corrections.training.config import FineTuning, balanced_weights, mean_loss
 from hansfree.corrections.training.large_head import Span
-from hansfree.models.surgery import Cut, HeadParts, Stage, exact_forward_mode, fuse_for_inference, on_device
+from hansfree.errors import OptionError, check_choice
+from hansfree.metrics import predict_classes
+from hansfree.models.surgery import (
+    Cut,
+    HeadParts,
+    Stage,
+    check_device,
+    exact_forward_mode,
+    fuse_for_inference,
+    on_device,
+)
 
 if TYPE_CHECKING:
     from hansfree.corrections.latent import LatentCorrection
+
+
+def balanced_weights(groups: np.ndarray) -> np.ndarray:
+    """Return what each image counts, 1 on average, so that all groups that have images count the same.
+
+    Examples:
+        >>> balanced_weights(np.array([0, 0, 0, 1])).round(2).tolist()
+        [0.67, 0.67, 0.67, 2.0]
+    """
+    _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    weights: np.ndarray = len(groups) / (len(counts) * counts[place])
+    return weights
+
+
+def mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the cross-entropy; with ``weights`` as a mean of what each image counts."""
+    if weights is None:
+        return nn.functional.cross_entropy(logits, labels)
+    return (nn.functional.cross_entropy(logits, labels, reduction="none") * weights).mean()
+
+
+Optimizer = Literal["sgd", "adam", "converged"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning:
+    """How a head is fine-tuned; the defaults are the paper's recipe (App. A.3).
+
+    ``optimizer="converged"`` is the minimum itself, with L2 of weight ``anchor`` towards the model's own head; rate,
+    epochs, batches and seed are then not used. ``balanced`` lets every class count the same in the loss. ``stable``
+    shortens steps of SGD that would diverge, as `hansfree run` does. ``momentum`` is SGD's; the published code has 0.9.
+    """
+
+    optimizer: Optimizer = "sgd"
+    learning_rate: float = 1e-4
+    epochs: int = 10
+    batch_size: int = 32
+    seed: int = 0
+    device: str = "cpu"
+    anchor: float = 1e-2
+    balanced: bool = False
+    stable: bool = False
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise for values that cannot train."""
+        check_choice("optimizer", self.optimizer, Optimizer)
+        check_device(self.device)
+        if not self.learning_rate > 0:
+            raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
+        check_momentum(self.momentum, self.optimizer)
+        if not self.anchor > 0:
+            raise OptionError(f"anchor is {self.anchor}; it must be above 0, or the minimum may lie at infinity.")
+        if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
+            raise OptionError(
+                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}: at least 1, 1 and 0 are needed."
+            )
+
+
+def check_momentum(momentum: float, optimizer: str) -> None:
+    """Raise for a momentum that SGD does not take, or that another optimizer would ignore."""
+    if not 0 <= momentum < 1 or (momentum and optimizer != "sgd"):
+        raise OptionError(f"momentum is {momentum}; from 0 to below 1, and for optimizer='sgd' only.")
 
 
 class FunctionalHead:
@@ -42,7 +114,16 @@ class FunctionalHead:
 
         A linear layer takes values and tangents together: one product and one gradient of its weight instead of two.
         """
-        return self._push(self._parts.stages, values, tangents)
+        for stage in self._parts.stages:
+            if stage.path is None:
+                values, tangents = push(lambda *inputs, stage=stage: (self._run(stage, *inputs),), values, tangents)
+                continue
+            (value, *rest), (tangent, *rest_along) = values, tangents  # the rest is of a `SpannedHead`
+            weight, bias = self._linear(stage)
+            rows = functional.linear(torch.cat([value, tangent.flatten(0, 1)]), weight)
+            along = rows[len(value) :].unflatten(0, tangent.shape[:2])  # type: ignore[no-untyped-call]
+            values, tangents = (sum(rest, rows[: len(value)] + bias),), (sum(rest_along, along),)
+        return values[0], tangents[0]
 
     def finite_step(self, values: Live, steps: Live) -> tuple[Tensor, Tensor]:
         """Return the logits, and those ``(k, n, classes)`` after whole steps ``(k, n, ...)``, with one dropout mask."""
@@ -51,21 +132,6 @@ class FunctionalHead:
             with torch.random.fork_rng():
                 moved.append(self(*map(torch.add, values, step)))
         return self(*values), torch.stack(moved)
-
-    def _push(self, stages: Iterable[Stage], values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
-        for stage in stages:
-            if stage.path is None:
-                values, tangents = push(lambda *inputs, stage=stage: (self._run(stage, *inputs),), values, tangents)
-                continue
-            (value,), (tangent,) = values, tangents
-            weight, bias = self._linear(stage)
-            product, along = self._both(value, tangent, weight)
-            values, tangents = (product + bias,), (along,)
-        return values[0], tangents[0]
-
-    def _both(self, value: Tensor, tangent: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        rows = functional.linear(torch.cat([value, tangent.flatten(0, 1)]), weight)
-        return rows[: len(value)], rows[len(value) :].unflatten(0, tangent.shape[:2])  # type: ignore[no-untyped-call]
 
     def _linear(self, stage: Stage) -> tuple[Tensor, Tensor | float]:
         return self._tensors[f"{stage.path}.weight"], self._tensors.get(f"{stage.path}.bias", 0.0)
@@ -90,14 +156,6 @@ class SpannedHead(FunctionalHead):
         for stage in others:
             value = self._run(stage, value)
         return value
-
-    def push(self, values: Live, tangents: Live) -> tuple[Tensor, Tensor]:
-        """Return the logits, and their derivatives."""
-        first, *others = self._parts.stages
-        (value, rest), (tangent, rest_along) = values, tangents
-        weight, bias = self._linear(first)
-        product, along = self._both(value, tangent, weight)
-        return self._push(others, (product + bias + rest,), (along + rest_along,))
 
 
 def push(function: Callable[..., Live], values: Live, tangents: Live) -> tuple[Live, Live]:
@@ -151,14 +209,27 @@ class Heads:
         return call(only, *(argument.squeeze(0) for argument in per_head)).unsqueeze(0)
 
     @torch.no_grad()
-    def logits(self, features: Features, *, batch_size: int = 512) -> Tensor:
-        """Return the logits of all images without dropout, ``(heads, n, classes)``."""
+    def stream(self, features: Features, *, batch_size: int = 512) -> Iterator[Tensor]:
+        """Yield the logits of all images without dropout, ``(heads, rows, classes)``, batch by batch."""
         self.cut.eval_mode()
-        parts = []
         for start in range(0, len(features), batch_size):
             values, _ = self.rows(features, slice(start, start + batch_size))
-            parts.append(self.each(lambda head, values=values: head(*values)))
-        return torch.cat(parts, dim=1).cpu()
+            yield self.each(lambda head, values=values: head(*values)).cpu()
+
+    def logits(self, features: Features, *, batch_size: int = 512) -> Tensor:
+        """Return the logits of all images."""
+        return torch.cat([*self.stream(features, batch_size=batch_size)], dim=1)
+
+    def predictions(self, features: Features) -> tuple[np.ndarray, np.ndarray]:
+        """Return the predicted classes ``(heads, n)``, and of each head whether all of its logits are finite.
+
+        Of many heads on many images, the logits of one batch are in memory at a time.
+        """
+        found, finite = [np.zeros((self.count, 0), dtype=np.int32)], np.ones(self.count, dtype=bool)
+        for logits in self.stream(features):
+            found.append(np.stack([predict_classes(each) for each in logits.numpy()]).astype(np.int32))
+            finite &= torch.isfinite(logits).flatten(1).all(1).numpy()
+        return np.concatenate(found, axis=1), finite
 
     def rows(self, features: Features, index: np.ndarray | slice) -> tuple[Live, Live]:
         """Return values and tangents of some images as these heads take them."""
@@ -228,19 +299,13 @@ def train_heads(
     features: Features,
     objective: LatentCorrection,
     strengths: Sequence[float],
-    tuning: FineTuning,
     *,
     watch: Watch | None = None,
     progress: Progress = silent,
-    label: str = "training",
+    label: str,
 ) -> Iterator[TrainedHead]:
     """Fine-tune one head per strength from the model's own head, yielded in order as soon as a group is done."""
-    if tuning.optimizer == "converged":
-        from hansfree.corrections.training.solver import solve_heads
-
-        yield from solve_heads(cut, features, objective, strengths, tuning, watch=watch, progress=progress, label=label)
-        return
-    span = None
+    tuning, span = objective.tuning, None
     if _reads_features(objective, features) and tuning.optimizer == "sgd":  # Adam's steps depend on the axes
         span = Span.where_smaller(cut, features, tuning.device)
     if span is not None:
@@ -250,7 +315,7 @@ def train_heads(
     ticks = progress(range(steps * len(groups)), total=steps * len(groups), label=label)
     for group in groups:
         heads = Heads(cut, len(group), tuning.device, span=span)
-        history = _train_group(cut, heads, features, objective, group, tuning, watch, ticks)
+        history = _train_group(heads, features, objective, group, watch, ticks)
         finite = heads.are_finite()
         failed |= {strength: "" for strength, is_finite in zip(group, finite) if not is_finite}
         if group is groups[-1]:  # before the last yield: the caller may stop there
@@ -287,19 +352,20 @@ def image_weights(features: Features, tuning: FineTuning) -> Tensor | None:
 
 
 def _train_group(
-    cut: Cut,
     heads: Heads,
     features: Features,
     objective: LatentCorrection,
     strengths: Sequence[float],
-    tuning: FineTuning,
     watch: Watch | None,
     ticks: Iterator[int],
 ) -> list[Sequence[Any]]:
+    cut, tuning = heads.cut, objective.tuning
     by_head = torch.tensor(strengths, dtype=torch.float32, device=tuning.device)
-    optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[tuning.optimizer](
-        heads.parameters.values(), lr=tuning.learning_rate
-    )
+    optimizer: torch.optim.Optimizer
+    if tuning.optimizer == "adam":
+        optimizer = torch.optim.Adam(heads.parameters.values(), lr=tuning.learning_rate)
+    else:
+        optimizer = torch.optim.SGD(heads.parameters.values(), lr=tuning.learning_rate, momentum=tuning.momentum)
     trunk, phi = (on_device(part, tuning.device) for part in (cut.trunk, cut.phi))
     if not _reads_features(objective, features):
         trunk = fuse_for_inference(trunk)
@@ -308,7 +374,7 @@ def _train_group(
     step = 0
     for epoch in range(tuning.epochs):
         cut.train_mode()
-        for rows in _shuffled(len(features), tuning, epoch):
+        for rows in shuffled(len(features), tuning.batch_size, (tuning.seed, epoch)):
             with seeded(tuning.seed, step) as noise, exact_forward_mode():
                 values, tangents = heads.rows(features, rows)
                 labels = torch.from_numpy(features.labels[rows]).to(tuning.device)
@@ -324,7 +390,8 @@ def _train_group(
             optimizer.zero_grad()
             losses.sum().backward()  # the heads share no weight, so each gets the gradient of its own loss
             if tuning.stable and tuning.optimizer == "sgd":
-                limit_steps(heads, objective, tangents, by_head, tuning.learning_rate)
+                rate = tuning.learning_rate / (1 - tuning.momentum)  # equal gradients add up to that
+                limit_steps(heads, objective, tangents, by_head, rate)
             optimizer.step()
             step += 1
             next(ticks, None)
@@ -367,7 +434,8 @@ def _norms(tensors: Iterable[Tensor]) -> Tensor:
     return norms
 
 
-def _shuffled(images: int, tuning: FineTuning, epoch: int) -> Iterator[np.ndarray]:
-    order = np.random.default_rng((tuning.seed, epoch)).permutation(images)
-    for start in range(0, images, tuning.batch_size):
-        yield order[start : start + tuning.batch_size]
+def shuffled(images: int, batch_size: int, seed: tuple[int, int]) -> Iterator[np.ndarray]:
+    """Yield the rows of each batch, in random order; the last one may be short."""
+    order = np.random.default_rng(seed).permutation(images)
+    for start in range(0, images, batch_size):
+        yield order[start : start + batch_size]

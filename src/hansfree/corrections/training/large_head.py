@@ -23,13 +23,7 @@ BATCH = 256  # images whose features are read together
 
 
 class Span:
-    """An orthonormal basis of the training images' values and tangents, and the layer's weight along it.
-
-    Args:
-        name: The weight of the head's first layer, by its name in the model.
-        weight: Its value before training, ``(outputs, inputs)``.
-        features: What the head is trained on.
-    """
+    """An orthonormal basis of the training images' values and tangents, and the first layer's weight along it."""
 
     def __init__(self, name: str, weight: Tensor, features: Features) -> None:
         self.name, self._weight = name, weight.detach()

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hansfree._internal.progress import Progress, silent
+from hansfree._internal.progress import Progress
 from hansfree.activations import Features, Live
-from hansfree.corrections.training.config import FineTuning, mean_loss
 from hansfree.corrections.training.head_loop import (
     FunctionalHead,
     HeadBatch,
@@ -22,6 +21,7 @@ from hansfree.corrections.training.head_loop import (
     TrainedHead,
     Watch,
     image_weights,
+    mean_loss,
     warn_of_strengths,
 )
 from hansfree.errors import OptionError
@@ -40,10 +40,9 @@ def check_float64(device: str) -> None:
 
 
 def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, tolerance: float) -> float:
-    """Move the leaf tensors to the minimum of ``value``; return the largest component of the gradient there.
+    """Move leaf tensors to the minimum of ``value``, until no component of the gradient is above ``tolerance``.
 
-    Args:
-        tolerance: Stop where no component of the gradient is larger.
+    Return the largest component there.
     """
     solver = torch.optim.LBFGS(
         tensors,
@@ -66,6 +65,7 @@ def minimise(value: Callable[[], Tensor], tensors: Collection[Tensor], *, tolera
 
 
 Tensors = dict[str, Tensor]
+Solve = Callable[[float], tuple[Tensors, float]]  # from a strength to the weights that changed, and the gradient left
 Change = Callable[[Tensors], Tensors]  # from what the solver moves to what the weights move by
 MAX_WEIGHTS = 5_000_000  # weights of a head: the solver keeps forty copies of them in float64
 GRADIENT_TOLERANCE = 3e-5  # of the largest component, along axes of about the same curvature
@@ -86,12 +86,7 @@ class Axes:
 
     @classmethod
     def of(cls, entry: str, values: Tensor, tangents: Live, shares: Tensor, *, anchor: float, has_bias: bool) -> Axes:
-        """Find them for images whose shares sum to 1, and L2 of the weight ``anchor``.
-
-        Args:
-            entry: The linear layer.
-            tangents: ``(k, n, inputs)``; none where nothing is penalised.
-        """
+        """Find them for the linear layer ``entry``, images whose shares sum to 1, and L2 of the weight ``anchor``."""
         center = shares @ values if has_bias else torch.zeros_like(values[0])
         loss = _CURVATURE * (shares[:, None] * (values - center)).T @ (values - center)
         loss.diagonal().add_(2 * anchor)
@@ -118,11 +113,8 @@ class Axes:
     def penalty(self, begin: Tensors, outputs: Tensor, strength: float) -> Callable[[Tensors], Tensor]:
         """Return the strength times the mean squared derivative of some outputs, as a function of the steps.
 
-        Along the axes it is a sum of squares, and no image has to be looked at.
-
-        Args:
-            begin: The weights before the first step.
-            outputs: ``(classes, outputs)``, what the outputs take of each logit.
+        Along the axes it is a sum of squares, and no image has to be looked at. ``begin`` are the weights before the
+        first step, ``outputs`` what the outputs take of each logit, ``(classes, outputs)``.
         """
         first, lengths = begin[self.weight] @ self.coordinates, self._lengths(strength)
 
@@ -136,40 +128,26 @@ class Axes:
         return (1 + strength * self.sizes).rsqrt()
 
 
-def solve_heads(
-    cut: Cut,
-    features: Features,
-    objective: LatentCorrection,
-    strengths: Sequence[float],
-    tuning: FineTuning,
-    *,
-    watch: Watch | None = None,
-    progress: Progress = silent,
-    label: str = "solving",
-) -> Iterator[TrainedHead]:
-    """Train one head per strength to convergence, in order; the watch sees each head once."""
+def converged(cut: Cut, features: Features, objective: LatentCorrection) -> Solve:
+    """Return what trains the head of a strength to convergence; each starts from the solution of the one before."""
     if objective.solver is SolverSupport.NONE or features.at_layer:
         raise OptionError(
-            f"optimizer='converged' does not support {label}: its penalty is sampled, or needs more than the inputs of "
-            "the head. Use optimizer='sgd' or 'adam'."
+            f"optimizer='converged' does not support {objective.name}: its penalty is sampled, or needs more than the "
+            "inputs of the head. Use optimizer='sgd' or 'adam'."
         )
-    check_float64(tuning.device)
+    check_float64(objective.tuning.device)
     check_head_size(cut)
     cut.eval_mode()
-    solve, device = _Problem(cut, features, objective, tuning).solve, tuning.device
-    yield from solutions(
-        cut, objective, strengths, solve, MAX_GRADIENT, device=device, watch=watch, progress=progress, label=label
-    )
+    return _Problem(cut, features, objective).solve
 
 
 def solutions(
     cut: Cut,
     objective: LatentCorrection,
     strengths: Sequence[float],
-    solve: Callable[[float], tuple[Tensors, float]],
+    solve: Solve,
     max_gradient: float,
     *,
-    device: str,
     watch: Watch | None,
     progress: Progress,
     label: str,
@@ -177,14 +155,13 @@ def solutions(
     """Yield one head per strength, and warn once of strengths without a solution.
 
     Args:
-        solve: Returns the weights that changed, by the model's names, and the gradient left there.
         max_gradient: Warn above: the solver stopped before the minimum.
     """
     failed: dict[float, str] = {}
     steep: dict[float, str] = {}
     for number, strength in enumerate(progress(strengths, total=len(strengths), label=label), start=1):
         found, gradient = solve(strength)
-        heads = Heads(cut, 1, device)
+        heads = Heads(cut, 1, objective.tuning.device)
         with torch.no_grad():
             for name, tensor in found.items():
                 heads.parameters[name][0] = tensor
@@ -214,8 +191,8 @@ def check_head_size(
 class _Problem:
     """Loss, penalty and L2 of one head on one set of images."""
 
-    def __init__(self, cut: Cut, features: Features, objective: LatentCorrection, tuning: FineTuning) -> None:
-        self.objective, self.anchor = objective, tuning.anchor
+    def __init__(self, cut: Cut, features: Features, objective: LatentCorrection) -> None:
+        self.objective, tuning = objective, objective.tuning
         exact = Heads(cut, 1, tuning.device, dtype=torch.float64)
         self.parts, self.fixed = exact.parts, exact.fixed
         self.start = {name: tensor[0].detach() for name, tensor in exact.parameters.items()}
@@ -269,7 +246,7 @@ class _Problem:
             with exact_forward_mode():
                 logits, penalty = self.objective.loss_terms(head, self.batch)
         far = torch.stack([(weights[name] - tensor).square().sum() for name, tensor in self.start.items()]).sum()
-        value = mean_loss(logits, self.batch.labels, self.counts) + self.anchor * far
+        value = mean_loss(logits, self.batch.labels, self.counts) + self.objective.tuning.anchor * far
         return value if strength is None or penalty is None else value + strength * penalty.mean()
 
     def _axes(self) -> Axes | None:
@@ -282,6 +259,6 @@ class _Problem:
             values,
             self.batch.tangents,
             counts / len(values),
-            anchor=self.anchor,
+            anchor=self.objective.tuning.anchor,
             has_bias=f"{self.parts.entry}.bias" in self.start,
         )

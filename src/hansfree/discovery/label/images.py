@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
-from torch import nn
 
 from hansfree.cavs import SignalCAV
-from hansfree.data import Channels, ImageDataset, Resize, decode
+from hansfree.data import decode
+from hansfree.discovery.opening import UnlabelledImages
 from hansfree.errors import DataError
 from hansfree.evaluation.localisation import compute_cav_heatmaps
 
@@ -24,44 +24,36 @@ _HOOKS = threading.Lock()  # the rules of LRP are hooks in one shared copy of th
 _AMBER = np.array([255, 176, 0], dtype=np.float64)  # amber on grey is safe for colour blindness
 
 
-class Thumbnails:
-    """Thumbnails of image files, which show the model's input: squashed or cropped as for the model.
-
-    Args:
-        root: No file outside it is read, whatever the list names or a link points to.
-    """
-
-    def __init__(self, paths: Sequence[str], *, root: Path, resize: Resize, channels: Channels) -> None:
-        self._paths, self._root = paths, os.path.realpath(root)
-        self._resize, self._channels = resize, channels
-        for path in paths:
-            self._check(path)
-
-    def thumbnail(self, image: int) -> bytes:
-        """Return one image as JPEG."""
-        return as_jpeg(self.pixels(image))
-
-    def pixels(self, image: int) -> np.ndarray:
-        """Return one image, uint8 (SIDE, SIDE, channels)."""
-        self._check(self._paths[image])  # again: a link may have changed
-        return decode(self._paths[image], size=SIDE, resize=self._resize, channels=self._channels)
-
-    def _check(self, path: str) -> None:
-        if os.path.commonpath([self._root, os.path.realpath(path)]) != self._root:
-            raise DataError(
-                f"{path} is not inside data.root, {self._root}, and the page shows no other files. Copy the file, or "
-                "set a root that holds all."
-            )
+def check_inside(path: str, root: Path) -> None:
+    """Refuse a file outside of the root, whatever the list names or a link points to."""
+    folder = os.path.realpath(root)
+    if os.path.commonpath([folder, os.path.realpath(path)]) != folder:
+        raise DataError(
+            f"{path} is not inside data.root, {folder}, and the page shows no other files. Copy the file, or set a "
+            "root that holds all."
+        )
 
 
-def draw_heatmap(
-    model: nn.Module, layer: str, images: ImageDataset, row: int, *, cav: SignalCAV, pixels: np.ndarray
-) -> bytes:
-    """Return an image in grey as JPEG, with the positive relevance of a CAV in amber."""
+def draw_thumbnail(opened: UnlabelledImages, row: int) -> np.ndarray:
+    """Return an image, uint8 (SIDE, SIDE, channels), squashed or cropped as for the model."""
+    check_inside(opened.paths[row], opened.run.data.root)  # again: a link may have changed
+    source: Any = opened.images.source
+    return decode(opened.paths[row], size=SIDE, resize=source.resize, channels=source.channels)
+
+
+def draw_heatmap(opened: UnlabelledImages, row: int, cav: SignalCAV) -> np.ndarray:
+    """Return an image in grey, with the positive relevance of a CAV in amber."""
+    pixels = draw_thumbnail(opened, row)
     with _HOOKS:
-        batch = images.batch([row]).image
-        relevance = compute_cav_heatmaps(model, layer, cav, batch)[0].detach().cpu().numpy()
-    return as_jpeg(_overlay(pixels, relevance))
+        batch = opened.images.batch([row]).image
+        relevance = compute_cav_heatmaps(opened.model, opened.layer, cav, batch)[0].detach().cpu().numpy()
+    positive = Image.fromarray(np.maximum(relevance, 0).astype(np.float32))
+    coarse = positive.resize((_COARSE, _COARSE), Image.Resampling.BOX)
+    smooth = np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BILINEAR), dtype=np.float64)
+    share = smooth / smooth.max() if smooth.max() > 0 else smooth
+    grey = pixels.mean(axis=-1, keepdims=True) * 0.7
+    mixed = grey * (1 - share[..., None]) + _AMBER * share[..., None]
+    return np.asarray(np.clip(mixed.round(), 0, 255).astype(np.uint8))
 
 
 def as_jpeg(pixels: np.ndarray) -> bytes:
@@ -69,15 +61,3 @@ def as_jpeg(pixels: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(buffer, "JPEG", quality=_QUALITY)
     return buffer.getvalue()
-
-
-def _overlay(pixels: np.ndarray, relevance: np.ndarray) -> np.ndarray:
-    height, width = pixels.shape[:2]
-    positive = Image.fromarray(np.maximum(relevance, 0).astype(np.float32))
-    coarse = positive.resize((_COARSE, _COARSE), Image.Resampling.BOX)
-    smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BILINEAR), dtype=np.float64)
-    share = smooth / smooth.max() if smooth.max() > 0 else smooth
-    grey = pixels.mean(axis=-1, keepdims=True) * 0.7
-    mixed = grey * (1 - share[..., None]) + _AMBER * share[..., None]
-    overlaid: np.ndarray = np.clip(mixed.round(), 0, 255).astype(np.uint8)
-    return overlaid

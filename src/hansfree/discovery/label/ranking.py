@@ -20,8 +20,9 @@ from hansfree._internal.files import written_atomically
 from hansfree._internal.statistics import auc
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.cavs.diagnostics import LEAST, Level, diagnose_cav
-from hansfree.data import annotated_column, read_annotations, read_table
+from hansfree.data import annotated_column, read_annotations
 from hansfree.errors import DataError
+from hansfree.report import describe_diagnosis
 
 UNKNOWN, NO, YES = -1, 0, 1
 MIN_LABELS = 5  # for a ranking
@@ -64,44 +65,21 @@ class ArtifactLabels:
         return [int(row) for row in rows]
 
     @property
-    def steps(self) -> int:
-        """How many steps can be undone."""
-        return len(self._history)
-
-    def count(self, value: int) -> int:
-        """Return how many images have this label."""
-        return int((self.values == value).sum())
-
-
-def read_labels(table: Path, names: Sequence[str], *, column: str) -> np.ndarray:
-    """Return the artifact labels of the named images that a person gave; all others are unknown."""
-    rows = read_table(table, ("image",))
-    return labels_of(rows, names, column=column, place=table)
+    def can_undo(self) -> bool:
+        """Whether there is a step left."""
+        return bool(self._history)
 
 
 def labels_of(rows: Sequence[Mapping[str, str]], names: Sequence[str], *, column: str, place: Path) -> np.ndarray:
-    """Return the artifact labels in the rows of a table."""
-    values = np.full(len(names), UNKNOWN, dtype=np.int8)
+    """Return the artifact labels that a person gave in the rows of a table; all others are unknown."""
     known = read_annotations(rows, column, place=place)
-    for index, name in enumerate(names):
-        if name in known:
-            values[index] = YES if known[name] else NO
-    return values
+    return np.array([int(known[name]) if name in known else UNKNOWN for name in names], dtype=np.int8)
 
 
 def write_labels(
-    path: Path,
-    rows: Sequence[Mapping[str, str]],
-    labels: np.ndarray,
-    proposed: np.ndarray | None,
-    *,
-    column: str,
+    path: Path, rows: Sequence[Mapping[str, str]], labels: np.ndarray, proposed: np.ndarray | None, *, column: str
 ) -> None:
-    """Write the user's table with the artifact labels, atomically.
-
-    Args:
-        proposed: For the images without a label; None leaves their cells empty.
-    """
+    """Write the user's table with the artifact labels; without proposed ones, cells without a label stay empty."""
     known, annotated = labels != UNKNOWN, annotated_column(column)
     names = list(dict.fromkeys([*rows[0], column, annotated]))
     bits = np.where(known, labels, 0 if proposed is None else proposed).astype(int).astype(str)
@@ -299,11 +277,12 @@ def diagnose_labels(
             cav=examined,
             others=others if len(others) >= LEAST else None,
             ids=[names[row] for row in inside.tolist()],
-            unmarked=int((looked_at & (artifact_labels == UNKNOWN)).sum()),
         )
     except DataError as error:  # features that do not vary, or a solver that wants more samples
         return replace(found, verdict=str(error))
-    return replace(found, level=diagnosis.level, verdict=words + diagnosis.verdict)
+    unlabelled = int((looked_at & (artifact_labels == UNKNOWN)).sum())
+    verdict = describe_diagnosis(diagnosis, unlabelled=unlabelled)
+    return replace(found, level=diagnosis.level, verdict=words + verdict)
 
 
 def needs_clean_labels(

@@ -14,17 +14,8 @@ from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
-from hansfree.discovery.label.ranking import Choice
-from hansfree.discovery.label.session import (
-    ClusterSuggestion,
-    Finish,
-    RankedImages,
-    Session,
-    State,
-    Undone,
-    address_file,
-)
-from hansfree.errors import HansfreeError, RunError, not_installed
+from hansfree.discovery.label.session import ClusterSuggestion, Session, State, address_file
+from hansfree.errors import HansfreeError, RunError, import_optional
 
 LOOPBACK = "127.0.0.1"
 _MAX_IMAGES = 100_000  # per request
@@ -41,14 +32,6 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-
-_REFUSED = """<!doctype html>
-<html lang="en">
-<title>Refused</title>
-<link rel="icon" href="data:,">
-<p>Refused: open the address that <code>hansfree label</code> printed, with its token.</p>
-</html>
-"""  # with an empty icon, so that the browser does not ask for one and is refused again
 
 Image = Annotated[int, InPath(ge=0)]
 
@@ -81,7 +64,7 @@ def create_app(session: Session, *, token: str, port: int) -> FastAPI:
         given, slash, rest = request.scope["path"].removeprefix("/").partition("/")
         is_page = not rest and request.method == "GET"
         if not secrets.compare_digest(given.encode(), token.encode()) or not _is_ours(request, hosts, is_page=is_page):
-            return HTMLResponse(_REFUSED, 403)
+            return HTMLResponse(_PAGE["refused.html"].read_bytes(), 403)
         if not slash:  # otherwise the page's relative addresses would lose the token
             return RedirectResponse(f"/{given}/")
         request.scope.update(path=f"/{rest}", raw_path=f"/{rest}".encode())
@@ -110,37 +93,18 @@ def create_app(session: Session, *, token: str, port: int) -> FastAPI:
             suspects=list(session.data.suspects.values()),
         )
 
-    @app.get("/api/state")
-    def state() -> State:
-        return session.state()
-
-    @app.get("/api/screen")
-    def screen() -> list[Choice]:
-        return session.screen()
-
-    @app.post("/api/screen/next")
-    def next_screen() -> list[Choice]:
-        return session.next_screen()
-
-    @app.get("/api/ranking")
-    def ranking() -> RankedImages:
-        return session.ordered()
+    for path, read in (("state", session.state), ("screen", session.screen), ("ranking", session.ordered)):
+        app.add_api_route(f"/api/{path}", read, methods=["GET"])
+    for path, change in (("screen/next", session.next_screen), ("undo", session.undo), ("finish", session.finish)):
+        app.add_api_route(f"/api/{path}", change, methods=["POST"])
 
     @app.post("/api/labels")
     def label(new: NewLabel) -> State:
         return session.label(new.images, has_artifact=new.has_artifact)
 
-    @app.post("/api/undo")
-    def undo() -> Undone:
-        return session.undo()
-
     @app.post("/api/suspects")
     def accept(suspect: Annotated[str, Body(embed=True)]) -> State:
         return session.accept(suspect)
-
-    @app.post("/api/finish")
-    def finish() -> Finish:
-        return session.finish()
 
     @app.get("/thumbnails/{image}.jpg")
     def thumbnail(image: Image) -> Response:
@@ -173,11 +137,8 @@ def _is_ours(request: Request, hosts: set[str], *, is_page: bool) -> bool:
 
 def check_installed() -> None:
     """Check that the packages of the server are installed, before any image is read."""
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise not_installed(error.name, extra="label") from error
+    for package in ("fastapi", "uvicorn"):
+        import_optional(package, extra="label")
 
 
 def write_redirect(folder: Path, address: str) -> Path:

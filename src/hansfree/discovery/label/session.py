@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 from hansfree._internal.files import display_path
 from hansfree._internal.progress import Progress, silent
 from hansfree.cavs import SignalCAV
-from hansfree.data import find_class
+from hansfree.data import find_class, read_table
 from hansfree.discovery.clustering import Cluster
-from hansfree.discovery.label.images import Thumbnails, draw_heatmap
+from hansfree.discovery.label.images import as_jpeg, check_inside, draw_heatmap, draw_thumbnail
 from hansfree.discovery.label.ranking import (
     MIN_LABELS,
     NO,
@@ -31,7 +31,6 @@ from hansfree.discovery.label.ranking import (
     diagnose_labels,
     labels_of,
     needs_clean_labels,
-    read_labels,
     write_labels,
 )
 from hansfree.discovery.opening import UnlabelledImages, collect_pooled, label_directory, open_unlabelled_images
@@ -58,15 +57,10 @@ class ClusterSuggestion:
 def read_suggestions(
     folder: Path, index_of: Mapping[str, int], *, classes: Sequence[str]
 ) -> dict[str, ClusterSuggestion]:
-    """Return the suggested clusters by name, in the order of their ranks.
-
-    Args:
-        index_of: The number of an image by its name.
-        classes: The name of each image's class.
-    """
+    """Return the suggested clusters by name, in the order of their ranks; ``classes`` names each image's class."""
     clusters: tuple[Cluster, ...] = ()  # none where the lists were written by hand
     if (folder / "suspects.json").exists():
-        clusters = Suspects.from_json((folder / "suspects.json").read_text(encoding="utf-8")).clusters
+        clusters = Suspects.from_json((folder / "suspects.json").read_bytes()).clusters
     cluster_of = {f"suspect-{rank}": cluster for rank, cluster in enumerate(clusters, start=1)}
     found: dict[str, ClusterSuggestion] = {}
     for path in sorted(folder.glob("suspect-*.json"), key=lambda path: (len(path.name), path.name)):  # 10 after 9
@@ -100,7 +94,6 @@ class LabellingData:
     biased_class: int | None
     pooled: np.ndarray
     artifact_labels: np.ndarray
-    thumbnails: Thumbnails
     suspects: Mapping[str, ClusterSuggestion]  # by name
 
 
@@ -120,26 +113,19 @@ def open_labelling(run: RunConfig, *, file: Path, progress: Progress = silent) -
         images, table, column, biased = opened.images, folder / "artifacts.csv", run.artifact.column, None
         if run.artifact.biased_class is not None:
             biased = find_class(run.artifact.biased_class, images.class_names, option="biased_class")
+        rows, place = opened.rows, run.data.table or run.data.root
         if table.exists():
-            artifact_labels = read_labels(table, opened.names, column=column)
-        else:
-            place = run.data.table or run.data.root
-            artifact_labels = labels_of(opened.rows, opened.names, column=column, place=place)
-        thumbnails = Thumbnails(
-            opened.paths,
-            root=run.data.root,
-            resize=images.source.resize,  # type: ignore[attr-defined]  # of image files
-            channels=images.source.channels,  # type: ignore[attr-defined]
-        )
+            rows, place = read_table(table, ("image",)), table
+        for path in opened.paths:
+            check_inside(path, run.data.root)
         index_of = {name: row for names in (opened.paths, opened.names) for row, name in enumerate(names)}
         yield LabellingData(
             file=file,
             table=table,
             opened=opened,
             biased_class=biased,
-            pooled=collect_pooled(opened, progress=progress).pooled,
-            artifact_labels=artifact_labels,
-            thumbnails=thumbnails,
+            pooled=collect_pooled(opened, progress=progress)[0],
+            artifact_labels=labels_of(rows, opened.names, column=column, place=place),
             suspects=read_suggestions(folder, index_of, classes=[images.class_names[label] for label in images.labels]),
         )
 
@@ -168,12 +154,7 @@ class Finish:
 
 
 def describe_finish(data: LabellingData, diagnostics: LabelDiagnostics | None, *, unlabelled: int) -> Finish:
-    """Return whether the labels suffice for a run, by the diagnostics of the CAV.
-
-    Args:
-        diagnostics: Of the current labels; None where they are not available yet.
-        unlabelled: How many images have a proposed label.
-    """
+    """Return whether the labels suffice for a run, by their diagnostics; None where they are not available yet."""
     key = "data.artifacts" if data.opened.run.data.table is None else "data.table"
     how = f"set {key} in {data.file} to {data.table}, then: hansfree run {data.file}"
     proposed = ""
@@ -223,10 +204,7 @@ class RankedImages:
 
 
 class Session:
-    """The state behind the page; thread-safe.
-
-    A label is on disk before the call returns.
-    """
+    """The state behind the page; thread-safe. A label is on disk before the call returns."""
 
     def __init__(self, data: LabellingData) -> None:
         self.data = data
@@ -246,7 +224,7 @@ class Session:
     def state(self) -> State:
         """Return the counts and the diagnostics of the direction."""
         with self._lock:
-            yes, no = self._artifact_labels.count(YES), self._artifact_labels.count(NO)
+            yes, no = (int((self._artifact_labels.values == value).sum()) for value in (YES, NO))
             diagnostics, is_diagnosing = self._worker.look() if yes + no else (None, False)
             return State(
                 images=len(self._shown),
@@ -254,7 +232,7 @@ class Session:
                 no=no,
                 proposed=len(self._proposed()),
                 version=self._version,
-                can_undo=self._artifact_labels.steps > 0,
+                can_undo=self._artifact_labels.can_undo,
                 advice=_advice(yes, no, len(self._shown)),
                 saved=display_path(self.data.table),
                 diagnostics=diagnostics,
@@ -324,7 +302,7 @@ class Session:
     def thumbnail(self, image: int) -> bytes:
         """Return an image as JPEG."""
         self._check(image)
-        return self.data.thumbnails.thumbnail(image)
+        return as_jpeg(draw_thumbnail(self.data.opened, image))
 
     def heatmap(self, image: int) -> bytes:
         """Return an image with the heatmap of the CAV of the labels."""
@@ -332,8 +310,7 @@ class Session:
         cav = self._cav
         if cav is None:
             raise DataError("A heatmap needs images labelled with and without the artifact.")
-        opened, pixels = self.data.opened, self.data.thumbnails.pixels(image)
-        return draw_heatmap(opened.model, opened.layer, opened.images, image, cav=cav, pixels=pixels)
+        return as_jpeg(draw_heatmap(self.data.opened, image, cav))
 
     def wait(self, timeout: float = 60) -> bool:
         """Wait for the diagnostics of all labels; return whether they are available."""

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor, fx, nn
 
 from hansfree.errors import SplitError, check_choice, nearest
-from hansfree.models.surgery.graph import NoBatchStatistics, check_batch_norms, device_of, eval_copy, trace
+from hansfree.models.surgery.graph import (
+    NoBatchStatistics,
+    check_batch_norms,
+    check_gradient,
+    device_of,
+    eval_copy,
+    trace,
+)
 from hansfree.models.surgery.hooked import PermutedBack, hooked_parts
 from hansfree.models.surgery.layout import trunk_order
 from hansfree.models.surgery.partition import Flow, GraphCut, Partition, Train, permute_layer
@@ -47,26 +54,26 @@ class HeadParts:
         return len(self.stages) == 1 and self.entry is not None
 
 
-def head_in_stages(head: nn.Module) -> HeadParts:
-    """Part a head at every linear layer past which nothing else is handed on; one stage where that is not visible."""
-    if not isinstance(head, fx.GraphModule) or _is_tied(head):
-        return HeadParts(head, (Stage(head),))
-    first, *nodes = [node for node in head.graph.nodes if node.op != "output"]
-    if any(node.op == "placeholder" for node in nodes):
-        return HeadParts(head, (Stage(head),))
-    return HeadParts(head, tuple(_stages(head, first, nodes)))
-
-
 def is_plain(module: nn.Module) -> bool:
     """Return whether a module does what its class says: hooks (weight norm is one) may change that."""
     has_hooks = bool(module._forward_hooks or module._forward_pre_hooks)
     return not has_hooks and "forward" not in vars(module)
 
 
-def _stages(head: fx.GraphModule, given: fx.Node, nodes: Sequence[fx.Node]) -> Iterator[Stage]:
+def _stages(head: nn.Module) -> Iterator[Stage]:
+    """Part a head at every linear layer past which nothing else is handed on; one stage where that is not visible."""
+    nodes = [node for node in head.graph.nodes if node.op != "output"] if isinstance(head, fx.GraphModule) else []
+    # Of a parameter with several names, a stage would use one that the state dict does not have.
+    is_tied = len(list(head.parameters())) < len(list(head.named_parameters(remove_duplicate=False)))
+    if not isinstance(head, fx.GraphModule) or is_tied or any(node.op == "placeholder" for node in nodes[1:]):
+        yield Stage(head)
+        return
+    given, *nodes = nodes
     between: list[fx.Node] = []
     for place, node in enumerate(nodes):
-        if not (_is_lone_linear(head, node) and _is_passage(node, [given, *nodes[:place]])):
+        before = {given, *nodes[:place]}
+        is_passage = all(user in before or user is node for other in before for user in other.users)
+        if not (is_passage and _is_lone_linear(head, node)):
             between.append(node)
             continue
         if between:
@@ -86,12 +93,6 @@ def _is_lone_linear(head: fx.GraphModule, node: fx.Node) -> bool:
     return type(module) is nn.Linear and is_plain(module) and calls == 1  # a parametrized one has a class of its own
 
 
-def _is_passage(node: fx.Node, before: Sequence[fx.Node]) -> bool:
-    """Return whether all that follows the node depends on what came before through the node alone."""
-    seen = {*before, node}
-    return all(user in seen for other in before for user in other.users)
-
-
 def _part(head: fx.GraphModule, given: fx.Node, nodes: Sequence[fx.Node]) -> fx.GraphModule:
     graph = fx.Graph()
     new = {given: graph.placeholder("given")}
@@ -99,11 +100,6 @@ def _part(head: fx.GraphModule, given: fx.Node, nodes: Sequence[fx.Node]) -> fx.
         new[node] = graph.node_copy(node, new.__getitem__)
     graph.output(new[nodes[-1]])
     return fx.GraphModule(head, graph)
-
-
-def _is_tied(module: nn.Module) -> bool:
-    """Return whether a parameter has several names: a stage would use a name that the state dict does not have."""
-    return len(list(module.parameters())) < len(list(module.named_parameters(remove_duplicate=False)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -124,7 +120,7 @@ class Cut(Partition):
 
     def head_parts(self) -> HeadParts:
         """Return the head, whole and in stages."""
-        return head_in_stages(self.head)
+        return HeadParts(self.head, tuple(_stages(self.head)))
 
     def model_with(self, state: Mapping[str, Tensor], model: nn.Module) -> nn.Module:
         """Return a copy of ``model`` in which only the head's parameters in ``state`` are replaced."""
@@ -190,18 +186,14 @@ def split(
 
 
 def _as_cut(layer: str, parts: Partition, order: AxisOrder | None) -> Cut:
-    parts.root.requires_grad_(False)
-    for name in parts.trainable:
-        parts.root.get_parameter(name).requires_grad_(True)
     trunk, phi = parts.trunk, parts.phi
-    is_traced = isinstance(trunk, fx.GraphModule)
     if order is not None and isinstance(trunk, fx.GraphModule) and isinstance(phi, fx.GraphModule):
         permute_layer(trunk, phi, order)
     elif order is not None:
         trunk.order = order  # type: ignore[assignment]  # a plain tuple, not a module
         phi = PermutedBack(order)
     own: dict[str, Any] = {**vars(parts), "phi": phi}
-    return Cut(**own, layer=layer, traced=is_traced, order=order)
+    return Cut(**own, layer=layer, traced=isinstance(trunk, fx.GraphModule), order=order)
 
 
 def _is_exact(parts: Partition, model: nn.Module, example: Tensor) -> bool:
@@ -212,12 +204,15 @@ def _is_exact(parts: Partition, model: nn.Module, example: Tensor) -> bool:
         with torch.no_grad():
             kept = parts.trunk(example.clone())
             before = [tensor.clone() for tensor in kept]
-            got = parts.head(*parts.phi(*kept))
+            given = parts.phi(*kept)
+        with torch.enable_grad():
+            got = parts.head(*given)
     except RuntimeError as error:
         logger.debug("The traced graph of %s fails: %s", type(model).__name__, error)
         return False
     if got.shape != expected.shape:
         return False
+    check_gradient(type(model).__name__, got)
     unchanged = all(torch.allclose(old, new, rtol=0, atol=0, equal_nan=True) for old, new in zip(before, kept))
     scale = float(expected.abs().nan_to_num().max())
     return unchanged and torch.allclose(got, expected, rtol=1e-4, atol=1e-5 * scale, equal_nan=True)

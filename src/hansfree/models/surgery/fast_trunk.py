@@ -26,9 +26,7 @@ def fuse_for_inference(trunk: nn.Module) -> nn.Module:
     """
     if not isinstance(trunk, fx.GraphModule):
         return trunk
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(trunk.graph, {}))
-    result = fx.GraphModule(trunk, graph, type(trunk).__name__)
+    result = _own_graph(trunk)
     for node in list(result.graph.nodes):
         if _is(result, node, _CONVOLUTIONS):
             _fold(result, node)
@@ -36,6 +34,13 @@ def fuse_for_inference(trunk: nn.Module) -> nn.Module:
         _put_channels_last(result)
     result.recompile()
     return result
+
+
+def _own_graph(trunk: fx.GraphModule) -> fx.GraphModule:
+    """Return the same modules behind a graph of its own."""
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(trunk.graph, {}))
+    return fx.GraphModule(trunk, graph, type(trunk).__name__)
 
 
 def _fold(result: fx.GraphModule, node: fx.Node) -> None:
@@ -95,9 +100,7 @@ def make_inplace(trunk: nn.Module) -> nn.Module:
     """
     if not isinstance(trunk, fx.GraphModule):
         return trunk
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(trunk.graph, {}))
-    result = fx.GraphModule(trunk, graph, type(trunk).__name__)
+    result = _own_graph(trunk)
     for node in result.graph.nodes:
         if _is_activation(result, node) and _is_its_own(result, node.all_input_nodes[0]):
             module = copy.copy(result.get_submodule(str(node.target)))

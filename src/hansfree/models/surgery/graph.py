@@ -7,6 +7,7 @@ import inspect
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,8 +18,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
-from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError, nearest
+from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, OptionError, SplitError, nearest
 from hansfree.models.surgery.tracing import EditedForward, record
+from hansfree.models.weights import check_dense
 
 # Outputs that may share memory with their input: writing into one of them also writes into the other.
 # fmt: off
@@ -188,9 +190,40 @@ def missing_sentence(kind: str, layer: str, known: list[str]) -> str:
 
 def eval_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
     """Return a copy in eval mode on the CPU; with ``share`` it holds the very same tensors and must only be read."""
+    check_dense(model)
     tensors = [*model.parameters(), *model.buffers()] if share else []
     own = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
     return own if share else own.cpu()
+
+
+@contextmanager
+def default_dtype_kept(model: nn.Module) -> Iterator[None]:
+    """Refuse a model that changes PyTorch's default dtype when it runs in the block; the default is put back."""
+    before = torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        after = torch.get_default_dtype()
+        torch.set_default_dtype(before)
+    if after != before:
+        raise OptionError(
+            f"{type(model).__name__} sets PyTorch's default dtype to {after} when it runs, which changes all that "
+            "follows. Remove torch.set_default_dtype from its forward."
+        )
+
+
+def not_logits(kind: str, result: object) -> SplitError:
+    """Return what to raise where a model returns anything but one tensor."""
+    return SplitError(f"{kind} returns a {type(result).__name__}, not one tensor of logits. Wrap it in a module.")
+
+
+def check_gradient(kind: str, logits: Tensor) -> None:
+    """Refuse logits through which nothing can be trained."""
+    if not logits.requires_grad:
+        raise SplitError(
+            f"The logits of {kind} are cut off from its parameters, so that nothing can be trained. Remove detach() "
+            "and torch.no_grad() from its forward."
+        )
 
 
 def device_of(model: nn.Module, example: Tensor) -> torch.device:
@@ -207,17 +240,16 @@ def trace(model: nn.Module, *, share: bool = False) -> Traced:
     root = eval_copy(model, share=share)
     if root._forward_hooks or root._forward_pre_hooks:
         raise SplitError(f"{type(root).__name__} itself has forward hooks, which tracing would drop.")
-    in_place = set()
-    for path, module in root.named_modules():
-        if getattr(module, "inplace", False) is True:
-            module.inplace = False
-            in_place.add(path)
+    in_place = {path for path, module in root.named_modules() if getattr(module, "inplace", False) is True}
+    for path in in_place:
+        root.get_submodule(path).inplace = False  # type: ignore[assignment]  # a plain flag
     own = root.__dict__.get("forward")
     if isinstance(own, EditedForward):
         nodes = {node.name: node for node in own.graph.nodes}
         layers = {layer: nodes[name] for layer, name in own.names.items()}
         return Traced(root, own.graph, layers, own.calls, own.returned)
-    recorded = record(root, type(model).__name__)
+    with default_dtype_kept(model):
+        recorded = record(root, type(model).__name__)
     graph = recorded.graph
     remove_in_place(root, graph, in_place)
     layers, calls = _name(graph, recorded.scopes, recorded.outputs)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, SplitError
-from hansfree.models.surgery.graph import NoBatchStatistics, eval_copy, is_dropout_like, missing_sentence
+from hansfree.models.surgery.graph import (
+    NoBatchStatistics,
+    check_gradient,
+    default_dtype_kept,
+    eval_copy,
+    is_dropout_like,
+    missing_sentence,
+    not_logits,
+)
 from hansfree.models.surgery.partition import Partition, Train, is_norm_parameter
-from hansfree.models.surgery.tracing import AxisOrder, inverse
+from hansfree.models.surgery.tracing import AxisOrder, inverse, reach
 
 
 @contextmanager
@@ -24,7 +32,8 @@ def hooked(model: nn.Module, edit: Callable[[str, Any], Any]) -> Iterator[None]:
         for path, module in model.named_modules()
     ]
     try:
-        yield
+        with default_dtype_kept(model):
+            yield
     finally:
         for handle in handles:
             handle.remove()
@@ -42,9 +51,8 @@ class AutogradFlow:
         with hooked(model, self._mark), torch.enable_grad():
             self._logits = model(self._images.clone())
         if not isinstance(self._logits, Tensor):
-            raise SplitError(
-                f"{self.kind} returns a {type(self._logits).__name__}, not one tensor of logits. Wrap it in a module."
-            )
+            raise not_logits(self.kind, self._logits)
+        check_gradient(self.kind, self._logits)
 
     def _mark(self, path: str, output: Any) -> Any:
         if not path:
@@ -63,7 +71,7 @@ class AutogradFlow:
         """
         mark = self._marks.get(layer)
         if isinstance(mark, str):
-            raise SplitError(f"{layer!r} returns a {mark}, not a tensor. Choose another layer.")
+            raise _several(layer, mark)
         below = _below(self._logits.grad_fn, stop=mark)
         if mark is None or mark not in below:
             raise SplitError(f"The output of {self.kind} does not depend on {layer!r}. Choose another layer.")
@@ -72,9 +80,9 @@ class AutogradFlow:
             for child, _ in () if node is mark else node.next_functions:
                 users[child].append(node)
         accumulators = {id(node.variable): node for node in below if hasattr(node, "variable")}
-        depends = _reach(mark, users.__getitem__)
+        depends = reach([mark], users.__getitem__)
         images = accumulators.get(id(self._images))
-        mixed = depends | (set() if images is None else _reach(images, users.__getitem__))
+        mixed = depends | reach([] if images is None else [images], users.__getitem__)
         before = {id(node.variable) for node in _below(mark) if hasattr(node, "variable")}
         after = {}
         for name, parameter in self.model.named_parameters():
@@ -89,37 +97,22 @@ class AutogradFlow:
         return after
 
 
-def _reach(start: Any, following: Callable[[Any], Iterable[Any]]) -> set[Any]:
-    """Return ``start`` and every node of the autograd graph that is reached from it."""
-    found, open_nodes = set(), [start]
-    while open_nodes:
-        node = open_nodes.pop()
-        if node not in found:
-            found.add(node)
-            open_nodes.extend(following(node))
-    return found
-
-
 def _below(root: Any, *, stop: Any = None) -> set[Any]:
     """Return all nodes of the autograd graph under ``root``, and not beyond ``stop``."""
 
     def children(node: Any) -> list[Any]:
         return [] if node is stop else [child for child, _ in node.next_functions if child is not None]
 
-    return set() if root is None else _reach(root, children)
+    return reach([root], children)
 
 
 def _first(users: dict[Any, list[Any]], start: Any, wanted: set[Any]) -> set[Any]:
     """Return the nearest users of ``start`` that are in ``wanted``, beyond which the walk does not go."""
-    found, seen, open_nodes = set(), set(), [start] if start is not None else []
-    while open_nodes:
-        for node in users[open_nodes.pop()]:
-            if node in wanted:
-                found.add(node)
-            elif node not in seen:
-                seen.add(node)
-                open_nodes.append(node)
-    return found
+
+    def beyond(node: Any) -> list[Any]:
+        return [] if node in wanted else users[node]
+
+    return reach([] if start is None else beyond(start), beyond) & wanted
 
 
 def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train, train_norm: bool) -> Partition:
@@ -152,6 +145,10 @@ def hooked_parts(model: nn.Module, layer: str, example: Tensor, *, train: Train,
     )
 
 
+def _several(layer: str, kind: str) -> SplitError:
+    return SplitError(f"{layer!r} returns a {kind}, not a tensor. Choose another layer.")
+
+
 @contextmanager
 def output_edited(model: nn.Module, layer: str, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Replace the layer's output by ``edit(output)`` for the length of the block, in which it must be called once."""
@@ -161,7 +158,7 @@ def output_edited(model: nn.Module, layer: str, edit: Callable[[Tensor], Tensor]
         nonlocal count
         count += 1
         if not isinstance(output, Tensor):
-            raise SplitError(f"{layer!r} returns a {type(output).__name__}, not a tensor. Choose another layer.")
+            raise _several(layer, type(output).__name__)
         return edit(output)
 
     handle = model.get_submodule(layer).register_forward_hook(hook)
@@ -241,24 +238,6 @@ def check_module(model: nn.Module, layer: str) -> None:
         raise LayerNotFoundError(
             f"{missing_sentence(kind, layer, known)} {kind} is not traced: only modules are layers."
         )
-
-
-def module_facts(
-    model: nn.Module, example: Tensor
-) -> Iterator[tuple[str, str, int, bool, int, tuple[int, ...] | None]]:
-    """Yield name, class, calls, use, parameters after it and shape of every module, in the order of the calls."""
-    own = eval_copy(model)
-    order, outputs = run_recorded(own, example)
-    flow = AutogradFlow(own, example)
-    for path in dict.fromkeys(path for path in order if path):
-        shape = tuple(outputs[path].shape[1:]) if isinstance(outputs[path], Tensor) else None
-        names: dict[str, int] = {}
-        if order.count(path) == 1 and shape is not None:
-            with suppress(SplitError):
-                names = flow.parameters_after(path)
-        count = sum(own.get_parameter(name).numel() for name in names)
-        is_usable = any(not is_norm_parameter(own, name) for name in names)
-        yield path, type(own.get_submodule(path)).__name__, order.count(path), is_usable, count, shape
 
 
 def _calls(model: nn.Module, layer: str, example: Tensor) -> dict[str, int]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from hansfree.errors import SplitError
-from hansfree.models.surgery.graph import Traced, ambiguous_sentence, operation_name, trace
-from hansfree.models.surgery.hooked import check_module, module_facts
-from hansfree.models.surgery.partition import Flow, GraphCut
-from hansfree.models.surgery.tracing import PROJECTION, AppliedAfter, AxisOrder, EditedForward, inverse
+from hansfree.models.surgery.graph import Traced, ambiguous_sentence, eval_copy, operation_name, trace
+from hansfree.models.surgery.hooked import AutogradFlow, check_module, run_recorded
+from hansfree.models.surgery.layout import GraphRecorder
+from hansfree.models.surgery.partition import Flow, GraphCut, is_norm_parameter
+from hansfree.models.surgery.tracing import PROJECTION, AppliedAfter, AxisOrder, EditedForward
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,20 @@ def list_layers(model: nn.Module, example: Tensor | None = None) -> list[Layer]:
     Args:
         model: Any module from one batch of images to logits; it is not touched.
         example: A batch of images, for the shapes; a model that cannot be traced needs it.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 144, 2))
+        >>> [layer.name for layer in list_layers(model)]
+        ['0', '1', '2', '3']
     """
     try:
         traced = trace(model, share=True)
     except SplitError as error:
         if example is None:
             raise SplitError(f"{error} Give `example`, a batch of images, to list its modules.") from error
-        return [Layer(*facts) for facts in module_facts(model, example)]
-    flow, shapes = Flow(traced), _shapes(traced, example)
+        return list(_modules_as_layers(model, example))
+    flow = Flow(traced)
+    shapes = None if example is None else GraphRecorder(traced.root, traced.graph, example).shapes
     layers = [_describe(flow, name, shapes) for name in traced.layers]
     for path, calls in traced.calls.items():
         kind = type(traced.root.get_submodule(path)).__name__
@@ -50,6 +58,22 @@ def list_layers(model: nn.Module, example: Tensor | None = None) -> list[Layer]:
         reason = ambiguous_sentence(type(traced.root).__name__, path, calls)
         layers.insert(position, Layer(path, kind, len(calls), usable=False, parameters_after=0, reason=reason))
     return layers
+
+
+def _modules_as_layers(model: nn.Module, example: Tensor) -> Iterator[Layer]:
+    """Yield the modules of a model that cannot be traced, in the order of their calls."""
+    own = eval_copy(model)
+    order, outputs = run_recorded(own, example)
+    flow = AutogradFlow(own, example)
+    for path in dict.fromkeys(path for path in order if path):
+        output, names = outputs[path], dict[str, int]()
+        shape = tuple(output.shape[1:]) if isinstance(output, Tensor) else None
+        if order.count(path) == 1 and shape is not None:
+            with suppress(SplitError):
+                names = flow.parameters_after(path)
+        count = sum(own.get_parameter(name).numel() for name in names)
+        is_usable = any(not is_norm_parameter(own, name) for name in names)
+        yield Layer(path, type(own.get_submodule(path)).__name__, order.count(path), is_usable, count, shape)
 
 
 def insert_after(model: nn.Module, layer: str, module: nn.Module, *, order: AxisOrder | None = None) -> nn.Module:
@@ -90,52 +114,30 @@ def insert_after(model: nn.Module, layer: str, module: nn.Module, *, order: Axis
 def _edit_forward(model: nn.Module, traced: Traced, layer: str, order: AxisOrder | None) -> None:
     """Let this instance run its own graph with a call of the inserted module behind the layer."""
     node, graph = traced.find(layer), traced.graph
+    readers = set(node.users)
     with graph.inserting_before(node.next):
-        if order is None:
-            first = call = graph.call_module(PROJECTION, (node,))
-        else:
-            first = graph.call_method("permute", (node, order))
-            call = graph.call_method("permute", (graph.call_module(PROJECTION, (first,)), inverse(order)))
-            call = graph.call_method("contiguous", (call,))
-    node.replace_all_uses_with(call, delete_user_cb=lambda user: user is not first)
+        inserted = AppliedAfter(lambda given: fx.Proxy(graph.call_module(PROJECTION, (given.node,))), order)
+        call = inserted.edit(fx.Proxy(node)).node
+    node.replace_all_uses_with(call, delete_user_cb=readers.__contains__)
     names = {name: (call if known is node else known).name for name, known in traced.layers.items()}
     names[PROJECTION] = call.name
-    own = dict(model.named_modules())
-    for path, module in traced.root.named_children():
-        if path not in own:
-            model.add_module(path, copy.deepcopy(module))  # functional dropout that tracing turned into a module
-    model.__dict__["forward"] = EditedForward(model, traced.graph, names, traced.calls, traced.returned)
+    added = {path: module for path, module in traced.root.named_children() if not hasattr(model, path)}
+    for path, module in added.items():
+        model.add_module(path, copy.deepcopy(module))  # functional dropout that tracing turned into a module
+    read = {str(one.target) for one in graph.nodes if one.op == "get_attr"}
+    constants = [name for name in sorted(read) if "." not in name and not hasattr(model, name)]
+    for name in constants:  # a tensor that the model's own code makes when it runs
+        model.register_buffer(name, getattr(traced.root, name), persistent=False)
+    own = EditedForward(model, graph, names, traced.calls, traced.returned, added=(*added, *constants))
+    model.__dict__["forward"] = own
 
 
-class _ShapeRecorder(fx.Interpreter):
-    """Run a graph and keep the shape of every tensor in it."""
-
-    def __init__(self, traced: Traced) -> None:
-        super().__init__(traced.root, graph=traced.graph)
-        self.shapes: dict[fx.Node, tuple[int, ...]] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if isinstance(result, Tensor):
-            self.shapes[n] = tuple(result.shape[1:])
-        return result
-
-
-def _shapes(traced: Traced, example: Tensor | None) -> dict[fx.Node, tuple[int, ...]] | None:
-    if example is None:
-        return None
-    recorder = _ShapeRecorder(traced)
-    with torch.no_grad():
-        recorder.run(example.clone())
-    return recorder.shapes
-
-
-def _describe(flow: Flow, name: str, shapes: dict[fx.Node, tuple[int, ...]] | None) -> Layer:
+def _describe(flow: Flow, name: str, shapes: dict[fx.Node, torch.Size] | None) -> Layer:
     traced = flow.traced
     node = traced.layers[name]
     path = next((path for path, calls in traced.calls.items() if name in calls), name)
     kind = type(flow.modules[path]).__name__ if path in flow.modules else operation_name(node)
-    shape = None if shapes is None else shapes.get(node)
+    shape = None if shapes is None or node not in shapes else tuple(shapes[node][1:])
     reason = ""
     try:
         count = GraphCut(flow, name).parameters_after()

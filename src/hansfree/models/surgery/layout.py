@@ -44,10 +44,8 @@ def layer_orders(model: nn.Module, layers: Sequence[str], example: Tensor) -> di
         own = eval_copy(model, share=True)
         return {layer: _order(*_axis_of_last_inside(own, layer, example)) for layer in layers}
     nodes = {layer: traced.find(layer) for layer in layers}
-    recorder = _AxisRecorder(traced.root, traced.graph)
-    with torch.no_grad():
-        recorder.run(example.clone())
-    return {layer: _order(*recorder.seen(node)) for layer, node in nodes.items()}
+    recorder = GraphRecorder(traced.root, traced.graph, example)
+    return {layer: recorder.order(node) for layer, node in nodes.items()}
 
 
 def trunk_order(trunk: nn.Module, layer: str, example: Tensor) -> AxisOrder | None:
@@ -55,7 +53,7 @@ def trunk_order(trunk: nn.Module, layer: str, example: Tensor) -> AxisOrder | No
     if not isinstance(trunk, fx.GraphModule):
         return _order(*_axis_of_last_inside(trunk.get_submodule("model"), layer, example))
     outputs: Any = next(node for node in trunk.graph.nodes if node.op == "output").args[0]
-    return _order(*_AxisRecorder(trunk, trunk.graph).of(outputs[0], example))
+    return GraphRecorder(trunk, trunk.graph, example).order(outputs[0])
 
 
 def _order(axis: int | None, ndim: int) -> AxisOrder | None:
@@ -66,25 +64,22 @@ def _order(axis: int | None, ndim: int) -> AxisOrder | None:
     return tuple(others)
 
 
-class _AxisRecorder(fx.Interpreter):
-    """Run a graph, and for every tensor follow which axis holds the channels."""
+class GraphRecorder(fx.Interpreter):
+    """One run of a graph: the shape of every tensor, and which of its axes holds the channels."""
 
-    def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
+    def __init__(self, root: nn.Module, graph: fx.Graph, example: Tensor) -> None:
         super().__init__(root, graph=graph)
-        self.axes: dict[fx.Node, int] = {}
+        self.axes: dict[fx.Node, int] = {}  # none where nothing says it
         self.shapes: dict[fx.Node, torch.Size] = {}
-
-    def of(self, wanted: fx.Node, example: Tensor) -> tuple[int | None, int]:
-        """Run the graph, and return what `seen` says of a node."""
         with torch.no_grad():
             self.run(example.clone())
-        return self.seen(wanted)
 
-    def seen(self, node: fx.Node) -> tuple[int | None, int]:
-        """Return the axis of a node's channels, None where nothing says it, and how many axes there are."""
-        return self.axes.get(node), len(self.shapes.get(node, ()))
+    def order(self, node: fx.Node) -> AxisOrder | None:
+        """Return the order into which a node's axes must be put for hansfree."""
+        return _order(self.axes.get(node), len(self.shapes.get(node, ())))
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node and record its output."""
         result = super().run_node(n)
         if isinstance(result, Tensor):
             self.shapes[n] = result.shape
@@ -110,7 +105,11 @@ class _AxisRecorder(fx.Interpreter):
             return None
         order = list(range(ndim))
         if module is not None:
-            order = _permutation(module) or order
+            turned = _permutation(module)
+            is_known = turned is not None or type(module).__module__.startswith("torch.nn.")
+            if not is_known and self.shapes[source] != self.shapes[node]:
+                return None  # it may turn or cut the axes in any way, as the windows of MaxViT
+            order = turned or order
         elif name == "permute":
             dims: Any = node.kwargs.get("dims", node.args[1:])
             order = list(dims[0] if isinstance(dims[0], (tuple, list)) else dims)

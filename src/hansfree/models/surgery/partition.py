@@ -12,8 +12,8 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hansfree.errors import SplitError
-from hansfree.models.surgery.graph import Traced, is_dropout_like, returns_several, scalar_nodes
-from hansfree.models.surgery.tracing import AxisOrder, inverse
+from hansfree.models.surgery.graph import Traced, is_dropout_like, not_logits, returns_several, scalar_nodes
+from hansfree.models.surgery.tracing import AxisOrder, inverse, reach
 
 Train = Literal["all", "last"]
 
@@ -31,6 +31,11 @@ class Partition:
     random: tuple[nn.Module, ...] = field(repr=False)  # of the head: active while it is trained
     may_change: tuple[str, ...] = ()  # cut by hooks, the trunk holds the whole model: what some training may change
 
+    def __post_init__(self) -> None:
+        self.root.requires_grad_(False)
+        for name in self.trainable:
+            self.root.get_parameter(name).requires_grad_(True)
+
 
 def permute_layer(trunk: fx.GraphModule, phi: fx.GraphModule, order: AxisOrder) -> None:
     """Turn the axes of the layer's output at the end of the trunk, and back at the start of phi."""
@@ -42,10 +47,10 @@ def permute_layer(trunk: fx.GraphModule, phi: fx.GraphModule, order: AxisOrder) 
     trunk.recompile()
     graph = phi.graph
     given = next(node for node in graph.nodes if node.op == "placeholder")
+    readers = set(given.users)
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
-        turned = graph.call_method("permute", (given, inverse(order)))
-        whole = graph.call_method("contiguous", (turned,))  # what follows may want a view of it
-    given.replace_all_uses_with(whole, delete_user_cb=lambda user: user is not turned)
+        whole = fx.Proxy(given).permute(inverse(order)).contiguous()  # what follows may want a view of it
+    given.replace_all_uses_with(whole.node, delete_user_cb=readers.__contains__)
     phi.recompile()
 
 
@@ -53,8 +58,7 @@ def output_node(traced: Traced) -> fx.Node:
     """Return the node of the logits; a model that returns anything but one tensor is refused."""
     result = next(node for node in traced.graph.nodes if node.op == "output").args[0]
     if not isinstance(result, fx.Node):
-        kind = type(traced.root).__name__
-        raise SplitError(f"{kind} returns a {type(result).__name__}, not one tensor of logits. Wrap it in a module.")
+        raise not_logits(type(traced.root).__name__, result)
     return result
 
 
@@ -108,16 +112,11 @@ class GraphCut:
         self.layer = layer
         self.kind = type(self.traced.root).__name__
         self.cut = self.traced.find(layer)
-        self.descendants: set[fx.Node] = set()
-        for node in self.nodes:
-            if self.cut in node.all_input_nodes or not self.descendants.isdisjoint(node.all_input_nodes):
-                self.descendants.add(node)
+        self.descendants = reach(self.cut.users, lambda node: node.users)
 
     def parts(self, *, train: Train, train_norm: bool) -> Partition:
         """Build trunk, phi and head."""
-        self._check_layer()
-        live = self._live()
-        after = self._needed([self.output], stop=set(live))
+        live, after = self._around()
         trained = self._trained(after, train=train, train_norm=train_norm)
         fixed = self._fixed(after, trained, train=train)
         found = self._boundary(lambda node: node in fixed or node in live)
@@ -137,9 +136,7 @@ class GraphCut:
 
     def parameters_after(self) -> int:
         """Return how many numbers the parameters after the layer hold; an error where the layer cannot be used."""
-        self._check_layer()
-        live = self._live()
-        after = self._needed([self.output], stop=set(live))
+        live, after = self._around()
         self._check_tied(self._needed(live, stop=set()), self._trained(after, train="all", train_norm=False))
         return self._count(after)
 
@@ -147,12 +144,8 @@ class GraphCut:
         used = {self.flow.parameters[name] for node in nodes for name in self.flow.parameters_of[node]}
         return sum(parameter.numel() for parameter in used)
 
-    def _live(self) -> list[fx.Node]:
-        """Return the trunk's tensors that are needed after the layer: its output first, then what runs beside it."""
-        before = self._boundary(lambda node: node not in self.descendants)
-        return [self.cut, *(node for node in before if node is not self.cut)]
-
-    def _check_layer(self) -> None:
+    def _around(self) -> tuple[list[fx.Node], list[fx.Node]]:
+        """Return the trunk's tensors that are needed after the layer, its output first, and the nodes after them."""
         if self.cut is self.output:
             raise SplitError(
                 f"{self.layer!r} is the output of {self.kind}: nothing follows it. Choose an earlier layer."
@@ -160,6 +153,9 @@ class GraphCut:
         if self.output not in self.descendants:
             raise SplitError(f"The output of {self.kind} does not depend on {self.layer!r}. Choose another layer.")
         self._check_tensor(self.cut)
+        before = self._boundary(lambda node: node not in self.descendants)
+        live = [self.cut, *(node for node in before if node is not self.cut)]
+        return live, self._needed([self.output], stop=set(live))
 
     def _check_tensor(self, node: fx.Node) -> None:
         if returns_several(self.traced, node):
@@ -176,14 +172,13 @@ class GraphCut:
 
     def _needed(self, wanted: Iterable[fx.Node], *, stop: set[fx.Node], is_trunk: bool = False) -> list[fx.Node]:
         """Return, in order, the nodes that ``wanted`` needs; those in ``stop`` are given and not counted."""
-        open_nodes, seen = [node for node in wanted if node not in stop], set[fx.Node]()
-        while open_nodes:
-            node = open_nodes.pop()
-            if node not in seen:
-                seen.add(node)
-                # The number of images is read off the given tensors: the images themselves need not be carried for it.
-                if is_trunk or not (stop and node in self.flow.batch_sizes):
-                    open_nodes.extend(parent for parent in node.all_input_nodes if parent not in stop)
+
+        def inputs(node: fx.Node) -> Iterable[fx.Node]:
+            # The number of images is read off the given tensors: the images themselves need not be carried for it.
+            is_given = not is_trunk and stop and node in self.flow.batch_sizes
+            return () if is_given else (parent for parent in node.all_input_nodes if parent not in stop)
+
+        seen = reach((node for node in wanted if node not in stop), inputs)
         return [node for node in self.nodes if node in seen]
 
     def _boundary(self, is_given: Callable[[fx.Node], bool]) -> list[fx.Node]:
@@ -238,7 +233,8 @@ class GraphCut:
         needed = self._needed(outputs, stop=set(given), is_trunk=name == "Trunk")
         for node in given:
             is_input = node.op == "placeholder"
-            if not is_input or name != "Trunk" or node in _inputs(needed) or node in outputs or node is given[0]:
+            is_read = node in outputs or any(node in reader.all_input_nodes for reader in needed)
+            if not is_input or name != "Trunk" or is_read or node is given[0]:
                 new[node] = graph.placeholder(node.name)
         for node in needed:
             if name != "Trunk" and node in self.flow.batch_sizes:
@@ -259,10 +255,6 @@ def _own_random_modules(head: nn.Module) -> Iterator[nn.Module]:
                 outer, _, last = name.rpartition(".")
                 setattr(head.get_submodule(outer), last, module)
             yield module
-
-
-def _inputs(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    return {parent for node in nodes for parent in node.all_input_nodes}
 
 
 def _is_batch_size(node: fx.Node) -> bool:

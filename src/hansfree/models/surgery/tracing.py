@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import torch
@@ -34,7 +35,7 @@ class AppliedAfter:
     An object and not a closure: a copy of the model then holds a hook with the copy's own inserted module.
     """
 
-    def __init__(self, module: nn.Module, order: AxisOrder | None = None) -> None:
+    def __init__(self, module: Callable[[Any], Any], order: AxisOrder | None = None) -> None:
         self.module, self.order = module, order
 
     def __call__(self, _module: nn.Module, _args: Any, output: Tensor) -> Any:
@@ -48,23 +49,19 @@ class AppliedAfter:
         return self.module(output.permute(self.order)).permute(inverse(self.order)).contiguous()
 
 
+@dataclass(eq=False)
 class EditedForward:
     """The ``forward`` of a model instance that runs a graph over the model's own modules and parameters."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        graph: fx.Graph,
-        names: dict[str, str],
-        calls: dict[str, tuple[str, ...]],
-        returned: type[dict[str, Any]] | None = None,
-    ) -> None:
-        self.model = model
-        self.graph = graph
-        self.names = names  # layer -> name of the node: nodes themselves do not survive a copy of the graph
-        self.calls = calls
-        self.returned = returned  # the class of the output object, where the model returns one
-        self.before = model.__dict__.get("forward")  # what the instance ran until now, where it was not its class's
+    model: nn.Module
+    graph: fx.Graph
+    names: dict[str, str]  # layer -> name of the node: nodes themselves do not survive a copy of the graph
+    calls: dict[str, tuple[str, ...]]
+    returned: type[dict[str, Any]] | None = None  # the class of the output object, where the model returns one
+    added: tuple[str, ...] = ()  # what the model itself does not have: functional dropout and constants
+
+    def __post_init__(self) -> None:
+        self.before = self.model.__dict__.get("forward")  # what the instance ran until now, if not its class's
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the graph; the images may be given by name, as the processors of Hugging Face do."""
@@ -84,6 +81,8 @@ def remove_inserted(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:
     forward = plain.__dict__.get("forward")
     if isinstance(forward, EditedForward):
         del plain.__dict__["forward"]
+        for name in forward.added:
+            delattr(plain, name)
         if forward.before is not None:
             plain.__dict__["forward"] = forward.before
     remove_hooks(plain)
@@ -104,6 +103,7 @@ def remove_hooks(model: nn.Module) -> dict[str, AppliedAfter]:
 
 Shape = tuple[int, ...]
 Answer = TypeVar("Answer", bool, int)
+Node = TypeVar("Node")
 _SIZES = (224, 32, 64, 150)  # in pixels: some that are padded for patches and windows, and some that are not
 _NAMES = ("image_size", "img_size")  # under which models keep the one size that they take
 
@@ -156,8 +156,9 @@ class ShapeGuards:
         run = self._runs.get(shape)
         if run is None:
             run = self._runs[shape] = fx.Interpreter(root, garbage_collect_values=False, graph=node.graph)
-        for needed in _needed(node):
-            if needed not in run.env:
+        computed_from = reach([node], lambda one: one.all_input_nodes)
+        for needed in node.graph.nodes:
+            if needed in computed_from and needed not in run.env:
                 is_images = needed.op == "placeholder"
                 run.env[needed] = torch.empty(shape) if is_images else run.run_node(needed)
         return run.env[node]
@@ -178,15 +179,15 @@ def _count(value: Any) -> int:
     return len(value)
 
 
-def _needed(node: fx.Node) -> list[fx.Node]:
-    """Return what the node is computed from, and itself, in order."""
-    found, open_nodes = {node}, [node]
+def reach(start: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """Return the given nodes of a graph and every node that is reached from them."""
+    found, open_nodes = set[Node](), list(start)
     while open_nodes:
-        for parent in open_nodes.pop().all_input_nodes:
-            if parent not in found:
-                found.add(parent)
-                open_nodes.append(parent)
-    return [one for one in node.graph.nodes if one in found]
+        node = open_nodes.pop()
+        if node not in found:
+            found.add(node)
+            open_nodes.extend(following(node))
+    return found
 
 
 class _Proxy(fx.Proxy):
@@ -249,19 +250,19 @@ class _Tracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
-        try:
-            return self.answers.answer(self.root, obj.node, bool)
-        except Exception as error:  # the model's own code, on shapes without numbers
-            raise fx.proxy.TraceError("a branch depends on the images' own numbers") from error
+        return self._ask(obj, bool, "a branch depends on the images' own numbers")
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         return (operator.getitem(obj, position) for position in range(self.length(obj)))
 
     def length(self, obj: fx.Proxy) -> int:
+        return self._ask(obj, _count, "a loop or a length depends on the images")
+
+    def _ask(self, obj: fx.Proxy, read: Callable[[Any], Answer], otherwise: str) -> Answer:
         try:
-            return self.answers.answer(self.root, obj.node, _count)
-        except Exception as error:
-            raise fx.proxy.TraceError("a loop or a length depends on the images") from error
+            return self.answers.answer(self.root, obj.node, read)
+        except Exception as error:  # the model's own code, on shapes without numbers
+            raise fx.proxy.TraceError(otherwise) from error
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
@@ -307,8 +308,7 @@ def _with_class_forward(root: nn.Module) -> nn.Module:
     own, cls = root.__dict__.pop("forward", None), type(root)
     _, *parameters = inspect.signature(cls.forward).parameters.values()
     is_open = any(p.kind is p.VAR_KEYWORD for p in parameters) or (parameters and parameters[0].default is None)
-    if own is not None:
-        root.__class__ = type(cls.__name__, (cls,), {"forward": lambda self, x: own(x)})
-    elif is_open:
-        root.__class__ = type(cls.__name__, (cls,), {"forward": lambda self, x: cls.forward(self, x)})
+    if own is not None or is_open:
+        run = own or partial(cls.forward, root)
+        root.__class__ = type(cls.__name__, (cls,), {"forward": lambda _, x: run(x)})
     return root
