@@ -1,14 +1,19 @@
+"""The run directory: stages are done once, a damaged or foreign one is an error, one process at a time."""
+
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from hansfree._internal.files import folder_written_atomically, written_atomically
 from hansfree._internal.store import check_run_directory, join_run, join_token, open_run
 from hansfree.errors import RunError
 
@@ -32,41 +37,69 @@ def test_a_stage_is_done_once(tmp_path: Path) -> None:
     assert [json.loads(line)["stage"] for line in lines] == ["train demo"]
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"Cannot write .*run: .*file is not writable\. Choose another"):
-        check_run_directory(tmp_path / "file" / "run")
-    asked: list[Path] = []
-    monkeypatch.setattr("os.access", lambda path, _: asked.append(path))  # for root, everything can be written
-    with pytest.raises(RunError, match="Cannot write"):
-        check_run_directory(tmp_path / "new" / "run")
-    assert asked == [tmp_path]
-    assert not (tmp_path / "new").exists()
-
-
-def test_an_interrupted_stage_is_done_again(tmp_path: Path) -> None:
-    def interrupted() -> None:
+def test_a_stage_that_was_stopped_is_done_again(tmp_path: Path) -> None:
+    def stopped() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), open_run(tmp_path, CONFIG) as run:  # noqa: PT012
         assert run.stage("first", lambda: 1) == 1
-        run.stage("second", interrupted)
+        with pytest.raises(TypeError):
+            run.stage("second", lambda: {"x": object()})
+        run.stage("second", stopped)
     with open_run(tmp_path, CONFIG) as run:
-        assert run.stage("first", interrupted) == 1
+        assert run.stage("first", stopped) == 1
         assert run.stage("second", lambda: 2) == 2
 
 
-@pytest.mark.parametrize("content", [b"", b'{"seconds": 1, "res', b"[]", b'{"seconds": 1}', b"\xff\xfe"])
-def test_a_damaged_stage_is_told(tmp_path: Path, content: bytes) -> None:
+def test_what_a_killed_process_was_writing_is_deleted(tmp_path: Path) -> None:
+    """Written as in the process that was killed: its block has not ended."""
+    file, folder = tmp_path / "corrected" / "a.safetensors", tmp_path / "activations" / "key"
+    with open_run(tmp_path, CONFIG):
+        pass
+    with written_atomically(file) as part, folder_written_atomically(folder) as parts:
+        part.write_bytes(b"half")
+        (parts / "shard").write_bytes(b"half")
+        (tmp_path / "corrected" / "b.part.txt").write_text("a file of the run")
+        with open_run(tmp_path, CONFIG):
+            found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+        assert found == {".lock", "config.yaml", "corrected/b.part.txt"}
+        part.write_bytes(b"whole")  # so that the blocks end
+        parts.mkdir()
+
+
+def _flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _flip,
+        Path.unlink,
+        lambda file: file.write_bytes(file.read_bytes()[:-3]),
+        *(partial(Path.write_bytes, data=data) for data in (b"", b"[]", b'{"seconds": 1}', b"\xff\xfe")),
+    ],
+)
+@pytest.mark.parametrize("name", ["stages/first.json", "weights.bin"])
+def test_a_stage_is_computed_again_where_its_result_or_a_file_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: Callable[[Path], object]
+) -> None:
+    def work() -> float:
+        with written_atomically(tmp_path / "weights.bin") as temporary:
+            temporary.write_bytes(bytes(100))
+        return 0.125
+
     with open_run(tmp_path, CONFIG) as run:
-        run.stage("first", lambda: 1)
-        (tmp_path / "stages" / "first.json").write_bytes(content)
-        with pytest.raises(RunError, match=r"first\.json is damaged\. Delete it"):
-            run.stage("first", lambda: 2)
-        (tmp_path / "stages" / "first.json").unlink()
-        assert run.stage("first", lambda: 3) == 3
+        run.stage("second", lambda: 2)
+        assert run.stage("first", work) == 0.125
+        before = (tmp_path / "weights.bin").read_bytes()
+        damage(tmp_path / name)
+        assert run.stage("first", work) == 0.125
+        assert (tmp_path / "weights.bin").read_bytes() == before
+        run.stage("second", pytest.fail)
+    assert (name == "stages/first.json" and damage is Path.unlink) or Path(name).name in caplog.text
 
 
 def test_of_two_that_joined_the_first_whole_stage_stays(tmp_path: Path) -> None:
@@ -81,56 +114,50 @@ def test_of_two_that_joined_the_first_whole_stage_stays(tmp_path: Path) -> None:
         assert run.stage("vanilla", lambda: "third") == "first"
 
 
-def test_a_result_that_cannot_be_kept_is_not_half_kept(tmp_path: Path) -> None:
-    with open_run(tmp_path, CONFIG) as run:
-        with pytest.raises(TypeError):
-            run.stage("a", lambda: {"x": object()})
-        assert run.stage("a", lambda: 3) == 3
-    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.json"]
-
-
-def test_another_config_is_refused_and_the_difference_named(tmp_path: Path) -> None:
-    with open_run(tmp_path, CONFIG):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 1, "size": 64}, r"\(seed was 0, is now 1, size was None, is now 64\)"),
+        ({"tuning": {"epochs": 10, "rate": 0.1}}, r"\(tuning\.found was 3, is now None\)"),
+    ],
+)
+def test_another_config_is_refused_and_the_difference_named(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    config = {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1, "found": 3}}
+    with open_run(tmp_path, config):
         pass
     before = (tmp_path / "config.yaml").read_bytes()
-    with (
-        pytest.raises(RunError, match=r"\(seed was 0, is now 1, size was None, is now 64\)"),
-        open_run(tmp_path, {**CONFIG, "seed": 1, "size": 64}),
-    ):
+    with pytest.raises(RunError, match=words), open_run(tmp_path, {**config, **change}):
         pass
     assert (tmp_path / "config.yaml").read_bytes() == before
-    with open_run(tmp_path, CONFIG):  # the refused one gave the lock back
-        pass
-
-
-def test_what_is_known_of_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
-    with open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1, "found": 3}}):
+    with open_run(tmp_path, config):  # the refused one gave the lock back
         pass
     check_run_directory(tmp_path, {"seed": 0, "strengths": (1.0, 10.0), "tuning": {"epochs": 10}})
     with pytest.raises(RunError, match=r"\(tuning\.epochs was 10, is now None\)"):
         check_run_directory(tmp_path, {"tuning": {"epochs": None}})
     with pytest.raises(RunError, match=r"\(tuning\.epochs was 10, is now 5, tuning\.new was None, is now 1\)"):
         check_run_directory(tmp_path, {"seed": 0, "tuning": {"epochs": 5, "new": 1}})
-    with (
-        pytest.raises(RunError, match=r"\(tuning\.found was 3, is now None\)"),
-        open_run(tmp_path, {**CONFIG, "tuning": {"epochs": 10, "rate": 0.1}}),
-    ):
-        pass
 
 
-def test_a_place_for_a_run_is_judged_without_a_change(tmp_path: Path) -> None:
+def test_a_place_for_a_run_is_judged_without_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_run_directory(tmp_path / "not" / "there")
     check_run_directory(tmp_path)
     assert list(tmp_path.iterdir()) == []
     with open_run(tmp_path / "run", CONFIG):
         check_run_directory(tmp_path / "run")
-    with pytest.raises(RunError, match="is not empty and holds no run"):
-        check_run_directory(tmp_path)
+    config = tmp_path / "run" / "config.yaml"
     with pytest.raises(RunError, match="is a file, not a run directory"):
-        check_run_directory(tmp_path / "run" / "config.yaml")
-    (tmp_path / "run" / "config.yaml").write_bytes(b"\xff\xfe\xff")
+        check_run_directory(config)
+    with pytest.raises(RunError, match=r"Cannot write .*run: .*config\.yaml is not writable\. Choose another"):
+        check_run_directory(config / "run")
+    config.write_bytes(b"\xff\xfe\xff")
     with pytest.raises(RunError, match=r"config\.yaml is damaged"):
         check_run_directory(tmp_path / "run")
+    asked: list[Path] = []
+    monkeypatch.setattr("os.access", lambda path, _: asked.append(path))  # for root, everything can be written
+    with pytest.raises(RunError, match="Cannot write"):
+        check_run_directory(tmp_path / "new" / "run")
+    assert asked == [tmp_path]
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_run_is_opened_once_at_a_time(tmp_path: Path) -> None:
@@ -140,16 +167,12 @@ def test_a_run_is_opened_once_at_a_time(tmp_path: Path) -> None:
         "try:\n    with open_run(Path(sys.argv[1]), {'seed': 0}): print('opened')\n"
         "except RunError as error: print(error)"
     )
-
-    def another_process() -> str:
-        command = [sys.executable, "-c", program, str(tmp_path)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
     with open_run(tmp_path, {"seed": 0}):
-        assert "is in use by another process. Wait for it" in another_process()
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        other = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert "is in use by another process. Wait for it" in other
         with pytest.raises(RunError, match="in use"), open_run(tmp_path, {"seed": 0}):
             pass
-    assert another_process() == "opened\n"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from hansfree._internal.statistics import (
     balanced_difference_interval,
     balanced_interval,
     difference_interval,
-    share_below,
     share_interval,
 )
 from hansfree.errors import DataError
@@ -42,7 +40,7 @@ def test_tangos_interval_is_as_published(only_a: int, only_b: int, n: int, publi
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_difference_leaves_out_zero_where_the_score_test_says_so(only_a: int, only_b: int, rest: int) -> None:
     """At zero, Tango's test is McNemar's; and the interval turns with the sign."""
     n = only_a + only_b + rest
@@ -55,15 +53,6 @@ def test_a_difference_leaves_out_zero_where_the_score_test_says_so(only_a: int, 
     assert difference_interval(*pair_up(only_b, only_a, n)) == pytest.approx((-high, -low))
 
 
-@pytest.mark.parametrize("n", [100, 1000])
-def test_one_hit_more_never_makes_it_more_certain(n: int) -> None:
-    ends = [share_interval(np.arange(n) < k) for k in range(5)]
-    assert all(low[0] < high[0] and low[1] < high[1] for low, high in pairwise(ends))
-    for k, end in enumerate(ends):
-        wilson = stats.binomtest(k, n).proportion_ci(method="wilson")
-        assert end == pytest.approx((wilson.low, wilson.high))
-
-
 @pytest.mark.parametrize(
     ("rates", "sizes"),
     [((0.6,), (200,)), ((0.7, 0.5, 0.9), (60, 40, 80)), ((0.98, 0.7, 0.5), (30, 50, 40)), ((0.99,), (40,))],
@@ -71,7 +60,7 @@ def test_one_hit_more_never_makes_it_more_certain(n: int) -> None:
 def test_an_interval_of_shares_covers_the_truth(rates: tuple[float, ...], sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     labels, chances = np.repeat(np.arange(len(sizes)), sizes), np.repeat(rates, sizes)
-    intervals = [balanced_interval(rng.random(len(labels)) < chances, labels, seed=0) for _ in range(300)]
+    intervals = [balanced_interval(rng.random(len(labels)) < chances, labels, seed=0) for _ in range(200)]
     covered = np.mean([low <= np.mean(rates) <= high for low, high in intervals])
     assert covered >= 0.92
     plain = 2 * 1.96 * np.sqrt(sum(p * (1 - p) / n for p, n in zip(rates, sizes))) / len(rates)
@@ -107,40 +96,32 @@ def test_all_alike_is_no_certainty() -> None:
     assert low < 0.5 + alone[0] / 2
 
 
-SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=20).map(np.array)  # few values: many ties
+def slow_auc(scores: np.ndarray, bits: np.ndarray) -> tuple[float, float]:
+    """Return the AUC and its standard error (DeLong et al., 1988), pair by pair."""
+    wins = np.array([[(one > other) + (one == other) / 2 for other in scores[~bits]] for one in scores[bits]])
+    sides = (wins.mean(axis=1), wins.mean(axis=0))
+    return float(wins.mean()), math.sqrt(sum(side.var(ddof=1) / len(side) for side in sides if len(side) > 1))
 
 
-@given(scores=SCORES, others=SCORES)
-def test_it_is_the_double_loop(scores: np.ndarray, others: np.ndarray) -> None:
-    slowly = [sum((other < score) + 0.5 * (other == score) for other in others) / len(others) for score in scores]
-    np.testing.assert_allclose(share_below(scores, others), slowly)
-
-
-def literal_auc(scores: np.ndarray, bits: np.ndarray) -> float:
-    pairs = [(one > other) + (one == other) / 2 for one in scores[bits] for other in scores[~bits]]
-    return float(np.mean(pairs))
-
-
-def test_auc_counts_pairs_and_halves_ties() -> None:
-    rng = np.random.default_rng(0)
-    scores, bits = rng.integers(0, 5, size=40).astype(float), rng.random(40) < 0.4
-    assert auc(scores, bits).value == pytest.approx(literal_auc(scores, bits))
+@given(scores=st.lists(st.integers(-3, 3), min_size=2, max_size=20).map(np.array), seed=st.integers(0, 9))
+def test_auc_counts_pairs_halves_ties_and_has_delongs_error(scores: np.ndarray, seed: int) -> None:
+    bits = np.random.default_rng(seed).permutation(len(scores)) < max(1, len(scores) // 2)
+    found = auc(scores, bits)
+    assert (found.value, found.stderr) == pytest.approx(slow_auc(scores, bits))
 
 
 def test_auc_within_folds_never_compares_across_them() -> None:
     rng = np.random.default_rng(1)
     scores, bits, fold_of = rng.normal(size=60), np.arange(60) % 3 == 0, np.arange(60) % 5
-    expected = np.mean([literal_auc(scores[fold_of == f], bits[fold_of == f]) for f in range(5)])  # folds alike in size
-    found = auc(scores, bits, groups=fold_of)
+    expected = np.mean([slow_auc(scores[fold_of == f], bits[fold_of == f])[0] for f in range(5)])  # folds alike in size
+    found, apart = (auc(scores + shift * fold_of, bits, groups=fold_of) for shift in (0, 100))
     assert found.value == pytest.approx(expected)
-    apart = auc(scores + 100 * fold_of, bits, groups=fold_of)
     assert (apart.value, apart.stderr) == pytest.approx((found.value, found.stderr))
 
 
 labelled = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40)
 
 
-@settings(deadline=None)  # shared cores
 @given(labelled)
 def test_the_balanced_difference_is_that_of_the_mean_recalls(outcomes: list[tuple[bool, bool, int]]) -> None:
     a, b, labels = (np.array(column) for column in zip(*outcomes))
@@ -177,13 +158,6 @@ def test_mcnemar_counts_the_ways(only_a: int, only_b: int) -> None:
 )
 def test_holm_counts_the_tests(given: list[float], corrected: list[float]) -> None:
     assert holm(given) == pytest.approx(corrected)
-
-
-def test_the_standard_error_is_the_spread_over_samples() -> None:
-    bits, found = np.arange(100) < 40, []
-    for seed in range(200):
-        found.append(auc(np.random.default_rng(seed).normal(size=100) + bits, bits))
-    assert np.mean([one.stderr for one in found]) == pytest.approx(np.std([one.value for one in found]), rel=0.15)
 
 
 @pytest.mark.parametrize(

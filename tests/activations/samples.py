@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from hansfree._internal.hashing import seeded
 from hansfree.data.examples import Example
 
 
@@ -93,12 +94,10 @@ class Branching(nn.Module):
 class ManySkips(nn.Module):
     """A network with more than ten tensors that run beside the layer, each of them with another weight."""
 
-    def __init__(self, skips: int = 12) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, 4, 3, stride=2)
-        self.sides = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(skips))
-        self.layer = nn.Conv2d(4, 4, 1)
-        self.fc = nn.Linear(4, 3)
+        self.stem, self.layer, self.fc = nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 1), nn.Linear(4, 3)
+        self.sides = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(12))
 
     def forward(self, images: Tensor) -> Tensor:
         stem = self.stem(images)
@@ -111,33 +110,30 @@ class ManySkips(nn.Module):
 
 def small_net() -> nn.Module:
     """Return the same network whenever it is called, in every process."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    with seeded(0):
         return lively(SmallNet())
 
 
-def lively(model: nn.Module, seed: int = 5) -> nn.Module:
+def lively(model: nn.Module) -> nn.Module:
     """Give every batch norm statistics and weights other than 0 and 1."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(5)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
-            with torch.no_grad():
-                module.running_mean.normal_(0, 0.3, generator=generator)
-                module.running_var.uniform_(0.5, 2, generator=generator)
-                module.weight.uniform_(0.5, 1.5, generator=generator)
-                module.bias.normal_(0, 0.3, generator=generator)
+            for name, tensor in {**dict(module.named_buffers()), **dict(module.named_parameters())}.items():
+                if name in ("running_mean", "bias"):
+                    tensor.data.normal_(0, 0.3, generator=generator)
+                elif name != "num_batches_tracked":
+                    tensor.data.uniform_(0.5, 2, generator=generator)
     return model
 
 
 def many_skips() -> ManySkips:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    with seeded(0):
         return ManySkips()
 
 
 def branching() -> Branching:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
+    with seeded(3):
         return lively(Branching())
 
 
@@ -154,3 +150,13 @@ def hooked(model: nn.Module, module: str, batches: list[Tensor]) -> Tensor:
 
 def batches_of(data: Pictures, size: int) -> list[Tensor]:
     return list(torch.stack([data.image(i) for i in range(len(data))]).split(size))
+
+
+def state_of(model: nn.Module) -> list[object]:
+    """Return everything that working with a model could change in it."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    facts: list[object] = [(name, one.sum().item(), one.requires_grad, one.grad) for name, one in tensors]
+    for name, module in model.named_modules():
+        hooks = len(module._forward_hooks), len(module._forward_pre_hooks)
+        facts.append((name, type(module), module.training, hooks, sorted(vars(module)), getattr(module, "inplace", 0)))
+    return facts

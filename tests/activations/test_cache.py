@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,15 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
-from hansfree.activations import Activations, collect_activations, compute_features, cut_at, find_pairs, join
+from hansfree.activations import (
+    Activations,
+    FeatureSpec,
+    collect_activations,
+    compute_features,
+    cut_at,
+    find_pairs,
+    join,
+)
 from hansfree.activations.cache import (
     along,
     at_every_position,
@@ -37,11 +46,10 @@ from hansfree.activations.cache import (
     sum_positions,
 )
 from hansfree.errors import CacheError, DataError, OptionError, SplitError
-from hansfree.models import build_model
-from tests.activations.killed import IMAGES, STALL_AT
 from tests.activations.measured import COUNTS
-from tests.activations.samples import Pictures, batches_of, branching, hooked, lively, small_net
+from tests.activations.samples import Pictures, batches_of, branching, hooked, many_skips, small_net, state_of
 from tests.corrections.examples import CASES, TinyImages, collect
+from tests.models.zoo import Wired
 
 LAYER = "features.4"  # maps of 4 x 4 at 16 px
 
@@ -83,6 +91,11 @@ def test_disk_is_memory(tmp_path: Path) -> None:
         assert getattr(memory, fact).dtype == getattr(disk, fact).dtype
         assert isinstance(getattr(disk, fact), np.memmap)
     assert (memory.trunk, memory.shape) == (disk.trunk, disk.shape)
+    spec = FeatureSpec(directions=np.eye(16, dtype=np.float32)[:2], at_layer=True)
+    ours, theirs = (compute_features(cut_at(model, one), one, spec) for one in (memory, disk))
+    for a, b in zip((*ours.values, *ours.tangents), (*theirs.values, *theirs.tangents), strict=True):
+        assert isinstance(b, np.memmap)
+        assert np.array_equal(a, b)
 
 
 def test_half_precision_is_close_and_half_as_large(tmp_path: Path) -> None:
@@ -98,63 +111,36 @@ def test_half_precision_is_close_and_half_as_large(tmp_path: Path) -> None:
     assert sizes[1] < 0.6 * sizes[0]
 
 
-def test_skip_connections_are_kept(folder: Path | None) -> None:
-    model = lively(build_model("resnet18", classes=4, seed=0))
-    data = Pictures(6, size=32)
-    activations = collect_activations(model, "layer4.1.bn2", data, folder=folder, batch_size=3)
-    output, skip = live(activations)
-    batches = batches_of(data, 3)
-    for found, layer in ((output, "layer4.1.bn2"), (skip, "layer4.0")):
-        torch.testing.assert_close(found, hooked(model, layer, batches), rtol=1e-4, atol=1e-5)
-    cut = cut_at(model, activations)
-    with torch.no_grad():
-        assert torch.allclose(cut.head(*cut.phi(output, skip)), model.eval()(torch.cat(batches)), atol=1e-5)
-
-
-def test_a_model_that_cannot_be_traced_is_cut_by_hooks(folder: Path | None, caplog: pytest.LogCaptureFixture) -> None:
-    model, data = branching(), Pictures(20)
+@pytest.mark.parametrize(("make", "layer", "count"), [(many_skips, "layer", 13), (branching, "stem", 2)])
+def test_what_runs_beside_the_layer_is_kept(
+    make: Any, layer: str, count: int, folder: Path | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, data = make(), Pictures(20)
     with caplog.at_level(logging.WARNING):
-        activations = collect_activations(model, "stem", data, folder=folder, batch_size=8)
-    assert "cut by hooks" in caplog.text
-    output, images = live(activations)
-    batches = batches_of(data, 8)
-    assert not activations.traced
-    assert torch.equal(output, hooked(model, "stem", batches))
-    assert torch.equal(images, torch.cat(batches))
+        activations = collect_activations(model, layer, data, folder=folder, batch_size=8)
+    batches, found = batches_of(data, 8), live(activations)
+    assert len(found) == count
+    torch.testing.assert_close(found[0], hooked(model, layer, batches))
+    assert activations.traced is (make is many_skips)
+    assert ("cut by hooks" in caplog.text) is not activations.traced
+    if not activations.traced:  # nothing is folded, and the images are kept
+        assert torch.equal(found[0], hooked(model, layer, batches))
+        assert torch.equal(found[1], torch.cat(batches))
     cut = cut_at(model, activations)
     with torch.no_grad():
-        assert torch.allclose(cut.head(*cut.phi(output, images)), model.eval()(images), atol=1e-5)
-
-
-class Counted(nn.Module):
-    """Not traceable; two linear layers follow the layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.hidden, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 5), nn.Linear(5, 2)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        x = self.layer(images)
-        return self.last(self.hidden(x.mean((2, 3)) if float(x.detach().sum()) < 1e9 else x.amax((2, 3))))
+        assert torch.allclose(cut.head(*cut.phi(*found)), model.eval()(torch.cat(batches)), atol=1e-5)
 
 
 def test_a_model_cut_by_hooks_is_known_again_whatever_is_trained() -> None:
-    model = Counted().eval()
-    activations = collect_activations(model, "layer", Pictures(4))
-    assert not activations.traced
-    assert set(cut_at(model, activations, train="last").trainable) == {"last.weight", "last.bias"}
+    model = branching()
+    activations = collect_activations(model, "stem", Pictures(4))
+    assert set(cut_at(model, activations, train="last").trainable) == {"fc.weight", "fc.bias"}
     assert len(cut_at(model, activations).trainable) == 4
     changed = copy.deepcopy(model)
     with torch.no_grad():
-        changed.layer.weight.add_(1)
+        changed.stem.weight.add_(1)
     with pytest.raises(CacheError):
         cut_at(changed, activations, train="last")
-
-
-def state_of(model: nn.Module) -> tuple[Any, ...]:
-    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    modules = [(m.training, len(m._forward_hooks), len(m._forward_pre_hooks), sorted(vars(m))) for m in model.modules()]
-    return tensors, modules, [p.requires_grad for p in model.parameters()], [p.grad for p in model.parameters()]
 
 
 @pytest.mark.parametrize("make", [small_net, branching])
@@ -169,9 +155,7 @@ def test_model_is_unchanged(make: Any, fail_at: int | None, folder: Path | None)
     else:
         with pytest.raises(OSError, match="disk is gone"):
             collect_activations(model, layer, Pictures(12, fail_at=fail_at), folder=folder, batch_size=4)
-    after = state_of(model)
-    assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
-    assert before[1:] == after[1:]
+    assert state_of(model) == before
     assert torch.equal(rng, torch.get_rng_state())
 
 
@@ -210,16 +194,12 @@ def test_cut_again_refuses_another_trunk(make: Any, layer: str, changed: str) ->
 
 
 def test_tensors_without_the_images_in_front_are_refused(folder: Path | None) -> None:
-    class Centred(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.side, self.layer, self.fc = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+    def centred(net: nn.Module, x: Tensor) -> Tensor:
+        return net.fc((net.layer(x) - net.side(x).mean(0, keepdim=True)).mean((2, 3)))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.fc((self.layer(x) - self.side(x).mean(0, keepdim=True)).mean((2, 3)))
-
+    model = Wired(centred, side=nn.Conv2d(3, 4, 3), layer=nn.Conv2d(3, 4, 3), fc=nn.Linear(4, 2))
     with pytest.raises(SplitError, match=r"shape \(1, 4, 14, 14\), which does not have the 3 images"):
-        collect_activations(Centred(), "layer", Pictures(6), folder=folder, batch_size=3)
+        collect_activations(model, "layer", Pictures(6), folder=folder, batch_size=3)
 
 
 CASE = CASES["mlp"]
@@ -240,6 +220,9 @@ def test_rows_are_those_of_the_whole(is_on_disk: bool, tmp_path: Path) -> None:
     cut = cut_at(model, some)
     expected = compute_features(cut, every).values[0][ROWS]
     assert np.array_equal(compute_features(cut, some).values[0], expected)
+    for rows in ([-1, 0], [0, 20]):
+        with pytest.raises(DataError, match="there are 20 images"):
+            every.select(np.array(rows))
 
 
 def test_another_pooling_is_that_of_another_pass() -> None:
@@ -249,13 +232,6 @@ def test_another_pooling_is_that_of_another_pass() -> None:
     found = collect_activations(model, CASE.layer, images).repool("mean")
     assert found.pooling == "mean"
     np.testing.assert_array_equal(found.pooled, expected.pooled)
-
-
-@pytest.mark.parametrize("rows", [[-1, 0], [0, 6]])
-def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
-    every = collect_activations(CASE.model(), CASE.layer, TinyImages(6))
-    with pytest.raises(DataError, match="there are 6 images"):
-        every.select(np.array(rows))
 
 
 PAIRED_CASE = CASES["convolution"]
@@ -321,28 +297,19 @@ def test_whatever_differs_has_a_folder_of_its_own(tmp_path: Path) -> None:
         given = Pictures(8) if data is None else data
         return collect_activations(model, layer, given, folder=tmp_path, **options).folder  # type: ignore[return-value]
 
-    checkpoint, statistics = small_net(), small_net()
+    model, checkpoint, statistics = (small_net() for _ in range(3))
     with torch.no_grad():
         checkpoint.get_parameter("features.0.weight")[0, 0, 0, 0] += 1e-6
         statistics.get_buffer("features.4.running_var")[0] += 1e-6
-    for options in ({"precision": "float15"}, {"pooling": "man"}, {"device": "gpu"}):
+    for wrong in ({"precision": "float15"}, {"pooling": "man"}, {"device": "gpu"}):
         with pytest.raises(OptionError, match="Did you mean"):
-            folder(small_net(), **options)
-    model = small_net()
-    found = [
-        folder(model),
-        folder(checkpoint),
-        folder(statistics),
-        folder(model, "features.3"),
-        folder(model, "features.5"),
-        folder(model, data=Pictures(8, seed=1)),
-        folder(model, data=Pictures(9)),
-        folder(model, data_key="other"),
-        folder(model, data_key="other", data=Pictures(9)),
-        folder(model, pooling="mean"),
-        folder(model, precision="float16"),
-    ]
-    assert len(set(found)) == len(found)
+            folder(model, **wrong)
+    found = [folder(one) for one in (model, checkpoint, statistics)]
+    found += [folder(model, layer) for layer in ("features.3", "features.5")]
+    found += [folder(model, data=data) for data in (Pictures(8, seed=1), Pictures(9))]
+    differing: Any = [{"data_key": "other"}, {"data_key": "other", "data": Pictures(9)}]
+    found += [folder(model, **options) for options in (*differing, {"pooling": "mean"}, {"precision": "float16"})]
+    assert len(set(found)) == len(found) == 11
     assert folder(model) == found[0]
 
 
@@ -356,18 +323,62 @@ def test_data_that_do_not_say_what_they_are_need_a_key(tmp_path: Path) -> None:
     assert collect_small(tmp_path, data, data_key="mine").folder is not None
 
 
-@pytest.mark.parametrize("keep", [0, 5, 200, -1])
-def test_damaged_shard_is_collected_again(tmp_path: Path, keep: int, caplog: pytest.LogCaptureFixture) -> None:
-    first = collect_small(tmp_path, Pictures(300))
-    before = contents(tmp_path)
-    shard = first.shards[1]
-    shard.write_bytes(shard.read_bytes()[:keep])
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    features_of(collect_small(folder, Pictures(300)))
+    return folder
+
+
+def features_of(activations: Activations) -> Any:
+    spec = FeatureSpec(directions=np.eye(16, dtype=np.float32)[:1])
+    return compute_features(cut_at(small_net(), activations), activations, spec)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a new file in its place: what this process has read of the old one must not count."""
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").replace(path)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 4
+    replace_file(path, bytes(content))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [flip, *(lambda path, keep=keep: replace_file(path, path.read_bytes()[:keep]) for keep in (0, -20)), Path.unlink],
+    ids=["flip", "empty", "truncate", "delete"],
+)
+@pytest.mark.parametrize(
+    ("damaged", "collected"),
+    [
+        ("shard-00000256-*.safetensors", range(256, 300)),
+        ("shard-00000256-*.json", range(256, 300)),
+        *((f"facts/{name}.npy", ()) for name in ("pooled", "labels", "ids", "has_artifact")),
+        ("features-*/000.npy", ()),
+        ("features-*/001.npy", ()),
+        ("features-*/checksums.json", ()),
+    ],
+)
+def test_what_is_damaged_is_computed_again(
+    damage: Any, damaged: str, collected: Any, undamaged: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = contents(undamaged)
+    shutil.copytree(undamaged, tmp_path, dirs_exist_ok=True)
+    (path,) = tmp_path.rglob(damaged)
+    damage(path)
     data = Pictures(300)
     with caplog.at_level(logging.WARNING):
-        collect_small(tmp_path, data)
-    assert "is damaged" in caplog.text
-    assert data.reads == Counter([0, *range(256, 300)])
-    assert contents(tmp_path) == before
+        features_of(collect_small(tmp_path, data))
+    assert ("is damaged or missing" in caplog.text) == (path.suffix != ".json" or damage is not Path.unlink)
+    assert data.reads == Counter([0, *collected])
+    assert contents(tmp_path) == expected
+    caplog.clear()
+    features_of(collect_small(tmp_path, data))
+    assert not caplog.records
 
 
 def test_another_batch_size_does_not_disturb_activations_in_use(tmp_path: Path) -> None:
@@ -379,28 +390,32 @@ def test_another_batch_size_does_not_disturb_activations_in_use(tmp_path: Path) 
 
 
 def test_resume_after_a_kill(tmp_path: Path) -> None:
-    folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "tests.activations.killed", str(folder)]
+    folder, images = tmp_path / "killed", 600
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom hansfree.activations import collect_activations\n"
+        "from tests.activations.samples import Pictures, small_net\n"
+        f"data, folder = Pictures({images}, stall_at=400), Path(sys.argv[1])\n"
+        f"collect_activations(small_net(), {LAYER!r}, data, folder=folder, batch_size=32)"
+    )
+    command = [sys.executable, "-c", program, str(folder)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
-        while not list(folder.rglob("shard-00000000-*.safetensors")):
+        while not list(folder.rglob("shard-00000000-*.json")):  # its checksum comes last
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    assert len(list(folder.rglob("shard*"))) == 1  # it stalls within the second
+    assert len(list(folder.rglob("shard*.safetensors"))) == 1  # it stalls within the second
 
-    data = Pictures(IMAGES)
-    resumed = collect_activations(small_net(), "features.4", data, folder=folder, batch_size=32)
-    assert data.reads == Counter([0, *range(256, IMAGES)])
-    assert 256 < STALL_AT < IMAGES
-    whole = collect_activations(small_net(), "features.4", Pictures(IMAGES), folder=tmp_path / "whole", batch_size=32)
+    data = Pictures(images)
+    resumed = collect_small(folder, data, batch_size=32)
+    assert data.reads == Counter([0, *range(256, images)])
+    whole = collect_small(tmp_path / "whole", Pictures(images), batch_size=32)
     assert resumed.folder is not None
     assert whole.folder is not None
     assert resumed.folder.name == whole.folder.name  # the key is the same in every process
-    for path in whole.folder.iterdir():
-        assert (resumed.folder / path.name).read_bytes() == path.read_bytes()
+    assert contents(resumed.folder) == contents(whole.folder)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads RssAnon, which only Linux tells")
@@ -436,7 +451,7 @@ def vectors(a: Tensor) -> list[list[Tensor]]:
 
 
 @given(ACTIVATIONS, st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_functions_of_positions(a: Tensor, seed: int) -> None:
     each = vectors(a)
     channels = len(each[0][0])

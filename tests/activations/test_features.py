@@ -11,32 +11,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hansfree._internal.hashing import seeded
 from hansfree.activations import Activations, FeatureSpec, collect_activations, compute_features, cut_at
 from hansfree.activations.cache import pool
 from hansfree.corrections import Projection
 from hansfree.models.surgery import Cut
 from tests.activations.samples import Pictures, branching, many_skips, small_net
+from tests.models.zoo import Wired
 
 LAYER = "features.10"  # maps of 2 x 2 at 32 px
 PICTURES = Pictures(40, size=32)
 
 
-class Smooth(nn.Module):
-    """A layer, a curved phi with a skip connection into it, and a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.layer, self.fc = nn.Conv2d(3, 6, 3, stride=2), nn.Conv2d(6, 6, 3, padding=1), nn.Linear(6, 3)
-
-    def forward(self, images: Tensor) -> Tensor:
-        stem = self.stem(images)
-        return self.fc((torch.nn.functional.silu(self.layer(stem) * 2) * stem).mean((2, 3)))
-
-
 def smooth() -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        return Smooth()
+    """Return a layer, a curved phi with a skip connection into it, and a head."""
+
+    def run(net: nn.Module, images: Tensor) -> Tensor:
+        stem = net.stem(images)
+        return net.fc((torch.nn.functional.silu(net.layer(stem) * 2) * stem).mean((2, 3)))
+
+    with seeded(1):
+        convolutions = {"stem": nn.Conv2d(3, 6, 3, stride=2), "layer": nn.Conv2d(6, 6, 3, padding=1)}
+        return Wired(run, **convolutions, fc=nn.Linear(6, 3))
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -103,27 +99,24 @@ def test_tangents_are_slopes(make: Any, layer: str, k: int, folder: Path | None)
     assert all(np.array_equal(a, b) for a, b in zip(features.values, plain.values, strict=True))
 
 
-def test_what_runs_beside_the_layer_does_not_move(folder: Path | None) -> None:
-    model = many_skips()
-    activations = collect_activations(model, "layer", Pictures(5), folder=folder)
+@pytest.mark.parametrize(
+    ("make", "layer", "at_layer", "others"), [(many_skips, "layer", True, 12), (branching, "stem", False, 1)]
+)
+def test_what_runs_beside_the_layer_does_not_move(
+    make: Any, layer: str, at_layer: bool, others: int, folder: Path | None
+) -> None:
+    """A model that is cut by hooks stops at the layer in any case."""
+    model = make()
+    activations = collect_activations(model, layer, Pictures(5), folder=folder)
+    found = directions(2, activations.shape[0])
     features = compute_features(
-        cut_at(model, activations), activations, FeatureSpec(directions=directions(2, 4), at_layer=True)
+        cut_at(model, activations), activations, FeatureSpec(directions=found, at_layer=at_layer)
     )
-    assert len(features.values) == len(features.tangents) == 13
+    assert len(features.values) == len(features.tangents) == 1 + others
     for got, expected in zip(features.values, tensors(activations), strict=True):
         assert np.array_equal(got, expected)
-    layer, *others = features.tangents
-    assert np.allclose(layer, directions(2, 4)[None, :, :, None, None])
-    assert not any(other.any() for other in others)
-
-
-def test_a_model_cut_by_hooks_stops_at_the_layer(folder: Path | None) -> None:
-    model = branching()
-    activations = collect_activations(model, "stem", Pictures(5), folder=folder)
-    features = compute_features(cut_at(model, activations), activations, FeatureSpec(directions=directions(1, 6)))
-    for got, expected in zip(features.values, tensors(activations), strict=True):
-        assert np.array_equal(got, expected)
-    assert np.allclose(features.tangents[0], directions(1, 6)[None, :, :, None, None])
+    assert np.allclose(features.tangents[0], found[None, :, :, None, None])
+    assert not any(other.any() for other in features.tangents[1:])
 
 
 def test_shifted_values(small: tuple[Cut, Activations]) -> None:
@@ -140,20 +133,6 @@ def test_shifted_values(small: tuple[Cut, Activations]) -> None:
     assert np.isclose(features.tangents[0][:, 0], expected, atol=2e-5).mean() > 0.999
     at_layer = compute_features(cut, activations, FeatureSpec(edit=edit, at_layer=True))
     assert np.allclose(at_layer.values[0], shifted, atol=1e-5)
-
-
-def test_disk_is_memory_over_several_shards(tmp_path: Path) -> None:
-    model, data, found = small_net(), Pictures(300), directions(2, 16)
-    kept = []
-    for folder in (None, tmp_path):
-        activations = collect_activations(model, "features.4", data, folder=folder)
-        kept.append(
-            compute_features(cut_at(model, activations), activations, FeatureSpec(directions=found, at_layer=True))
-        )
-    memory, disk = kept
-    for a, b in zip((*memory.values, *memory.tangents), (*disk.values, *disk.tangents), strict=True):
-        assert isinstance(b, np.memmap)
-        assert np.array_equal(a, b)
 
 
 def folders(activations: Activations) -> set[str]:

@@ -41,42 +41,25 @@ from hansfree.errors import HansfreeError, OptionError, RunError, UnknownNameErr
 from hansfree.evaluation.heatmaps import compute_heatmaps
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "results" / "speed.md").read_text(encoding="utf-8")
 ONCE = replace(TRIAL, turns=1)
-FOUND = {
-    "path": {"demo.one_over_paper", "demo.path_over_paper", "demo.paper_seconds_per_image"},
-    "floor": {"demo.path_over_forward", "demo.path_over_forward_jpeg", "demo.jpeg_images_per_second"},
-    "step": {"demo.rr_step_over_vanilla_step"},
-    "rrr": {
-        "demo.rrr_over_paper",
-        "demo.rrr_grid_over_paper",
-        "demo.rrr_grid_seconds_per_image",
-        "demo.rrr_everywhere_over_paper",
-        "demo.rrr_grid_everywhere_over_paper",
-    },
-    "lrp": {"demo.heatmaps_over_zennit", "demo.heatmaps_per_second"},
-    "cache": {
-        "demo.cache_speed_over_forward",
-        "demo.forward_images_per_second",
-        "demo.cache_images_per_second",
-        "demo.cache_bytes_per_image",
-        "demo.features_bytes_per_image",
-    },
-    "growth": {
-        "demo.growth_images",
-        "demo.growth_classes",
-        "demo.growth_strengths",
-        "demo.strength_over_pass",
-        "demo.head_seconds_per_image",
-    },
-    "cav": {f"cav.{name}_over_gridsearch" for name in ("svm", "ridge", "lasso", "logistic")},
-    "memory": {
-        "memory_200_over_100",
-        "memory_400_over_100",
-        "memory_peak_100",
-        "memory_peak_200",
-        "memory_peak_400",
-    },
-}
+FOUND = {  # the measures of each benchmark
+    name: {f"{prefix}{word}" for word in words.split()}
+    for name, prefix, words in (
+        ("path", "demo.", "one_over_paper path_over_paper paper_seconds_per_image"),
+        ("floor", "demo.", "path_over_forward path_over_forward_jpeg jpeg_images_per_second"),
+        ("step", "demo.", "rr_step_over_vanilla_step"),
+        ("rrr", "demo.rrr_", "over_paper grid_over_paper grid_seconds_per_image everywhere_over_paper "
+         "grid_everywhere_over_paper"),
+        ("lrp", "demo.heatmaps_", "over_zennit per_second"),
+        ("cache", "demo.", "cache_speed_over_forward forward_images_per_second cache_images_per_second "
+         "cache_bytes_per_image features_bytes_per_image"),
+        ("growth", "demo.", "growth_images growth_classes growth_strengths strength_over_pass head_seconds_per_image"),
+        ("run", "demo.", "run_over_forward run_operations_over_forward"),
+        ("cav", "cav.", "svm_over_gridsearch ridge_over_gridsearch lasso_over_gridsearch logistic_over_gridsearch"),
+        ("memory", "memory_", "200_over_100 400_over_100 peak_100 peak_200 peak_400"),
+    )
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -103,18 +86,8 @@ def test_ratios_compare_within_a_turn():
     assert rate("demo.heatmaps_per_second", 8, [2.0, 4.0]).samples == (4.0, 2.0)
     with pytest.raises(ValueError, match="zip"):
         ratio("demo.path_over_forward", [1.0, 2.0], [1.0])
-
-
-@pytest.mark.parametrize(
-    ("target", "value", "verdict"),
-    [
-        (Target("at most", 1.1), 1.1, "<= 1.1: met"),
-        (Target("at most", 1.1), 1.11, "<= 1.1: not met"),
-        (Target("at least", 0.95), 0.94, ">= 0.95: not met"),
-    ],
-)
-def test_targets(target, value, verdict):
-    assert target.verdict(value) == verdict
+    assert [Target("at most", 1.1).verdict(value) for value in (1.1, 1.11)] == ["<= 1.1: met", "<= 1.1: not met"]
+    assert Target("at least", 0.95).verdict(0.94) == ">= 0.95: not met"
 
 
 # The benchmarks
@@ -124,27 +97,25 @@ def test_all_benchmarks_are_covered():
     assert FOUND.keys() == Benchmark.members().keys()
 
 
-@pytest.mark.parametrize("large", [False, True])
+def test_the_path_of_a_large_head_is_extrapolated(monkeypatch):
+    monkeypatch.setattr("benchmarks.speed.setup._LARGE_HEAD", 100)
+    subject = Subject(ONCE, "demo")
+    outcome = Benchmark.named("path")().measure(subject, silent)
+    plain = ("plain_path_over_paper", "head_seconds_per_image", "plain_head_seconds_per_image")
+    assert {measure.name for measure in outcome.measures} == FOUND["path"] | {f"demo.{each}" for each in plain}
+    assert (outcome.facts["our_strengths_timed"], outcome.facts["our_epochs_timed"]) == (1, 3)
+    assert (subject.times, outcome.facts["images"]) == (4, 4 * ONCE.batch)
+    assert outcome.facts["paper_steps"] == 4 * 10 * 22
+
+
 @pytest.mark.parametrize("name", [name for name in FOUND if name != "memory"])
-def test_a_benchmark_on_the_demo_network(name, large, subject, monkeypatch):
-    if large:
-        monkeypatch.setattr("benchmarks.speed.setup._LARGE_HEAD", 100)
-        subject = Subject(ONCE, "demo")
-        if name == "cav" or not Benchmark.named(name)().takes(subject):
-            return
+def test_a_benchmark_on_the_demo_network(name, subject):
     outcome = Benchmark.named(name)().measure(subject, silent)
-    expected = FOUND[name]
-    if large and name == "path":
-        plain = ("plain_path_over_paper", "head_seconds_per_image", "plain_head_seconds_per_image")
-        expected = expected | {f"demo.{each}" for each in plain}
-        assert (outcome.facts["our_strengths_timed"], outcome.facts["our_epochs_timed"]) == (1, 3)
-        assert (subject.times, outcome.facts["images"]) == (4, 4 * ONCE.batch)
-        assert outcome.facts["paper_steps"] == 4 * 10 * 22
-    assert {measure.name for measure in outcome.measures} == expected
+    assert {measure.name for measure in outcome.measures} == FOUND[name]
     assert all(np.isfinite(measure.samples).all() for measure in outcome.measures)
     assert all(measure.low > 0 for measure in outcome.measures if measure.unit in ("images/s", "seconds", "bytes"))
     json.dumps(outcome.facts)
-    if name == "cache" and not large:
+    if name == "cache":
         values = {measure.name: measure.value for measure in outcome.measures}
         at_layer, at_head = 4 * 128 * 2 * 2, 4 * 512 * 2  # float32; a value and a tangent
         assert at_layer < values["demo.cache_bytes_per_image"] < 2 * at_layer  # pooled channels, labels, ids
@@ -187,14 +158,14 @@ def test_the_memory_peak_includes_freed_memory():
     def take() -> None:
         with mmap.mmap(-1, 40_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
             held.write(b"x" * 40_000_000)
-            time.sleep(0.5)  # until the watching thread has run, on a busy machine too
+            time.sleep(0.3)  # until the watching thread has run, on a busy machine too
 
     assert peak_of(take) - peak_of(lambda: None) > 20_000_000
 
 
 def test_memory_runs_one_process_per_number(subject, monkeypatch, tmp_path):
     correct(70, tmp_path)
-    assert len(list(tmp_path.rglob("shard-*"))) == 2  # training and validation images
+    assert len(list(tmp_path.rglob("shard-*.safetensors"))) == 2  # training and validation images
     started = []
 
     def run(command, **options):
@@ -220,7 +191,6 @@ def test_memory_runs_one_process_per_number(subject, monkeypatch, tmp_path):
         ({"models": ()}, "At least one model"),
         ({"turns": 0}, "one turn"),
         ({"images": 320, "batch": 64}, "multiple of four batches"),
-        ({"images": 128, "batch": 64}, "multiple of four batches"),
     ],
 )
 def test_invalid_sizes(options, fragment):
@@ -306,7 +276,7 @@ def test_other_conditions_cannot_resume(path, ran, monkeypatch):
         Record(path, TRIAL, [])
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"about": 3}', '{"x": 1}', '{"about": {"torch": "2.4"}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"about": 3}', '{"about": {"torch": "2.4"}}'])
 def test_other_files_are_rejected(path, text):
     path.write_text(text)
     with pytest.raises(RunError, match=r"not a speed record|older version"):
@@ -314,10 +284,7 @@ def test_other_files_are_rejected(path, text):
 
 
 def test_the_command_writes_numbers_and_a_plot(path, monkeypatch):
-    measures = (
-        Measure("demo.a", (1.0, 1.2, 0.9), target=Target("at most", 1.1)),
-        Measure("demo.c", (2e6,), "bytes"),
-    )
+    measures = (Measure("demo.a", (1.0, 1.2, 0.9), target=Target("at most", 1.1)), Measure("demo.c", (2e6,), "bytes"))
     monkeypatch.setattr(Benchmark.named("step"), "measure", lambda *_: Outcome(measures, {}, ("demo: a note.",)))
     for quick in ((), ("--quick", "--again")):
         words = ["--benchmark", "step", "--model", "demo", "--out", str(path), *quick]
@@ -334,16 +301,9 @@ def test_the_command_writes_numbers_and_a_plot(path, monkeypatch):
 
 
 def test_a_stage_is_the_images_over_the_rate():
-    rates = {
-        "jpeg_images_per_second": 100.0,
-        "cache_images_per_second": 20.0,
-        "cache_bytes_per_image": 1e5,
-        "features_bytes_per_image": 4e3,
-        "head_seconds_per_image": 1e-5,
-        "rrr_grid_seconds_per_image": 0.5,
-        "heatmaps_per_second": 2.0,
-        "paper_seconds_per_image": 0.05,
-    }
+    rates = {"jpeg_images_per_second": 100.0, "cache_images_per_second": 20.0, "cache_bytes_per_image": 1e5}
+    rates |= {"features_bytes_per_image": 4e3, "head_seconds_per_image": 1e-5, "rrr_grid_seconds_per_image": 0.5}
+    rates |= {"heatmaps_per_second": 2.0, "paper_seconds_per_image": 0.05}
     measures = {f"demo.{name}": Measure(f"demo.{name}", (value,)) for name, value in rates.items()}
     here, there = Machine("here"), Machine("there", arithmetic=50, reading=2, dollars_per_hour=3.0)
     passing, features, path, rrr, heatmaps, paper = plan_stages(measures, "demo", images=36_000, marked=360)
@@ -361,30 +321,23 @@ def test_a_stage_is_the_images_over_the_rate():
         plan_stages({k: v for k, v in measures.items() if "heatmaps" not in k}, "demo", images=1, marked=0)
 
 
-# The figures in the docs
+# The committed page
 
 
 def number(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def cell(measure: Measure) -> str:
-    return f"{number(measure.value)} ({number(measure.low)} to {number(measure.high)})"
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["path_over_paper", "one_over_paper", "path_over_forward", "path_over_forward_jpeg", "cache_speed_over_forward"],
-)
-def test_the_docs_quote_the_record(name):
+@pytest.mark.parametrize("model", ["resnet18", "efficientnet_b0", "vgg16"])
+def test_the_page_quotes_the_record(model):
     measures = read_measures(ROOT / "results" / "speed.json")
-    page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-    for model in ("resnet18", "efficientnet_b0", "vgg16"):
-        assert cell(measures[f"{model}.{name}"]) in page
+    for name in ("path_over_paper", "one_over_paper", "path_over_forward", "path_over_forward_jpeg",
+                 "cache_speed_over_forward"):  # fmt: skip
+        found = measures[f"{model}.{name}"]
+        assert f"{number(found.value)} ({number(found.low)} to {number(found.high)})" in PAGE
 
 
-def test_the_plan_in_the_docs(capsys, monkeypatch):
-    page = (ROOT / "docs" / "at-scale.md").read_text(encoding="utf-8")
+def test_the_plan_on_the_page(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    exec(page.split("```python\n")[1].split("```")[0], {})
-    assert capsys.readouterr().out.strip() in page
+    exec(PAGE.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out.strip() in PAGE

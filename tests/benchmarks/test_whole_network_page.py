@@ -7,7 +7,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from benchmarks.whole_network.__main__ import CANDIDATES, STRONGEST, Row
-from benchmarks.whole_network.page import read_trials, write_page
+from benchmarks.whole_network.page import PAGES, read_trials, write_pages
 
 TRANSPLANTED = Row(
     "resnet18-timestamp", 0, "all", "original", None, rule_evidence="transplants", rule_clean=0.5, rule_biased=0.3,
@@ -36,10 +36,12 @@ def _write(path: Path, rows: list[Row]) -> Path:
 
 
 def _page(tmp_path: Path, rows: list[Row]) -> str:
-    page = tmp_path / "page.md"
-    write_page(_write(tmp_path / "table.csv", rows), page)
-    text = page.read_text()
-    assert "{{" not in text
+    for page in PAGES.values():
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+    write_pages(_write(tmp_path / "table.csv", rows), tmp_path)
+    guide, text = ((tmp_path / page).read_text() for page in PAGES.values())
+    assert "{{" not in guide + text
+    assert "Limits are met in" in guide
     return text
 
 
@@ -80,3 +82,5 @@ def test_trap_sets_and_association(tmp_path: Path) -> None:
     text = _page(tmp_path, [*rows, *(replace(row, labels="known-10") for row in rows)])
     assert "| match 10 | **0.74 / 0.72** (10.0) |" in text
     assert "| resnet18-trap-1 | known-10 | match 10 | 50.0 / 30.0 / n/a | 50.0 / 30.0 / n/a |" in text
+    guide = (tmp_path / next(iter(PAGES.values()))).read_text()
+    assert "resnet18-trap-1 match 10 with 0.74 / 0.72 (original 0.80 / 0.40)" in guide

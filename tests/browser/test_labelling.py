@@ -16,7 +16,6 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from hansfree._internal.files import write_json
-from hansfree.discovery.label.images import Thumbnails
 from hansfree.discovery.label.ranking import UNKNOWN, LabelDiagnostics
 from hansfree.discovery.label.server import write_redirect
 from hansfree.discovery.label.session import Session, open_labelling
@@ -195,9 +194,7 @@ def test_help_finish_and_tabs_work_by_keys(browser: Browser, small: World) -> No
     browser.wait(lambda: browser.text("#count-no") == "4", "the labels")
     browser.click("#finish")
     browser.wait(lambda: browser.one("#finished").is_displayed(), "the dialog")
-    assert browser.text("#finished-title") == "Saved, but not ready for a run"
     assert browser.text("#finished-missing") == browser.text("#diagnostics") != ""
-    assert "35 of the 40 images" in browser.text("#finished-proposed")
     assert f"hansfree run {small.file}" in browser.text("#finished-sentence")
     browser.press(Keys.ESCAPE)
     browser.script("document.getElementById('tab-screen').focus()")
@@ -265,18 +262,16 @@ def test_ten_thousand_images_are_scrolled_with_few_elements(browser: Browser, sm
     run, times = read_run_file(small.file), 250
     with open_labelling(run, file=small.file) as data:
         images = data.opened.images
-        paths = list(data.opened.paths) * times
-        noise = np.random.default_rng(0).normal(scale=0.01, size=(len(paths), data.pooled.shape[1]))
-        labels: Any = SimpleNamespace(labels=np.tile(images.labels, times), class_names=images.class_names)
-        repeated = replace(
-            data.opened, images=labels, names=list(data.opened.names) * times, rows=list(data.opened.rows) * times
-        )
+        noise = np.random.default_rng(0).normal(scale=0.01, size=(40 * times, data.pooled.shape[1]))
+        labels = np.tile(images.labels, times)
+        shown: Any = SimpleNamespace(labels=labels, class_names=images.class_names, source=images.source)
+        parts = {name: list(getattr(data.opened, name)) * times for name in ("paths", "names", "rows")}
+        repeated = replace(data.opened, images=shown, **parts)
         many = replace(
             data,
             opened=repeated,
             pooled=(np.tile(data.pooled, (times, 1)) + noise).astype(np.float32),
             artifact_labels=np.tile(data.artifact_labels, times),
-            thumbnails=Thumbnails(paths, root=run.data.root, resize="squash", channels=3),
         )
         with closing(Session(many)) as session, opened_page(browser, session):
             browser.press("2")

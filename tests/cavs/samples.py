@@ -18,12 +18,7 @@ def activations(
 
 
 def gaussian(
-    n_artifact: int,
-    n_clean: int,
-    channels: int,
-    *,
-    size: float,
-    seed: int = 0,
+    n_artifact: int, n_clean: int, channels: int, *, size: float, seed: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
     """Return unit noise with the artifact ``size`` along a random direction, its bits, and that direction."""
     rng = np.random.default_rng(seed)

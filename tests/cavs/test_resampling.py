@@ -68,21 +68,16 @@ def test_all_samples_have_half_the_squared_tangent_of_halves(cosine: float) -> N
     assert half == pytest.approx(2 * whole)
 
 
-def test_the_need_follows_the_root() -> None:
+def test_the_rarer_kind_grows_alone_up_to_the_other() -> None:
     assert images_for(10.0, fewer=50, more=80, angle=10.0) == pytest.approx(50)
     assert images_for(1.0, fewer=50, more=50, angle=2.0) == pytest.approx(200, rel=0.01)
     assert images_for(10.0, fewer=50, more=80, angle=90.0) is None
-
-
-def test_the_rarer_kind_grows_alone_up_to_the_other() -> None:
-    need = images_for(10.0, fewer=15, more=81, angle=15.0)
+    need, both = (images_for(10.0, fewer=15, more=81, angle=angle) for angle in (15.0, 40.0))
     assert need is not None
-    assert 15 < need < 81
+    assert both is not None
+    assert 15 < need < 81 < both
     ratio = np.tan(np.radians(15.0)) ** 2 / np.tan(np.radians(10.0)) ** 2
     assert ratio * (1 / need + 1 / 81) == pytest.approx(1 / 15 + 1 / 81)
-    both = images_for(10.0, fewer=15, more=81, angle=40.0)
-    assert both is not None
-    assert both > 81
 
 
 def test_held_out_scores_are_those_of_a_fit_without_the_fold() -> None:
@@ -110,3 +105,7 @@ def test_the_yardstick_is_not_moved_by_outliers() -> None:
     standard, separation = in_deviations(scores, bits)
     assert separation == pytest.approx(4, abs=0.3)
     assert np.median(standard[bits]) == pytest.approx(separation / 2, abs=1e-9)
+    few, third = np.repeat([0.0, 3.0, 1.0], [3, 1, 4]), np.arange(8) >= 4  # most of each kind have one score
+    standard, separation = in_deviations(few, third)
+    assert np.isfinite(standard).all()
+    assert separation > 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from torch import nn
 
 from hansfree._internal.registry import Registered
@@ -17,6 +20,7 @@ from hansfree.cavs import CAV
 from hansfree.cli.init import (
     Answers,
     inspect_model,
+    measure_resize,
     write_run_file,
 )
 from hansfree.corrections import LatentCorrection
@@ -88,8 +92,11 @@ def test_a_new_class_is_listed_but_not_proposed(
 
 @INSERTS
 def test_the_default_file_is_short_and_says_the_same_as_the_whole_one(tmp_path: Path, insert: str | None) -> None:
-    short = written(tmp_path / "short.yaml", every_key=False, insert=insert, classes=["a", "b"])
-    written(tmp_path / "whole.yaml", insert=insert, classes=["a", "b"])
+    answers: dict[str, Any] = {"insert": insert, "classes": ["a", "no"], "source": "timm:resnet18.a1_in1k"}
+    short = written(tmp_path / "short.yaml", every_key=False, **answers)
+    written(tmp_path / "whole.yaml", **answers)
+    assert "source: timm:resnet18.a1_in1k\n" in short, "plain words have no quotes"
+    assert 'classes: [a, "no"]' in short
     assert len(short.splitlines()) <= 36
     assert read_run_file(tmp_path / "short.yaml") == read_run_file(tmp_path / "whole.yaml")
 
@@ -97,6 +104,10 @@ def test_the_default_file_is_short_and_says_the_same_as_the_whole_one(tmp_path: 
 def test_with_an_inserted_artifact_the_file_has_the_best_settings(tmp_path: Path) -> None:
     for insert in (None, "lsb"):
         written(tmp_path / f"{insert}.yaml", every_key=False, insert=insert)
+        for every_key in (False, True):  # one label of many: no method of the whole network
+            label = {"output": "label", "label": "a", "classes": ["a", "b"], "insert": insert}
+            written(tmp_path / "label.yaml", every_key=every_key, **label)
+            assert "match" not in read_run_file(tmp_path / "label.yaml").correction.methods
     default, inserted = (read_run_file(tmp_path / f"{insert}.yaml").correction for insert in (None, "lsb"))
     assert default == CorrectionSection()
     best = {"cav": "pair", "train": "last", "optimizer": "converged", "balanced": True}
@@ -145,12 +156,6 @@ def test_all_answers_are_read_back(tmp_path: Path, names: list[str], source: str
     assert run.model.source == f"package.module:{source}"
     assert (run.data.root, run.data.table, run.artifact.file) == (folder, folder / "a, b.csv", folder / "%s.png")
     assert (run.model.weights, run.out) == (str(folder / "x.pt"), folder / "out")
-
-
-def test_plain_words_have_no_quotes(tmp_path: Path) -> None:
-    text = written(tmp_path / "a.yaml", every_key=False, source="timm:resnet18.a1_in1k", classes=["a", "no"])
-    assert "source: timm:resnet18.a1_in1k\n" in text
-    assert 'classes: [a, "no"]' in text
 
 
 def test_typed_paths_lead_to_the_same_files_from_another_folder(
@@ -207,3 +212,47 @@ def test_a_given_output_is_not_changed_and_a_failing_model_is_reported() -> None
     assert answers.output == "classes"
     assert note.startswith("Set size and channels")
     assert "only 17 channels" in note
+
+
+class Edge(nn.Module):
+    """It sees the brightness of one row of pixels."""
+
+    def __init__(self, inset: int) -> None:
+        super().__init__()
+        self.inset = inset
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        row = images[:, :, self.inset].mean(dim=(1, 2))
+        return torch.stack([-row, row], dim=1)
+
+
+@pytest.mark.parametrize(
+    ("inset", "stripe", "striped", "library", "expected", "is_clear"),
+    [
+        (0, slice(2), 40, "crop", "squash", True),  # the stripe lies outside the crop
+        (3, slice(5, 7), 40, "squash", "crop", True),  # the crop moves the stripe to where the model looks
+        (20, slice(40), 40, "crop", "squash", False),  # level, and the images have the model's size
+        (0, slice(2), 2, "crop", "squash", False),  # a single image shows the stripe
+    ],
+)
+def test_the_way_of_resizing_is_measured(
+    tmp_path: Path, inset: int, stripe: slice, striped: int, library: str, expected: str, is_clear: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        image = rng.integers(0, 100, size=(40, 40, 3), dtype=np.uint8)
+        image[stripe] = 255 * (number % 2 and number < striped)
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "ab"[number % 2] / f"{number}.png")
+    answers = Answers(source="file.py:f", root=tmp_path, weights="model.pt", output="classes")
+    seen = replace(DEFAULTS, size=40, resize=cast(Any, library))
+    found, note = measure_resize(Edge(inset).eval(), answers, seen)
+    assert found == replace(seen, resize=expected)
+    assert re.fullmatch(r"balanced accuracy on 40 images: squash .* %, crop .* %(, which is level)?", note)
+    assert note.endswith("level") != is_clear
+    text = written(tmp_path / "run.yaml", every_key=False)
+    write_run_file(tmp_path / "run.yaml", answers, found, resize_note=note)
+    assert (tmp_path / "run.yaml").read_text() != text
+    assert note in (tmp_path / "run.yaml").read_text()
+    for other in (replace(answers, resize="crop"), replace(answers, weights=None), replace(answers, root=Path("no"))):
+        assert measure_resize(Edge(inset).eval(), other, seen) == (seen, "")

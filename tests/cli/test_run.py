@@ -66,9 +66,11 @@ def test_from_flags_to_a_report(call: Call, user: Path) -> None:
 
     code, out, err = call("run", "mine.yaml")
     assert code == 0, err
-    assert "test images, in %" in out
+    assert "accuracy  accuracy" in out
     assert any(word in out for word in ("Recommended: rr-clarc", "No model is recommended", "Do not use"))
-    assert "report: hansfree-run/report.html" in out.splitlines()
+    *_, report, following = out.splitlines()
+    assert report == "report: hansfree-run/report.html"
+    assert following in ("next: hansfree monitor hansfree-run IMAGES", "next: hansfree label mine.yaml")
     assert (user / "hansfree-run" / "report.html").stat().st_size > 10_000
     labels = [line.partition(":")[0] for line in err.splitlines()]
     assert len(labels) == len(set(labels)), "every line of progress says something of its own"
@@ -87,7 +89,7 @@ def test_check_refuses_what_run_would(call: Call, user: Path) -> None:
         assert "holds another run (the images changed" in err
 
 
-def test_classes_in_the_wrong_order_are_reported_before_a_run(call: Call, user: Path) -> None:
+def test_classes_in_the_wrong_order_are_reported_before_a_run(call: Call, user: Path, unreported: None) -> None:
     write_run(user / "mine.yaml", data={"classes": list(reversed(CLASSES))}, artifact={"biased_class": "dark"})
     code, out, _ = call("check", "mine.yaml")
     assert code == 1  # `check && run` stops here
@@ -96,9 +98,10 @@ def test_classes_in_the_wrong_order_are_reported_before_a_run(call: Call, user: 
     assert "All checks passed" not in out
     _, out, _ = call("run", "mine.yaml")
     reported = out.index("[dark, bright] would give")
-    assert reported < out.index("test images, in %"), "before long work"
+    assert reported < out.index("accuracy  accuracy"), "before long work"
     _, out, _ = call("run", "mine.yaml")
-    assert "Fix that first" not in out  # reported at the start of the run, and again at its end
+    assert "Fix that first" not in out, "reported at the start of the run, and again at its end"
+    assert not Path("run", "exported").exists(), "nothing is recommended"
 
 
 def test_init_reports_missing_files_and_writes_patch_and_preprocessing(call: Call, user: Path) -> None:
@@ -208,7 +211,7 @@ def test_init_asks_again_after_a_wrong_path(call: Call, user: Path, asked: Calla
     assert run.model.weights == str(user / "two.safetensors")
 
 
-def test_init_without_a_terminal_names_the_missing_flag(call: Call, user: Path) -> None:
+def test_init_without_a_terminal_names_the_missing_flag_and_never_overwrites_a_file(call: Call, user: Path) -> None:
     code, _, err = call("init", "--root", ".")
     assert code == 2
     assert "pass --model" in err
@@ -216,29 +219,28 @@ def test_init_without_a_terminal_names_the_missing_flag(call: Call, user: Path) 
     assert code == 2
     assert "pass --insert" in err
     assert not Path("hansfree.yaml").exists()
-
-
-def test_init_never_overwrites_a_file(call: Call, user: Path) -> None:
     Path("hansfree.yaml").write_text("mine")
     sentence = "Error: hansfree.yaml exists already. Choose another name, or pass --force to replace it.\n"
     assert call("init") == (1, "", sentence)
     assert Path("hansfree.yaml").read_text() == "mine"
 
 
-@pytest.mark.parametrize("command", ["check", "run"])
-def test_errors_of_a_run_file_are_one_sentence(command: str, call: Call, user: Path) -> None:
+def test_errors_of_a_run_file_are_one_sentence(call: Call, user: Path) -> None:
     write_run(user / "run.yaml", model={"layer": "22"})
-    code, out, err = call(command, "run.yaml")
-    assert (code, out) == (1, "")
-    assert "Sequential has no layer '22'. Did you mean '2'?" in err
-    assert "Traceback" not in err
-    code, _, err = call(command, "runn.yaml")
+    for command in ("check", "run"):
+        code, out, err = call(command, "run.yaml")
+        assert (code, out) == (1, "")
+        assert "Sequential has no layer '22'. Did you mean '2'?" in err
+        assert "Traceback" not in err
     to_make = "To write a new one: hansfree init"
-    assert (code, err) == (1, f"Error: There is no file runn.yaml. Did you mean 'run.yaml'? {to_make} runn.yaml\n")
-    assert call(command, "nosuch.yaml")[2] == f"Error: There is no file nosuch.yaml. {to_make} nosuch.yaml\n"
-    assert "There is no file two. To write" in call(command, "two")[2], "weights are no run file"
-    assert "Did you mean 'run.yaml'?" in call(command, "run")[2]
-    assert call(command, "no such/my run.yml")[2].endswith("hansfree init 'no such/my run.yml'\n")
+    for typed, hint in {
+        "runn.yaml": f"There is no file runn.yaml. Did you mean 'run.yaml'? {to_make} runn.yaml",
+        "run": f"There is no file run. Did you mean 'run.yaml'? {to_make} run",
+        "nosuch.yaml": f"There is no file nosuch.yaml. {to_make} nosuch.yaml",
+        "two": f"There is no file two. {to_make} two",  # weights are no run file
+        "no such/my run.yml": f"There is no file no such/my run.yml. {to_make} 'no such/my run.yml'",
+    }.items():
+        assert call("check", typed) == (1, "", f"Error: {hint}\n")
 
 
 def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> None:
@@ -266,7 +268,7 @@ def test_suspects_prints_what_is_anomalous_and_the_page(call: Call, user: Path) 
     rows = [(image, label, split) for image, label, _, split in read_table(user / "labels.csv")]
     write_table(user / "labels.csv", rows, ("image", "label", "split"))
     write_run(user / "run.yaml")
-    code, out, _ = call("suspects", "run.yaml", "--by", "relevance")
+    code, out, _ = call("suspects", "run.yaml")
     assert code == 0
     assert "cluster 1: " in out
     assert "brightness: " in out

@@ -1,16 +1,32 @@
-"""Progress bars, lines for finished stages, and the table of methods."""
+"""Progress bars, lines for finished stages, the first screen, and how the command line ends after an error."""
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
+from hansfree import cli
 from hansfree.cli import terminal
-from hansfree.evaluation.results import Row
+from hansfree.cli.terminal import failure_of, write_traceback
+from hansfree.errors import DataError
+from hansfree.evaluation.results import Row, load_results
+from hansfree.report import summarize
+from tests.report.conftest import META, MakeRun, World, make_run
+
+__all__ = ["make_run"]
+
+Fail = Callable[[BaseException], tuple[int, str]]
 
 
 def record(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, height: int = 5) -> io.StringIO:
@@ -68,35 +84,126 @@ def test_an_unfinished_or_empty_stage_leaves_no_line(monkeypatch: pytest.MonkeyP
     assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-def test_uninformative_accuracy_is_marked(capsys: pytest.CaptureFixture[str], is_known: bool) -> None:
-    metrics = ["accuracy_clean", "accuracy_biased", *(["balanced_accuracy_biased"] if is_known else [])]
-    rows = [
-        Row(experiment="run", method="original", split="test", chosen=1, metric=metric, value=0.7, stderr=0.1)
-        for metric in metrics
-    ]
-    terminal.show_methods(rows)
-    out = capsys.readouterr().out
-    assert "70.0±10.0" in out
-    assert ("† too few of these images" in out) != is_known
-
-
-def test_at_80_columns_a_long_name_folds_and_numbers_are_whole(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_long_stage_is_reported_in_between_where_there_is_no_bar(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
 ) -> None:
+    stream = record(monkeypatch, is_terminal=is_terminal)
+    monkeypatch.setattr("hansfree._internal.progress._INTERVAL", -1.0)
+    with terminal.progress_bars() as progress:
+        list(progress(range(2), total=2, label="training"))
+    assert ("training: 1/2 after 0 s\n" in stream.getvalue()) != is_terminal
+
+
+def test_the_first_screen_fits_into_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, make_run: MakeRun
+) -> None:
+    def add(rows: list[Row]) -> list[Row]:
+        names = [f"p-clarc@{name}" for name in ("svm", "ridge", "lasso")]
+        return [*rows, *(replace(row, method=name) for name in names for row in rows if row.method == "p-clarc")]
+
     monkeypatch.setattr(terminal.console, "width", 80, raising=False)
-    scores = {"accuracy_clean": 91.3, "accuracy_biased": 100, "flip_rate": 12.5, "tcav": 100, "artifact_relevance": 7.5}
-    about = {"experiment": "run", "split": "test", "chosen": 1, "stderr": 0.123, "strength": 0.000125}
-    names = ("original", "p-clarc-one-sided@svm")
-    rows = [
-        Row(method=name, metric=metric, value=value / 100, **about)
-        for name in names
-        for metric, value in scores.items()
-    ]
-    terminal.show_methods(rows)
-    lines = capsys.readouterr().out.splitlines()
+    summary = summarize(load_results(make_run(change=add, meta=META | {"recommended": "rr-clarc"})))
+    terminal.show_summary(summary)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert max(map(len, lines)) <= 80
-    numbers = ["0.000125", *(f"{value:.1f}±12.3" for value in scores.values())]
-    assert [line.split()[-6:] for line in lines if "±12.3" in line] == [numbers, numbers]
-    (first,) = (number for number, line in enumerate(lines) if line.startswith("p-clarc"))
-    assert lines[first].split()[0] + lines[first + 1].strip() == "p-clarc-one-sided@svm"
+    assert lines[0] == " ✓ Corrected  RR-ClArC, recommended by this run"
+    (flips,) = (line for line in lines if line.startswith("Flip rate"))
+    tile = summary.tiles[0]
+    numbers = " ".join(f"{number.value} ({number.interval})" for number in (tile.before, tile.after))
+    assert " ".join(flips.split()) == f"Flip rate, % {numbers} ✓ {tile.change}"
+    (ours,) = (line for line in lines if line.startswith("RR-ClArC"))
+    assert ours.split() == ["RR-ClArC", "✓", "Corrected", "6.0", "87.1", "91.6"]
+    place = next(number for number, line in enumerate(lines) if line.startswith("method"))
+    assert len(lines[place + 1 : -1]) == 8
+    assert lines[-1] == f"{len(summary.lines) - 8} more: see the report."
+
+
+def test_what_stands_in_for_flips_is_said(capsys: pytest.CaptureFixture[str], make_run: MakeRun) -> None:
+    terminal.show_summary(summarize(load_results(make_run(**World((60, 40, 30)).parts()))))
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Effect along the direction: Stands in for the flip rate, as the plaster artifact cannot be inserted" in out
+
+
+# Errors: a sentence and an exit code, never a traceback
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Fail:
+    """Let a command raise: (exit code, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HANSFREE_DEBUG", raising=False)
+
+    def inside(error: BaseException) -> tuple[int, str]:
+        def stop(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("hansfree.pipeline.config.read_run_file", stop)
+        monkeypatch.setattr(sys, "argv", ["hansfree", "check", "run.yaml"])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, capsys.readouterr().err
+
+    return inside
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (DataError("No image."), "No image."),
+        (OSError(errno.ENOSPC, "No space left", "/x/y"), "No space left (/x/y). Free some space, then run the same"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "Permission denied (/x)."),
+        (MemoryError(), "Out of memory. Reduce `batch_size` or the image size."),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "Out of memory."),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "Out of memory."),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "A process that reads images died"),
+    ],
+)
+def test_errors_of_users_and_system_are_one_line(fail: Fail, tmp_path: Path, error: Exception, sentence: str) -> None:
+    code, err = fail(error)
+    assert code == 1
+    assert err.startswith(f"Error: {sentence}")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_says_how_to_resume(fail: Fail) -> None:
+    code, err = fail(KeyboardInterrupt())
+    assert (code, err.splitlines()[-1]) == (130, "Stopped. Run the same command again to resume.")
+    assert "Traceback" not in err
+
+
+def test_the_traceback_of_an_internal_error_is_written_to_a_file(
+    fail: Fail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, err = fail(ZeroDivisionError("by\nzero"))
+    assert code == 70
+    assert err.startswith("Error: Internal error (ZeroDivisionError: by). Please report it with the log ")
+    assert "Traceback" not in err
+    (log,) = tmp_path.iterdir()
+    assert str(log) in err
+    text = log.read_text()
+    assert text.startswith("hansfree check run.yaml\nPython ")
+    assert "Traceback (most recent call last)" in text
+    assert "in stop" in text
+    monkeypatch.setenv("HANSFREE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())
+    assert [*tmp_path.iterdir()] == [log]
+
+
+def test_a_traceback_is_written_elsewhere_if_the_folder_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("gone", "spare"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    os.rmdir(tmp_path / "gone")  # even root cannot write here
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    log = write_traceback(ValueError("x"))
+    assert log.parent == tmp_path / "spare"
+    assert "ValueError: x" in log.read_text()
+    assert "(KeyError: )" in failure_of(KeyError())[0]
+    assert failure_of(OSError("odd"))[1] == 70  # it came from a library, not from the system
+    monkeypatch.chdir(tmp_path)

@@ -15,12 +15,14 @@ from torch.utils.data import Dataset
 
 from hansfree.activations import Activations, collect_activations
 from hansfree.activations.features import spread
-from hansfree.cavs import SignalCAV
+from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import FunctionalHead, HeadBatch
 from hansfree.data import BiasedData, Example, ImageDataset, Normalize
+from hansfree.evaluation.evaluate import evaluate
 from hansfree.models.surgery import Cut, exact_forward_mode, split
 
+Kind = Literal["none", "all", "leaks", "pairs"]
 CLASSES = 3
 CHANNELS = 6  # of every model's layer
 
@@ -31,9 +33,7 @@ class TinyImages(Dataset[Example]):
     ``"pairs"``: those of ``"leaks"``, and the same images once more, all with the patch.
     """
 
-    def __init__(
-        self, count: int = 12, *, artifact: Literal["none", "all", "leaks", "pairs"] = "leaks", seed: int = 0
-    ) -> None:
+    def __init__(self, count: int = 12, *, artifact: Kind = "leaks", seed: int = 0) -> None:
         if artifact == "pairs":
             both = [TinyImages(count, artifact=kind, seed=seed) for kind in ("leaks", "all")]
             for name in ("labels", "ids", "has_artifact"):
@@ -215,6 +215,38 @@ def fit_cav(activations: Activations, k: int = 1) -> SignalCAV:
 
 def collect(case: Case, model: nn.Module, data: Dataset[Any]) -> Activations:
     return collect_activations(model, case.layer, data)
+
+
+@dataclass(frozen=True)
+class BiasedWorld:
+    """A model that learned the shortcut, its training images, and held-out images without and with the artifact."""
+
+    model: nn.Module
+    data: TinyImages
+    train: Activations
+    clean: Activations
+    biased: Activations
+    cav: CAV
+
+    def scores(self, model: nn.Module, label: int = 0) -> dict[str, float]:
+        found = evaluate(model, clean=self.clean, biased=self.biased, biased_class=label, cav=self.cav)
+        return {score.metric: score.value for score in found}
+
+
+def learn_shortcut(case: Case, *, steps: int) -> BiasedWorld:
+    """Train on all images at once; the CAV is fitted within the class that the artifact leaks into."""
+    data, model = TinyImages(500), case.model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        loss = functional.cross_entropy(model(data.images), torch.from_numpy(data.labels))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    train = collect(case, model, data)
+    clean, biased = (collect(case, model, TinyImages(300, artifact=kind, seed=1)) for kind in ("none", "all"))
+    inside = data.labels == 0
+    cav = SignalCAV().fit(train.pooled[inside], data.has_artifact[inside])
+    return BiasedWorld(model, data, train, clean, biased, cav)
 
 
 def in_double(model: nn.Module, case: Case) -> Cut:

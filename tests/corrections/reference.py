@@ -65,11 +65,14 @@ def squared_cosine(gradient: Tensor, direction: Tensor) -> Tensor:
     return (summed @ direction) ** 2 / ((summed * summed).sum(1) * (direction @ direction))
 
 
-def rrr_loss(model: nn.Module, images: Tensor, masks: Tensor, *, target: int | None, cosine: bool) -> Tensor:
-    """Return Ross et al.'s penalty per image: the squared gradient of log-probabilities on the mask's pixels."""
+def rrr_loss(model: nn.Module, images: Tensor, masks: Tensor, *, target: int | None, norm: str = "squared") -> Tensor:
+    """Return the penalty per image: Ross et al.'s squared gradient on the mask's pixels, or the published cosine."""
     pixels = images.clone().requires_grad_()
-    log_probabilities = model(pixels).log_softmax(1)
+    logits = model(pixels)
+    log_probabilities = logits.log_softmax(1) if norm == "squared" else (logits.softmax(1) + 1e-5).log()
     measured = log_probabilities.sum() if target is None else log_probabilities[:, target].sum()
     (gradient,) = torch.autograd.grad(measured, pixels, create_graph=True)
-    on_mask = (masks[:, None] * gradient**2).sum((1, 2, 3))
-    return on_mask / (gradient**2).sum((1, 2, 3)) if cosine else on_mask
+    if norm == "cosine":
+        size, area = gradient.sum(1).abs(), masks.sum((1, 2)).double().clamp(1)
+        return (masks * size).sum((1, 2)) / (area.sqrt() * size.square().sum((1, 2)).sqrt())
+    return (masks[:, None] * gradient**2).sum((1, 2, 3))

@@ -1,11 +1,13 @@
-"""What holds for every registered correction; names of methods along further CAVs."""
+"""What holds for every registered correction; names of methods along further CAVs; options that cannot be."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +15,34 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sklearn.base import clone
 from torch import nn
 
 from hansfree.activations import Activations, collect_activations, cut_at
 from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import (
+    RRR,
     CAVCorrection,
+    Correction,
+    DeepCorrection,
     LatentCorrection,
+    Match,
     Need,
+    NetworkTuning,
+    RClArC,
+    RRClArC,
+    RRClArCStep,
     along_cavs,
     method_named,
     split_name,
     uses_cav,
 )
-from hansfree.corrections.training import FineTuning, Optimizer, SolverSupport
+from hansfree.corrections.training import FineTuning, Optimizer, Pretraining, SolverSupport, solver
 from hansfree.errors import CacheError, DataError, DivergedError, OptionError, UnknownNameError
 from hansfree.evaluation.evaluate import held_out_features, judge_head
 from hansfree.models.surgery import insert_after
-from tests.corrections.examples import EVERYWHERE, TinyImages, collect, count_hooks, fit_cav, snapshot
+from hansfree.reasons import ReasonCode
+from tests.corrections.examples import EVERYWHERE, Kind, TinyImages, collect, count_hooks, fit_cav, snapshot
 
 MEMBERS = LatentCorrection.members()
 TUNING = FineTuning(learning_rate=0.05, epochs=2, batch_size=5)
@@ -52,7 +64,8 @@ def setting(where: str = "convolution", *, name: str = "vanilla") -> tuple[nn.Mo
 
 @ALL_CASES
 @EVERY
-def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(name: str, where: str) -> None:
+def test_a_correction(name: str, where: str, tmp_path: Path) -> None:
+    """It gives a model of the same class, leaves the given one alone, and does what was evaluated from the cache."""
     model, data, activations, cav = setting(where, name=name)
     method = make(name, cav, data)
     before, cached = snapshot(model), activations.pooled.copy()
@@ -60,12 +73,12 @@ def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(na
     assert snapshot(model) == before
     np.testing.assert_array_equal(activations.pooled, cached)
     assert type(fixed) is type(model)
-    own, edit = model.state_dict(), method.edit(activations)
+    own, edit, cut = model.state_dict(), method.edit(activations), cut_at(model, activations)
     extra = set() if edit is None else {f"hansfree_projection.{key}" for key in edit.state_dict()}
     assert set(fixed.state_dict()) == set(own) | extra
     # Only the head was trained, and all of it was.
     changed = {key for key, value in own.items() if not torch.equal(value, fixed.state_dict()[key])}
-    assert changed <= set(cut_at(model, activations).trainable)
+    assert changed <= set(cut.trainable)
     assert any(key.endswith("weight") for key in changed), "nothing was trained"
     # Nothing of the training is left behind: no hook (but the projection's), no gradient, no flag.
     assert sum(map(count_hooks, fixed.modules())) <= (edit is not None)
@@ -73,23 +86,26 @@ def test_the_corrected_model_is_of_the_same_class_and_the_given_one_untouched(na
     assert all(parameter.grad is None for parameter in fixed.parameters())
     assert not any(module.training for module in fixed.modules())
 
-
-@ALL_CASES
-@EVERY
-def test_the_corrected_model_does_what_was_evaluated_from_the_cache(name: str, where: str) -> None:
-    model, data, activations, cav = setting(where, name=name)
-    method = make(name, cav, data)
-    cut = cut_at(model, activations)
-    (trained,) = method.train(cut, activations, [method.strength])
-    edit = method.edit(activations)
+    state = {key: fixed.state_dict()[key] for key in cut.head_parameters()}
     held_out = held_out_features(cut, activations, activations, biased_class=0, cav=cav, edit=edit)
-    evidence = judge_head(cut, trained.state, held_out)
-    fixed = method.install(model, cut, activations, trained.state)
+    evidence = judge_head(cut, state, held_out)
     with torch.no_grad():
-        logits, original = fixed(data.images).numpy(), model(data.images).numpy()
+        logits, original = fixed(data.images), model(data.images)
     np.testing.assert_allclose(evidence.logits_clean, logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(evidence.logits_biased, logits, rtol=1e-4, atol=1e-5)
-    assert np.abs(logits - original).max() > 1e-3, "the correction changed nothing"
+    assert (logits - original).abs().max() > 1e-3, "the correction changed nothing"
+
+    # The weights survive a file and a fresh model, and the model copies and pickles.
+    save_file(fixed.state_dict(), tmp_path / "fixed.safetensors")
+    fresh = EVERYWHERE[where].build().eval()
+    if edit is not None:
+        empty = copy.deepcopy(edit)
+        empty.load_state_dict({key: torch.zeros_like(value) for key, value in edit.state_dict().items()})
+        fresh = insert_after(fresh, activations.layer, empty, order=cut.order)
+    fresh.load_state_dict(load_file(tmp_path / "fixed.safetensors"), strict=True)
+    for same in (fresh, copy.deepcopy(fixed), pickle.loads(pickle.dumps(fixed))):
+        with torch.no_grad():
+            torch.testing.assert_close(same(data.images), logits)
 
 
 @EVERY
@@ -105,32 +121,47 @@ def test_candidates_are_the_corrections_at_each_strength(name: str) -> None:
         torch.testing.assert_close(dict(candidate.model.state_dict()), dict(expected), rtol=1e-4, atol=1e-5)
 
 
+def held_out(model: nn.Module, *artifacts: Kind) -> tuple[Activations, ...]:
+    return tuple(collect(EVERYWHERE["convolution"], model, TinyImages(90, artifact=kind, seed=1)) for kind in artifacts)
+
+
+@EVERY
+def test_a_path_is_validated_and_its_best_model_is_the_correction_at_that_strength(name: str) -> None:
+    model, data, activations, cav = setting(name=name)
+    method, (clean, biased) = make(name, cav, data), held_out(model, "none", "all")
+    strengths = method.info.strengths[1::-1] or (1.0,)
+    path = method.path(model, activations, validation=(clean, biased), strengths=strengths, budget=1.0)
+    assert [line["strength"] for line in path.table()] == sorted(strengths)
+    assert [line["is_best"] for line in path.table()].count(True) == 1
+    assert path.best is not None
+    method.strength = path.best.strength
+    expected = method.correct(model, activations).state_dict()
+    torch.testing.assert_close(dict(path.best.model.state_dict()), dict(expected), rtol=1e-4, atol=1e-5)
+    assert len(path.plot().axes) == 1
+    with pytest.raises(DataError, match="another layer or model"):
+        method.path(model, activations, validation=(clean, replace(biased, layer="fc")))
+    with pytest.raises(DataError, match="of at least 25 clean"):
+        method.path(model, activations, validation=(activations, activations))
+
+
+def test_without_counter_examples_a_path_is_selected_by_the_derivative() -> None:
+    model, data, activations, cav = setting()
+    (natural,) = held_out(model, "leaks")
+    path = make("rr-clarc", cav, data).path(model, activations, validation=natural, strengths=[1.0], budget=1.0)
+    assert path.selection.reason.code == ReasonCode.SMALLEST_EFFECT
+    assert path.table()[0]["biased"] is None
+    with pytest.raises(DataError, match="2 classes of at least 25 such"):
+        make("vanilla", cav, data).path(model, activations, validation=natural)
+    with pytest.raises(DataError, match="need artifact labels"):
+        make("vanilla", cav, data).path(model, activations, validation=replace(natural, has_artifact=None))
+
+
 def test_a_diverged_candidate_has_an_error_and_no_model() -> None:
     model, data, activations, cav = setting()
     method = make("vanilla", cav, data, replace(TUNING, learning_rate=1e30))
     (candidate,) = method.candidates(model, activations)
     assert candidate.model is None
     assert isinstance(candidate.error, DivergedError)
-
-
-@ALL_CASES
-@EVERY
-def test_weights_survive_a_file_and_a_fresh_model(name: str, where: str, tmp_path: Path) -> None:
-    model, data, activations, cav = setting(where, name=name)
-    method = make(name, cav, data)
-    fixed = method.correct(model, activations)
-    save_file(fixed.state_dict(), tmp_path / "fixed.safetensors")
-    fresh = EVERYWHERE[where].build().eval()
-    if (edit := method.edit(activations)) is not None:
-        empty = copy.deepcopy(edit)
-        empty.load_state_dict({key: torch.zeros_like(value) for key, value in edit.state_dict().items()})
-        fresh = insert_after(fresh, activations.layer, empty, order=cut_at(model, activations).order)
-    fresh.load_state_dict(load_file(tmp_path / "fixed.safetensors"), strict=True)
-    with torch.no_grad():
-        expected = fixed(data.images)
-        torch.testing.assert_close(fresh(data.images), expected)
-        torch.testing.assert_close(copy.deepcopy(fixed)(data.images), expected)
-        torch.testing.assert_close(pickle.loads(pickle.dumps(fixed))(data.images), expected)
 
 
 @EVERY
@@ -192,7 +223,8 @@ def test_the_global_random_state_is_neither_used_nor_changed(name: str) -> None:
 
 @EVERY
 @pytest.mark.parametrize("optimizer", ["sgd", "converged"])
-def test_the_seed_matters_as_the_info_states(name: str, optimizer: Optimizer) -> None:
+def test_the_seed_matters_as_the_info_states(name: str, optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "MAX_ITERATIONS", 5)
     model, data, activations, cav = setting(name=name)
     if optimizer == "converged" and make(name, cav, data).solver is SolverSupport.NONE:
         pytest.skip("it has no minimum to go to")
@@ -234,15 +266,12 @@ def test_labels_that_the_model_does_not_have_are_refused(name: str, label: int) 
         make(name, cav, data).correct(model, activations)
 
 
-@EVERY
-def test_describe_names_the_method(name: str) -> None:
-    _, data, _, cav = setting(name=name)
-    method = make(name, cav, data)
-    assert method.describe()["method"] == name
-    assert method.info.has_strength == bool(method.info.strengths)
-    assert list(method.info.strengths) == sorted(set(method.info.strengths)), (
-        "of equals the first is taken, which must be the weakest"
-    )
+@pytest.mark.parametrize("family", [LatentCorrection, DeepCorrection])
+def test_a_family_has_at_most_eight_hooks(family: type[Correction]) -> None:
+    classes = {base for member in family.members().values() for base in member.__mro__ if issubclass(base, family)}
+    overridden = {name for each in classes - {family} for name in vars(each) if hasattr(family, name)}
+    facts = {"info", "name", "rank"}
+    assert len([name for name in overridden - facts if not name.startswith("_")]) <= 8
 
 
 def test_the_papers_grids_are_those_of_its_appendix() -> None:
@@ -261,16 +290,20 @@ def test_the_papers_grids_are_those_of_its_appendix() -> None:
 
 
 @EVERY
-def test_for_the_paper_only_the_units_differ(name: str) -> None:
+def test_for_the_paper_only_its_options_differ(name: str) -> None:
     _, data, _, cav = setting(name=name)
     own = make(name, cav, data)
     info = MEMBERS[name].info
     papers = MEMBERS[name].for_run(cav=cav, images=data, tuning=TUNING, options=info.paper_options)
     assert type(papers) is type(own)
-    assert info.has_strength == bool(info.paper_strengths)
-    ours, theirs = vars(own), vars(papers)
-    changed = {option: value for option, value in theirs.items() if value is not ours[option] and value != ours[option]}
-    assert changed == ({"scale": "paper"} if name == "rr-clarc" else {})
+    assert own.describe()["method"] == name
+    assert info.has_strength == bool(info.strengths) == bool(info.paper_strengths)
+    assert list(info.strengths) == sorted(set(info.strengths)), "of equals the first is taken: the weakest"
+    ours = {option: value for option, value in vars(own).items() if not option.startswith("_")}
+    changed = {
+        option: getattr(papers, option) for option, value in ours.items() if getattr(papers, option) is not value
+    }
+    assert {option: value for option, value in changed.items() if value != ours[option]} == info.paper_options
 
 
 def test_the_papers_five_run_where_none_is_named() -> None:
@@ -295,20 +328,105 @@ def test_every_name_leads_back_to_its_method(method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "error", "sentence"),
     [
-        ("rr-clrc@svm", "There is no method called 'rr-clrc'. Did you mean 'rr-clarc'?"),
-        ("rr-clarc@swm", "There is no CAV called 'swm'. Did you mean 'svm'?"),
-        ("rr-clarc@", "There is no CAV called ''."),
-        ("rr-clarc@svm@svm", "There is no CAV called 'svm@svm'."),
+        ("rr-clrc@svm", UnknownNameError, "There is no method called 'rr-clrc'. Did you mean 'rr-clarc'?"),
+        ("rr-clarc@swm", UnknownNameError, "There is no CAV called 'swm'. Did you mean 'svm'?"),
+        ("rr-clarc@", UnknownNameError, "There is no CAV called ''."),
+        ("rr-clarc@svm@svm", UnknownNameError, "There is no CAV called 'svm@svm'."),
+        ("vanilla@svm", OptionError, "There is no 'vanilla@svm': vanilla uses no CAV"),
     ],
 )
-def test_a_wrong_half_gets_the_nearest(name: str, sentence: str) -> None:
-    with pytest.raises(UnknownNameError) as caught:
+def test_a_name_with_a_wrong_half_is_refused(name: str, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error) as caught:
         method_named(name)
     assert sentence in str(caught.value)
 
 
-def test_a_method_that_goes_along_no_cav_is_refused() -> None:
-    with pytest.raises(OptionError, match="There is no 'vanilla@svm': vanilla uses no CAV"):
-        method_named("vanilla@svm")
+# Options
+
+
+NAN = float("nan")
+rr, step, r_clarc = (partial(kind, SignalCAV()) for kind in (RRClArC, RRClArCStep, RClArC))
+rrr = partial(RRR, TinyImages())
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "sentence"),
+    [
+        (rr, {"norm": "squarred"}, "Did you mean 'squared'"),
+        (rr, {"target": "randm"}, "Did you mean 'random'"),
+        (rr, {"scale": "papers"}, "Did you mean 'paper'"),
+        (rr, {"norm": "cosine"}, "goes with norm='squared' only"),
+        (rr, {"norm": "absolute"}, "goes with norm='squared' only"),
+        (rr, {"target": []}, "names no class"),
+        (rr, {"target": [0, "1"]}, "target"),
+        (rr, {"target": 1.5}, "target"),
+        *((rr, {"strength": strength}, "at least 0") for strength in (-1.0, NAN, float("inf"))),
+        (step, {"target": "random"}, "draws signs anew"),
+        (step, {"norm": "cosine"}, "norm is 'cosine'"),
+        *((r_clarc, {"false_fire_rate": rate}, "false_fire_rate") for rate in (0.0, 1.0, NAN)),
+        *((rrr, {"target": target}, "'sum' and a class number") for target in ("all", 0.5, np.array([0, 1]))),
+        (Match, {"group_size": 1}, "group_size=1"),
+        (Match, {"stages": 0}, "stages=0"),
+        (Match, {"memory": 1.0}, "memory=1.0"),
+        (Match, {"strength": NAN}, "at least 0"),
+        (NetworkTuning, {"learning_rate": 0.0}, "learning_rate"),
+        (NetworkTuning, {"momentum": 1.0}, "momentum"),
+        (NetworkTuning, {"epochs": 0}, "epochs=0"),
+        (NetworkTuning, {"workers": -1}, "workers=-1"),
+        (FineTuning, {"optimizer": "rmsprop"}, "optimizer"),
+        (FineTuning, {"learning_rate": 0.0}, "learning_rate"),
+        (FineTuning, {"learning_rate": NAN}, "learning_rate"),
+        (FineTuning, {"epochs": 0}, "epochs=0"),
+        (FineTuning, {"batch_size": 0}, "batch_size=0"),
+        (FineTuning, {"seed": -1}, "seed=-1"),
+        (FineTuning, {"momentum": 1.0}, "momentum is 1.0"),
+        (FineTuning, {"optimizer": "adam", "momentum": 0.9}, "for optimizer='sgd' only"),
+        (FineTuning, {"device": "gpu"}, "device"),
+        (FineTuning, {"optimizer": "converged", "anchor": 0}, "anchor is 0"),
+        (Pretraining, {"learning_rate": 0.0}, "must be above 0"),
+        (Pretraining, {"epochs": 0}, "must be above 0"),
+        (Pretraining, {"batch_size": 1}, "must be above 0"),
+        (Pretraining, {"seed": -1}, "the seed at least 0"),
+        (Pretraining, {"optimizer": "sdg"}, "Did you mean 'sgd'"),
+        (Pretraining, {"optimizer": "sgd", "momentum": 1.0}, "momentum is 1.0"),
+        (Pretraining, {"momentum": 0.9}, "for optimizer='sgd' only"),
+        (Pretraining, {"device": "gpu"}, "no device 'gpu'"),
+        *((Pretraining, {"milestones": given}, "rising numbers of epochs") for given in ((4, 2), (2, 2), (0, 2))),
+    ],
+)
+def test_options_that_cannot_be(make: Callable[..., Any], options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        make(**options)
+
+
+def test_the_recipe_is_the_papers() -> None:
+    recipe = FineTuning()
+    assert (recipe.optimizer, recipe.learning_rate, recipe.epochs) == ("sgd", 1e-4, 10)
+
+
+FITTED = SignalCAV().fit(np.eye(4), [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("method", Correction.members().values(), ids=lambda method: method.name)
+def test_options_are_read_changed_and_copied_as_scikit_learn_does(method: type[Correction]) -> None:
+    needed = [FITTED] * (Need.CAV in method.info.needs) + [TinyImages()] * (Need.MASKS in method.info.needs)
+    first = method(*needed, strength=2.0)
+    changed = first.clone(strength=3.0, tuning__epochs=7)
+    assert (first.strength, changed.strength) == (2.0, 3.0)
+    assert changed.get_params()["tuning__epochs"] == 7 != first.get_params()["tuning__epochs"]
+    again = clone(first)
+    assert type(again) is method
+    assert again is not first
+    for name, value in first.get_params(deep=False).items():
+        assert getattr(again, name) is value, "a fitted CAV stays fitted"
+    assert "strength=2.0" in repr(first)
+    assert "tuning" not in repr(first)
+    assert "epochs=7" in repr(changed)
+    assert first.set_params(strength=4.0) is first
+    assert first.strength == 4.0
+    for params, error in (({"strenght": 1}, "Did you mean 'strength'"), ({"strength": -1}, "at least 0")):
+        with pytest.raises(OptionError, match=error):
+            first.set_params(**params)
+    assert first.strength == 4.0

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from hansfree.activations import Activations, cut_at
 from hansfree.corrections import DFR
-from hansfree.corrections.dfr import describe_empty, group_weights
+from hansfree.corrections.dfr import empty_groups, group_weights
 from hansfree.errors import DataError, SplitError
+from hansfree.reasons import Reason, ReasonCode
 from tests.corrections.examples import CASES, Case, MLPHead, TinyImages, collect
 
 CASE = CASES["mlp"]
@@ -61,16 +62,15 @@ def test_strengths_come_one_by_one_with_what_the_watch_saw(activations: Activati
         assert torch.equal(head.history[0], head.state["classifier.4.bias"])
 
 
-def test_empty_groups_are_a_warning_and_a_remark(activations: Activations, caplog: pytest.LogCaptureFixture) -> None:
-    assert describe_empty(activations) == ""
+def test_empty_groups_are_a_warning_and_a_detail(activations: Activations, caplog: pytest.LogCaptureFixture) -> None:
+    assert DFR().details(activations, clean=activations, biased=None) == ()
     leaking = collect(CASE, CASE.model(), TinyImages(60))
-    sentence = "No training image of class 1, 2 has the artifact. DFR balances the groups that are there."
     with caplog.at_level(logging.WARNING):
         DFR().correct(CASE.model(), leaking)
-    assert sentence in caplog.text
-    assert DFR().remark(leaking, clean=leaking, biased=None) == sentence
-    odd = replace(leaking, has_artifact=leaking.labels == 2)
-    assert describe_empty(odd).startswith("Every training image of class 2 has the artifact.")
+    assert "No training image of class 1, 2 has the artifact. DFR balances the groups that are there." in caplog.text
+    (detail,) = DFR().details(leaking, clean=leaking, biased=None)
+    assert detail == Reason(ReasonCode.EMPTY_GROUPS, {"only_with": [], "only_without": [1, 2]})
+    assert empty_groups(replace(leaking, has_artifact=leaking.labels == 2))["only_with"] == [2]
 
 
 def test_what_cannot_be_balanced_is_refused(activations: Activations) -> None:

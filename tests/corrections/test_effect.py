@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from hansfree.activations import Activations
-from hansfree.cavs import CAV, SignalCAV
 from hansfree.corrections import DFR, RRR, Augmented, LatentCorrection, RRClArC, Vanilla
 from hansfree.corrections.training import FineTuning
-from hansfree.evaluation.evaluate import evaluate
-from tests.corrections.examples import Case, TinyImages, collect
+from tests.corrections.examples import BiasedWorld, Case, TinyImages, collect, learn_shortcut
 
 TUNING = FineTuning(optimizer="adam", learning_rate=1e-2, epochs=5, batch_size=50)
 
@@ -28,38 +23,12 @@ def latent_model() -> nn.Module:
 CASE = Case(latent_model, "1", "1")
 
 
-@dataclass(frozen=True)
-class World:
-    model: nn.Module
-    data: TinyImages
-    train: Activations
-    clean: Activations
-    biased: Activations
-    cav: CAV
-
-    def scores(self, model: nn.Module, label: int = 0) -> dict[str, float]:
-        found = evaluate(model, clean=self.clean, biased=self.biased, biased_class=label, cav=self.cav)
-        return {score.metric: score.value for score in found}
-
-
 @pytest.fixture(scope="module")
-def world() -> World:
-    data = TinyImages(500)
-    model = CASE.model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(12):
-        loss = functional.cross_entropy(model(data.images), torch.from_numpy(data.labels))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    train = collect(CASE, model, data)
-    clean, biased = (collect(CASE, model, TinyImages(300, artifact=kind, seed=1)) for kind in ("none", "all"))
-    inside = data.labels == 0
-    cav = SignalCAV().fit(train.pooled[inside], data.has_artifact[inside])
-    return World(model, data, train, clean, biased, cav)
+def world() -> BiasedWorld:
+    return learn_shortcut(CASE, steps=12)
 
 
-def test_the_bias_is_there_before(world: World) -> None:
+def test_the_bias_is_there_before(world: BiasedWorld) -> None:
     before = world.scores(world.model)
     assert before["flip_rate"] > 0.4
     assert before["accuracy_clean"] - before["accuracy_biased"] > 0.25
@@ -67,7 +36,7 @@ def test_the_bias_is_there_before(world: World) -> None:
     assert before["tcav"] > 0.95
 
 
-def test_vanilla_trains_but_does_not_take_the_bias_away(world: World) -> None:
+def test_vanilla_trains_but_does_not_take_the_bias_away(world: BiasedWorld) -> None:
     fixed = Vanilla(tuning=TUNING).correct(world.model, world.train)
     labels = torch.from_numpy(world.data.labels)
     before, after = (
@@ -77,7 +46,7 @@ def test_vanilla_trains_but_does_not_take_the_bias_away(world: World) -> None:
     assert world.scores(fixed)["flip_rate"] > 0.75 * world.scores(world.model)["flip_rate"]
 
 
-def test_rr_clarc_takes_the_bias_away(world: World) -> None:
+def test_rr_clarc_takes_the_bias_away(world: BiasedWorld) -> None:
     before = world.scores(world.model)
     after = world.scores(RRClArC(world.cav, strength=1.0, tuning=TUNING).correct(world.model, world.train))
     assert after["tcav_sensitivity"] < 0.2 * before["tcav_sensitivity"]
@@ -86,7 +55,7 @@ def test_rr_clarc_takes_the_bias_away(world: World) -> None:
     assert after["accuracy_clean"] > before["accuracy_clean"] - 0.15
 
 
-def test_a_class_specific_penalty_leaves_the_other_classes_alone(world: World) -> None:
+def test_a_class_specific_penalty_leaves_the_other_classes_alone(world: BiasedWorld) -> None:
     fixed = RRClArC(world.cav, strength=1.0, target=0, tuning=TUNING).correct(world.model, world.train)
     vanilla = Vanilla(tuning=TUNING).correct(world.model, world.train)
     left = [
@@ -98,7 +67,7 @@ def test_a_class_specific_penalty_leaves_the_other_classes_alone(world: World) -
 
 
 @pytest.mark.parametrize("name", ["p-clarc-one-sided", "r-clarc", "leace"])
-def test_the_rivals_that_edit_activations_help_too(world: World, name: str) -> None:
+def test_the_rivals_that_edit_activations_help_too(world: BiasedWorld, name: str) -> None:
     before = world.scores(world.model)
     method = LatentCorrection.named(name).for_run(cav=world.cav, images=world.data, tuning=TUNING)
     after = world.scores(method.correct(world.model, world.train))
@@ -108,7 +77,7 @@ def test_the_rivals_that_edit_activations_help_too(world: World, name: str) -> N
 
 
 @pytest.mark.parametrize("method", [DFR(strength=1e-3), Augmented(tuning=TUNING)])
-def test_with_pairs_the_artifact_loses_its_class(world: World, method: LatentCorrection) -> None:
+def test_with_pairs_the_artifact_loses_its_class(world: BiasedWorld, method: LatentCorrection) -> None:
     before = world.scores(world.model)
     pairs = collect(CASE, world.model, TinyImages(500, artifact="pairs"))
     after = world.scores(method.correct(world.model, pairs))
@@ -116,12 +85,12 @@ def test_with_pairs_the_artifact_loses_its_class(world: World, method: LatentCor
     assert after["accuracy_biased"] > before["accuracy_biased"] + 0.15
 
 
-def test_dfr_cannot_help_where_only_one_class_has_the_artifact(world: World) -> None:
+def test_dfr_cannot_help_where_only_one_class_has_the_artifact(world: BiasedWorld) -> None:
     after = world.scores(DFR(strength=1e-3).correct(world.model, world.train))
     assert after["flip_rate"] > 0.75 * world.scores(world.model)["flip_rate"]
 
 
-def test_rrr_lowers_the_gradient_on_the_mask(world: World) -> None:
+def test_rrr_lowers_the_gradient_on_the_mask(world: BiasedWorld) -> None:
     def on_mask(model: nn.Module) -> float:
         marked = np.flatnonzero(world.data.has_artifact)
         pixels = world.data.images[marked].clone().requires_grad_()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from hypothesis import strategies as st
 from torch.func import functional_call
 
 from hansfree.activations import Features, FeatureSpec, compute_features, cut_at
-from hansfree.corrections.path import fit_path
 from hansfree.corrections.selection import (
     BalancedRule,
     DerivativeRule,
     OneStandardErrorRule,
+    PaperRule,
     SelectionRule,
     Validation,
     Validator,
@@ -27,9 +28,11 @@ from hansfree.corrections.selection import (
     choose_rule,
     slope_sizes,
 )
+from hansfree.corrections.strength_path import fit_path
 from hansfree.corrections.training import Heads, TrainedHead
 from hansfree.errors import DataError, UndefinedMetricError
 from hansfree.metrics import MIN_GROUP, Score
+from hansfree.reasons import Reason, ReasonCode
 from tests.corrections.examples import CASES, TinyImages, collect, held_out
 
 
@@ -41,6 +44,7 @@ def judged(
     lost: tuple[int, ...] = (),
     derivative: float | None = None,
     classes: Mapping[int, float] | None = None,
+    plain: float | None = None,
 ) -> Validation:
     """Return a validation; the standard errors are 0.01, and ``biased`` is None where it is not known."""
     return Validation(
@@ -50,6 +54,7 @@ def judged(
         lost=lost,
         derivative=derivative,
         by_class=classes or {},
+        accuracy_biased=plain,
     )
 
 
@@ -68,76 +73,101 @@ COSTLY = [slope(1.5), slope(0.1, clean=0.87), slope(0.1, finite=False), slope(0.
 TWO_CLASSES = [judged(0.9, 0.5, classes={0: 0.85, 1: 0.95}), judged(0.9, 0.8, classes={0: 0.84, 1: 0.96})]
 
 
+Code = ReasonCode
+NEAR = {"accuracy": 0.69, "best": 0.7}
+
+
 @pytest.mark.parametrize(
-    ("rule", "candidates", "index", "words"),
+    ("rule", "candidates", "index", "code", "values"),
     [
-        (BALANCED, [judged(0.9, 0.5), judged(0.89, 0.8), judged(0.9, 0.7)], 1, "best of 3 admissible"),
-        (BALANCED, [judged(0.9, 0.5)], 0, "the only admissible strength"),
-        (BALANCED, [judged(0.9, 0.5), judged(0.8799, 0.8)], 0, "1 rejected"),
-        (BALANCED, [judged(0.9, 0.5), judged(0.88, 0.8)], 1, "0 rejected"),  # at the budget
-        (BalancedRule(budget=0.5), [judged(0.9, 0.5), judged(0.41, 0.8)], 1, ""),
-        (BALANCED, [*accuracies(0.3), judged(0.88, 0.7), *accuracies(0.7, 0.7)], 1, ""),  # of equals the weakest
+        (BALANCED, [judged(0.9, 0.5), judged(0.89, 0.8), judged(0.9, 0.7)], 1, Code.BEST_ON_VALIDATION, {}),
+        (BALANCED, [judged(0.9, 0.5)], 0, Code.ONLY_ADMISSIBLE, {"admissible": 1}),
+        (BALANCED, [judged(0.9, 0.5), judged(0.8799, 0.8)], 0, Code.ONLY_ADMISSIBLE, {"rejected": 1}),
+        (BALANCED, [judged(0.9, 0.5), judged(0.88, 0.8)], 1, Code.BEST_ON_VALIDATION, {"rejected": 0}),  # at the budget
+        (BalancedRule(budget=0.5), [judged(0.9, 0.5), judged(0.41, 0.8)], 1, Code.BEST_ON_VALIDATION, {}),
+        # of equals the weakest
+        (BALANCED, [*accuracies(0.3), judged(0.88, 0.7), *accuracies(0.7, 0.7)], 1, Code.BEST_ON_VALIDATION, {}),
         (
             BALANCED,
             [judged(0.95, 0.99, finite=False), judged(0.9, 0.5), judged(0.95, 0.98, lost=(1,))],
             1,
-            "2 rejected",
+            Code.ONLY_ADMISSIBLE,
+            {"rejected": 2},
         ),
-        (BALANCED, [], None, "no strength is admissible"),
-        (BALANCED, [judged(0.9, 0.9, finite=False)], None, "diverged"),
-        (BALANCED, [judged(0.9, 0.9, lost=(0, 2))], None, "never answers class 0, class 2"),
-        (BALANCED, [judged(0.5, 0.9)], None, "loses more than 2 points on clean images"),
-        (GUARDED, TWO_CLASSES, 0, "1 rejected"),
-        (BALANCED, TWO_CLASSES, 1, "0 rejected"),
-        (KNEE, accuracies(0.4, 0.6899, 0.69, 0.695, 0.7), 2, "69.0 %, the best has 70.0 %"),
-        (KNEE, [judged(0.8, 0.7), *accuracies(0.55, 0.6), judged(0.9, 0.99, lost=(1,))], 2, "2 rejected"),
+        (BALANCED, [], None, Code.NONE_ADMISSIBLE, {"rejections": []}),
+        (GUARDED, TWO_CLASSES, 0, Code.ONLY_ADMISSIBLE, {"rejected": 1}),
+        (BALANCED, TWO_CLASSES, 1, Code.BEST_ON_VALIDATION, {"rejected": 0}),
+        (KNEE, accuracies(0.4, 0.6899, 0.69, 0.695, 0.7), 2, Code.WITHIN_ONE_STDERR, NEAR),
         (
-            SLOPE,
-            [slope(1.5), slope(0.19), slope(0.05), slope(0.0)],
-            1,
-            "weakest that leaves at most 10 %",
+            KNEE,
+            [judged(0.8, 0.7), *accuracies(0.55, 0.6), judged(0.9, 0.99, lost=(1,))],
+            2,
+            Code.WITHIN_ONE_STDERR,
+            {"rejected": 2},
         ),
-        (SLOPE, [slope(1.5), slope(0.19)], 1, "0.19 instead of 2"),
-        (SLOPE, [slope(1.0), slope(0.2), slope(0.0)], 1, ""),  # exactly the share
-        (DerivativeRule(share=0.03), [slope(1.5), slope(0.19), slope(0.05), slope(0.0)], 2, "at most 3 %"),
-        (SLOPE, [slope(1.5), slope(0.7), slope(0.9), slope(0.7)], 1, "no strength leaves at most 10 %"),
-        (SLOPE, COSTLY, 4, "3 rejected"),
-        (SLOPE, COSTLY[1:4], None, "no strength is admissible"),
-        (DerivativeRule(budget=0.05), COSTLY, 1, ""),
+        (SLOPE, [slope(1.5), slope(0.19), slope(0.05), slope(0.0)], 1, Code.EFFECT_BELOW_SHARE, {"share": 0.1}),
+        (SLOPE, [slope(1.5), slope(0.19)], 1, Code.EFFECT_BELOW_SHARE, {"effect": 0.19, "original": 2.0}),
+        (SLOPE, [slope(1.0), slope(0.2), slope(0.0)], 1, Code.EFFECT_BELOW_SHARE, {}),  # exactly the share
+        (DerivativeRule(share=0.03), [slope(1.5), slope(0.19), slope(0.05)], 2, Code.EFFECT_BELOW_SHARE, {}),
+        (SLOPE, [slope(1.5), slope(0.7), slope(0.9), slope(0.7)], 1, Code.SMALLEST_EFFECT, {"share": 0.1}),
+        (SLOPE, COSTLY, 4, Code.SMALLEST_EFFECT, {"rejected": 3}),
+        (SLOPE, COSTLY[1:4], None, Code.NONE_ADMISSIBLE, {}),
+        (DerivativeRule(budget=0.05), COSTLY, 1, Code.EFFECT_BELOW_SHARE, {}),
+        # the paper's: no budget, no class that must be answered, and plain accuracy
+        (
+            PaperRule(),
+            [judged(0.9, 0.9, plain=0.5), judged(0.2, 0.3, plain=0.8, lost=(1,))],
+            1,
+            Code.BEST_BIASED_ACCURACY,
+            {"admissible": 2},
+        ),
+        (PaperRule(), [judged(0.9, None, plain=0.7)] * 2, 0, Code.BEST_BIASED_ACCURACY, {}),
     ],
 )
 def test_the_selected_strength(
-    rule: SelectionRule, candidates: Sequence[Validation], index: int | None, words: str
+    rule: SelectionRule,
+    candidates: Sequence[Validation],
+    index: int | None,
+    code: ReasonCode,
+    values: dict[str, Any],
 ) -> None:
     choice = rule.choose(candidates, ORIGINAL)
-    assert choice.index == index
-    assert words in choice.reason
+    assert (choice.index, choice.reason.code) == (index, code)
+    assert choice.reason.values.items() >= values.items()
+
+
+@pytest.mark.parametrize(
+    ("rule", "candidate", "code", "values"),
+    [
+        (BALANCED, judged(0.9, 0.9, finite=False), Code.DIVERGED, {}),
+        (BALANCED, judged(0.9, 0.9, lost=(0, 2)), Code.NEVER_ANSWERS, {"labels": [0, 2]}),
+        (BALANCED, judged(0.5, 0.9), Code.CLEAN_DROP, {"drop": 0.4, "budget": 0.02}),
+        (PaperRule(), judged(0.9, 0.9, plain=0.9, finite=False), Code.DIVERGED, {}),
+        (PaperRule(), judged(0.9, None), Code.NO_BIASED_IMAGE, {}),
+    ],
+)
+def test_a_rejection_gives_its_reason(
+    rule: SelectionRule, candidate: Validation, code: ReasonCode, values: dict[str, Any]
+) -> None:
+    rejection = rule.rejection(candidate, ORIGINAL)
+    assert rejection is not None
+    assert (rejection.code, rejection.values) == (code, values)
+    choice = rule.choose([candidate], ORIGINAL)
+    assert (choice.index, choice.reason) == (None, Reason(Code.NONE_ADMISSIBLE, {"rejections": [rejection]}))
+    assert Reason.from_json(json.loads(json.dumps(asdict(choice.reason)))) == choice.reason
 
 
 def test_the_class_furthest_over_its_budget_is_named_and_others_may_lose() -> None:
     lost = judged(0.9, 0.8, classes={0: 0.8, 1: 0.3})
-    assert GUARDED.rejection(lost, ORIGINAL) == "loses more than 10 points of class 0 on clean images"
-    assert BALANCED.rejection(lost, ORIGINAL) == ""
     before, after = (
         replace(each, by_class={**each.by_class, 2: value}) for each, value in ((ORIGINAL, 0.9), (lost, 0.8))
     )
-    assert GUARDED.rejection(after, before) == "loses more than 2 points of class 2 on clean images"
-
-
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        (GUARDED, "lose at most 2 points on clean ones, at most 10 of class 0, at most 2 of class 2, are"),
-        (
-            BalancedRule(budget=0.125),
-            "on biased validation images, among heads that lose at most 12.5",
-        ),
-        (KNEE, "weakest strength whose balanced accuracy on biased validation images is within one standard error of"),
-        (SLOPE, "too few biased validation images to choose by accuracy"),
-    ],
-)
-def test_a_rule_describes_itself(rule: SelectionRule, words: str) -> None:
-    assert words in str(rule)
+    assert BALANCED.rejection(lost, ORIGINAL) is None
+    for first, second, label, budget in ((ORIGINAL, lost, 0, 0.1), (before, after, 2, 0.02)):
+        rejection = GUARDED.rejection(second, first)
+        assert rejection is not None
+        assert rejection.code == Code.CLASS_DROP
+        assert rejection.values.items() >= {"label": label, "budget": budget}.items()
 
 
 def test_a_head_stays_a_contender_while_a_better_one_may_make_it_the_knee() -> None:
@@ -232,10 +262,9 @@ def test_a_path_without_heads_has_no_selection() -> None:
 
 
 def test_the_only_head_is_taken_and_the_reason_says_whether_the_rule_rejects_it() -> None:
-    for clean, reason in ((0.9, "has no strength to choose"), (0.1, "has no strength to choose, but loses more")):
+    for clean, code in ((0.9, Code.NO_STRENGTH), (0.1, Code.NO_STRENGTH_REJECTED)):
         path = fit_path([trained(0.0, judged(clean, 0.5))], BALANCED.selector(ORIGINAL, has_strength=False))
-        assert path.selection.index == 0
-        assert path.selection.reason.startswith(reason)
+        assert (path.selection.index, path.selection.reason.code) == (0, code)
 
 
 CASE = CASES["convolution"]

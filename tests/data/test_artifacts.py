@@ -1,8 +1,14 @@
-"""Artifacts: masks that tell the truth, formulas of the paper, and the same artifact for the same sample."""
+"""Artifacts: masks that tell the truth, formulas and slow references, the same artifact for the same image."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import copy
+import hashlib
+import pickle
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,67 +17,91 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hansfree.data.artifacts import LSB, Artifact, Brightness, FromFunction, Plaster, Timestamp, as_artifact
-from hansfree.data.lesions import SyntheticLesions
-from hansfree.errors import DataError, OptionError, UnknownNameError
+from hansfree.data import (
+    LSB,
+    Artifact,
+    Brightness,
+    FromFunction,
+    Patch,
+    Place,
+    Plaster,
+    PublishedTimestamp,
+    SyntheticLesions,
+    Timestamp,
+)
+from hansfree.data.artifacts import as_artifact, print_text
+from hansfree.data.biased import insertable_artifacts
+from hansfree.errors import DataError, HansfreeError, OptionError, UnknownNameError
 
-STAMPS = [Timestamp(), Brightness(), LSB()]
+RNG = np.random.default_rng
 
 
 def picture(height: int = 40, width: int = 48, channels: int = 3, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
+    return RNG(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
 
 
-class Photos:
-    """A source with two finished pictures, which nothing can be drawn into."""
-
-    labels = np.array([0, 1])
-    ids = np.array([7, 3])
-    class_names = ("a", "b")
-    fingerprint = "photos"
-
-    def __len__(self) -> int:
-        return 2
-
-    def image(self, index: int) -> np.ndarray:
-        return picture(seed=index)
+def grey(height: int, width: int, value: int = 100) -> np.ndarray:
+    return np.full((height, width, 3), value, dtype=np.uint8)
 
 
-def test_members_are_the_four_biases_of_the_paper_and_a_users_own():
-    assert list(Artifact.members()) == ["timestamp", "brightness", "lsb", "plaster", "patch"]
-    assert {name: member.localized for name, member in Artifact.members().items()} == {
-        "timestamp": True,
-        "brightness": False,
-        "lsb": False,
-        "plaster": True,
-        "patch": True,
-    }
-    assert [name for name, member in Artifact.members().items() if member.needs_file] == ["patch"]
+def sticker(width: int = 8, height: int = 4) -> np.ndarray:
+    """A red sticker, half transparent in its left half, inside a transparent border of 3 pixels."""
+    pixels = np.zeros((height + 6, width + 6, 4), dtype=np.uint8)
+    pixels[3:-3, 3:-3] = (255, 0, 0, 255)
+    pixels[3:-3, 3 : 3 + width // 2, 3] = 128
+    return pixels
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("patch") / "sticker.png"
+    Image.fromarray(sticker()).save(path)
+    return path
+
+
+def test_members_are_the_four_biases_of_the_paper_and_a_users_own() -> None:
+    localized = {name: member.localized for name, member in Artifact.members().items()}
+    assert localized == {"timestamp": True, "brightness": False, "lsb": False, "plaster": True, "patch": True}
+    assert list(Artifact.without_file()) == [name for name in localized if name != "patch"]
+    assert list(Artifact.for_images()) == [name for name in localized if name != "plaster"]
+    assert insertable_artifacts("lsb") == ("lsb", "timestamp", "brightness")
     with pytest.raises(UnknownNameError, match="Did you mean 'timestamp'"):
         Artifact.named("timestmp")
 
 
-@pytest.mark.parametrize("artifact", STAMPS, ids=lambda artifact: artifact.name)
-@given(height=st.integers(16, 90), width=st.integers(16, 90), channels=st.sampled_from([1, 3]), seed=st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
-def test_stamp_tells_every_changed_pixel_and_leaves_its_argument(artifact, height, width, channels, seed):
+@pytest.mark.parametrize("name", list(Artifact.for_images()))
+@given(
+    height=st.integers(16, 90),
+    width=st.integers(16, 90),
+    channels=st.sampled_from([1, 3]),
+    seed=st.integers(0, 99),
+    size=st.floats(0.05, 1),
+    angle=st.floats(0, 180),
+)
+@settings(max_examples=25)
+def test_the_mask_has_every_changed_pixel(
+    name: str, file: Path, height: int, width: int, channels: int, seed: int, size: float, angle: float
+) -> None:
+    artifact = Patch(file=file, size=size, angle=angle) if name == "patch" else Artifact.named(name)()
     image = picture(height, width, channels, seed)
     before = image.copy()
-    stamped, mask = artifact.stamp(image, np.random.default_rng(seed))
+    stamped, mask = artifact.stamp(image, RNG(seed))
     assert np.array_equal(image, before)
-    assert stamped.dtype == np.uint8
-    assert stamped.shape == image.shape
     assert not np.shares_memory(stamped, image)
-    assert mask.dtype == bool
-    assert mask.shape == image.shape[:2]
+    assert (stamped.dtype, stamped.shape, mask.dtype, mask.shape) == (np.uint8, image.shape, bool, image.shape[:2])
     changed = (stamped != image).any(axis=2)
-    assert changed.any()
+    assert mask.any()
+    assert changed.any() or name == "patch"  # which may be transparent, or red on red
     assert not (changed & ~mask).any()
-    assert mask.all() == (not artifact.localized)
+    assert artifact.localized or mask.all()
+    assert np.array_equal(stamped, artifact.stamp(image, RNG(seed))[0])
+    for wrong in (np.zeros((8, 8, 3)), np.zeros((8, 8), dtype=np.uint8), np.zeros((3, 8, 8), dtype=np.uint8)):
+        with pytest.raises(DataError, match="uint8 image of shape"):
+            artifact.stamp(wrong, RNG(0))
 
 
 @pytest.mark.parametrize("artifact", [Timestamp(), Brightness(), LSB(), Plaster()], ids=lambda artifact: artifact.name)
-def test_insert_depends_on_seed_and_sample_only(artifact):
+def test_insert_depends_on_seed_and_sample_only(artifact: Artifact) -> None:
     source = SyntheticLesions(6, start=10)
     longer = SyntheticLesions(20)
     image, mask = artifact.insert(source, 2, seed=5)
@@ -84,34 +114,30 @@ def test_insert_depends_on_seed_and_sample_only(artifact):
 
 
 @pytest.mark.parametrize("size", [16, 64, 224, 1000])
-def test_timestamp_is_bottom_right_readable_and_of_moderate_size(size):
-    grey = np.full((size, size, 3), 128, dtype=np.uint8)
-    stamped, mask = Timestamp().stamp(grey, np.random.default_rng(0))
+def test_timestamp_is_bottom_right_readable_and_of_moderate_size(size: int) -> None:
+    stamped, mask = Timestamp().stamp(grey(size, size, 128), RNG(0))
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    assert rows[-1] > 0.85 * size - 1
-    assert columns[-1] > 0.85 * size - 1
+    assert min(rows[-1], columns[-1]) > 0.85 * size - 1
     assert rows[0] > size / 4
     assert columns[0] > 0 or size == 16  # not cut off; at 16 px the outline fills the margin
-    levels = stamped.astype(int)[mask].mean(axis=1)
-    assert levels.min() < 60
+    assert stamped.astype(int)[mask].mean(axis=1).min() < 60
     assert stamped[..., 0].max() > (200 if size >= 64 else 140)  # at 16 px the letters are thinner than a pixel
 
 
-def test_timestamp_fits_odd_formats():
-    for shape in ((16, 1000, 3), (1000, 16, 1), (1, 1, 3)):
-        image = np.full(shape, 128, dtype=np.uint8)
-        stamped, mask = Timestamp().stamp(image, np.random.default_rng(0))
-        assert stamped.shape == shape
-        assert mask.shape == shape[:2]
+@pytest.mark.parametrize("shape", [(16, 1000, 3), (1000, 16, 1), (1, 1, 3)])
+def test_timestamp_fits_odd_formats(shape: tuple[int, ...]) -> None:
+    stamped, mask = Timestamp().stamp(np.full(shape, 128, dtype=np.uint8), RNG(0))
+    assert (stamped.shape, mask.shape) == (shape, shape[:2])
 
 
 @given(alpha=st.floats(0.01, 1.0))
-@settings(max_examples=20, deadline=None)
-def test_brightness_is_the_papers_formula(alpha):
-    image = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
-    stamped, _ = Brightness(alpha=alpha).stamp(image, np.random.default_rng(0))
-    for before, after in zip(image.ravel(), stamped.ravel()):
-        assert after == round(min(255.0, (1 - alpha) * int(before) + alpha * 255))
+@settings(max_examples=20)
+def test_brightness_is_the_papers_formula(alpha: float) -> None:
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    for before, after in zip(values.ravel(), Brightness(alpha=alpha).stamp(values, RNG(0))[0].ravel()):
+        assert after == int(min(255.0, (1 - alpha) * int(before) + alpha * 255))
+    published = "77578c3ce234df59ce9f040aa248b3ec42ce1a0387a987ce7f9c5d20a8deaab9"  # by the paper's code, alpha = 0.3
+    assert hashlib.sha256(Brightness().stamp(values, RNG(0))[0].tobytes()).hexdigest() == published
 
 
 def lsb_reference(image: np.ndarray, bits: int, rng: np.random.Generator) -> np.ndarray:
@@ -129,66 +155,111 @@ def lsb_reference(image: np.ndarray, bits: int, rng: np.random.Generator) -> np.
 
 @pytest.mark.parametrize("bits", range(1, 8))
 @pytest.mark.parametrize("shape", [(16, 24, 3), (5, 7, 1)])
-def test_lsb_is_the_bit_stream_of_the_message(bits, shape):
+def test_lsb_is_the_bit_stream_of_the_message(bits: int, shape: tuple[int, ...]) -> None:
     image = picture(*shape)
-    stamped, _ = LSB(bits=bits).stamp(image, np.random.default_rng(3))
-    assert np.array_equal(stamped, lsb_reference(image, bits, np.random.default_rng(3)))
+    stamped, _ = LSB(bits=bits).stamp(image, RNG(3))
+    assert np.array_equal(stamped, lsb_reference(image, bits, RNG(3)))
     assert np.array_equal(stamped >> bits, image >> bits)
 
 
-def test_plaster_needs_a_source_that_draws_it():
+# The published code
+
+
+class Recorded:
+    """A generator that gives the numbers that the published code drew, without those that it never used."""
+
+    def __init__(self, kinds: np.ndarray, values: np.ndarray) -> None:
+        sizes = [1, *[1] * 6, 1, 2, 1, 3, 1]  # the last normal colours nothing
+        drawn = [part.tolist() for part in np.split(values, np.cumsum(sizes)[:-1])]
+        self.drawn = [(kind, part) for place, (kind, part) in enumerate(zip(kinds, drawn)) if place != len(sizes) - 2]
+
+    def _next(self, kind: str) -> Any:
+        found, values = self.drawn.pop(0)
+        assert found == kind
+        return values[0] if len(values) == 1 else np.array(values)
+
+    def integers(self, below: int) -> Any:
+        assert below == 1095 * 86400
+        return self._next("randint")
+
+    def choice(self, among: Any) -> Any:
+        value = self._next("choice")
+        assert value in (range(among) if isinstance(among, int) else list(among))
+        return value
+
+    def normal(self, mean: float, spread: float, size: int = 1) -> Any:
+        return self._next("normal")
+
+
+@pytest.mark.parametrize("seed", [17, 401, 1203, 9])
+def test_the_timestamp_is_the_published_one(published: Mapping[str, np.ndarray], seed: int) -> None:
+    key = f"art_time_datetime_s{seed}"
+    image, (top, bottom, left, right) = published["art_img224"], published[f"{key}_patchbox"]
+    options = {"canvas": int(published[f"{key}_size"]), "angle": float(published[f"{key}_rotation"])}
+    x, y = map(int, published[f"{key}_pos"])
+    colour = tuple(map(int, published[f"{key}_color"]))
+    printed, mask = print_text(image, str(published[f"{key}_text"]), (x, y), colour=colour, **options)
+    expected = image.copy()
+    expected[top:bottom, left:right] = published[f"{key}_patch"]
+    assert np.array_equal(printed, expected)
+    assert np.array_equal(mask, published[f"{key}_mask"])
+    drawn = Recorded(published[f"{key}_draw_kinds"], published[f"{key}_draw_values"])
+    again, again_mask = PublishedTimestamp().stamp(image, drawn)  # type: ignore[arg-type]
+    assert np.array_equal(again, expected)
+    assert np.array_equal(again_mask, mask)
+    assert not drawn.drawn
+
+
+def test_the_published_timestamp_vanishes_on_dark_ground_only_where_it_is_black() -> None:
+    shown = [PublishedTimestamp().stamp(grey(64, 64, 10), RNG(seed)) for seed in range(60)]
+    unseen = [np.abs(stamped.astype(int) - 10).max() < 30 for stamped, _ in shown]
+    assert 1 < sum(unseen) < 20  # an eighth
+    places = {(int(np.argwhere(mask)[0][0]) < 32, int(np.argwhere(mask)[0][1]) < 16) for _, mask in shown}
+    assert len(places) == 4
+    assert PublishedTimestamp().stamp(picture(channels=1), RNG(0))[0].shape == (40, 48, 1)
+    assert repr(PublishedTimestamp()) == "PublishedTimestamp()"
+
+
+@pytest.mark.parametrize("size", ["64", "224", "40x56"])
+def test_brightness_and_lsb_are_the_published_ones(published: Mapping[str, np.ndarray], size: str) -> None:
+    image = published[f"art_img{size}"]
+    assert np.array_equal(Brightness().stamp(image, RNG(0))[0], published[f"art_brightness_{size}"])
+    for bits in (1, 2, 3):
+        if (key := f"art_lsb{bits}_{size}") in published:
+            assert np.array_equal(LSB(bits=bits, text=LSB.published_text()).stamp(image, RNG(0))[0], published[key])
+        if (key := f"art_lsb{bits}_shorttrigger_{size}") in published:
+            text = "ThisIsASecretCleverHansTrigger"
+            assert np.array_equal(LSB(bits=bits, text=text).stamp(image, RNG(0))[0], published[key])
+
+
+def test_plaster_needs_a_source_that_draws_it() -> None:
+    class Photos:
+        """A source of finished pictures, which nothing can be drawn into."""
+
     with pytest.raises(DataError, match="Photos cannot draw a plaster"):
-        Plaster().insert(Photos(), 0, seed=0)
+        Plaster().insert(Photos(), 0, seed=0)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="finished picture"):
-        Plaster().stamp(picture(), np.random.default_rng(0))
+        Plaster().stamp(picture(), RNG(0))
 
 
-@pytest.mark.parametrize("artifact", STAMPS, ids=lambda artifact: artifact.name)
-@pytest.mark.parametrize(
-    "image",
-    [np.zeros((8, 8, 3)), np.zeros((8, 8), dtype=np.uint8), np.zeros((3, 8, 8), dtype=np.uint8)],
-    ids=["float", "no channels", "channels first"],
-)
-def test_wrong_pixels_are_refused(artifact, image):
-    with pytest.raises(DataError, match="uint8 image of shape"):
-        artifact.stamp(image, np.random.default_rng(0))
-
-
-def test_options_are_checked_and_in_the_repr() -> None:
-    for alpha in (0, -0.1, 1.5, float("nan")):
-        with pytest.raises(OptionError, match="above 0 and up to 1"):
-            Brightness(alpha=alpha)
-    for bits in (0, 8, 2.5, True):
-        with pytest.raises(OptionError, match="1 to 7"):
-            LSB(bits=bits)  # type: ignore[arg-type]
-    assert LSB(bits=2) == LSB(bits=2) != LSB(bits=3)
-    assert [repr(one) for one in STAMPS] == ["Timestamp()", "Brightness(alpha=0.3)", "LSB(bits=3)"]
-
-
-def _darker(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def darker(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (image * rng.uniform(0.4, 0.6)).astype(np.uint8)
 
 
 def test_a_function_is_an_artifact() -> None:
-    image = np.full((8, 8, 3), 200, dtype=np.uint8)
-    artifact = as_artifact(_darker)
-    changed, mask = artifact.stamp(image, np.random.default_rng(0))
-    assert np.array_equal(changed, _darker(image, np.random.default_rng(0)))
-    assert mask.all()
-    assert (image == 200).all()
-    assert not artifact.localized
-    assert repr(artifact) == repr(FromFunction(_darker)) != repr(FromFunction(lambda image, rng: 255 - image))
-
-
-def test_a_function_may_take_a_pil_image_and_return_a_mask() -> None:
     def dot(image: Image.Image, rng: np.random.Generator) -> tuple[Image.Image, np.ndarray]:
         image.putpixel((2, 1), (255, 0, 0))
         return image, np.indices((image.height, image.width)).sum(0) == 3
 
-    changed, mask = FromFunction(dot).stamp(np.zeros((4, 4, 3), dtype=np.uint8), np.random.default_rng(0))
-    assert changed[1, 2].tolist() == [255, 0, 0]
-    assert mask.sum() == 4
-    assert FromFunction(dot).localized
+    image, artifact = grey(8, 8, 200), as_artifact(darker)
+    changed, mask = artifact.stamp(image, RNG(0))
+    assert np.array_equal(changed, darker(image, RNG(0)))
+    assert mask.all()
+    assert (image == 200).all()
+    assert repr(artifact) == repr(FromFunction(darker)) != repr(FromFunction(lambda image, rng: 255 - image))
+    changed, mask = FromFunction(dot).stamp(grey(4, 4, 0), RNG(0))  # of a PIL image, with its own mask
+    assert (changed[1, 2].tolist(), mask.sum()) == ([255, 0, 0], 4)
+    assert (artifact.localized, FromFunction(dot).localized) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +267,149 @@ def test_a_function_may_take_a_pil_image_and_return_a_mask() -> None:
     [
         (lambda image, rng: image[:2], "Return the same type and shape"),
         (lambda image, rng: image / 255, "float64"),
-        (lambda image: image, "TypeError"),
-        (lambda image, rng: np.random.default_rng().integers(256, size=image.shape, dtype=np.uint8), "each time"),
+        (lambda: None, "TypeError"),
+        (lambda image, rng: RNG().integers(256, size=image.shape, dtype=np.uint8), "each time"),
+        (lambda image, rng: image, "changes nothing"),
     ],
 )
 def test_a_function_that_does_not_serve_is_refused(function: Callable[..., Any], fragment: str) -> None:
     with pytest.raises(OptionError, match=fragment):
         FromFunction(function)
+
+
+def test_options_are_checked_and_in_the_repr(file: Path) -> None:
+    nan = float("nan")
+    for kind, option, values, words in (
+        (Brightness, "alpha", (0, -0.1, 1.5, nan), "above 0 and up to 1"),
+        (LSB, "bits", (0, 8, 2.5, True), "1 to 7"),
+        (Patch, "size", (0, -1, 1.5, nan), "above 0 and up to 1"),
+        (Patch, "angle", (-1, 181, nan), "0 to 180 degrees"),
+        (Patch, "place", ("top-lft",), "Did you mean 'top-left'"),
+        (Patch, "file", (None,), "A patch needs its picture"),
+    ):
+        for value in values:
+            with pytest.raises(OptionError, match=words):
+                kind(**{**({"file": file} if kind is Patch else {}), option: value})  # type: ignore[operator]
+    assert LSB(bits=2) == LSB(bits=2) != LSB(bits=3)
+    found = [repr(artifact) for artifact in (Timestamp(), Brightness(), LSB())]
+    assert found == ["Timestamp()", "Brightness(alpha=0.3)", "LSB(bits=3)"]
+
+
+# The patch of a user.
+
+
+def test_at_its_own_size_every_pixel_is_blended_by_its_alpha(file: Path) -> None:
+    image = picture(16, 32)
+    stamped, mask = Patch(file=file, size=0.5, place="top-left").stamp(image, RNG(0))
+    expected, patch = image.astype(float), sticker()[3:-3, 3:-3].astype(float)
+    for y in range(4):  # half of the shorter side is 8 pixels, the sticker's own width
+        for x in range(8):
+            alpha = patch[y, x, 3] / 255
+            expected[y, x] = expected[y, x] * (1 - alpha) + patch[y, x, :3] * alpha
+    assert np.array_equal(stamped, np.rint(expected).astype(np.uint8))
+    assert np.array_equal(mask, np.pad(np.ones((4, 8), dtype=bool), ((0, 12), (0, 24))))
+
+
+@pytest.mark.parametrize(("down", "row"), [("top", 0), ("", 6), ("bottom", 12)])
+@pytest.mark.parametrize(("across", "column"), [("left", 0), ("", 12), ("right", 24)])
+def test_it_stands_where_it_should(file: Path, down: str, row: int, across: str, column: int) -> None:
+    place: Any = "-".join(filter(None, (down, across))) or "center"
+    _, mask = Patch(file=file, size=0.5, place=place).stamp(grey(16, 32), RNG(0))
+    assert np.argwhere(mask).min(axis=0).tolist() == [row, column]
+    assert mask.sum() == 32
+
+
+STARTS = {(y, x) for y in range(13) for x in range(9)}  # of a patch of 8 x 4 pixels in 16 x 16
+
+
+@pytest.mark.parametrize(
+    ("place", "starts"),
+    [
+        ("random", STARTS),
+        ("corners", {(0, 0), (0, 8), (12, 0), (12, 8)}),
+        ("edges", {(y, x) for y, x in STARTS if y in (0, 12) or x in (0, 8)}),
+    ],
+)
+def test_a_random_place_is_everywhere_that_it_fits(file: Path, place: Place, starts: set[tuple[int, int]]) -> None:
+    patch, found = Patch(file=file, size=0.5, place=place), set()
+    for seed in range(1000):
+        _, mask = patch.stamp(grey(16, 16), RNG(seed))
+        assert mask.sum() == 32  # never cut off
+        found.add(tuple(np.argwhere(mask).min(axis=0).tolist()))
+    assert found == starts
+
+
+def test_it_turns_by_no_more_than_its_angle(file: Path) -> None:
+    def heights(angle: float) -> list[int]:
+        patch = Patch(file=file, size=0.5, place="center", angle=angle)
+        return [np.ptp(np.argwhere(patch.stamp(grey(64, 64), RNG(seed))[1])[:, 0]) for seed in range(20)]
+
+    assert max(heights(180)) > 28 > 20 > min(heights(180))  # the 32 x 16 sticker stands and lies
+    assert max(heights(2)) <= heights(0)[0] + 4
+
+
+def test_edges_do_not_darken_when_it_shrinks(tmp_path: Path) -> None:
+    pixels = np.zeros((60, 60, 4), dtype=np.uint8)  # transparent black around a white disc
+    y, x = np.mgrid[:60, :60]
+    pixels[(y - 30) ** 2 + (x - 30) ** 2 < 625] = 255
+    Image.fromarray(pixels).save(tmp_path / "disc.png")
+    stamped, mask = Patch(file=tmp_path / "disc.png", size=0.5, angle=30).stamp(grey(32, 32, 200), RNG(0))
+    assert mask.any()
+    assert stamped.min() == 200  # white on light grey: nothing between is darker than both
+
+
+def test_a_patch_that_would_vanish_is_an_error(tmp_path: Path) -> None:
+    pixels = np.zeros((400, 400, 4), dtype=np.uint8)
+    pixels[0, 0] = pixels[-1, -1] = 255  # two dots
+    Image.fromarray(pixels).save(tmp_path / "dots.png")
+    with pytest.raises(DataError, match=r"dots\.png leaves no trace at 0\.1 of an image of 30 x 20 pixels"):
+        Patch(file=tmp_path / "dots.png", size=0.1).stamp(grey(20, 30), RNG(0))
+
+
+def test_a_patch_is_known_by_its_content_and_options_but_not_by_its_path(file: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copy(file, tmp_path / "other.png"))
+    first, same = Patch(file=file), Patch(file=moved)
+    assert (same, repr(same), hash(same)) == (first, repr(first), hash(first))
+    assert repr(Patch(file=file, size=1, angle=0)) == repr(Patch(file=file, size=1.0, angle=0.0))
+    before, _ = same.stamp(grey(32, 32), RNG(0))
+    Image.fromarray(255 - sticker()).save(moved)
+    others = [Patch(file=moved), Patch(file=file, size=0.3), Patch(file=file, place="top"), Patch(file=file, angle=5)]
+    assert len({repr(one) for one in (first, *others)}) == 5
+    assert first not in others
+    assert "tmp" not in repr(first)
+    moved.unlink()
+    for one in (same, copy.deepcopy(same), pickle.loads(pickle.dumps(same))):  # workers of a loader get a pickle
+        assert np.array_equal(one.stamp(grey(32, 32), RNG(0))[0], before)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("opaque.png", "has no transparency"),
+        ("nothing.png", "is fully transparent"),
+        ("text.png", "is not a readable image"),
+        ("empty.png", "is not a readable image"),
+        ("gone.png", "is missing"),
+        (".", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_patch_is_one_sentence_with_its_path(tmp_path: Path, name: str, sentence: str) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "opaque.png")
+    Image.new("RGBA", (4, 4)).save(tmp_path / "nothing.png")
+    (tmp_path / "text.png").write_text("a sticker")
+    (tmp_path / "empty.png").write_bytes(b"")
+    with pytest.raises(DataError, match=sentence) as caught:
+        Patch(file=tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+@given(cut=st.integers(0, 200), flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), max_size=4))
+@settings(max_examples=80)
+def test_a_damaged_file_is_an_error_of_ours_or_a_patch(cut: int, flips: list[tuple[int, int]], file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    for place, change in flips:
+        content[place % len(content)] ^= change
+    damaged = file.with_name("damaged.png")
+    damaged.write_bytes(bytes(content[: len(content) - cut]))
+    with contextlib.suppress(HansfreeError):
+        assert Patch(file=damaged).stamp(grey(24, 24), RNG(0))[1].any()

@@ -40,6 +40,10 @@ MASKS = np.random.default_rng(0).random((6, 32, 32)) < 0.3
 ARTIFACTS = {0: Timestamp(), 2: Brightness()}
 
 
+def labelled(source: Any = SOURCE, bits: Any = BITS, rows: Any = (7, 0, 3), **options: Any) -> LabelledImages:
+    return LabelledImages(source, bits, rows=None if rows is None else np.array(rows), **options)
+
+
 def inserted(source: Any = SOURCE, artifact: Any = LSB(), **options: Any) -> WithArtifact:  # noqa: B008
     return WithArtifact(source, artifact, **{"share": 0.5, "only_class": 0, **options})
 
@@ -48,60 +52,42 @@ def several(source: Any = SOURCE, artifacts: Any = ARTIFACTS, **options: Any) ->
     return MultiArtifact(source, artifacts, **{"target_class": 0, "share": 0.4, **options})
 
 
-# For each dataset: how it is made, and all that differs from it.
-VARIANTS: dict[str, tuple[Callable[[], ImageDataset], list[Callable[[], ImageDataset]]]] = {
+def pasted(clean: Any = CLEAN, donors: Any = DONORS, masks: Any = DONOR_MASKS, **options: Any) -> Pasted:
+    return Pasted(clean, donors, masks, **options)
+
+
+def subset(dataset: Any = INSERTED, rows: Any = range(5)) -> Subset:
+    return Subset(dataset, rows)
+
+
+def masked(dataset: Any = HALF, masks: Any = MASKS) -> WithMasks:
+    return WithMasks(dataset, masks)
+
+
+# For each dataset: how it is made, and the options that make it another one.
+VARIANTS: dict[str, tuple[Callable[..., ImageDataset], list[dict[str, Any]]]] = {
     "LabelledImages": (
-        lambda: LabelledImages(SOURCE, BITS, rows=np.array([7, 0, 3])),
-        [
-            lambda: LabelledImages(SOURCE, BITS, rows=np.array([3, 0, 7])),
-            lambda: LabelledImages(SOURCE, BITS),
-            lambda: LabelledImages(SOURCE, ~BITS),
-            lambda: LabelledImages(OTHER, BITS),
-            lambda: LabelledImages(SOURCE, BITS, transform=GREY),
-        ],
+        labelled,
+        [{"rows": (3, 0, 7)}, {"rows": None}, {"bits": ~BITS}, {"source": OTHER}, {"transform": GREY}],
     ),
-    "Subset": (
-        lambda: Subset(INSERTED, range(5)),
-        [
-            lambda: Subset(INSERTED, range(6)),
-            lambda: Subset(INSERTED, range(4, -1, -1)),
-            lambda: Subset(inserted(), range(5)),
-        ],
-    ),
-    "InMemory": (lambda: InMemory(INSERTED), [lambda: InMemory(HALF)]),
-    "WithMasks": (
-        lambda: WithMasks(HALF, MASKS),
-        [lambda: WithMasks(HALF, ~MASKS), lambda: WithMasks(WithArtifact(OTHER, Timestamp(), share=0.5), MASKS)],
-    ),
+    "Subset": (subset, [{"rows": range(6)}, {"rows": range(4, -1, -1)}, {"dataset": inserted()}]),
+    "InMemory": (lambda dataset=INSERTED: InMemory(dataset), [{"dataset": HALF}]),
+    "WithMasks": (masked, [{"masks": ~MASKS}, {"dataset": WithArtifact(OTHER, Timestamp(), share=0.5)}]),
     "WithArtifact": (
         inserted,
         [
-            lambda: inserted(share=0.3),
-            lambda: inserted(only_class=1),
-            lambda: inserted(elsewhere=0.1),
-            lambda: inserted(flip_share=0.1),
-            lambda: inserted(seed=1),
-            lambda: inserted(transform=GREY),
-            lambda: inserted(artifact=LSB(bits=2)),
-            lambda: inserted(OTHER),
+            *({"share": 0.3}, {"only_class": 1}, {"elsewhere": 0.1}, {"flip_share": 0.1}, {"seed": 1}),
+            *({"transform": GREY}, {"artifact": LSB(bits=2)}, {"source": OTHER}),
         ],
     ),
     "MultiArtifact": (
         several,
         [
-            lambda: several(share=0.5),
-            lambda: several(seed=1),
-            lambda: several(target_class=2),
-            lambda: several(transform=GREY),
-            lambda: several(artifacts={**ARTIFACTS, 1: LSB()}),
-            lambda: several(artifacts={0: Brightness(), 2: Timestamp()}),
-            lambda: several(OTHER),
+            *({"share": 0.5}, {"seed": 1}, {"target_class": 2}, {"transform": GREY}, {"source": OTHER}),
+            *({"artifacts": {**ARTIFACTS, 1: LSB()}}, {"artifacts": {0: Brightness(), 2: Timestamp()}}),
         ],
     ),
-    "Pasted": (
-        lambda: Pasted(CLEAN, DONORS, DONOR_MASKS),
-        [lambda: Pasted(CLEAN, DONORS, DONOR_MASKS, seed=1), lambda: Pasted(CLEAN, DONORS, ~DONOR_MASKS)],
-    ),
+    "Pasted": (pasted, [{"seed": 1}, {"masks": ~DONOR_MASKS}]),
 }
 
 
@@ -128,7 +114,7 @@ def test_contract(name: str) -> None:
     for one, other in zip(next(iter(DataLoader(data, batch_size=3))), data.batch(range(3))):
         assert torch.equal(one, other)
     assert make().fingerprint == data.fingerprint
-    assert len({each.fingerprint for each in (data, *(other() for other in others))}) == 1 + len(others)
+    assert len({data.fingerprint, *(make(**other).fingerprint for other in others)}) == 1 + len(others)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -165,16 +151,16 @@ def test_several_artifacts_are_all_inserted_and_one_is_labelled() -> None:
 
 
 def test_pasted_pixels_are_a_donors() -> None:
-    pasted = Pasted(CLEAN, DONORS, DONOR_MASKS)
-    for index in range(len(pasted)):
-        image, mask = pasted.pixels(index)
-        (donor,) = np.flatnonzero(DONORS.ids == pasted.donor_ids[index])
+    made = pasted()
+    for index in range(len(made)):
+        image, mask = made.pixels(index)
+        (donor,) = np.flatnonzero(DONORS.ids == made.donor_ids[index])
         assert np.array_equal(mask, DONOR_MASKS[donor])
         assert np.array_equal(image[mask], DONORS.pixels(donor)[0][mask])
         assert np.array_equal(image[~mask], CLEAN.pixels(index)[0][~mask])
-    assert len(set(pasted.donor_ids)) > 1
-    alone = Pasted(Subset(CLEAN, np.array([4])), DONORS, DONOR_MASKS)  # the donor depends on seed and id only
-    assert np.array_equal(alone.pixels(0)[0], pasted.pixels(4)[0])
+    assert len(set(made.donor_ids)) > 1
+    alone = pasted(Subset(CLEAN, np.array([4])))  # the donor depends on seed and id only
+    assert np.array_equal(alone.pixels(0)[0], made.pixels(4)[0])
 
 
 class _Mixed(SyntheticLesions):
@@ -188,23 +174,31 @@ _EMPTY = Subset(CLEAN, np.array([], dtype=int))
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: LabelledImages(SOURCE, BITS[:-1]), DataError, "12 images need as many artifact labels"),
-        (lambda: LabelledImages(SOURCE, BITS.astype(int)), DataError, "artifact labels, not int"),
-        (lambda: Subset(HALF, range(10, 13)), DataError, "has 12 examples"),
-        (lambda: Subset(HALF, np.array([-1])), DataError, "has 12 examples"),
+        (lambda: labelled(bits=BITS[:-1]), DataError, "12 images need as many artifact labels"),
+        (lambda: labelled(bits=BITS.astype(int)), DataError, "artifact labels, not int"),
+        (lambda: subset(HALF, range(10, 13)), DataError, "has 12 examples"),
+        (lambda: subset(HALF, np.array([-1])), DataError, "has 12 examples"),
         (lambda: InMemory(_EMPTY), DataError, "the dataset is empty"),
         (lambda: InMemory(WithArtifact(_Mixed(3, size=16), LSB(), share=0)), DataError, "Image 1 has shape"),
-        (lambda: WithMasks(HALF, MASKS[1:]), DataError, "6 images have the artifact"),
-        (lambda: WithMasks(HALF, MASKS[0]), DataError, "6 images have the artifact"),
-        (lambda: WithMasks(HALF, MASKS.astype(float)), DataError, "6 images have the artifact"),
-        (lambda: WithMasks(HALF, MASKS[:, :16]), DataError, "must have one size"),
+        (lambda: masked(masks=MASKS[1:]), DataError, "6 images have the artifact"),
+        (lambda: masked(masks=MASKS[0]), DataError, "6 images have the artifact"),
+        (lambda: masked(masks=MASKS.astype(float)), DataError, "6 images have the artifact"),
+        (lambda: masked(masks=MASKS[:, :16]), DataError, "must have one size"),
         (lambda: several(target_class=1), OptionError, r"Class 1 has no artifact; known: \[0, 2\]"),
-        (lambda: Pasted(DONORS, CLEAN, DONOR_MASKS), DataError, "pasted onto images without it"),
-        (lambda: Pasted(CLEAN, DONORS, DONOR_MASKS[:2]), DataError, "6 donors need as many masks"),
-        (lambda: Pasted(CLEAN, DONORS, np.zeros((6, 8, 8), dtype=bool)).pixels(0), DataError, "need one size"),
-        (lambda: Pasted(_EMPTY, DONORS, DONOR_MASKS), DataError, "0 clean ones"),
-        (lambda: Pasted(CLEAN, DONORS, DONOR_MASKS, seed=-1), OptionError, "seed is 0 or more"),
+        (lambda: pasted(DONORS, CLEAN), DataError, "pasted onto images without it"),
+        (lambda: pasted(masks=DONOR_MASKS[:2]), DataError, "6 donors need as many masks"),
+        (lambda: pasted(masks=np.zeros((6, 8, 8), dtype=bool)).pixels(0), DataError, "need one size"),
+        (lambda: pasted(_EMPTY), DataError, "0 clean ones"),
+        (lambda: pasted(seed=-1), OptionError, "seed must be"),
         (lambda: GREY(np.zeros((2, 5, 4, 1), dtype=np.uint8)), DataError, "1 channels cannot be normalised by 3"),
+        (lambda: inserted(share=1.2), OptionError, "share is a part"),
+        (lambda: inserted(share=float("nan")), OptionError, "share is a part"),
+        (lambda: inserted(only_class=None, elsewhere=0.1), OptionError, "give only_class"),
+        (lambda: inserted(only_class=None, flip_share=0.1), OptionError, "give only_class"),
+        (lambda: inserted(only_class=4), OptionError, "There is no class 4.*3 ragged-variegated"),
+        (lambda: inserted(only_class=-1), OptionError, "There is no class -1"),
+        (lambda: inserted(elsewhere=0.6, flip_share=0.6), OptionError, "more than all"),
+        (lambda: inserted(seed=-1), OptionError, "seed must be"),
     ],
 )
 def test_invalid_input_is_rejected(make: Callable[[], object], error: type[Exception], words: str) -> None:

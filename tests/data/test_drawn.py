@@ -49,8 +49,10 @@ def test_every_run_of_ids_holds_each_class_once(classes: int | None) -> None:
     ],
 )
 def test_options_and_fingerprint(kind: type, invalid: list[dict[str, int]]) -> None:
-    prints = {kind(10, **option).fingerprint for option in ({}, {"size": 32}, {"seed": 1}, {"start": 4})}
-    assert len(prints | {kind(11).fingerprint}) == 5
+    changes = [{}, {"n": 11}, {"size": 32}, {"seed": 1}, {"start": 4}, {"classes": 5}]
+    changes = [change for change in changes if kind is SyntheticLesions or "classes" not in change]
+    prints = {kind(**{"n": 10, **change}).fingerprint for change in changes}
+    assert len(prints) == len(changes)
     assert kind(10).fingerprint in prints
     for option in invalid:
         with pytest.raises(OptionError, match=kind.__name__):
@@ -62,10 +64,6 @@ def test_options_and_fingerprint(kind: type, invalid: list[dict[str, int]]) -> N
             kind(3).image(index)
 
 
-def test_the_number_of_lesion_classes_is_part_of_the_fingerprint() -> None:
-    assert SyntheticLesions(10).fingerprint != SyntheticLesions(10, classes=5).fingerprint
-
-
 def lesion_mask(source: SyntheticLesions, index: int) -> np.ndarray:
     """Return where the lesion is, bool (size, size)."""
     rng, irregularity, _ = source._begin(index)
@@ -73,7 +71,7 @@ def lesion_mask(source: SyntheticLesions, index: int) -> np.ndarray:
 
 
 @given(size=st.integers(16, 150), classes=st.integers(2, 12), seed=st.integers(0, 2**31), index=st.integers(0, 29))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_size_and_number_of_classes(size: int, classes: int, seed: int, index: int) -> None:
     source = SyntheticLesions(30, size=size, classes=classes, seed=seed)
     image, mask = source.render(index, plaster=True)
@@ -87,17 +85,15 @@ def test_any_size_and_number_of_classes(size: int, classes: int, seed: int, inde
 
 
 def test_a_plaster_never_hides_much_of_the_lesion() -> None:
-    source = SyntheticLesions(600, size=32, seed=5)
-    hidden = []
+    source = SyntheticLesions(300, size=32, seed=5)
     for index in range(len(source)):
         mask, lesion = source.render(index, plaster=True)[1], lesion_mask(source, index)
-        hidden.append((mask & lesion).sum() / lesion.sum())
+        assert (mask & lesion).sum() <= 0.1 * lesion.sum()
         assert 0.02 < mask.mean() < 0.3
-    assert max(hidden) <= 0.1
 
 
 def test_classes_differ_in_border_and_colour_and_overlap() -> None:
-    source = SyntheticLesions(200, size=96)
+    source = SyntheticLesions(200, size=64)
     rough, varied = np.empty(200), np.empty(200)
     for index in range(200):
         lesion = lesion_mask(source, index)
@@ -180,7 +176,7 @@ def test_kinds_of_text_differ_in_extent_edge_and_ink() -> None:
     text=st.text("ABCMWI0123456789:", min_size=1, max_size=10).map(lambda t: t.replace("I", "\n", 1).strip() or "0"),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_text_of_any_size_stays_inside(size: int, text: str, seed: int) -> None:
     image = np.full((size, size, 3), 128, dtype=np.uint8)
     printed, mask = print_text(image, text, np.random.default_rng(seed))

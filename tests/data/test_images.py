@@ -49,38 +49,31 @@ def source(*paths: Path | str, **options: Any) -> ImageFiles:
     return ImageFiles(paths, [0] * len(paths), **{"class_names": ("only",), "size": 16, **options})
 
 
+BIG_ENDIAN = Image.frombytes("I;16B", (SIZE, SIZE), DEEP.astype(">u2").tobytes())
+ONE_BIT = Image.fromarray(GREY).convert("1", dither=Image.Dither.NONE)
+
+
 @pytest.mark.parametrize(
-    ("name", "picture", "expected", "tolerance"),
+    ("name", "picture", "expected"),
     [
-        ("rgb.png", lambda: Image.fromarray(COLOURS), COLOURS, 0),
-        ("grey.png", lambda: Image.fromarray(GREY), np.dstack([GREY] * 3), 0),
-        ("rgba.png", lambda: Image.fromarray(np.dstack([COLOURS, GREY])), COLOURS, 0),  # alpha is dropped
-        ("la.png", lambda: Image.fromarray(np.dstack([GREY, 255 - GREY])), np.dstack([GREY] * 3), 0),
-        ("deep.png", lambda: Image.fromarray(DEEP), np.dstack([np.rint(DEEP / 257)] * 3), 0),
-        ("deep.tif", lambda: Image.fromarray(DEEP), np.dstack([np.rint(DEEP / 257)] * 3), 0),
-        (
-            "big endian.tif",
-            lambda: Image.frombytes("I;16B", (SIZE, SIZE), DEEP.astype(">u2").tobytes()),
-            np.dstack([np.rint(DEEP / 257)] * 3),
-            0,
-        ),
-        (
-            "one bit.png",
-            lambda: Image.fromarray(GREY).convert("1", dither=Image.Dither.NONE),
-            np.dstack([np.where(GREY < 128, 0, 255)] * 3),
-            0,
-        ),
-        ("palette.gif", lambda: Image.fromarray(COLOURS).quantize(256), COLOURS, 40),
-        ("cmyk.tif", lambda: Image.fromarray(np.dstack([GREY] * 3)).convert("CMYK"), np.dstack([GREY] * 3), 0),
+        ("rgb.png", Image.fromarray(COLOURS), COLOURS),
+        ("grey.png", Image.fromarray(GREY), GREY),
+        ("rgba.png", Image.fromarray(np.dstack([COLOURS, GREY])), COLOURS),  # alpha is dropped
+        ("la.png", Image.fromarray(np.dstack([GREY, 255 - GREY])), GREY),
+        ("deep.png", Image.fromarray(DEEP), np.rint(DEEP / 257)),
+        ("deep.tif", Image.fromarray(DEEP), np.rint(DEEP / 257)),
+        ("big endian.tif", BIG_ENDIAN, np.rint(DEEP / 257)),
+        ("one bit.png", ONE_BIT, np.where(GREY < 128, 0, 255)),
+        ("palette.gif", Image.fromarray(COLOURS).quantize(256), COLOURS),
+        ("cmyk.tif", Image.fromarray(np.dstack([GREY] * 3)).convert("CMYK"), GREY),
     ],
 )
-def test_formats(
-    tmp_path: Path, name: str, picture: Callable[[], Image.Image], expected: np.ndarray, tolerance: int
-) -> None:
-    picture().save(tmp_path / name)
+def test_formats(tmp_path: Path, name: str, picture: Image.Image, expected: np.ndarray) -> None:
+    picture.save(tmp_path / name)
     found = pixels_of(tmp_path / name)
     assert (found.shape, found.dtype) == ((SIZE, SIZE, 3), np.uint8)
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= tolerance
+    expected = expected if expected.ndim == 3 else np.dstack([expected] * 3)
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= (40 if name == "palette.gif" else 0)
     found[:] = 0  # writable
     assert pixels_of(tmp_path / name, 1).shape == (SIZE, SIZE, 1)
 
@@ -136,15 +129,8 @@ def test_ids_and_fingerprint(tmp_path: Path) -> None:
         return ImageFiles([path], [label], **{"class_names": ("x", "y"), "size": 8, **options}).fingerprint
 
     first = print_of()
-    changes: list[dict[str, Any]] = [
-        {"label": 1},
-        {"size": 9},
-        {"resize": "crop"},
-        {"channels": 1},
-        {"ids": np.array([5])},
-        {"id_range": range(7)},
-        {"class_names": ("x", "z")},
-    ]
+    changes: list[dict[str, Any]] = [{"label": 1}, {"size": 9}, {"resize": "crop"}, {"channels": 1}]
+    changes += [{"ids": np.array([5])}, {"id_range": range(7)}, {"class_names": ("x", "z")}]
     assert len({first, *(print_of(**change) for change in changes)}) == 1 + len(changes)
     (tmp_path / "old").rename(tmp_path / "new")
     moved = tmp_path / "new" / "a.png"
@@ -163,7 +149,8 @@ def test_ids_and_fingerprint(tmp_path: Path) -> None:
     ("make", "error", "words"),
     [
         (lambda: source("a.png", resize="crops"), OptionError, "Did you mean 'crop'"),
-        (lambda: source("a.png", size=0), OptionError, "1 pixel or more, not 0"),
+        (lambda: source("a.png", size=0), OptionError, "1 to 16384 pixels, not 0"),
+        (lambda: source("a.png", size=10**11), OptionError, "1 to 16384 pixels, not 1"),
         (lambda: source("a.png", channels=2), OptionError, r"channels is 2\. Allowed: 1, 3"),
         (lambda: ImageFiles(["a", "b"], [0], class_names=("x",), size=4), DataError, "2 files need as many labels"),
         (lambda: ImageFiles(["a"], [1], class_names=("x",), size=4), DataError, "from 0 to 0, but there is 1"),
@@ -223,21 +210,9 @@ def test_files_are_checked(mixed: Path) -> None:
     good = [mixed / name for name in ("good.jpg", "good.png", "other.bmp", "appended.jpg")]
     found, skipped = check_images(good, skip_bad=False)
     assert (found.tolist(), skipped) == ([0, 1, 2, 3], [])
-
-
-def test_bad_files_are_skipped_and_recorded(mixed: Path) -> None:
-    names = ["missing.jpg", "good.jpg", "cut.jpg", "empty.jpg", "good.png", "cut.png"]
-    seen: list[tuple[int, str]] = []
-
-    def progress(steps: Any, *, total: int, label: str) -> Any:
-        for step in steps:
-            seen.append((total, label))
-            yield step
-
-    good, skipped = check_images([mixed / name for name in names], skip_bad=True, progress=progress)
-    assert good.tolist() == [1, 4]
-    assert [line.split(" ")[0] for line in skipped] == [str(mixed / names[row]) for row in (0, 2, 3, 5)]
-    assert seen == [(6, "Checking the images")] * 6
+    found, skipped = check_images([mixed / "missing.jpg", *good, mixed / "cut.png"], skip_bad=True)
+    assert found.tolist() == [1, 2, 3, 4]
+    assert [line.split(" ")[0] for line in skipped] == [str(mixed / name) for name in ("missing.jpg", "cut.png")]
     with pytest.raises(DataError, match=r"None of the 2 images can be used: .*empty\.jpg is empty\."):
         check_images([mixed / "empty.jpg", mixed / "cut.jpg"], skip_bad=True)
 
@@ -264,7 +239,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 @given(content=damaged())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250)
 def test_any_file_is_pixels_or_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed"
     path.write_bytes(content)

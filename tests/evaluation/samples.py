@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 from torchvision.models import VGG, get_model
@@ -50,6 +52,7 @@ def small_net() -> nn.Sequential:
     )
 
 
+@cache
 def without_biases(name: str) -> nn.Module:
     """Build a model of the paper with seeded weights, batch statistics of real batches, and no bias once merged."""
     with torch.device("meta"):  # VGG-16's classifier has 119 million weights, of which a test needs none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hansfree.activations.cache import along, pool
+from hansfree.activations.cache import pool
 from hansfree.cavs import SignalCAV
 from hansfree.corrections.training import Pretraining, pretrain
 from hansfree.data.artifacts import Plaster
@@ -20,10 +21,10 @@ from hansfree.data.insertion import WithArtifact
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError, LayerNotFoundError, OptionError
 from hansfree.evaluation.heatmaps import artifact_relevance
-from hansfree.evaluation.localisation import _otsu, compute_cav_heatmaps, masks_from_heatmaps
-from hansfree.models import ARCHITECTURES, PAPER_MODELS, DemoNet, build_model
+from hansfree.evaluation.localisation import _otsu, compute_cav_heatmaps, kept_masks, masks_from_heatmaps
+from hansfree.models import ARCHITECTURES, build_model
 from hansfree.models.surgery import split
-from tests.evaluation.samples import seeded, settle, small_net, without_biases
+from tests.evaluation.samples import seeded, settle, small_net
 
 
 def test_behind_one_convolution_it_is_the_score_spread_over_its_field() -> None:
@@ -49,22 +50,6 @@ def test_behind_two_linear_layers_it_is_the_contribution_of_each_pixel() -> None
     images, direction = seeded(2, 3, 3, 3).abs(), seeded(4, seed=1)
     score = torch.einsum("nchw,c->nhw", model[:2](images), direction).detach()
     torch.testing.assert_close(compute_cav_heatmaps(model, "1", direction, images), score, rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize("name", ["demo", *PAPER_MODELS])
-def test_relevance_adds_up_to_the_score_at_the_papers_layers(name: str, caplog) -> None:
-    layer = ARCHITECTURES[name].layer
-    model = settle(DemoNet(3), bias=False) if name == "demo" else without_biases(name)
-    images = seeded(2, 3, 32, 32, seed=9) if name == "vgg16" else seeded(2, 3, 64, 64, seed=9)
-    activations = split(model, layer).trunk(images)[0].detach()
-    direction = seeded(activations.shape[1], seed=1).abs()
-    score = along(activations, direction).sum(dim=1)
-    total = compute_cav_heatmaps(model, layer, direction, images).sum(dim=(1, 2))
-    size = along(activations.abs(), direction).sum(dim=1)
-    # Relative to the size of what was added up, because the score itself may be next to nothing.
-    lost = float(((total - score).abs() / size).max())
-    assert lost < (0.03 if name == "efficientnet_b0" else 1e-3)  # see test_canonical.py for what z+ loses
-    assert not caplog.records
 
 
 @pytest.fixture(scope="module")
@@ -160,22 +145,11 @@ def test_the_unit_of_the_heatmap_does_not_matter(seed: int, power: int) -> None:
     np.testing.assert_array_equal(masks_from_heatmaps(torch.from_numpy(heatmap) * 2.0**power), masks)
 
 
-def test_each_image_has_a_threshold_of_its_own() -> None:
-    loud, truth = patch(12, height=1000)
-    quiet, _ = patch(12, noise=0.2, seed=1)
-    together = masks_from_heatmaps(np.stack([loud, quiet]))
-    np.testing.assert_array_equal(together[1], masks_from_heatmaps(quiet[None])[0])
-    assert together[1][truth].mean() > 0.7
-
-
 @pytest.mark.parametrize("value", [0.0, -1.0, 0.3])
 def test_a_map_that_says_nothing_gives_the_full_image(value: float) -> None:
     assert masks_from_heatmaps(np.full((1, 10, 10), value)).all()
     assert masks_from_heatmaps(np.full((1, 1, 1), value)).all()
-
-
-def test_no_heatmaps_no_masks() -> None:
-    assert masks_from_heatmaps(np.zeros((0, 4, 5))).shape == (0, 4, 5)
+    assert masks_from_heatmaps(np.full((0, 4, 5), value)).shape == (0, 4, 5)
 
 
 def literal_otsu(values: np.ndarray) -> float:
@@ -201,3 +175,22 @@ def test_what_cannot_be_used_is_named() -> None:
         masks_from_heatmaps(np.stack([np.zeros((3, 3)), np.full((3, 3), np.nan)]))
     with pytest.raises(OptionError, match="blur"):
         masks_from_heatmaps(np.zeros((1, 4, 4)), blur=3)
+
+
+def test_damaged_masks_are_found_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    masks, found = np.random.default_rng(0).random((3, 8, 8)) > 0.5, []
+
+    def find() -> np.ndarray:
+        found.append(True)
+        return masks
+
+    path = tmp_path / "masks.npz"
+    for size in (None, 0, 50, -1, "other"):
+        if size == "other":
+            np.savez(path, other=masks)
+        elif size is not None:
+            path.write_bytes(path.read_bytes()[:size])
+        for _ in range(2):
+            np.testing.assert_array_equal(kept_masks(path, find), masks)
+    assert len(found) == 5
+    assert caplog.text.count("masks.npz is damaged") == 4

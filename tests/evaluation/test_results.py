@@ -15,7 +15,6 @@ from hansfree.evaluation.results import (
     COLUMNS,
     Row,
     _cell,
-    is_of_other_artifact,
     read_rows,
     row_of_quality,
     rows_of,
@@ -44,7 +43,7 @@ def test_what_is_unknown_is_a_line_without_value_and_no_score(tmp_path: Path) ->
 @pytest.mark.parametrize(("artifact", "is_other"), [("lsb", True), ("with", False), ("without", False), (None, False)])
 def test_scores_of_other_artifacts(artifact: str | None, is_other: bool) -> None:
     row = Row(experiment="e", method="m", metric="flip_rate", value=0.5, artifact=artifact)
-    assert is_of_other_artifact(row) == is_other
+    assert row.is_of_other_artifact == is_other
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:

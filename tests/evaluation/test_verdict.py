@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hansfree._internal.statistics import balanced_difference_interval, difference_interval
+from hansfree._internal.statistics import balanced_difference_interval, difference_interval, share_interval
 from hansfree.evaluation.verdict import MARGIN, decide, find_reasons
 from hansfree.metrics import mcnemar
 from hansfree.reasons import Improvement, Reason, ReasonCode, Verdict, VerdictInputs, VerdictLevel
@@ -46,10 +46,14 @@ def over_vanilla(seen: VerdictInputs = GOOD, **changed: object) -> VerdictInputs
         (replace(GOOD, flips_beyond_reference=(-0.02, 0.05)), AS_REFERENCE),
         # more may be left than the margin
         (replace(GOOD, flips_beyond_reference=(-0.02, 0.051)), CORRECTED),
-        (replace(GOOD, flips_beyond_reference=(-0.30, 0.30)), CORRECTED),  # so few images show nothing
+        (replace(GOOD, flips_beyond_reference=(-0.02, 0.101)), PARTLY_CORRECTED),
+        (replace(GOOD, flips_beyond_reference=(-0.30, 0.30)), PARTLY_CORRECTED),  # so few images show nothing
         (replace(GOOD, flips_beyond_reference=(0.01, 0.03)), AS_REFERENCE),  # worse, and by little
-        (replace(GOOD, flips=(0.57, 0.285)), CORRECTED),
-        (replace(GOOD, flips=(0.57, 0.29)), PARTLY_CORRECTED),
+        (replace(GOOD, flips=(0.57, 0.151)), PARTLY_CORRECTED),
+        (replace(GOOD, flips=(0.57, 0.12), most_flips=0.151), PARTLY_CORRECTED),
+        (replace(GOOD, flips=(0.24, 0.12), most_flips=0.15), CORRECTED),
+        (replace(GOOD, flips=(0.23, 0.12), most_flips=0.15), PARTLY_CORRECTED),  # more than half is left
+        (replace(GOOD, flips=(0.57, 0.28), flips_beyond_reference=(-0.02, 0.05)), AS_REFERENCE),  # which flips as many
         (LITTLE, PARTLY_CORRECTED),
         # both flip far too often
         (replace(LITTLE, flips_beyond_reference=(-0.02, 0.01)), PARTLY_CORRECTED),
@@ -70,7 +74,7 @@ def over_vanilla(seen: VerdictInputs = GOOD, **changed: object) -> VerdictInputs
         (over_vanilla(accuracy=(-0.05, -0.01)), NOT_CORRECTED),
         (over_vanilla(NATURAL, flips=None, flips_p=None), PARTLY_CORRECTED),
         (replace(NATURAL, over_vanilla=Improvement(accuracy=(-0.01, 0.05))), NOT_CORRECTED),
-        (replace(GOOD, over_vanilla=Improvement()), CORRECTED),  # it was run, and nobody can compare
+        (replace(GOOD, over_vanilla=Improvement()), CORRECTED),  # it was run, and cannot be compared
         # the artifact must not pull harder
         (replace(GOOD, effect=(0.35, 0.05), effect_change=(-0.32, -0.28)), CORRECTED),
         (replace(LITTLE, effect=(0.026, 0.066), effect_change=(0.03, 0.05)), NOT_CORRECTED),
@@ -84,7 +88,7 @@ def over_vanilla(seen: VerdictInputs = GOOD, **changed: object) -> VerdictInputs
         (replace(GOOD, specificity_change=(-0.06, -0.01)), NOT_CORRECTED),
         (replace(NATURAL, specificity_change=(-0.06, -0.01)), NOT_CORRECTED),
         (replace(GOOD, specificity_change=(-0.06, 0.01)), CORRECTED),
-        # in the scenes: how much is left, nobody can measure
+        # natural artifact: how much is left cannot be measured
         (NATURAL, PARTLY_CORRECTED),
         (replace(NATURAL, over_original=Improvement(accuracy=(-0.01, 0.16))), NOT_CORRECTED),
         (replace(NATURAL, over_original=Improvement(accuracy=(-0.16, -0.01))), NOT_CORRECTED),
@@ -145,6 +149,7 @@ def see(flips: np.ndarray, right: np.ndarray) -> VerdictInputs:
     """
     return VerdictInputs(
         flips=(flips[1].mean(), flips[-1].mean()),
+        most_flips=share_interval(flips[-1])[1],
         over_original=gain(flips, right, 1),
         over_vanilla=gain(flips, right, 2),
         flips_beyond_reference=difference_interval(flips[-1], flips[0]),

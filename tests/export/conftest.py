@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from hansfree._internal.files import write_json
+from hansfree.corrections import BalancedRule
 from hansfree.data.examples import IMAGENET
 from hansfree.evaluation.results import rows_of, write_table
 from hansfree.metrics import Score
 from hansfree.models import build_model
-from hansfree.reasons import Verdict, VerdictLevel
+from hansfree.reasons import Reason, ReasonCode, Verdict, VerdictLevel
 from tests.export.examples import corrected
 
 SIZE = 32
@@ -102,7 +104,9 @@ def make_run(tmp_path: Path) -> MakeRun:
             "command": "hansfree demo --quick",
             "versions": {"python": "3.11.7", "hansfree": "0.1.0"},
         }
-        chosen = {"rule": "best of them", "strength": 20.0, "reason": "best of 14", "diverged": [], "admissible": True}
+        reason = Reason(ReasonCode.BEST_ON_VALIDATION, {"admissible": 14, "rejected": 0})
+        chosen = {"rule": asdict(BalancedRule().summary()), "reason": asdict(reason)}
+        chosen |= {"strength": 20.0, "diverged": [], "admissible": True}
         write_json(
             run / "results.json",
             {

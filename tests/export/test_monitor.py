@@ -1,25 +1,40 @@
-"""The monitor keeps the rate of false alarms that was asked for, tells what it is worth, and survives a file."""
+"""The monitor keeps the rate of false alarms that was asked for, on a model's activations and on a finished run."""
 
 from __future__ import annotations
 
 import copy
+import csv
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
 
-from hansfree.activations import Activations
-from hansfree.cavs import CAV, SignalCAV
+from hansfree import api
+from hansfree.activations import Activations, collect_activations
+from hansfree.cavs import CAV, SVMCAV, SignalCAV, load_cavs
 from hansfree.corrections import PClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import CacheError, DataError, OptionError, RunError
-from hansfree.export.monitor import Monitor, Rate, _threshold
+from hansfree.export.monitor import Monitor, MonitorClassifier, Rate, _threshold, monitor_run
+from hansfree.pipeline.checks import prepare_run
+from hansfree.pipeline.config import read_run_file
+from hansfree.reasons import Advice, AdviceCode
+from tests.conftest import Call
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
+from tests.pipeline.user import build, draw, make_user, write_run
 
 CASE = CASES["convolution"]
 
@@ -126,6 +141,11 @@ def test_another_model_or_file_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=words):
             Monitor.load(tmp_path / f"{name}.safetensors", model)
+    content = bytearray((tmp_path / "monitor.safetensors").read_bytes())
+    content[-9] ^= 4
+    (tmp_path / "monitor.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match="is damaged"):
+        Monitor.load(tmp_path / "monitor.safetensors", MODEL)
 
 
 @pytest.mark.parametrize(
@@ -157,3 +177,163 @@ def test_options_that_cannot_be_met_are_refused() -> None:
         make(SignalCAV().fit(CLEAN.pooled[:, :3], np.arange(len(CLEAN)) % 2))
     with pytest.raises(OptionError, match="false_fire_rate"):
         make(rate=1.0)
+
+
+RATE = 0.05
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user with a finished run, and new pictures, four of each kind; tests do not change it."""
+    user = make_user(tmp_path_factory.mktemp("watched") / "user")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
+        correction = {"methods": ["vanilla"], "epochs": 1, "strengths": {}}
+        api.run(prepare_run(read_run_file(write_run(user / "run.yaml", correction=correction))))
+    rng = np.random.default_rng(7)
+    (user / "new").mkdir()
+    for kind in ("with", "without"):
+        for number in range(4):
+            Image.fromarray(draw(number % 2, kind == "with", rng)).save(user / "new" / f"{kind}-{number}.png")
+    return user
+
+
+def new_images(user: Path) -> Tensor:
+    """Return the new pictures as the model sees them."""
+    pictures = [np.asarray(Image.open(path)).astype(np.float32) for path in sorted((user / "new").iterdir())]
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2) / 127.5 - 1
+
+
+def test_the_scores_are_those_of_the_runs_direction_on_the_models_input(finished: Path) -> None:
+    fitted = monitor_run(finished / "run", false_fire_rate=RATE)
+    looked, skipped = fitted.score_images([finished / "new"])
+    assert skipped == []
+    assert [Path(one.image).name for one in looked] == sorted(os.listdir(finished / "new"))
+    model = build()
+    model.load_state_dict(fitted.prepared.setting.model.state_dict())
+    images = new_images(finished)
+    pooled = model.eval()[:3](images).amax((2, 3)).detach().numpy()  # `layer: auto` is the second convolution
+    expected = load_cavs(finished / "run" / "cavs.safetensors")["signal"].decision_function(pooled)
+    np.testing.assert_allclose([one.score for one in looked], expected, rtol=1e-4, atol=1e-4)
+    assert [one.is_flagged for one in looked] == (expected > fitted.monitor.threshold).tolist()
+    assert fitted.monitor.hits is not None
+    assert fitted.monitor.hits.n == 52
+    assert fitted.monitor.hits.value > fitted.monitor.false_fires.value + 0.3
+    again = Monitor.load(fitted.file, model)
+    np.testing.assert_allclose(again.scores(images), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_on_the_command_line(call: Call, finished: Path, tmp_path: Path) -> None:
+    first = finished / "new" / "with-0.png"
+    code, out, err = call("monitor", finished / "run", first, finished / "new", "--false-fire-rate", RATE)
+    assert code == 0, err
+    rows = list(csv.DictReader(out.splitlines()))
+    assert [row["image"] for row in rows[:2]] == [str(first), str(first)]
+    assert len(rows) == 9
+    flagged = sum(row["flagged"] == "1" for row in rows)
+    assert f"{flagged} of 9 images are flagged." in err
+    assert "Set on 52 clean images to flag at most 5.0% of such." in err
+    table = tmp_path / "flags.csv"
+    words = ("monitor", finished / "run", finished / "new", "--false-fire-rate", RATE, "--out", table)
+    assert call(*words)[:2] == (0, f"table: {table}\n")
+    assert len(table.read_text().splitlines()) == 9
+    code, _, err = call(*words)
+    assert (code, "exists already" in err) == (1, True)
+    code, _, err = call("monitor", finished / "run", finished / "new")
+    assert (code, "52 clean images cannot set a threshold" in err) == (1, True)
+
+
+def test_what_is_no_finished_run_or_another_one_is_refused(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not the folder of a finished"):
+        monitor_run(tmp_path)
+    moved = Path(shutil.copytree(finished, tmp_path / "user"))
+    (moved / "run" / "run.yaml").write_text((moved / "run" / "run.yaml").read_text().replace(str(finished), str(moved)))
+    assert monitor_run(moved / "run", false_fire_rate=RATE).file == moved / "run" / "monitor.safetensors"
+    content = bytearray((moved / "run" / "original.safetensors").read_bytes())
+    content[-9] ^= 4
+    (moved / "run" / "original.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"original\.safetensors is damaged"):
+        monitor_run(moved / "run", false_fire_rate=RATE)
+    shutil.copy2(finished / "run" / "original.safetensors", moved / "run")
+    os.utime(moved / "images" / "val-0-0-0.png", (1, 1))  # a picture that changed
+    with pytest.raises(RunError, match="holds another run"):
+        monitor_run(moved / "run", false_fire_rate=RATE)
+
+
+def test_the_monitor_of_a_whole_network_is_fitted_to_that_network(
+    finished: Path, tmp_path: Path, call: Call, unreported: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = Path(shutil.copytree(finished, tmp_path / "user", ignore=shutil.ignore_patterns("run")))
+    correction = {"methods": ["match"], "strengths": {"match": [0.3]}, "network": {"epochs": 2}}
+    recommended = Advice(AdviceCode.RECOMMENDED, best="match", scores={"match": 0.9})
+    monkeypatch.setattr("hansfree.api.advise", lambda *_: (recommended, ""))
+    api.run(prepare_run(read_run_file(write_run(user / "deep.yaml", correction=correction))))
+    code, out, err = call("monitor", user / "run", user / "new", "--false-fire-rate", RATE)
+    assert code == 0, err
+    assert "for the network corrected by match alone" in err
+    assert "after match" in err  # passed through the corrected network
+    corrected = build()
+    corrected.load_state_dict(load_file(user / "run" / "corrected" / "match.safetensors"))
+    monitor = Monitor.load(user / "run" / "monitor.safetensors", corrected.eval())
+    data = prepare_run(read_run_file(user / "deep.yaml")).setting.data
+    dark = np.flatnonzero(data.train.labels == data.biased_class)
+    train = collect_activations(corrected, monitor.layer, data.train)
+    assert train.has_artifact is not None
+    own = SignalCAV().fit(train.pooled[dark], train.has_artifact[dark])
+    np.testing.assert_allclose(monitor.cav.directions_, own.directions_, atol=1e-5)
+    scores = [float(row["score"]) for row in csv.DictReader(out.splitlines())]
+    np.testing.assert_allclose(scores, monitor.scores(new_images(user)), rtol=1e-4, atol=1e-4)
+    original = build()
+    original.load_state_dict(load_file(user / "two.safetensors"))
+    with pytest.raises(CacheError, match="another model"):
+        Monitor.load(user / "run" / "monitor.safetensors", original)
+    assert not list((user / "run").glob(".network-*"))
+    weights = user / "run" / "corrected" / "match.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:])
+    code, _, err = call("monitor", user / "run", user / "new")
+    assert (code, "match.safetensors is damaged" in err.replace("\n", "")) == (1, True)
+    weights.write_bytes(whole)
+    assert call("monitor", user / "run", user / "new", "--false-fire-rate", RATE)[:2] == (0, out)
+    weights.unlink()
+    code, _, err = call("monitor", user / "run", user / "new")
+    assert (code, "match.safetensors is missing or damaged" in err.replace("\n", "")) == (1, True)
+
+
+def test_the_monitor_of_a_run_that_inserts_a_patch(
+    finished: Path, tmp_path: Path, call: Call, unreported: None
+) -> None:
+    user = Path(shutil.copytree(finished, tmp_path / "user", ignore=shutil.ignore_patterns("run")))
+    artifact = {"insert": "patch", "file": "sticker.png", "place": "top-left"}
+    correction = {"methods": ["vanilla"], "epochs": 1, "strengths": {}}
+    file = write_run(user / "patch.yaml", artifact=artifact, correction=correction)
+    code, _, err = call("run", file)
+    assert code == 0, err
+    code, out, err = call("monitor", user / "run", user / "new", "--false-fire-rate", RATE)
+    assert code == 0, err
+    assert len(out.splitlines()) == 9
+
+
+def test_plain_datasets_serve_as_their_activations_do() -> None:
+    def plain(images: TinyImages) -> list[tuple[Tensor, int, bool]]:
+        return [(each.image, int(each.label), bool(each.has_artifact)) for each in map(images.__getitem__, range(150))]
+
+    clean, test_clean = (plain(held_out("none", first)[0]) for first in (1000, 2000))
+    given = {"clean": clean, "test_clean": test_clean, "false_fire_rate": 0.1}
+    with pytest.raises(OptionError, match="layer="):
+        Monitor.fit(MODEL, CAV_, **given)
+    found = Monitor.fit(MODEL, CAV_, **given, layer=CASE.layer)
+    assert found.threshold == pytest.approx(make().threshold)
+    assert found.false_fires == make().false_fires
+    np.testing.assert_array_equal(found.flags(test_clean), found.flags(torch.stack([each[0] for each in test_clean])))
+
+
+def test_a_classifier_keeps_the_rate_in_a_pipeline_of_scikit_learn() -> None:
+    rng, y = np.random.default_rng(0), np.repeat(["clean", "ruler"], [2000, 200])
+    X = rng.normal(size=(2200, 6)) + 4 * (y == "ruler")[:, None] * np.eye(6)[0]
+    steps = make_pipeline(StandardScaler(), MonitorClassifier(SVMCAV(), false_fire_rate=0.05))
+    flagged = cross_val_predict(clone(steps), X, y, cv=3) == "ruler"
+    assert flagged[y == "clean"].mean() == pytest.approx(0.05, abs=0.02)
+    assert flagged[y == "ruler"].mean() > 0.9
+    with pytest.raises(OptionError, match="false_fire_rate"):
+        MonitorClassifier(false_fire_rate=1.0).fit(X, y)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ from hansfree.export import load_corrected
 from hansfree.export.run import compare_scores, export_run, open_model, read_run
 from hansfree.metrics import Score
 from hansfree.models import build_model
-from hansfree.reasons import VerdictLevel
+from hansfree.reasons import Reason, ReasonCode, VerdictLevel
 from tests.export.conftest import SCORES, MakeRun, corrected_models, original_model, save
 from tests.export.examples import images
 
@@ -71,7 +73,7 @@ def test_the_users_own_model_is_opened_or_given(make_run: MakeRun, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("output", "names"), [("classes", ["a", "b", "c"]), ("binary", ["no", "yes"])])
-def test_a_function_that_asks_for_the_classes_is_told(
+def test_a_function_gets_the_number_of_classes_that_it_asks_for(
     make_run: MakeRun, tmp_path: Path, output: str, names: list[str]
 ) -> None:
     run = make_run(class_names=names)
@@ -81,7 +83,9 @@ def test_a_function_that_asks_for_the_classes_is_told(
     )
     model: dict[str, str] = {"source": "mine.py:build", "output": output}
     content = {"model": model, "data": {"classes": names}}
-    (run / "config.yaml").write_text(yaml.safe_dump(content))  # as a run keeps it: where the file lies is told apart
+    (run / "config.yaml").write_text(
+        yaml.safe_dump(content)
+    )  # as a run stores it: the path of the file stands in run.yaml
     model["source"] = f"{tmp_path}/mine.py:build"
     (run / "run.yaml").write_text(yaml.safe_dump(content))
     number = 1 if output == "binary" else 3
@@ -92,9 +96,8 @@ def test_a_function_that_asks_for_the_classes_is_told(
         open_model(read_run(run))
 
 
-@pytest.mark.parametrize("method", ["rr-clarc", "p-clarc"])
-def test_a_single_picture_is_compared_too(make_run: MakeRun, method: str) -> None:
-    run = make_run()
+def test_a_single_picture_is_compared_too(make_run: MakeRun) -> None:
+    run, method = make_run(), "p-clarc"
     shown, kept = np.load(run / "heatmaps.npz"), run / "stages" / f"{method}.npz"
     np.savez(run / "heatmaps.npz", **{name: shown[name][:1] for name in shown.files})
     logits = np.load(kept)["shown_logits"][:1]
@@ -107,9 +110,8 @@ def test_a_single_picture_is_compared_too(make_run: MakeRun, method: str) -> Non
         export_run(run, method, force=True)
 
 
-@pytest.mark.parametrize("method", ["rr-clarc", "p-clarc"])
-def test_one_label_of_many_is_compared_as_it_was_evaluated(make_run: MakeRun, method: str) -> None:
-    run = make_run()
+def test_one_label_of_many_is_compared_as_it_was_evaluated(make_run: MakeRun) -> None:
+    run, method = make_run(), "p-clarc"
     content = {"model": {"source": "demo", "output": "label", "label": "odd"}, "data": {"classes": ["a", "odd", "b"]}}
     (run / "config.yaml").write_text(yaml.safe_dump(content))
     kept = run / "stages" / f"{method}.npz"
@@ -140,17 +142,19 @@ def test_what_is_there_stays_unless_forced(make_run: MakeRun) -> None:
     assert files(card.parent) == {"model.safetensors", "MODEL_CARD.md"}
 
 
-def test_a_method_without_an_admissible_strength_is_told_so(make_run: MakeRun) -> None:
+def test_a_method_without_an_admissible_strength_is_refused(make_run: MakeRun) -> None:
     run = make_run(scores={name: SCORES[name] for name in ("original", "p-clarc")})
     (run / "corrected" / "rr-clarc.safetensors").unlink()
     (run / "stages" / "rr-clarc.json").write_text("{}")
-    told = json.loads((run / "results.json").read_text())
-    told["selection"]["rr-clarc"] |= {"strength": None, "reason": "no strength is admissible: class 1 lost 4 points"}
-    (run / "results.json").write_text(json.dumps(told))
-    reason = r"no weights of rr-clarc, as no strength is admissible: odd \| name lost 4 points\. There are: p-clarc\.$"
-    with pytest.raises(OptionError, match=reason):
+    results = json.loads((run / "results.json").read_text())
+    lost = Reason(ReasonCode.NEVER_ANSWERS, {"labels": [1]})
+    reason = asdict(Reason(ReasonCode.NONE_ADMISSIBLE, {"rejections": [lost]}))
+    results["selection"]["rr-clarc"] |= {"strength": None, "reason": reason}
+    (run / "results.json").write_text(json.dumps(results))
+    words = r"no weights of rr-clarc, as no strength is admissible: never answers odd \| name\. There are: p-clarc\.$"
+    with pytest.raises(OptionError, match=words):
         export_run(run, "rr-clarc")
-    with pytest.raises(OptionError, match=reason):
+    with pytest.raises(OptionError, match=words):
         export_run(run)
 
 
@@ -187,8 +191,8 @@ def test_it_names_the_class_that_loses_most(make_run: MakeRun) -> None:
         about["cav"] = None if method == "original" else "signal"
         rows += rows_of([Score("sensitivity_clean", value, 0.05, 40, 2)], **about)
     write_table(run / "results.csv", rows)
-    told = card_of(run).splitlines()[4].replace("\N{NO-BREAK SPACE}", " ")
-    assert told == ("Largest per-class drop: “malignant”, sensitivity without the artifact 90.0 % → 70.0 % (n = 40).")
+    line = card_of(run).splitlines()[4].replace("\N{NO-BREAK SPACE}", " ")
+    assert line == ("Largest per-class drop: “malignant”, sensitivity without the artifact 90.0 % → 70.0 % (n = 40).")
 
 
 def spoil_logits(run: Path) -> None:
@@ -247,7 +251,7 @@ def test_what_cannot_be_exported_is_a_sentence(make_run: MakeRun, spoil, method,
 
 
 def test_the_card_says_what_was_corrected(make_run: MakeRun) -> None:
-    """Names break no table, and folders of the machine are not told."""
+    """Names break no table, and folders of the machine are not shown."""
     known = {"original weights": hash_weights(original_model().state_dict()), "weights, rr-clarc": "9f8e7d"}
     removed = {"removed": {"timestamp": 90.0, "odd | ink": 60.0}, "protected": ["hair"]}
     run = make_run(biased_class=1, hashes=known | {"weights, p-clarc": "000"}, **removed)
@@ -294,8 +298,8 @@ def test_the_card_of_a_plain_run(make_run: MakeRun) -> None:
 def test_the_card_says_what_the_scores_do_not_show(make_run: MakeRun) -> None:
     few, both = "at least 25 images are needed, and there are", "two classes are needed"
     claims = [
-        {"name": "flips", "can_be_made": False, "sentence": "Flips cannot be seen."},
-        {"name": "accuracy", "can_be_made": True, "sentence": "Accuracy can."},
+        {"name": "flip rate", "can_be_made": False, "facts": {"is_inserted": False}},
+        {"name": "worst group", "can_be_made": True, "facts": {}},
     ]
     unknown = [
         {"metric": "flip_rate", "n": 7, "reason": "7 images are too few", "group": 2},
@@ -307,12 +311,12 @@ def test_the_card_says_what_the_scores_do_not_show(make_run: MakeRun) -> None:
     run = make_run(claims=claims, unknown=unknown, class_names=["wound", "burn", "mole"])
     section = card_of(run).partition("## What the scores do not show\n\n")[2].partition("\n## ")[0]
     assert section.splitlines()[:4] == [
-        "- Flips cannot be seen.",
+        "- Natural artifact, no counterfactual pairs: how many predictions it changes is not available.",
         "- Balanced accuracy, biased / AUROC, biased: n/a (two classes are needed).",
         "- Flip rate of mole (n = 7): n/a (7 images are too few).",
         "- Sensitivity of burn, clean (n = 14), wound, biased (n = 5): n/a (at least 25 images are needed for each).",
     ]
-    assert "Accuracy can." not in section
+    assert "Every class has at least" not in section
     assert "other than timestamp" in section
 
 
@@ -332,8 +336,17 @@ def test_the_card_has_the_verdict_of_the_run(make_run: MakeRun, options: dict, w
     assert card_of(make_run(**options)).splitlines()[2].startswith(words)
 
 
-def test_a_score_that_one_side_lacks_is_not_known() -> None:
-    row = Row(experiment="", method="vanilla", metric="made_up", group=1, value=0.5, n=30)
+def test_scores_of_groups_are_joined_by_metric_and_class() -> None:
+    """The worst group may be another one after the correction; a class is compared with itself."""
+
+    def row(metric: str, group: int, value: float, **about: Any) -> Row:
+        return Row(experiment="", method="vanilla", metric=metric, group=group, value=value, n=30, **about)
+
     results = Results(rows=(), meta={"class_names": ["a", "b"]}, selection={}, heatmaps=None)
-    (line,) = compare_scores([], [row], results=results)
-    assert (line.label, line.ideal, line.before, line.after, line.n) == ("made_up (b)", "", "n/a", "0.5", "30")
+    before = [row("accuracy_worst_group", 0, 0.2, artifact="with"), row("sensitivity_clean", 0, 0.5)]
+    after = [row("accuracy_worst_group", 1, 0.6, artifact="without"), row("sensitivity_clean", 1, 0.7)]
+    assert compare_scores(before, after, results=results) == [
+        ("Worst group", "1", "0.2 (a with artifact)", "0.6 (b without artifact)", "30"),
+        ("Sensitivity, clean (b)", "1", "n/a", "0.7", "30"),
+        ("Sensitivity, clean (a)", "1", "0.5", "n/a", "30"),
+    ]

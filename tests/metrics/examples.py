@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from hansfree.metrics import Evidence
+from hansfree.metrics import Evidence, Metric, Score
 
 N_POSITIONS = 9
 
 
-def draw_evidence(seed: int, *, n: int = 240, with_positions: bool = True) -> Evidence:
+def compute(name: str, evidence: Evidence) -> Score:
+    return Metric.named(name)().compute(evidence)
+
+
+def draw_evidence(seed: int, *, n: int = 240) -> Evidence:
     """Draw ``n`` independent images of 3 unequal classes; class 2 with the artifact is clearly the worst group."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(3, size=n, p=[0.4, 0.3, 0.3])
@@ -22,17 +26,15 @@ def draw_evidence(seed: int, *, n: int = 240, with_positions: bool = True) -> Ev
     positions[rng.random((n, N_POSITIONS)) < rng.beta(1, 3, size=(n, 1))] = 0.0
     relevance = rng.beta(2, 5, size=n)
     relevance[rng.random(n) < 0.05] = np.nan
+    facts = {"relevance": relevance, **position_facts(positions)}
+    return plain_evidence(labels.tolist(), clean, biased, **facts)
+
+
+def position_facts(positions: np.ndarray) -> dict[str, object]:
+    """Return the fields of evidence whose derivatives are these, (images, positions)."""
     signs = np.stack([(positions > 0).sum(1), (positions < 0).sum(1), (positions == 0).sum(1)], axis=1)
-    return Evidence(
-        labels=labels,
-        biased_class=0,
-        logits_clean=clean,
-        logits_biased=biased,
-        derivatives=positions.sum(axis=1),
-        n_positions=N_POSITIONS,
-        position_signs=signs if with_positions else None,
-        relevance=relevance,
-    )
+    facts = {"derivatives": positions.sum(axis=1), "n_positions": positions.shape[1], "position_signs": signs}
+    return {**facts, "position_sizes": np.abs(positions).mean(axis=1)}
 
 
 def plain_evidence(labels: list[int], clean: object, biased: object, **fields: object) -> Evidence:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from hansfree.errors import DataError
 from hansfree.metrics import (
     NO_PREDICTION,
     Answers,
     Evidence,
+    Metric,
     compare_answers,
     compare_classes,
     compare_probability_changes,
@@ -21,6 +21,7 @@ from hansfree.metrics import (
     predict_classes,
     score_intervals,
 )
+from tests.metrics.examples import compute, plain_evidence
 
 RNG = np.random.default_rng(0)
 LABELS = np.repeat([0, 1, 2], (60, 40, 30))
@@ -36,13 +37,7 @@ def logits_of(labels: np.ndarray, skill: float) -> np.ndarray:
 
 def evidence(labels_biased: np.ndarray | None = None, *, skill: float = 1.5) -> Evidence:
     biased = logits_of(LABELS if labels_biased is None else labels_biased, skill / 2)
-    return Evidence(
-        labels=LABELS,
-        biased_class=0,
-        logits_clean=logits_of(LABELS, skill),
-        logits_biased=biased,
-        labels_biased=labels_biased,
-    )
+    return plain_evidence(LABELS.tolist(), logits_of(LABELS, skill), biased, labels_biased=labels_biased)
 
 
 def answers(models: Mapping[str, Evidence]) -> dict[str, Answers]:
@@ -79,18 +74,13 @@ def test_differences_are_those_of_the_scores(labels_biased: np.ndarray | None) -
 def test_pulls_are_compared_image_by_image() -> None:
     """The difference is that of the two probability changes; a model without probabilities has none."""
     models = {name: evidence(skill=skill) for name, skill in (("a", 1.0), ("b", 2.0))}
-    shares = {
-        name: [
-            np.exp(logits[:, 0] - np.logaddexp.reduce(logits, axis=1))
-            for logits in (each.logits_clean, each.logits_biased)
-        ]
-        for name, each in models.items()
-    }
-    pulls = {name: biased - clean for name, (clean, biased) in shares.items()}
+
+    def share(logits: np.ndarray) -> np.ndarray:
+        return np.exp(logits[:, 0] - np.logaddexp.reduce(logits, axis=1))
+
+    pulls = {name: share(each.logits_biased) - share(each.logits_clean) for name, each in models.items()}
     (found,) = compare_probability_changes({**pulls, "broken": np.full(len(LABELS), np.nan)})
-    changes = {
-        name: next(s for s in compute_scores(each) if s.metric == "probability_change") for name, each in models.items()
-    }
+    changes = {name: compute("probability_change", each) for name, each in models.items()}
     assert (found.method, found.rival, found.metric, found.p) == ("b", "a", "probability_change", None)
     assert found.value == pytest.approx(changes["b"].value - changes["a"].value)
     assert found.stderr == pytest.approx((pulls["b"] - pulls["a"]).std(ddof=1) / np.sqrt(len(LABELS)))
@@ -115,9 +105,9 @@ def test_classes_are_compared_with_one_model() -> None:
     assert [(each.method, each.rival, each.group) for each in found] == [
         (method, "a", label) for label in range(3) for method in "bc"
     ]
+    sensitivity = Metric.named("sensitivity_clean")()
     scores = {
-        name: {score.group: score.value for score in compute_scores(each) if score.metric == "sensitivity_clean"}
-        for name, each in models.items()
+        name: {score.group: score.value for score in sensitivity.compute_all(each)} for name, each in models.items()
     }
     for each in found:
         assert each.metric == "sensitivity_clean"
@@ -130,13 +120,7 @@ def test_classes_are_compared_with_one_model() -> None:
 
 def test_lost_classes() -> None:
     before = np.array([0, 1, 2, 2, NO_PREDICTION])
-    assert lost_classes(before, np.array([0, 0, 0, 3, 0]), 4) == (1, 2)
-    assert lost_classes(before, before, 4) == ()
-    assert lost_classes(before, np.full(5, NO_PREDICTION), 4) == (0, 1, 2)
-    assert lost_classes(np.array([0, 0]), np.array([1, 1]), 4) == (0,)
-
-
-@pytest.mark.parametrize("wrong", [4, -2])
-def test_lost_classes_refuses_what_is_no_class(wrong: int) -> None:
-    with pytest.raises(DataError, match="classes 0 to 3"):
-        lost_classes(np.array([0]), np.array([wrong]), 4)
+    assert lost_classes(before, np.array([0, 0, 0, 3, 0])) == (1, 2)
+    assert lost_classes(before, before) == ()
+    assert lost_classes(before, np.full(5, NO_PREDICTION)) == (0, 1, 2)
+    assert lost_classes(np.array([0, 0]), np.array([1, 1])) == (0,)

@@ -11,30 +11,17 @@ import pytest
 
 from hansfree.errors import HansfreeError, UndefinedMetricError
 from hansfree.metrics import Evidence, Metric, Score, compute_scores
-from tests.metrics.examples import draw_evidence, one_hot
+from tests.metrics.examples import compute, draw_evidence, one_hot
 
+# fmt: off
 NAMES = [
-    "accuracy_clean",
-    "accuracy_biased",
-    "balanced_accuracy_clean",
-    "balanced_accuracy_biased",
-    "auroc_clean",
-    "auroc_biased",
-    "accuracy_worst_group",
-    "flip_rate",
-    "probability_change",
-    "tcav",
-    "tcav_positions",
-    "tcav_zero_share",
-    "tcav_sensitivity",
-    "artifact_relevance",
-    "sensitivity_clean",
-    "sensitivity_biased",
-    "specificity_clean",
-    "specificity_biased",
-    "auroc_class_clean",
-    "auroc_class_biased",
+    "accuracy_clean", "accuracy_biased", "balanced_accuracy_clean", "balanced_accuracy_biased", "auroc_clean",
+    "auroc_biased", "accuracy_worst_group", "flip_rate", "probability_change", "tcav", "tcav_positions",
+    "tcav_zero_share", "tcav_sensitivity", "tcav_sensitivity_positions", "artifact_relevance",
+    "sensitivity_clean", "sensitivity_biased", "specificity_clean", "specificity_biased",
+    "auroc_class_clean", "auroc_class_biased",
 ]
+# fmt: on
 every_metric = pytest.mark.parametrize("name", list(Metric.members()))
 
 
@@ -50,12 +37,9 @@ every_score = pytest.mark.parametrize("name", list(by_name(draw_evidence(0))))
 
 
 def test_the_names_and_their_order_are_those_of_results_csv() -> None:
-    assert list(Metric.members()) == NAMES
-    assert list(dict.fromkeys(score.metric for score in compute_scores(draw_evidence(0)))) == NAMES
-
-
-def test_the_scores_of_classes_can_be_left_out() -> None:
     evidence = draw_evidence(0)
+    assert list(Metric.members()) == NAMES
+    assert list(dict.fromkeys(score.metric for score in compute_scores(evidence))) == NAMES
     assert compute_scores(evidence, per_class=False) == [
         score for score in compute_scores(evidence) if not Metric.named(score.metric).is_per_class
     ]
@@ -81,26 +65,34 @@ def test_score_is_finite_and_says_over_how_many_images(name: str) -> None:
 def test_order_of_images_does_not_matter(name: str) -> None:
     evidence = draw_evidence(2)
     order = np.random.default_rng(0).permutation(len(evidence.labels))
-    per_image = ("labels", "logits_clean", "logits_biased", "derivatives", "position_signs", "relevance")
-    shuffled = replace(evidence, **{field: getattr(evidence, field)[order] for field in per_image})
-    a, b = Metric.named(name)().compute(evidence), Metric.named(name)().compute(shuffled)
+    per_image = (
+        "labels",
+        "logits_clean",
+        "logits_biased",
+        "derivatives",
+        "position_signs",
+        "position_sizes",
+        "relevance",
+    )
+    a = compute(name, evidence)
+    b = compute(name, replace(evidence, **{field: getattr(evidence, field)[order] for field in per_image}))
     assert (a.value, a.stderr, a.n, a.group) == (pytest.approx(b.value), pytest.approx(b.stderr), b.n, b.group)
 
 
 @every_metric
 def test_missing_needs_leave_the_metric_out_and_are_an_error_if_asked_for(name: str) -> None:
     metric = Metric.named(name)
-    bare = replace(draw_evidence(3), derivatives=None, position_signs=None, relevance=None)
+    bare = replace(draw_evidence(3), derivatives=None, position_signs=None, position_sizes=None, relevance=None)
     assert (name in {score.metric for score in compute_scores(bare)}) == (not metric.needs)
     if metric.needs:
         with pytest.raises(UndefinedMetricError, match=f"{name} needs {metric.needs[0]}"):
             metric().compute(bare)
 
 
-# Monte Carlo: the spread of the value over 800 redrawn test sets (known to 2.5 %) against the mean claimed error.
+# Monte Carlo: the spread of the value over 500 redrawn test sets (known to 3 %) against the mean claimed error.
 @pytest.fixture(scope="module")
 def redrawn() -> list[dict[str, Score]]:
-    return [by_name(draw_evidence(1000 + seed)) for seed in range(800)]
+    return [by_name(draw_evidence(1000 + seed)) for seed in range(500)]
 
 
 @every_score
@@ -115,17 +107,9 @@ def test_nan_model_scores_worst_or_is_left_out_with_a_reason(caplog: pytest.LogC
     nan = np.full_like(evidence.logits_clean, np.nan)
     no_number = np.full(len(evidence.labels), np.nan)
     signs = np.zeros_like(evidence.position_signs)
+    lost = {"logits_clean": nan, "logits_biased": nan, "derivatives": no_number, "relevance": no_number}
     with caplog.at_level(logging.INFO, logger="hansfree.metrics.base"):
-        scores = by_name(
-            replace(
-                evidence,
-                logits_clean=nan,
-                logits_biased=nan,
-                derivatives=no_number,
-                position_signs=signs,
-                relevance=no_number,
-            )
-        )
+        scores = by_name(replace(evidence, **lost, position_signs=signs))
     worst = {name: 0.0 for name in NAMES if "accuracy" in name} | {"flip_rate": 1.0}
     worst |= {name: 0.0 for name in by_name(evidence) if "ity_" in name and " " in name}
     assert {name: score.value for name, score in scores.items()} == worst
@@ -136,15 +120,13 @@ def test_nan_model_scores_worst_or_is_left_out_with_a_reason(caplog: pytest.LogC
 
 def test_constant_model_is_insensitive_but_not_good() -> None:
     evidence = draw_evidence(5)
-    n = len(evidence.labels)
-    logits = one_hot([1] * n, 3)
+    logits = one_hot([1] * len(evidence.labels), 3)
     scores = by_name(replace(evidence, logits_clean=logits, logits_biased=logits))
-    assert scores["flip_rate"].value == scores["probability_change"].value == 0
-    assert scores["balanced_accuracy_clean"].value == pytest.approx(1 / 3)
+    zero = ("flip_rate", "probability_change", "accuracy_worst_group")
+    known = {**dict.fromkeys(zero, 0), "balanced_accuracy_clean": 1 / 3, "auroc_biased": 0.5}
+    assert {name: scores[name].value for name in known} == pytest.approx(known)
     assert scores["accuracy_clean"].value == np.mean(evidence.labels == 1)
-    assert scores["auroc_biased"].value == 0.5
     assert scores["auroc_biased"].stderr == 0
-    assert scores["accuracy_worst_group"].value == 0
 
 
 def test_a_fault_that_is_not_an_undefined_metric_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:

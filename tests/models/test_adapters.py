@@ -18,20 +18,9 @@ from torch.nn import functional
 from hansfree.errors import OptionError
 from hansfree.models import Preprocessing, adapt, find_logits, load_model, plain, plain_state, preprocessing_of
 from hansfree.models.surgery import insert_after, remove_inserted, split
-from tests.models.zoo import SmallNet, hugging_face_folder, pictures
+from tests.models.zoo import Shifted, SmallNet, hugging_face_folder, pictures, together
 
 Holder = namedtuple("Holder", ["loss", "logits"])
-
-
-class Wrapping(SmallNet):
-    """Returns its logits inside something."""
-
-    def __init__(self, wrap: Any) -> None:
-        super().__init__()
-        self.wrap = wrap
-
-    def forward(self, images: Tensor) -> Any:
-        return self.wrap(super().forward(images))
 
 
 WRAPS = {
@@ -44,26 +33,22 @@ WRAPS = {
 
 @pytest.mark.parametrize("kind", WRAPS)
 def test_logits_are_taken_out(kind: str) -> None:
-    model, images = Wrapping(WRAPS[kind]).eval(), pictures()
-    expected = SmallNet.forward(model, images)
+    model, images = SmallNet(wrap=WRAPS[kind]).eval(), pictures()
+    expected = model.fc(model.act(model.norm(model.conv(images))).mean((2, 3)))
     adapted = adapt(model, images)
     assert torch.equal(adapted(images), expected)
     assert torch.equal(find_logits(model, images), expected)
-    assert type(adapted) is Wrapping
+    assert type(adapted) is SmallNet
     assert not isinstance(model(images), Tensor), "the given model stays as it is"
     cut = split(adapted, "norm", example=images)
     assert cut.traced
-    assert torch.allclose(cut.head(*cut.phi(*cut.trunk(images))), expected, atol=1e-6)
+    assert torch.allclose(together(cut, images), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("is_flat", [False, True])
 def test_one_logit_becomes_a_pair_with_the_same_probability_and_loss(is_flat: bool) -> None:
-    class OneLogit(SmallNet):
-        def forward(self, images: Tensor) -> Tensor:
-            logit = super().forward(images)
-            return logit.flatten() if is_flat else logit
-
-    model, images, labels = OneLogit(1).eval().double(), pictures().double(), torch.tensor([0, 1, 1, 0])
+    model = SmallNet(1, wrap=lambda logit: logit.flatten() if is_flat else logit).eval().double()
+    images, labels = pictures().double(), torch.tensor([0, 1, 1, 0])
     logit = model(images).reshape(-1)
     pair = adapt(model, images, output="binary")(images)
     assert pair.shape == (4, 2)
@@ -93,27 +78,18 @@ def test_plain_gives_the_users_module_back_from_a_corrected_one(layer: str) -> N
     model, images = SmallNet(1).eval(), pictures()
     adapted = adapt(model, images, output="binary")
     edited = insert_after(adapted, layer, nn.Dropout(0.5).eval())
-    doubled = insert_after(adapted, layer, _Doubled())
+    shifted = insert_after(adapted, layer, Shifted())
     assert torch.equal(edited(images), adapted(images)), "the inserted module leaves all as it is"
-    assert not torch.equal(doubled(images), adapted(images))
-    for corrected in (edited, doubled):
+    assert not torch.equal(shifted(images), adapted(images))
+    for corrected in (edited, shifted):
         own = plain(corrected)
         assert type(own) is SmallNet
         assert torch.equal(own(images), model(images)), "one logit again, and no projection"
         assert list(plain_state(corrected)) == list(model.state_dict())
-    assert doubled(images).shape == (4, 2), "the corrected one keeps adapter and projection"
-    without, _ = remove_inserted(doubled)
+    assert shifted(images).shape == (4, 2), "the corrected one keeps adapter and projection"
+    without, _ = remove_inserted(shifted)
     assert torch.equal(without(images), adapted(images)), "without the projection it is still adapted"
-    SmallNet(1).load_state_dict(plain_state(doubled))
-
-
-class _Doubled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, values: Tensor) -> Tensor:
-        return self.factor * values
+    SmallNet(1).load_state_dict(plain_state(shifted))
 
 
 def test_a_forward_that_the_user_set_goes_on() -> None:
@@ -131,15 +107,15 @@ def test_a_forward_that_the_user_set_goes_on() -> None:
         (SmallNet(3), {"output": "binary"}, "3 numbers per image.*output 'classes'"),
         (SmallNet(3), {"output": "label", "label": 3}, "label is 3; SmallNet has the labels 0 to 2"),
         (SmallNet(3), {"output": "label", "label": -1}, "label is -1"),
-        (Wrapping(lambda logits: logits[:, 0]), {"output": "label", "label": 0}, "no labels to choose from"),
+        (SmallNet(wrap=lambda logits: logits[:, 0]), {"output": "label", "label": 0}, "no labels to choose from"),
         (SmallNet(3), {"output": "label"}, "go together"),
         (SmallNet(3), {"label": 1}, "go together"),
         (SmallNet(3), {"output": "clases"}, "Did you mean 'classes'"),
         (SmallNet(3, channels=1), {}, r"cannot take images of 3 x 32 x 32 .*RuntimeError: .*channels"),
-        (Wrapping(lambda logits: {"scores": logits}), {}, "returns a dict in which no logits are found"),
-        (Wrapping(lambda _: ("a", 1)), {}, "returns a tuple in which no logits are found"),
-        (Wrapping(lambda logits: logits[..., None]), {}, r"returns the shape \(4, 3, 1\)"),
-        (Wrapping(lambda logits: logits / 0), {}, "not finite"),
+        (SmallNet(wrap=lambda logits: {"scores": logits}), {}, "returns a dict in which no logits are found"),
+        (SmallNet(wrap=lambda _: ("a", 1)), {}, "returns a tuple in which no logits are found"),
+        (SmallNet(wrap=lambda logits: logits[..., None]), {}, r"returns the shape \(4, 3, 1\)"),
+        (SmallNet(wrap=lambda logits: logits / 0), {}, "not finite"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(model: nn.Module, options: dict[str, Any], sentence: str) -> None:
@@ -153,7 +129,7 @@ def test_probabilities_in_place_of_logits_are_noticed(caplog: pytest.LogCaptureF
         model = SmallNet().eval()
         assert adapt(model, pictures()) is plain(model) is model
         assert not caplog.text
-        adapt(Wrapping(lambda logits: logits.softmax(1)).eval(), pictures())
+        adapt(SmallNet(wrap=lambda logits: logits.softmax(1)).eval(), pictures())
     assert "leave out its final softmax" in caplog.text
 
 

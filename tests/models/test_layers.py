@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hansfree.errors import SplitError
 from hansfree.models import ARCHITECTURES, adapt, load_model
 from hansfree.models.layers import feature_layers, recommend_layer
 from hansfree.models.surgery import split
-from tests.models.zoo import ZOO, SmallNet, hugging_face_folder, make, pictures
+from tests.models.zoo import ZOO, Wired, hugging_face_folder, make, pictures
 
 
 @pytest.mark.parametrize("name", ["demo", "resnet18", "efficientnet_b0"])
@@ -22,14 +23,7 @@ def test_the_layers_of_the_paper_are_found(name: str) -> None:
 
 def test_the_layer_of_a_vgg_lies_before_its_three_linear_layers() -> None:
     layers: list[nn.Module] = [nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3), nn.ReLU(inplace=True)]
-    classifier: list[nn.Module] = [
-        nn.Linear(16, 8),
-        nn.ReLU(),
-        nn.Dropout(),
-        nn.Linear(8, 8),
-        nn.ReLU(),
-        nn.Linear(8, 2),
-    ]
+    classifier = [nn.Linear(16, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)]
     model = nn.Sequential(*layers, nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(2), nn.Flatten(), *classifier)
     assert recommend_layer(model.eval(), pictures()).layer == "2"
 
@@ -52,54 +46,44 @@ def test_features_are_each_output_once_without_what_only_passes_them_on() -> Non
 
 
 def test_a_model_that_joins_two_heads() -> None:
-    class Joined(SmallNet):
-        def __init__(self) -> None:
-            super().__init__()
-            self.second = nn.Linear(6, 3)
+    def joined(net: nn.Module, x: Tensor) -> Tensor:
+        pooled = net.norm(net.conv(x)).relu().mean((2, 3))
+        return (net.fc(pooled) + net.second(pooled)) / 2
 
-        def forward(self, images: Tensor) -> Tensor:
-            pooled = self.act(self.norm(self.conv(images))).mean((2, 3))
-            return (self.fc(pooled) + self.second(pooled)) / 2
-
-    found = recommend_layer(Joined().eval(), pictures())
+    found = recommend_layer(wired(joined, second=nn.Linear(6, 3)), pictures())
     assert found.layer == "norm"
     assert "several ways" in found.reason
 
 
-class Untraceable(SmallNet):
-    """What it does depends on the pictures, for tracing; the modules are those of `SmallNet`."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        if images.sum() != images.sum():
-            raise ValueError("not a number")
-        return super().forward(images)
+def wired(run: Callable[[nn.Module, Tensor], Tensor], **others: nn.Module) -> nn.Module:
+    modules = {"conv": nn.Conv2d(3, 6, 4, stride=4), "norm": nn.BatchNorm2d(6), "act": nn.ReLU(), "fc": nn.Linear(6, 3)}
+    return Wired(run, **modules, **others).eval()
 
 
-class AddsInPlace(Untraceable):
-    """A residual block whose sum no module makes, written over the output of one."""
+def untraceable(net: nn.Module, x: Tensor) -> Tensor:
+    if x.sum() != x.sum():
+        raise ValueError("not a number")
+    return net.fc(net.act(net.norm(net.conv(x))).mean((2, 3)))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = nn.Conv2d(6, 6, 1)
-        self.act2 = nn.ReLU()
 
-    def forward(self, images: Tensor) -> Tensor:
-        if images.sum() != images.sum():
-            raise ValueError("not a number")
-        before = self.act(self.norm(self.conv(images)))
-        hidden = self.block(before)
-        hidden += before
-        return self.fc(self.act2(hidden).mean((2, 3)))
+def adds_in_place(net: nn.Module, x: Tensor) -> Tensor:
+    """Run a residual block whose sum no module makes, written over the output of one."""
+    if x.sum() != x.sum():
+        raise ValueError("not a number")
+    before = net.act(net.norm(net.conv(x)))
+    hidden = net.block(before)
+    hidden += before
+    return net.fc(net.act2(hidden).mean((2, 3)))
 
 
 def test_among_modules_the_activation_is_stepped_over_where_a_module_feeds_it() -> None:
-    found = recommend_layer(Untraceable().eval(), pictures())
+    found = recommend_layer(wired(untraceable), pictures())
     assert found.layer == "norm"
     assert "before activation" in found.reason
 
 
 def test_a_sum_that_was_written_into_an_output_is_not_that_output() -> None:
-    found = recommend_layer(AddsInPlace().eval(), pictures())
+    found = recommend_layer(wired(adds_in_place, block=nn.Conv2d(6, 6, 1), act2=nn.ReLU()), pictures())
     assert found.layer == "act2", "not `block`, whose output lacks what was added"
     assert "behind an activation" in found.reason
 

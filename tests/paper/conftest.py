@@ -1,10 +1,11 @@
-"""One work folder for all tests of the package, and the paper's datasets in their official layout, made tiny."""
+"""Every experiment on one tiny subject, and the paper's datasets in their official layout, made tiny."""
 
 from __future__ import annotations
 
 import csv
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -12,30 +13,56 @@ import pytest
 from PIL import Image
 
 from hansfree.paper.aggregate import Finding
-from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.paper.medical import CLASSES
 from hansfree.paper.natural_images import TENCH, WEB_SITE, CelebA
-from hansfree.paper.runner import Reproduction
-from tests.pipeline.studies import opened
+from hansfree.paper.runner import Reproduction, reproduce
+from hansfree.paper.subjects import Plan, Subject
+from tests.pipeline.studies import PLAN, Single, opened
 
-Examine = Callable[..., Finding]
 Build = Callable[[Path], None]
+COMMAND = "hansfree reproduce something --data single"
+
+
+class Made:
+    """Every experiment on one tiny subject, run once when it is first asked for: its finding and its page."""
+
+    def __init__(self, work: Path) -> None:
+        self.work, self.out, self.findings = work, work / "out", dict[str, Finding]()
+
+    def run(self, name: str) -> Path:
+        """Run an experiment, again if it was run before; remember its finding."""
+        experiment = Reproduction.named(name)
+
+        def examine(self_: Reproduction, subject: Subject) -> Finding:
+            self.findings[name] = original(self_, subject)
+            return self.findings[name]
+
+        with pytest.MonkeyPatch.context() as patch:
+            original = experiment.examine
+            patch.setattr(experiment, "examine", examine)
+            return reproduce(
+                name, [(Single(artifact="lsb"), Plan(**PLAN))], out=self.out, work=self.work, command=COMMAND
+            )
+
+    def finding(self, name: str) -> Finding:
+        """Return what the experiment found."""
+        if name not in self.findings:
+            self.run(name)
+        return self.findings[name]
+
+    def text(self, name: str) -> str:
+        """Return the experiment's page."""
+        self.finding(name)
+        return (self.out / f"single-{name}.md").read_text(encoding="utf-8")
+
+    def subject(self) -> AbstractContextManager[Subject]:
+        """Open the subject."""
+        return opened(self.work, Single(artifact="lsb"))
 
 
 @pytest.fixture(scope="session")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("reproduce")
-
-
-@pytest.fixture(scope="session")
-def examine(work: Path) -> Examine:
-    """Do an experiment on one subject."""
-
-    def inside(name: str, study: BenchmarkDataset, **options: object) -> Finding:
-        with opened(work, study, **options) as subject:
-            return Reproduction.named(name)().examine(subject)
-
-    return inside
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("reproduce"))
 
 
 def draw(path: Path, *, size: tuple[int, int] = (24, 32), mode: str = "RGB", seed: int = 0) -> None:
@@ -78,14 +105,15 @@ def build_bone_age(root: Path) -> None:
 
 
 WNIDS = (TENCH, "n01443537", "n03126707", WEB_SITE)
+PER_CLASS = (24, 2)
 
 
 def build_imagenet(root: Path) -> None:
     # the classes' order must not depend on the order in which folders are made
     for number, wnid in enumerate(reversed(WNIDS)):
-        for index in range(24):
+        for index in range(PER_CLASS[0]):
             draw(root / "train" / wnid / f"{wnid}_{index}.JPEG", seed=40 * number + index)
-        for index in range(2):
+        for index in range(PER_CLASS[1]):
             draw(root / "val" / wnid / f"ILSVRC2012_val_{number}{index}.JPEG", seed=index)
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from hansfree.activations.cache import CachePass
+from hansfree.corrections.training import head_loop
 from hansfree.data.biased import SETS
 from hansfree.data.datasets import InMemory
-from hansfree.errors import DataError, HansfreeError
-from hansfree.models import build_model
+from hansfree.errors import DataError, HansfreeError, RunError
+from hansfree.models import architecture_named, build_model
+from hansfree.models.surgery import split
 from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.subjects import BaseModels, recipe_for, subject_name
-from hansfree.pipeline.workspace import Plan, keep_in_memory
+from hansfree.paper.runner import reproduce
+from hansfree.paper.subjects import BaseModels, Plan, check_disk, recipe_for, subject_name
+from hansfree.pipeline.workspace import keep_in_memory
 from tests.pipeline.studies import Joint, Natural, Single, opened
 
 
@@ -27,6 +33,8 @@ from tests.pipeline.studies import Joint, Natural, Single, opened
         ({"model": "dmo"}, "Did you mean 'demo'"),
         ({"trained": "heads"}, "trained is 'heads'. Did you mean 'head'"),
         ({"corrected": "lst"}, "corrected is 'lst'. Did you mean 'last'"),
+        ({"precision": "float8"}, "precision is 'float8'"),
+        ({"subset_correction": 1}, "at least 2"),
         ({"grid": "papers"}, "Did you mean 'paper'"),
         ({"trained": "head"}, "give --weights"),
         ({"weights": "pretraned"}, "no file of weights 'pretraned'. Did you mean 'pretrained'"),
@@ -41,13 +49,6 @@ from tests.pipeline.studies import Joint, Natural, Single, opened
 def test_what_cannot_be_done_is_refused(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(HansfreeError, match=sentence.replace("(", r"\(")):
         Plan(**{"model": "demo", **options})
-
-
-def test_a_plan_that_can_be_done_is_taken() -> None:
-    plan = Plan(
-        model="resnet18", weights="pretrained", trained="head", strengths={"rrr": (0.0, 1e7)}, left_out=("rrr",)
-    )
-    assert plan.epochs is None
 
 
 def models(work: Path, study: BenchmarkDataset | None = None, **options: Any) -> BaseModels:
@@ -74,15 +75,21 @@ def weights(work: Path) -> Path:
 
 def test_a_model_is_trained_once_and_found_again(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, path = train(work)
-    fresh = build_model("demo", classes=4)
-    assert not torch.equal(first.state_dict()["features.0.weight"], fresh.state_dict()["features.0.weight"])
+    fresh = build_model("demo", classes=4).state_dict()
+    assert not torch.equal(first.state_dict()["features.0.weight"], fresh["features.0.weight"])
     assert not any(module.training for module in first.modules())
-    monkeypatch.setattr("hansfree.paper.subjects.pretrain", None)  # a training would raise a TypeError
-    again, same = train(work)
+    with monkeypatch.context() as patch:
+        patch.setattr("hansfree.paper.subjects.pretrain", None)  # a training would raise a TypeError
+        again, same = train(work)
     assert same == path
     for name, tensor in load_file(path).items():
         assert torch.equal(first.state_dict()[name], tensor)
         assert torch.equal(again.state_dict()[name], tensor)
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 4
+    path.write_bytes(content)
+    retrained, _ = train(work)
+    assert all(torch.equal(retrained.state_dict()[name], tensor) for name, tensor in first.state_dict().items())
 
 
 def test_whatever_the_weights_depend_on_is_in_the_files_name(work: Path, weights: Path) -> None:
@@ -136,47 +143,33 @@ def test_training_goes_on_after_a_kill_and_ends_in_the_same_weights(
     epochs, batches = recipe_for(Single(), "demo", fresh=True).epochs, len(data) // 32
     assert totals == [(epochs - 1) * batches], "the first epoch is not done again"
     assert again.name == path.name
-    assert [each.name for each in (tmp_path / "models").iterdir()] == [again.name]
+    assert sorted((tmp_path / "models").iterdir()) == [again.with_suffix(".json"), again], "weights and their checksum"
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, expected.state_dict()[name]), name
 
 
-class Counted:
-    """Counts the images that pass through trunks into caches."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from hansfree.activations.cache import CachePass
-
-        self.images, run = 0, CachePass._run_trunk
-
-        def counting(plan: CachePass, batches: Any) -> Any:
-            for shard in run(plan, batches):
-                self.images += len(shard["labels"])
-                yield shard
-
-        monkeypatch.setattr(CachePass, "_run_trunk", counting)
-
-
 def test_shortcuts_of_one_model_share_the_cache_of_clean_images(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = Counted(monkeypatch)
+    passed, run = [], CachePass._run_trunk
+
+    def counting(plan: CachePass, batches: Any) -> Any:
+        for shard in run(plan, batches):
+            passed.append(len(shard["labels"]))
+            yield shard
+
+    monkeypatch.setattr(CachePass, "_run_trunk", counting)
     n_clean = Joint.n_val + Joint.n_test
-    expected = Joint.n_train + 2 * n_clean
-    for artifact in ("timestamp", "brightness"):
-        counted.images = 0
+    # of the second artifact the training images have other labels and the biased ones are others; clean ones are cached
+    for artifact, expected in (("timestamp", Joint.n_train + 2 * n_clean), ("brightness", Joint.n_train + n_clean)):
+        passed.clear()
         with opened(work, Joint(artifact=artifact)) as subject:
             subject.experiment.cav_rows()
-        assert counted.images == expected
-        expected = Joint.n_train + n_clean  # other bits for the training images, other biased ones; the clean are there
-    counted.images = 0
-    with opened(work, Joint(artifact="timestamp")) as subject:
-        assert subject.experiment.workspace.activations["train"].has_artifact is not None
-    assert counted.images == 0
-
-
-def test_the_reference_never_saw_the_artifact(work: Path) -> None:
+        assert sum(passed) == expected
+    passed.clear()
     with opened(work, Joint(artifact="timestamp")) as subject:
         setting = subject.experiment.setting
+        assert subject.experiment.workspace.activations["train"].has_artifact is not None
         reference = setting.reference()
+    assert not passed
     assert reference is not None
     assert not torch.equal(reference.classifier.weight, setting.model.classifier.weight)
     assert setting.name == "synthetic-timestamp-demo" == subject_name(subject.study, subject.plan)
@@ -197,7 +190,7 @@ def test_pretrained_weights_that_know_the_classes_are_the_reference(
         reference = subject.experiment.setting.reference()
     assert reference is not None
     assert all(torch.equal(tensor, given[name]) for name, tensor in reference.state_dict().items())
-    assert len(list((tmp_path / "models").iterdir())) == 1, "nothing but the biased model was trained"
+    assert len(list((tmp_path / "models").glob("*.safetensors"))) == 1, "nothing but the biased model was trained"
 
 
 def test_data_of_which_no_strength_can_be_chosen_are_refused_before_the_training(tmp_path: Path) -> None:
@@ -230,3 +223,67 @@ def test_small_sets_are_kept_in_memory_and_large_ones_are_not(monkeypatch: pytes
     fits = [name for name in (*SETS, "clean_train") if isinstance(getattr(kept, name), InMemory)]
     assert fits == ["train", "val_clean"], "160 and 104 images; what is left has no room for as many again"
     assert keep_in_memory(Natural().data("demo")).clean_train is None
+
+
+def test_corrections_see_a_part_of_the_images_and_the_biased_model_all() -> None:
+    whole, plan = Single().data("demo"), Plan(model="demo", subset_correction=10)
+    thinned = plan.thinned(whole)
+    for name in ("train", "val_clean", "val_biased"):
+        labels, others = getattr(whole, name).labels, getattr(thinned, name).labels
+        assert np.sum(others == 0) == np.sum(labels == 0)
+        assert np.sum(others != 0) == -(-np.sum(labels != 0) // 10)
+    assert np.array_equal(thinned.val_clean.ids, thinned.val_biased.ids)
+    assert thinned.learned is whole.train
+    assert thinned.test_clean is whole.test_clean
+    assert replace(plan, subset_correction=None).thinned(whole) is whole
+
+
+def test_disk_is_checked_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, plan = Single(), Plan(model="demo")
+    images = sum(len(getattr(study.data("demo"), name)) for name in SETS)
+    model, example = build_model("demo", classes=4).eval(), study.data("demo").train.batch([0]).image
+    cut = split(model, architecture_named("demo").layer, example=example)
+    at_layer, after = (
+        sum(part.numel() for part in live) for live in (cut.trunk(example), cut.phi(*cut.trunk(example)))
+    )
+    whole = check_disk([(study, plan)], tmp_path)
+    assert whole == images * 4 * (at_layer + 6 * after)
+    assert check_disk([(study, replace(plan, precision="float16"))], tmp_path) == whole - 2 * images * at_layer
+    assert check_disk([(study, plan), (study, plan)], tmp_path) == 2 * whole
+    (tmp_path / "activations").mkdir()
+    (tmp_path / "activations" / "shard").write_bytes(bytes(1000))
+    assert check_disk([(study, plan)], tmp_path) == whole - 1000, "a resumed run has some of them"
+    usage = shutil.disk_usage(tmp_path)._replace(free=whole - 1001)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(RunError, match=r"Choose another folder .--work.*--subset-correction"):
+        reproduce("table1", [(study, plan)], out=tmp_path / "out", work=tmp_path)
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_stopped_method_resumes_with_the_next_group_of_strengths(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)  # each strength is a group of its own
+    options: dict[str, Any] = {"strengths": {"rr-clarc": (0.1, 1.0, 10.0)}, "correction_epochs": 1}
+    with opened(work, Single(), **options) as subject:
+        expected = subject.experiment.rows_for(subject.experiment.plain("rr-clarc"))
+    shutil.copytree(work / "models", tmp_path / "models")
+    trained: list[float] = []
+    train_group = head_loop._train_group
+
+    def counted(heads: Any, features: Any, objective: Any, strengths: Any, watch: Any, ticks: Any) -> Any:
+        if len(trained) == 2 and watch is not None:
+            trained.append(-1.0)
+            raise KeyboardInterrupt
+        trained.extend(strengths)
+        return train_group(heads, features, objective, strengths, watch, ticks)
+
+    monkeypatch.setattr(head_loop, "_train_group", counted)
+    with pytest.raises(KeyboardInterrupt), opened(tmp_path, Single(), **options) as subject:
+        subject.experiment.rows_for(subject.experiment.plain("rr-clarc"))
+    assert trained == [0.1, 1.0, -1.0]
+    with opened(tmp_path, Single(), **options) as subject:
+        resumed = subject.experiment.rows_for(subject.experiment.plain("rr-clarc"))
+    assert trained[3] == 10.0, "what is left"
+    assert len(trained) <= 5, "and the selected one again, for its weights"
+    assert resumed == expected

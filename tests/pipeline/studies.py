@@ -14,12 +14,9 @@ from hansfree.data.biased import BiasedData, insert_bias
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.evaluation.results import Row
-from hansfree.metrics import Difference
 from hansfree.paper.dataset import BenchmarkDataset, Recipe
 from hansfree.paper.embedded import Synthetic
-from hansfree.paper.subjects import Subject, open_subject
-from hansfree.pipeline.experiment import Experiment
-from hansfree.pipeline.workspace import Plan
+from hansfree.paper.subjects import Plan, Subject, open_subject
 
 RECIPE = Recipe(epochs={"demo": 2}, fresh_rates={"demo": 3e-3})
 PLAN: dict[str, Any] = {"model": "demo", "correction_epochs": 2, "strengths": {"rr-clarc": (0.1, 10.0), "rrr": (0.1,)}}
@@ -131,13 +128,6 @@ def value_of(rows: Sequence[Row], method: str, metric: str, **columns: Any) -> f
     """Return the one score of a method on test images at the chosen strength."""
     (row,) = rows_like(rows, method=method, metric=metric, split="test", chosen=1, epoch=None, **{"seed": 0, **columns})
     return row.value
-
-
-def difference_of(experiment: Experiment, method: str, rival: str, metric: str) -> Difference:
-    """Return the one difference between two methods on the same test images."""
-    wanted = method, rival, metric
-    (found,) = (each for each in experiment.predictions.paired() if (each.method, each.rival, each.metric) == wanted)
-    return found
 
 
 def values_of(rows: Sequence[Row]) -> dict[tuple[Any, ...], float]:

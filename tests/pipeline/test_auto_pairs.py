@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -87,18 +89,9 @@ def test_what_cannot_be_cut_out_or_compared(monkeypatch: pytest.MonkeyPatch) -> 
         "hansfree.pipeline.auto_pairs.localise_artifact",
         lambda *_, **__: np.ones((int(data.train.has_artifact.sum()), 32, 32), bool),
     )
-    with pytest.raises(DataError, match="in none of the 15 marked images"):
+    with pytest.raises(DataError, match=r"in none of the \d+ marked images"):
         make_auto_pairs(MODEL, LAYER, cav, data.train)
-    natural = BiasedData(
-        train=data.train,
-        val_clean=data.val_clean,
-        val_biased=data.val_biased,
-        test_clean=data.test_clean,
-        test_biased=WithArtifact(SyntheticLesions(9, size=32, start=300), Timestamp(), share=1.0),
-        biased_class=0,
-        artifact="timestamp",
-        is_localized=True,
-        is_inserted=False,
-    )
+    others = WithArtifact(SyntheticLesions(9, size=32, start=300), Timestamp(), share=1.0)
+    natural = replace(data, test_biased=others, is_inserted=False)
     with pytest.raises(UndefinedMetricError, match="can be inserted"):
         measure_auto_pairs(MODEL, LAYER, cav, natural)

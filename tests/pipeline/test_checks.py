@@ -46,6 +46,10 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
     )  # the original one, three methods, and what is exported
     assert found.setting.rule == BalancedRule(0.02)
     assert found.setting.data.train.class_names == CLASSES
+    assert dict(prepared(user, artifact={"insert": "timestamp"}).facts)["images"] == (
+        "training 56 (16 with the artifact), validation 52 and test 52, each without and with the inserted artifact; "
+        "104 held-out images with the natural artifact are not used; biased class 'dark'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,10 +62,8 @@ def test_what_fits_together_is_told_and_nothing_is_written(user: Path) -> None:
         ({"model": {"source": "ent.py:build"}}, OptionError, "Did you mean 'net.py'?"),
         ({"model": {"source": "net.py:biuld"}}, OptionError, "Did you mean 'build'?"),
         ({"device": "cud"}, OptionError, "There is no device 'cud'. Did you mean 'cuda'?"),
-        ({"correction": {"strengths": {"vanilla": [1]}}}, OptionError, "vanilla has no strength to choose."),
         ({"correction": {"methods": ["rr-clarc", "augmented"]}}, OptionError, "Set artifact.insert in the run file"),
         ({"correction": {"cav": "pair"}}, OptionError, "Set artifact.insert in the run file"),
-        ({"correction": {"strengths": {"rrr": [1]}}}, OptionError, "rrr is not among correction.methods."),
         ({"data": {"classes": ["dark", "bright", "dim"]}}, OptionError, "safetensors' gives 2 answers, not 3: give"),
         ({"data": {"classes": ["dark", "brihgt"]}}, DataError, "The nearest of those is 'brihgt'."),
         ({"artifact": {"biased_class": "drak"}}, HansfreeError, "Did you mean 'dark'?"),
@@ -106,15 +108,10 @@ def test_a_disk_that_is_too_small(user: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
     with pytest.raises(RunError, match=r"The run needs up to 840 KB in .*run, where 1 KB are free"):
         prepared(user)
-
-
-def test_what_a_run_has_on_disk_already_is_not_needed_again(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**6, 10**6 - 1000, 1000))
-    for name in ("activations/x/shard", "corrected/vanilla.safetensors"):
+    for name in ("activations/x/shard", "corrected/vanilla.safetensors"):  # what the run has already
         (user / "run" / name).parent.mkdir(parents=True)
         (user / "run" / name).write_bytes(bytes(2 * 10**6))
-    run = read_run_file(write_run(user / "run.yaml"))
-    (user / "run" / "config.yaml").write_text(yaml.safe_dump(known_config(run)))
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump(known_config(read_run_file(user / "run.yaml"))))
     assert dict(prepared(user).facts)["disk"].startswith("up to 0 B")
 
 
@@ -123,22 +120,6 @@ def test_a_place_that_holds_something_else_is_refused_before_the_run(user: Path)
         prepared(user, out="images")
     with pytest.raises(RunError, match=r"labels\.csv is a file"):
         prepared(user, out="labels.csv")
-
-
-def test_with_insertion_it_is_told_what_happens_to_those_that_carry_it_by_nature(user: Path) -> None:
-    artifact = {"insert": "patch", "file": "sticker.png", "place": "corners"}
-    assert dict(prepared(user, artifact=artifact).facts)["images"] == (
-        "training 56 (16 with the artifact), validation 52 and test 52, each without and with the inserted artifact; "
-        "104 held-out images with the natural artifact are not used; biased class 'dark'"
-    )
-
-
-def begin_run(user: Path) -> None:
-    """Leave what a run has kept when it was begun."""
-    config = known_config(read_run_file(write_run(user / "run.yaml")))
-    config["model"]["layer"] = "2"
-    (user / "run").mkdir()
-    (user / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "images": "those"}))
 
 
 @pytest.mark.parametrize(
@@ -154,11 +135,13 @@ def begin_run(user: Path) -> None:
 def test_another_run_in_the_folder_is_told_before_the_model_is_loaded(
     user: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], sentence: str
 ) -> None:
-    begin_run(user)
-    with monkeypatch.context() as patch:
-        patch.setattr("hansfree.pipeline.checks.load_run_model", lambda _: pytest.fail("it was loaded"))
-        with pytest.raises(RunError, match="holds another run") as told:
-            prepared(user, **changed)
+    config = known_config(read_run_file(write_run(user / "run.yaml")))
+    config["model"]["layer"] = "2"
+    (user / "run").mkdir()
+    (user / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "images": "those"}))
+    monkeypatch.setattr("hansfree.pipeline.checks.load_run_model", lambda _: pytest.fail("it was loaded"))
+    with pytest.raises(RunError, match="holds another run") as told:
+        prepared(user, **changed)
     assert sentence in str(told.value)
 
 
@@ -227,14 +210,14 @@ def test_results_call_the_artifact_by_the_best_name_there_is(user: Path, artifac
 def test_how_images_are_prepared(user: Path) -> None:
     run = read_run_file(write_run(user / "run.yaml", data={"mean": None, "std": None, "size": None}))
     told = Preprocessing(size=48, channels=3, mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 3.0), resize="crop")
-    assert resolve_preprocessing(run, told) == told
-    assert resolve_preprocessing(run, None).size == 224
+    assert resolve_preprocessing(run.data, told) == told
+    assert resolve_preprocessing(run.data, None).size == 224
     given = read_run_file(write_run(user / "run.yaml", data={"resize": "crop"}))
-    assert resolve_preprocessing(given, None) == Preprocessing(
+    assert resolve_preprocessing(given.data, None) == Preprocessing(
         size=SIZE, channels=3, mean=(0.5,) * 3, std=(0.5,) * 3, resize="crop"
     )
     grey = read_run_file(write_run(user / "run.yaml", data={"channels": 1, "mean": None, "std": None}))
-    assert resolve_preprocessing(grey, None).mean == (0.5,)
+    assert resolve_preprocessing(grey.data, None).mean == (0.5,)
 
 
 def test_grey_images_for_a_model_of_one_channel(user: Path) -> None:
@@ -250,13 +233,13 @@ PATCH = {"artifact.file", "artifact.place", "artifact.scale", "artifact.angle"}
 
 
 def unused(user: Path, **sections: Any) -> set[str]:
-    prepared = prepare_run(read_run_file(write_run(user / "run.yaml", **sections)))
-    return set(unused_keys(prepared.run, prepared.images))
+    found = prepared(user, **sections)
+    return set(unused_keys(found.run, found.images))
 
 
 def test_shares_count_where_the_split_is_drawn(tmp_path: Path) -> None:
     """As many images as a drawn split needs for two classes."""
-    user = make_user(tmp_path / "user", {kind: 8 * n for kind, n in COUNTS.items()})
+    user = make_user(tmp_path / "user", {kind: 5 * n for kind, n in COUNTS.items()})
     assert unused(user) == {"data.shares", "artifact.share", *PATCH}
     rows = read_table(user / "labels.csv")
     write_table(user / "labels.csv", [row[:3] for row in rows], ("image", "label", "artifact"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -44,11 +43,6 @@ def mark(user: Path, *, every: int = 2) -> list[tuple[str, ...]]:
     return rows
 
 
-@pytest.fixture
-def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
-
-
 def test_a_column_is_learned_in_its_own_class_without_the_own_artifact(user: Path, unreported: None) -> None:
     rows = mark(user)
     run = prepared(user, remove=["ink", "lsb"], keep="hair")
@@ -64,7 +58,7 @@ def test_a_column_is_learned_in_its_own_class_without_the_own_artifact(user: Pat
     assert lsb.inserted is not None
     assert lsb.inserted.ids.tolist() == clean
 
-    api.run(run)
+    sentences = api.run(run).sentences
     cavs = load_cavs(user / "run" / "cav-signal-joint.safetensors")
     seen = Workspace(run.setting, user / "run", user / "run" / "activations").activations["train"].pooled
     expected = SignalCAV().fit(seen[ink.rows], ink.labels)
@@ -73,8 +67,7 @@ def test_a_column_is_learned_in_its_own_class_without_the_own_artifact(user: Pat
         told = list(csv.DictReader(file))
     assert {row["cav"] for row in told if row["method"] == "p-clarc"} == {"signal: sticker + ink + lsb; kept: hair"}
     assert {row["artifact"] for row in told} - {"", "without", "with"} == {"lsb"}, "a column cannot be put in"
-    verdict = " ".join(api.run(run).sentences)
-    assert "Not measured, as it cannot be inserted into test images: ink and hair." in verdict
+    assert "Not measured, as it cannot be inserted into test images: ink and hair." in " ".join(sentences)
 
 
 def test_a_column_that_means_nothing_is_warned_of(
@@ -190,7 +183,7 @@ def flips(runs: dict[str, Result]) -> Flips:
     def found(run: str, method: str, artifact: str | None) -> float:
         (value,) = (
             row.value
-            for row in runs[run].rows
+            for row in runs[run].scores
             if (row.method, row.metric, row.artifact, row.chosen, row.split)
             == (method, "flip_rate", artifact, 1, "test")
         )
@@ -199,13 +192,8 @@ def flips(runs: dict[str, Result]) -> Flips:
     return found
 
 
-def folder(runs: dict[str, Result], name: str) -> Path:
-    return runs[name].report.parent
-
-
 def meta(runs: dict[str, Result], name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder(runs, name) / "results.json").read_text())["meta"]
-    return content
+    return load_results(runs[name].directory).meta
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -225,7 +213,7 @@ def test_the_joint_correction_takes_both_shortcuts_and_the_single_one_leaves_the
 def test_what_is_kept_stays(flips: Flips, runs: dict[str, Result], method: str) -> None:
     assert flips("kept", method, None) < flips("kept", "original", None) - 0.05
     assert abs(flips("kept", method, "lsb") - flips("kept", "original", "lsb")) < 0.1
-    cavs = load_cavs(folder(runs, "kept") / "cav-signal-joint.safetensors")
+    cavs = load_cavs(runs["kept"].directory / "cav-signal-joint.safetensors")
     own, kept, joint = (cavs[name].directions_ for name in ("of timestamp", "of lsb", "joint"))
     assert abs(own @ kept.T).item() > 0.05, "else there was nothing to take out"
     np.testing.assert_allclose(joint @ kept.T, 0, atol=1e-9)
@@ -235,7 +223,7 @@ def test_what_is_kept_stays(flips: Flips, runs: dict[str, Result], method: str) 
 
 
 def test_every_row_says_what_was_removed_and_kept(runs: dict[str, Result]) -> None:
-    told = {name: {row.cav for row in run.rows if row.method in METHODS} for name, run in runs.items()}
+    told = {name: {row.cav for row in run.scores if row.method in METHODS} for name, run in runs.items()}
     assert told == {"single": {"signal"}, "both": {"signal: timestamp + lsb"}, "kept": {"signal: timestamp; kept: lsb"}}
     assert "removed" not in meta(runs, "single")
     assert meta(runs, "both") | {"removed": {"timestamp": 90.0, "lsb": 90.0}, "protected": []} == meta(runs, "both")

@@ -59,6 +59,7 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ({"data": {"std": None}}, "data: give 'mean' and 'std' together"),
         ({"data": {"mean": [float("nan")] * 3}}, "data.mean.0 is nan: it should be a finite number."),
         ({"data": {"resize": "crp"}}, "Did you mean 'crop'?"),
+        ({"data": {"size": 1e11}}, "data.size"),
         ({"artifact": {"insert": "timestmp"}}, "Did you mean 'timestamp'? Known: timestamp, brightness, lsb, patch."),
         ({"artifact": {"insert": "patch"}}, "artifact: 'insert: patch' needs 'file: IMAGE.png'"),
         ({"artifact": {"file": "x.png"}}, "artifact: 'insert: patch' needs 'file: IMAGE.png'"),
@@ -84,6 +85,8 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         ),
         ({"correction": {"methods": ["rr-clarc@svm"]}}, "There is no method called 'rr-clarc@svm'. Did you mean"),
         ({"correction": {"strengths": {"rr-clarc": [-1]}}}, "correction.strengths.rr-clarc.0 is -1: it should be"),
+        ({"correction": {"strengths": {"vanilla": [1]}}}, "'strengths': vanilla has no strength to choose."),
+        ({"correction": {"strengths": {"rrr": [1]}}}, "correction: 'strengths': rrr is not among 'methods'."),
         ({"correction": {"strengths": {"rr-clarc": []}}}, "correction.strengths.rr-clarc is []"),
         (
             {"correction": {"optimizer": "converged", "repeats": 3}},
@@ -96,6 +99,10 @@ def test_three_keys_are_enough_and_the_rest_is_the_papers_recipe(tmp_path: Path)
         (
             {"correction": {"class_budgets": {"red": -1}}},
             "correction.class_budgets.red is -1: it should be greater than or equal to 0.",
+        ),
+        (
+            {"artifact": {"keep": "hair"}, "correction": {"methods": ["match"], "strengths": {}}},
+            "match trains the whole network: it corrects the run's own artifact only",
         ),
         ({"seed": -1}, "seed is -1: it should be greater than or equal to 0."),
         ({"seed": 2**32}, "seed is 4294967296: it should be less than 4294967296."),
@@ -133,7 +140,11 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         ("- a\n- b", "is not a run file"),
         ("!!python/object/apply:os.system ['true']", "line 1, column 1: could not determine a constructor"),
         ("? [a, b]\n: c", "is not valid YAML"),
-        ("a: &x [*x]", "a is not known."),
+        (
+            "\n".join(["a0: &a0 [1, 2]", *(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]" for i in range(9))]),
+            "more than",
+        ),
+        ("a: &x [*x]", "more than 10000 values"),
     ],
 )
 def test_what_is_no_run_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
@@ -172,12 +183,9 @@ def test_relative_paths_start_at_the_files_folder(tmp_path: Path, monkeypatch: p
         assert (Path(file).resolve(), function) == (tmp_path / "net.py", "build")
         assert run.out == Path("/home/hans/run")
     assert read(tmp_path, model={"source": "hf:weights"}).model.source == f"hf:{tmp_path / 'weights'}"
-
-
-@pytest.mark.parametrize("source", ["timm:resnet18", "hf:microsoft/resnet-18", "package.module:build", "demo"])
-def test_what_is_no_path_stays(tmp_path: Path, source: str) -> None:
-    run = read(tmp_path, model={"source": source, "weights": "pretrained"})
-    assert (run.model.source, run.model.weights) == (source, "pretrained")
+    for source in ("timm:resnet18", "hf:microsoft/resnet-18", "package.module:build", "demo"):  # no paths
+        model = read(tmp_path, model={"source": source, "weights": "pretrained"}).model
+        assert (model.source, model.weights) == (source, "pretrained")
 
 
 # Fuzzing: a run file or one sentence, whatever stands in the file

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from hansfree import api
+from hansfree._internal.store import open_run
+from hansfree.activations import collect_activations
+from hansfree.cavs import SignalCAV
 from hansfree.corrections.deep import Match
 from hansfree.corrections.training.model_loop import Checkpoint
 from hansfree.errors import DivergedError, OptionError
@@ -18,6 +25,11 @@ from hansfree.export import load_corrected
 from hansfree.models import load_model
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
+from hansfree.pipeline.experiment import Experiment
+from hansfree.pipeline.identity import run_config
+from hansfree.pipeline.paths import Task
+from hansfree.pipeline.workspace import Workspace
+from hansfree.reasons import Reason, ReasonCode
 from tests.conftest import Call
 from tests.pipeline.user import COUNTS, make_user, write_run
 
@@ -29,37 +41,60 @@ def read_rows(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.fixture(scope="module")
+def finished(original_user: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("deep") / "run"
+    file = write_run(original_user / "deep.yaml", out=str(out), artifact={"also": "lsb"}, correction=DEEP)
+    api.run(prepare_run(read_run_file(file)))
+    return out
+
+
 def test_a_run_file_with_methods_of_the_whole_network_runs_and_exports(
-    user: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+    finished: Path, original_user: Path, tmp_path: Path, call: Call
 ) -> None:
-    monkeypatch.chdir(user)
-    write_run(user / "run.yaml", artifact={"also": "lsb"}, correction=DEEP)
-    code, _, err = call("run", "run.yaml")
-    assert code == 0, err
-    rows = [row for row in read_rows(user / "run") if row["method"] == "match"]
+    rows = [row for row in read_rows(finished) if row["method"] == "match"]
     assert {row["strength"] for row in rows} == {"0.3", "1"}
     assert {row["metric"] for row in rows if row["artifact"] == "lsb"} == {"flip_rate", "balanced_accuracy_biased"}
     assert {"accuracy_clean", "accuracy_biased", "tcav"} <= {row["metric"] for row in rows if row["chosen"] == "1"}
-    results = json.loads((user / "run" / "results.json").read_text())
-    assert "refitted" in results["selection"]["match"]["remark"]
-    assert not (user / "run" / "checkpoints" / "match").exists()
+    results = json.loads((finished / "results.json").read_text())
+    assert [each["code"] for each in results["selection"]["match"]["details"]] == [ReasonCode.TCAV_REFITTED]
+    assert results["meta"]["depth"]["n_images"] == COUNTS["train", 0, 0] + COUNTS["train", 0, 1]
+    assert "The artifact shows in none of 3 stages (held-out AUC" in (finished / "report.html").read_text()
+    assert not list((finished / "checkpoints").glob("match*"))
     # all layers changed, and the exported file gives what the run evaluated
-    before, after = load_file(user / "two.safetensors"), load_file(user / "run" / "corrected" / "match.safetensors")
+    before, after = load_file(original_user / "two.safetensors"), load_file(finished / "corrected/match.safetensors")
     assert all(not torch.equal(before[name], after[name]) for name in before)
-    code, _, err = call("export", "run", "match", "--out", "exported")
+    code, _, err = call("export", finished, "match", "--out", tmp_path / "exported")
     assert code == 0, err
-    original = load_model("net.py:build", weights="two.safetensors")
-    exported = load_corrected(original, user / "exported" / "model.safetensors")
+    original = load_model(f"{original_user / 'net.py'}:build", weights=original_user / "two.safetensors")
+    exported = load_corrected(original, tmp_path / "exported" / "model.safetensors")
     assert all(torch.equal(tensor, after[name]) for name, tensor in exported.state_dict().items())
 
 
+def test_tcav_of_a_changed_network_is_along_a_cav_of_its_own_activations(original_user: Path, tmp_path: Path) -> None:
+    setting = prepare_run(read_run_file(write_run(original_user / "own.yaml", out=str(tmp_path / "run")))).setting
+    network = copy.deepcopy(setting.model)
+    with torch.no_grad():
+        next(network.parameters()).neg_()
+    sets = ("train", "test_clean", "test_biased")
+    whole = Workspace(setting, tmp_path, tmp_path)
+    own = whole.of_network(network, tmp_path, cache=tmp_path, name="match", sets=sets)
+    dark = setting.data.train.labels == setting.data.biased_class
+    expected, before = (
+        SignalCAV().fit(train.pooled[dark], setting.data.train.has_artifact[dark]).directions_
+        for train in (
+            collect_activations(model, setting.layer, setting.data.train) for model in (network, setting.model)
+        )
+    )
+    np.testing.assert_allclose(own.cav.directions_, expected, atol=1e-5)
+    assert not np.allclose(own.cav.directions_, before, atol=0.1)
+
+
 def test_a_stopped_run_resumes_within_a_strength_with_the_same_results(
-    original_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, original_user: Path, tmp_path: Path, unreported: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sections = {"correction": {**DEEP, "methods": ["match"], "strengths": {"match": [0.3, 1]}}}
-    whole = write_run(original_user / "deep-whole.yaml", out=str(tmp_path / "whole"), **sections)
-    stopped = write_run(original_user / "deep-stopped.yaml", out=str(tmp_path / "stopped"), **sections)
-    api.run(prepare_run(read_run_file(whole)))
+    correction = {**DEEP, "methods": ["match"]}
+    file = write_run(original_user / "deep-stopped.yaml", out=str(tmp_path / "stopped"), correction=correction)
     written: list[int] = []
     write = Checkpoint.write
 
@@ -71,15 +106,37 @@ def test_a_stopped_run_resumes_within_a_strength_with_the_same_results(
 
     monkeypatch.setattr(Checkpoint, "write", stop)
     with pytest.raises(KeyboardInterrupt):
-        api.run(prepare_run(read_run_file(stopped)))
-    api.run(prepare_run(read_run_file(stopped)))
+        api.run(prepare_run(read_run_file(file)))
+    api.run(prepare_run(read_run_file(file)))
     assert written == [1, 2, 1, 2]
     ours, theirs = (
-        [row for row in read_rows(tmp_path / name) if row["method"] == "match"] for name in ("stopped", "whole")
+        [{**row, "experiment": ""} for row in read_rows(run) if row["method"] == "match" and not row["artifact"]]
+        for run in (tmp_path / "stopped", finished)
     )
-    assert [{**row, "experiment": ""} for row in ours] == [{**row, "experiment": ""} for row in theirs]
+    assert ours == theirs
 
 
+def test_each_strength_is_a_task_whose_network_is_not_trained_again(
+    finished: Path, original_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    correction = {**DEEP, "methods": ["match"]}
+    file = write_run(original_user / "deep-tasks.yaml", out=str(tmp_path / "tasks"), correction=correction)
+    prepared, written = prepare_run(read_run_file(file)), list[int]()
+    with open_run(tmp_path / "tasks", run_config(prepared)) as store:
+        experiment = Experiment(prepared.setting, store)
+        first, *others = experiment.plan_tasks("match")
+        assert [first, *others] == [[Task("match", "strengths", 0), Task("match", "strengths", 1)], [Task("match")]]
+        for task in reversed(first):
+            experiment.run_task(task)
+        monkeypatch.setattr(Checkpoint, "write", lambda *args: written.append(1))
+        rows = experiment.rows_for(experiment.plain("match"))
+    assert not written
+    expected = [row for row in read_rows(finished) if row["method"] == "match"]
+    ours = [row.value for row in rows if row.metric == "accuracy_clean"]
+    assert ours == pytest.approx([float(row["value"]) for row in expected if row["metric"] == "accuracy_clean"])
+
+
+@pytest.mark.usefixtures("unreported")
 def test_without_counter_examples_strengths_are_compared_by_transplants_or_association(tmp_path: Path) -> None:
     counts = {**COUNTS, ("val", 1, 1): 2, ("train", 1, 1): 8}
     user = make_user(tmp_path / "user", counts)
@@ -89,24 +146,17 @@ def test_without_counter_examples_strengths_are_compared_by_transplants_or_assoc
     results = json.loads((user / "run" / "results.json").read_text())
     selection = results["selection"]["match"]
     assert selection["derivative"]["chosen"] is None
-    assert selection["strength"] == 0.3 or "better than the original" in selection["reason"]
+    assert selection["strength"] == 0.3 or selection["reason"]["code"] == ReasonCode.NO_BETTER_THAN_ORIGINAL
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"model": {"output": "label", "label": "dark"}, "correction": DEEP},
-        {"artifact": {"biased_class": "dark", "keep": ["brightness"]}, "correction": DEEP},
-    ],
-)
-def test_what_a_whole_network_method_cannot_do_is_refused(original_user: Path, sections: dict[str, object]) -> None:
-    file = write_run(original_user / "refused.yaml", **sections)
+def test_one_label_of_many_is_refused(original_user: Path) -> None:
+    file = write_run(original_user / "refused.yaml", model={"output": "label", "label": "dark"}, correction=DEEP)
     with pytest.raises(OptionError, match="match"):
         prepare_run(read_run_file(file))
 
 
 def test_a_network_that_diverged_is_rejected_with_the_reason(
-    original_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    original_user: Path, tmp_path: Path, unreported: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def diverge(self: Match, *args: object, **options: object) -> None:
         raise DivergedError("The loss is nan.")
@@ -119,5 +169,31 @@ def test_a_network_that_diverged_is_rejected_with_the_reason(
     assert result.recommended is None
     assert not (tmp_path / "run" / "corrected" / "match.safetensors").exists()
     selection = json.loads((tmp_path / "run" / "results.json").read_text())["selection"]["match"]
-    assert selection["reason"] == "The loss is nan"
+    assert selection["reason"] == asdict(Reason(ReasonCode.TRAINING_FAILED, {"errors": ["The loss is nan"]}))
     assert selection["diverged"] == list(Match.info.strengths)
+
+
+@pytest.mark.usefixtures("unreported")
+@pytest.mark.parametrize("fault", ["nan", "lost class", "over budget"])
+def test_a_bad_network_is_never_exported(
+    original_user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, fault: str
+) -> None:
+    def spoil(self: Match, model: nn.Module, *args: object, **options: object) -> nn.Module:
+        network = copy.deepcopy(model)
+        last = network[-1]
+        with torch.no_grad():
+            if fault == "over budget":  # both classes are predicted, and half of the predictions are wrong
+                last.weight.neg_()
+                last.bias.neg_()
+            else:
+                last.bias[0] = float("nan") if fault == "nan" else -1e6
+        return network
+
+    monkeypatch.setattr(Match, "_train", spoil)
+    correction = {"methods": ["match"], "strengths": {"match": [1.0]}}
+    file = write_run(original_user / f"{fault}.yaml", out=str(tmp_path / "run"), correction=correction)
+    assert api.run(prepare_run(read_run_file(file))).recommended is None
+    assert not (tmp_path / "run" / "exported").exists()
+    code, _, _ = call("export", tmp_path / "run", "match", "--out", tmp_path / "exported")
+    assert code == 1
+    assert not (tmp_path / "exported").exists()

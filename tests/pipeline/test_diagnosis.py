@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from hansfree._internal.hashing import seeded
 from hansfree._internal.store import open_run
 from hansfree.activations import collect_activations
 from hansfree.cavs import PairCAV
-from hansfree.cavs.diagnostics import expected_cosine
+from hansfree.cavs.diagnostics import expected_cosine, quick_check
 from hansfree.corrections import LatentCorrection, Need, RRClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.data.artifacts import Timestamp
@@ -20,17 +22,34 @@ from hansfree.data.biased import insert_bias
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.models import build_model
-from hansfree.pipeline.diagnosis import InsertionSimilarity, compare_insertion, diagnose_direction
+from hansfree.pipeline.diagnosis import (
+    Depth,
+    InsertionSimilarity,
+    compare_insertion,
+    diagnose_direction,
+    measure_depth,
+)
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.workspace import MethodSpec, Setting
 from hansfree.report.advice import describe_similarity
+from hansfree.report.direction import describe_depth
 
 
-def make_setting(cav: str) -> Setting:
+@pytest.fixture(scope="module")
+def signal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiment]:
+    yield from opened(tmp_path_factory.mktemp("signal"), "signal")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiment]:
+    yield from opened(tmp_path_factory.mktemp("pair"), "pair")
+
+
+def opened(folder: Path, cav: str) -> Iterator[Experiment]:
     parts = [SyntheticLesions(n, size=32, classes=2, start=start) for n, start in ((80, 0), (60, 80), (60, 140))]
     with seeded(0):
         model = build_model("demo", classes=2).eval()
-    return Setting(
+    setting = Setting(
         name="tiny",
         data=insert_bias(parts, Timestamp(), biased_class=0, share=0.5),
         model=model,
@@ -39,78 +58,66 @@ def make_setting(cav: str) -> Setting:
         cav=cav,
         strengths={"rr-clarc": (1.0,)},
     )
+    with open_run(folder / "run", {"cav": cav}) as run:
+        yield Experiment(setting, run)
 
 
-def test_pairs_of_training_images_give_the_direction_and_its_row(tmp_path: Path) -> None:
-    setting = make_setting("pair")
-    with open_run(tmp_path / "run", {"cav": "pair"}) as run:
-        experiment = Experiment(setting, run)
-        quality = {row.metric: row.value for row in experiment.cav_rows() if row.method == "cav:pair"}
-        rows = experiment.rows_for(experiment.plain("rr-clarc"))
-    assert {row.cav for row in rows} == {"pair"}
+def test_pairs_of_training_images_give_the_direction_and_its_row(pair: Experiment) -> None:
+    setting = pair.setting
+    quality = {row.metric: row.value for row in pair.cav_rows() if row.method == "cav:pair"}
+    assert {row.cav for row in pair.rows_for(pair.plain("rr-clarc"))} == {"pair"}
     assert quality["alignment_mean"] > 0.9
     assert setting.data.pairs is not None
     clean, biased = (collect_activations(setting.model, setting.layer, images).pooled for images in setting.data.pairs)
     assert len(clean) == int((~setting.data.train.has_artifact).sum())
     expected = PairCAV().fit_pairs(clean, biased)
-    np.testing.assert_allclose(experiment.workspace.cav.directions_, expected.directions_, atol=1e-4)
+    np.testing.assert_allclose(pair.workspace.cav.directions_, expected.directions_, atol=1e-4)
 
 
-def test_marks_are_the_default_and_a_treatment_may_ask_for_pairs(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", {"cav": "signal"}) as run:
-        experiment = Experiment(make_setting("signal"), run)
-        assert "cav:pair" not in {row.method for row in experiment.cav_rows()}
-        assert not list(run.path.glob("cav-*"))  # no pass over pairs that nobody asked for
-        spec = MethodSpec(
-            name="along-pairs",
-            make=lambda cav, images, tuning: RRClArC(cav, tuning=tuning),
-            cav="pair",
-            strengths=(1.0,),
-        )
-        assert {row.cav for row in experiment.rows_for(spec)} == {"pair"}
+def test_labels_are_the_default_and_a_method_may_ask_for_pairs(signal: Experiment) -> None:
+    assert "cav:pair" not in {row.method for row in signal.cav_rows()}
+    assert not list(signal.run.path.glob("cav-*"))  # no pass over pairs that nobody asked for
+    spec = MethodSpec(
+        name="along-pairs",
+        make=lambda cav, images, tuning: RRClArC(cav, tuning=tuning),
+        cav="pair",
+        strengths=(1.0,),
+    )
+    assert {row.cav for row in signal.rows_for(spec)} == {"pair"}
 
 
-def test_data_without_pairs_are_refused_before_any_work() -> None:
-    setting = make_setting("signal")
-    with pytest.raises(OptionError, match=r"Set artifact\.insert") as told:
-        replace(setting, cav="pair", data=replace(setting.data, train_biased=None))
+def test_data_without_pairs_are_refused_before_any_work(signal: Experiment) -> None:
+    with pytest.raises(OptionError, match=r"Set artifact\.insert") as error:
+        replace(signal.setting, cav="pair", data=replace(signal.setting.data, train_biased=None))
     using = [name for name, member in LatentCorrection.members().items() if Need.PAIRS in member.info.needs]
     assert len(using) >= 2
-    assert str(told.value).endswith(f"('pair' as a CAV; {', '.join(map(repr, using))} as a method).")
+    assert str(error.value).endswith(f"('pair' as a CAV; {', '.join(map(repr, using))} as a method).")
 
 
-def test_the_doctor_examines_the_pairs_of_all_classes_as_the_corrections_use_them(tmp_path: Path) -> None:
-    setting = make_setting("pair")
-    nobody = np.zeros(int(setting.data.train.ids.max()) + 1, dtype=bool)  # what was inserted needs no marks
-    with open_run(tmp_path / "run", {"cav": "pair"}) as run:
-        experiment = Experiment(setting, run)
-        experiment.cav_rows()
-        found = diagnose_direction(experiment, is_marked=nobody)
-        used = experiment.workspace.cav
-    n = int((~setting.data.train.has_artifact).sum())
-    assert (found.cav, found.n_artifact, found.n_clean) == ("pair", n, n)
-    assert used.class_count_.tolist() == [n, n]
-    assert f"{n} pairs of the same image" in found.verdict
+def test_the_diagnostics_take_the_pairs_of_all_classes_as_the_corrections_do(pair: Experiment) -> None:
+    train = pair.setting.data.train
+    pair.cav_rows()
+    # no label was given by a person: what was inserted needs none
+    found = diagnose_direction(pair, is_marked=np.zeros(int(train.ids.max()) + 1, dtype=bool))
+    n = int((~train.has_artifact).sum())
+    assert (found.cav, found.n_artifact, found.n_clean, found.is_paired) == ("pair", n, n, True)
+    assert pair.workspace.cav.class_count_.tolist() == [n, n]
     assert found.finding("class_overlap").value is not None
 
 
-def test_cosine_and_size_are_those_of_the_two_mean_changes(tmp_path: Path) -> None:
-    setting = make_setting("signal")
-    with open_run(tmp_path / "run", {}) as run:
-        experiment = Experiment(setting, run)
-        experiment.cav_rows()
-        found = compare_insertion(experiment)
-        kept = experiment.workspace.activations
-    train, bits = kept["train"], np.asarray(kept["train"].has_artifact)
-    inside = train.labels == setting.data.biased_class
+def test_cosine_and_size_are_those_of_the_two_mean_changes(signal: Experiment) -> None:
+    signal.cav_rows()
+    found, activations = compare_insertion(signal), signal.workspace.activations
+    train, bits = activations["train"], np.asarray(activations["train"].has_artifact)
+    inside = train.labels == signal.setting.data.biased_class
     pooled = train.pooled.astype(np.float64)
-    marked = pooled[inside & bits].mean(axis=0) - pooled[inside & ~bits].mean(axis=0)
-    change = kept["val_biased"].pooled.astype(np.float64).mean(axis=0)
-    change = change - kept["val_clean"].pooled.astype(np.float64).mean(axis=0)
-    cosine = change @ marked / np.linalg.norm(change) / np.linalg.norm(marked)
+    natural = pooled[inside & bits].mean(axis=0) - pooled[inside & ~bits].mean(axis=0)
+    biased, clean = (activations[name].pooled.astype(np.float64).mean(axis=0) for name in ("val_biased", "val_clean"))
+    change = biased - clean
+    cosine = change @ natural / np.linalg.norm(change) / np.linalg.norm(natural)
     assert found.cosine == pytest.approx(cosine, rel=1e-4)
-    assert found.size == pytest.approx(change @ marked / (marked @ marked), rel=1e-4)
-    assert (found.n_inserted, found.n_labelled) == (len(kept["val_clean"]), int((inside & bits).sum()))
+    assert found.size == pytest.approx(change @ natural / (natural @ natural), rel=1e-4)
+    assert (found.n_inserted, found.n_labelled) == (len(activations["val_clean"]), int((inside & bits).sum()))
 
 
 @pytest.mark.parametrize(
@@ -142,3 +149,50 @@ def test_few_marked_images_lower_what_can_be_attained(count: int) -> None:
         cosines.append(fitted[0] / np.linalg.norm(fitted))
         expected.append(expected_cosine(samples, bits, cav="signal", seed=seed))
     assert np.mean(expected) == pytest.approx(np.mean(cosines), abs=0.1)
+
+
+def test_the_depth_of_the_artifact_takes_one_pass_and_is_stored(
+    signal: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, train = signal.setting.model, signal.setting.data.train
+    signal.workspace.cut  # noqa: B018 (traced without the hook)
+    passed: list[int] = []
+    handle = model.register_forward_pre_hook(lambda _module, inputs: passed.append(len(inputs[0])))
+    found = measure_depth(signal)
+    handle.remove()
+    assert found is not None
+    inside = np.flatnonzero(train.labels == 0)
+    assert found.n_images == len(inside)
+    assert passed[-1] == len(inside)
+    assert set(passed[:-1]) == {2}  # two images find the stages
+    assert found.n_frozen == len(found.stages) == 4
+    pooled = collect_activations(model, found.stages[1], train, pooling="mean").pooled[inside]
+    expected = quick_check(pooled, train.has_artifact[inside], cav="signal", seed=0).auc
+    assert found.aucs[1] == pytest.approx(expected, abs=1e-3)
+    monkeypatch.setattr("hansfree.pipeline.diagnosis.collect_pooled", None)
+    assert measure_depth(signal) == found
+
+
+def test_a_network_without_stages_is_no_error(signal: Experiment, tmp_path: Path) -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    with open_run(tmp_path / "run", {}) as run:
+        experiment = Experiment(replace(signal.setting, model=flat, layer="1"), run)
+        assert measure_depth(experiment) is measure_depth(experiment) is None
+
+
+@pytest.mark.parametrize(
+    ("is_visible", "n_frozen", "words"),
+    [
+        ([True, True, True], 3, "first shows in stage 1 of 3 (held-out AUC 0.97, 0.60, 0.99; 40 training images"),
+        ([True, True, True], 3, "speaks for a correction of the whole network."),
+        ([False, True, True], 3, "first shows in stage 2 of 3"),
+        ([False, False, True], 3, "a correction of the head can reach it."),
+        ([True, True, True], 1, "a correction of the head can reach it."),
+        ([False, False, False], 3, "shows in none of 3 stages"),
+    ],
+)
+def test_what_lies_below_the_head_speaks_for_the_whole_network(
+    is_visible: list[bool], n_frozen: int, words: str
+) -> None:
+    depth = Depth(["a", "b", "c"], [0.97, 0.6, 0.99], is_visible, n_frozen, 40)
+    assert words in describe_depth(depth)

@@ -47,11 +47,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return user
 
 
-@pytest.fixture
-def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
-
-
 def model_of(run: PreparedRun, method: str) -> nn.Module:
     kept, original = run.run.out / "corrected" / f"{method}.safetensors", run.setting.model
     if method == "original":

@@ -48,7 +48,7 @@ def plain(user: Path) -> Result:
 
 
 def test_each_is_a_method_of_its_own_with_its_cav(finished: Result) -> None:
-    of_models = [row for row in finished.rows if not row.method.startswith("cav:")]
+    of_models = [row for row in finished.scores if not row.method.startswith("cav:")]
     assert list(dict.fromkeys(row.method for row in of_models)) == ["original", *TRIALS]
     kinds = {(row.method, row.cav) for row in of_models if "@" in row.method}
     assert kinds == {(name, name.partition("@")[2]) for name in TRIALS if "@" in name}
@@ -59,18 +59,18 @@ def test_each_is_a_method_of_its_own_with_its_cav(finished: Result) -> None:
         assert {row.seed for row in of_models if row.method == name} == {0, 1}
     under = {row.method for row in of_models if row.artifact == "lsb"}
     assert under == {"original", *TRIALS}, "and each meets the other artifacts"
-    assert {row.cav for row in finished.rows if row.method == "cav:pair"} == {"pair"}, "its quality is told too"
+    assert {row.cav for row in finished.scores if row.method == "cav:pair"} == {"pair"}, "its quality is told too"
 
 
 def test_the_other_methods_are_not_changed_by_it(finished: Result, plain: Result) -> None:
-    shared = {row.method for row in plain.rows}
-    assert len(plain.rows) > 100
-    mine = [row for row in finished.rows if row.method in shared]
-    assert [repr(row).replace("'run'", "'plain'") for row in mine] == [repr(row) for row in plain.rows]
+    shared = {row.method for row in plain.scores}
+    assert len(plain.scores) > 100
+    mine = [row for row in finished.scores if row.method in shared]
+    assert [repr(row).replace("'run'", "'plain'") for row in mine] == [repr(row) for row in plain.scores]
 
 
 def test_it_can_be_exported_by_its_name(finished: Result, tmp_path: Path) -> None:
-    folder = finished.report.parent
+    folder = finished.directory
     done = export_run(folder, "rr-clarc@svm", out=tmp_path / "svm")
     build().load_state_dict(load_file(done.weights.weights), strict=True)
     card = done.card.read_text()
@@ -86,15 +86,15 @@ def test_a_run_that_was_begun_without_goes_on(user: Path, plain: Result, finishe
     before = {path.name: path.stat().st_mtime_ns for path in stages.iterdir()}
     later = run(moved, artifact=PATCH, correction=ALONG, out="plain")
     assert {name: (stages / name).stat().st_mtime_ns for name in before} == before
-    assert [repr(row).replace("'plain'", "'run'") for row in later.rows] == [repr(row) for row in finished.rows]
+    assert [repr(row).replace("'plain'", "'run'") for row in later.scores] == [repr(row) for row in finished.scores]
     fewer = run(moved, artifact=PATCH, correction={**ALONG, "further_cavs": "svm"}, out="plain")
-    assert {row.method for row in fewer.rows if "@" in row.method} == {"rr-clarc@svm", "p-clarc@svm"}
+    assert {row.method for row in fewer.scores if "@" in row.method} == {"rr-clarc@svm", "p-clarc@svm"}
 
 
 def test_what_is_removed_together_is_joined_along_each_cav(user: Path) -> None:
     both = {"methods": ["rr-clarc"], "further_cavs": ["ridge", "pair"], "strengths": {"rr-clarc": 1}}
     done = run(user, artifact={**PATCH, "also": [], "remove": "lsb"}, correction=both, out="joint")
-    told = {row.method: row.cav for row in done.rows if row.method.startswith("rr-clarc")}
+    told = {row.method: row.cav for row in done.scores if row.method.startswith("rr-clarc")}
     assert told == {
         "rr-clarc": "signal: sticker + lsb",
         "rr-clarc@ridge": "ridge: sticker + lsb",

@@ -28,6 +28,7 @@ from hansfree.pipeline.layer_search import (
     choose_layer,
     measure_direction,
 )
+from hansfree.reasons import Reason, ReasonCode
 from tests.corrections.examples import CASES, TinyImages, snapshot
 from tests.pipeline.worlds import Mixing, Squares, make_data
 
@@ -72,17 +73,12 @@ def test_no_test_image_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(looked) < 2000
 
 
-def test_without_trials_the_scores_decide_and_that_is_said() -> None:
-    found = choose_layer(Mixing().eval(), make_data(), confirm=0)
-    assert (found.layer, dict(found.trials)) == ("apart", {})
-    assert "None was tried" in found.reason
-    with pytest.raises(OptionError, match="was not tried"):
-        found.explain("mixed")
-
-
 def test_only_named_layers_and_what_is_refused() -> None:
     model, data = Mixing().eval(), make_data()
     assert choose_layer(model, data, layers=["mixed"], confirm=0).layer == "mixed"
+    found = choose_layer(model, data, confirm=0)
+    assert (found.layer, dict(found.trials)) == ("apart", {})
+    assert "None was tried" in found.reason
     with pytest.raises(OptionError, match="'fcc' holds no features"):
         choose_layer(model, data, layers=["fcc"], confirm=0)
     with pytest.raises(OptionError, match="strengths are not empty"):
@@ -98,7 +94,6 @@ def test_without_counter_examples_a_trial_tells_only_that_the_clean_accuracy_is_
     assert [trial.biased for trial in found.trials.values()] == [None, None]
     assert found.layer == "apart"
     assert "n/a" in found.reason
-    assert "n/a" in found.explain("apart")
 
 
 def test_a_layer_whose_trial_would_take_long_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +115,7 @@ def score(layer: str, *, auc: float = 0.95, error: float = 5.0, reaction: float 
 
 def trial(value: float | None, strength: float | None = 1.0) -> Trial:
     biased = None if value is None else Score("balanced_accuracy_biased", value, 0.02, 100)
-    return Trial(strength, "no strength is admissible: diverged" if strength is None else "best", biased, biased)
+    return Trial(strength, Reason(ReasonCode.DIVERGED), biased, biased)
 
 
 def test_the_worst_level_comes_first_and_then_the_reaction() -> None:
@@ -214,3 +209,12 @@ def test_a_layer_that_gives_no_row_per_image_is_dropped() -> None:
 
     every = EveryLayer(Windows().eval(), ["conv", "inner"], DATA.images[:2])
     assert every.layers == ("conv",)
+
+
+def test_a_plain_dataset_is_split_and_searched() -> None:
+    images = Squares(1000, artifact="leaks")
+    plain = [
+        (images.transform(images.pixels(row)[0]), int(images.labels[row]), bool(bit))
+        for row, bit in enumerate(images.has_artifact)
+    ]
+    assert choose_layer(Mixing(), plain, confirm=0).layer == "apart"

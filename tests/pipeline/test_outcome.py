@@ -19,7 +19,7 @@ from hansfree.data.lesions import SyntheticLesions
 from hansfree.metrics import Evidence, predict_classes
 from hansfree.models import build_model
 from hansfree.pipeline.outcome import collect_cases, hash_contents, probabilities_of
-from hansfree.pipeline.workspace import Setting
+from hansfree.pipeline.workspace import Setting, keep_in_memory
 
 N = 230
 
@@ -27,7 +27,7 @@ N = 230
 @pytest.fixture(scope="module")
 def data() -> BiasedData:
     parts = [SyntheticLesions(n, size=80, start=start) for n, start in ((8, 0), (8, 8), (N, 16))]
-    return insert_bias(parts, Timestamp(), biased_class=0, share=0.5, seed=0)
+    return keep_in_memory(insert_bias(parts, Timestamp(), biased_class=0, share=0.5, seed=0))
 
 
 def evidence_of(data: BiasedData, seed: int, *, labels_biased: Any = None) -> Evidence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hansfree.data import BiasedData, Subset
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.transplants import find_transplants
+from hansfree.reasons import ReasonCode
 from tests.corrections.deep.examples import KINDS, Drawn, Kind, scores, world
 from tests.pipeline.user import COUNTS, make_user, write_run
 
@@ -60,12 +62,27 @@ def test_flips_under_transplants_are_those_under_true_insertion(kind: Kind) -> N
     assert flips == pytest.approx(scores(model, kind)[0], abs=0.12)
 
 
-def test_a_resumed_run_reads_the_same_transplants(tmp_path: Path) -> None:
+def test_test_images_without_any_artifact_get_that_of_validation_images() -> None:
     model, natural = world("patch").model, labelled("patch")
+    data = replace(natural, test_biased=Subset(natural.test_biased, np.arange(0)))
+    found = find_transplants(model, data, device="cpu")
+    assert found is not None
+    changed = found.apply(data, seed=0).test_biased
+    assert np.array_equal(changed.ids, data.test_clean.ids)
+    assert found.masks["test"].shape == found.masks["val"].shape
+    assert changed.pixels(0)[1].any()
+    assert find_transplants(model, replace(data, val_biased=data.test_biased), device="cpu") is None
+
+
+@pytest.mark.parametrize("damage", [None, lambda path: path.write_bytes(b"PK"), lambda path: np.savez(path, rows=[1])])
+def test_a_resumed_run_has_the_same_transplants(tmp_path: Path, damage: Callable[[Path], object] | None) -> None:
+    model, natural, path = world("patch").model, labelled("patch"), tmp_path / "transplants.npz"
     found = find_transplants(model, natural, device="cpu")
     assert found is not None
-    found.write(tmp_path / "transplants.npz")
-    again = find_transplants(model, natural, device="cpu", stored=tmp_path / "transplants.npz")
+    found.write(path)
+    if damage is not None:
+        damage(path)
+    again = find_transplants(model, natural, device="cpu", stored=path)
     assert again is not None
     assert [found.apply(natural, seed=0).val_biased.fingerprint, found.coverage] == [
         again.apply(natural, seed=0).val_biased.fingerprint,
@@ -96,9 +113,12 @@ def test_labels_at_random_give_no_transplant() -> None:
     assert find_transplants(world("patch").model, data, device="cpu") is None
 
 
-def test_a_run_with_labels_alone_counts_flips_by_transplants(tmp_path: Path) -> None:
+def test_a_run_with_labels_alone_counts_flips_by_transplants(tmp_path: Path, unreported: None) -> None:
     user = make_user(tmp_path / "user", NO_COUNTER_EXAMPLES)
-    file = write_run(user / "run.yaml", correction={"methods": ["vanilla", "match"], "strengths": {}})
+    methods = ["vanilla", "logit-pairing", "rr-clarc", "match", "transplant"]
+    strengths = {"rr-clarc": [1], "logit-pairing": [1], "match": [1]}
+    correction = {"methods": methods, "cav": "pair", "epochs": 1, "strengths": strengths}
+    file = write_run(user / "run.yaml", correction=correction)
     prepared = prepare_run(read_run_file(file))
     assert prepared.transplants is not None
     api.run(prepared)
@@ -107,13 +127,16 @@ def test_a_run_with_labels_alone_counts_flips_by_transplants(tmp_path: Path) -> 
     flips = {row["method"]: row for row in results["scores"] if row["metric"] == "flip_rate" and row["chosen"]}
     assert flips["original"]["n"] == 52
     assert "match" in flips
+    details = {name: {each["code"] for each in choice["details"]} for name, choice in results["selection"].items()}
+    flattered = [name for name, codes in details.items() if ReasonCode.TRAINED_ON_TRANSPLANTS in codes]
+    assert flattered == ["logit-pairing", "rr-clarc", "transplant"]
     again = prepare_run(read_run_file(file))  # reads what the run stored
     assert again.setting.data.test_biased.fingerprint == prepared.setting.data.test_biased.fingerprint
     off = write_run(user / "off.yaml", artifact={"transplant": False}, out="off")
     assert prepare_run(read_run_file(off)).transplants is None
 
 
-def test_a_function_of_the_user_inserts_the_artifact_in_a_run(user: Path) -> None:
+def test_a_function_of_the_user_inserts_the_artifact_in_a_run(user: Path, unreported: None) -> None:
     (user / "stamp.py").write_text(
         "def stamp(image, rng):\n    row = rng.integers(image.shape[0] - 8)\n"
         "    image[row : row + 8, :8] = 255\n    return image\n"
@@ -135,7 +158,7 @@ def test_a_function_of_the_user_inserts_the_artifact_in_a_run(user: Path) -> Non
     assert (user / "run" / "corrected" / "transplant.safetensors").exists()
 
 
-def test_without_any_evidence_whole_networks_are_not_trained(tmp_path: Path) -> None:
+def test_without_any_evidence_whole_networks_are_not_trained(tmp_path: Path, unreported: None) -> None:
     """Too few held-out images with the artifact to insert, to compare by, or to transplant."""
     counts = {**NO_COUNTER_EXAMPLES, ("val", 0, 1): 4, ("test", 0, 1): 4}
     user = make_user(tmp_path / "user", counts)
@@ -143,7 +166,8 @@ def test_without_any_evidence_whole_networks_are_not_trained(tmp_path: Path) -> 
     api.run(prepare_run(read_run_file(file)))
     selection = json.loads((user / "run" / "results.json").read_text())["selection"]["match"]
     assert selection["strength"] is None
-    assert "cannot be compared" in selection["reason"]
+    (error,) = selection["reason"]["values"]["errors"]
+    assert "cannot be compared" in error
 
 
 def test_a_network_without_maps_has_no_transplants() -> None:

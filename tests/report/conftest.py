@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
@@ -16,9 +16,24 @@ import pytest
 
 from hansfree._internal.files import write_json
 from hansfree._internal.statistics import Interval
+from hansfree.corrections import BalancedRule
 from hansfree.evaluation.results import Results, Row, rows_of, tested_rows, write_table
 from hansfree.evaluation.verdict import judge_methods
-from hansfree.metrics import Difference, NotAvailable, Score
+from hansfree.metrics import (
+    Answers,
+    Difference,
+    Evidence,
+    NotAvailable,
+    Score,
+    compare_answers,
+    compare_classes,
+    compare_probability_changes,
+    compute_scores,
+    find_unavailable,
+    predict_classes,
+    score_intervals,
+)
+from hansfree.reasons import Reason, ReasonCode
 
 N_TEST = 800
 # method: (balanced accuracy clean, biased, flip rate, tcav) of the chosen strength on the test split
@@ -41,21 +56,33 @@ CAVS = {
     "logistic": (0.27, 0.37),
 }
 
-RULE = "best balanced biased accuracy, clean drop ≤ 2 points"
+RULE = "best balanced accuracy on biased validation images"
 
 
-def choice(strength: float | None, reason: str, *, diverged: Sequence[float | None] = (), objection: str = "") -> Any:
+COUNTS = {"admissible": 3, "rejected": 0}
+
+
+def choice(
+    strength: float | None,
+    reason: Reason | None = None,
+    *,
+    diverged: Sequence[float | None] = (),
+    rejection: Reason | None = None,
+) -> Any:
     """Return what results.json says about how a method's strength was chosen."""
-    told = {"rule": RULE, "strength": strength, "reason": reason, "objection": objection}
-    return told | {"diverged": list(diverged), "admissible": not objection}
+    if reason is None:
+        reason = Reason(ReasonCode.NO_STRENGTH if strength is None else ReasonCode.BEST_ON_VALIDATION, COUNTS)
+    told = {"rule": asdict(BalancedRule().summary()), "strength": strength, "reason": asdict(reason)}
+    told |= {"rejection": None if rejection is None else asdict(rejection)}
+    return told | {"diverged": list(diverged), "admissible": rejection is None}
 
 
 SELECTION = {
-    "p-clarc": choice(None, "has no strength to choose"),
-    "a-clarc": choice(None, "has no strength to choose"),
-    "rr-clarc": choice(10.0, "best on val: 88.0 %", diverged=[1e5]),
-    "rrr": choice(10.0, "best on val: 70.2 %"),
-    "vanilla": choice(None, "has no strength to choose"),
+    "p-clarc": choice(None),
+    "a-clarc": choice(None),
+    "rr-clarc": choice(10.0, diverged=[1e5]),
+    "rrr": choice(10.0),
+    "vanilla": choice(None),
 }
 Change = Callable[[list[Row]], list[Row]]
 MakeRun = Callable[..., Path]
@@ -148,25 +175,14 @@ def all_rows() -> list[Row]:
 
 
 def make_heatmaps(path: Path, *, n: int = 4, side: int = 64) -> None:
-    rng = np.random.default_rng(0)
-    y, x = np.mgrid[:side, :side]
-    images = np.empty((n, side, side, 3), np.uint8)
-    masks = np.zeros((n, side, side), bool)
-    relevance = {f"relevance/{method}": np.zeros((n, side, side), np.float32) for method in ("original", *SELECTION)}
-    for k in range(n):
-        lesion = np.exp(-(((x - 32 - 3 * k) / 14) ** 2 + ((y - 28) / (10 + k)) ** 2))
-        skin = np.array([226, 184, 160])[None, None] - lesion[..., None] * np.array([120, 130, 120])
-        images[k] = np.clip(skin + rng.normal(0, 6, (side, side, 3)), 0, 255)
-        masks[k, 50:58, 6 + 4 * k : 34 + 4 * k] = True
-        images[k][masks[k] & ((x // 2) % 3 > 0)] = 250
-        for method in ("original", *SELECTION):
-            flips = CHOSEN[method][2]
-            noise = rng.normal(0, 0.05, (side, side))
-            relevance[f"relevance/{method}"][k] = (
-                lesion * 0.6 + noise * (lesion + 0.1) + flips * masks[k] * rng.random((side, side)) * 2
-            )
+    rng, masks = np.random.default_rng(0), np.zeros((n, side, side), bool)
+    masks[:, 50:58, 6:34] = True
+    maps = {
+        f"relevance/{method}": rng.normal(size=masks.shape).astype(np.float32) for method in ("original", *SELECTION)
+    }
+    images = rng.integers(0, 256, (n, side, side, 3), dtype=np.uint8)
     direction = masks + rng.normal(0, 0.1, masks.shape)
-    np.savez(path, images=images, masks=masks, labels=np.arange(n) % 4, direction=direction, **relevance)
+    np.savez(path, images=images, masks=masks, labels=np.arange(n) % 4, direction=direction, **maps)
 
 
 N = 24  # of which the last four are somebody's extremes, outside the sample
@@ -316,3 +332,98 @@ def make_run(tmp_path: Path) -> MakeRun:
         return run
 
     return make
+
+
+PULLS = {"original": 4.0, "vanilla": 3.5, "p-clarc": 1.5, "a-clarc": 1.0, "rr-clarc": 0.5}
+
+
+CLASSES = ("naevus", "melanoma", "keratosis")
+
+
+FIXED = dict.fromkeys(("vanilla", "p-clarc", "a-clarc"), choice(None))
+
+
+WORLD_SELECTION = FIXED | {"rr-clarc": choice(10.0)}
+
+
+class World:
+    """Test images of three classes, with an artifact that pulls models towards the first.
+
+    Args:
+        biased: How many images of each class have the artifact by nature; None inserts it into all.
+    """
+
+    def __init__(self, biased: tuple[int, ...] | None = None, *, clean: tuple[int, ...] = (160, 90, 60)) -> None:
+        self.labels = np.repeat(np.arange(3), clean)
+        self.labels_biased = None if biased is None else np.repeat(np.arange(3), biased)
+
+    def logits(self, skill: float, pull: float, *, seed: int = 0) -> dict[str, np.ndarray]:
+        """Return what a model answers that knows so much of the classes, and looks so much at the artifact."""
+        rng = np.random.default_rng(seed)
+        found = {}
+        for name, labels in (("clean", self.labels), ("biased", self.labels_biased)):
+            if labels is None:
+                found[name] = found["clean"].copy()
+            else:
+                found[name] = rng.normal(size=(len(labels), 3))
+                found[name][np.arange(len(labels)), labels] += skill
+        found["biased"][:, 0] += pull
+        return found
+
+    def rows(self, method: str, logits: Mapping[str, np.ndarray], *, pull: float = 0.0) -> list[Row]:
+        """Return the scores of one model."""
+        n = len(logits["biased"])
+        derivatives = 0.01 * (pull + 0.1) * np.random.default_rng(1).normal(1, 0.3, size=n)
+        evidence = Evidence(
+            labels=self.labels,
+            biased_class=0,
+            logits_clean=logits["clean"],
+            logits_biased=logits["biased"],
+            labels_biased=self.labels_biased,
+            derivatives=derivatives,
+        )
+        about: dict[str, Any] = {"experiment": "own", "method": method, "seed": 0, "split": "test", "chosen": 1}
+        about["strength"] = 10.0 if method == "rr-clarc" else None
+        scores = compute_scores(evidence)
+        seen = [score for score in scores if score.metric == "balanced_accuracy_biased"]
+        return [*rows_of(scores, **about), *rows_of(seen, **about | {"split": "val", "epoch": 1})]
+
+    def run(self, **changed: Mapping[str, np.ndarray]) -> list[Row]:
+        """Return a run of four methods; ``changed`` replaces the answers of one, by name with an underscore."""
+        models = self._models(changed)
+        return [row for method, logits in models.items() for row in self.rows(method, logits, pull=PULLS[method])]
+
+    def _models(self, changed: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Mapping[str, np.ndarray]]:
+        return {name: changed.get(name.replace("-", "_")) or self.logits(2.5, pull) for name, pull in PULLS.items()}
+
+    def parts(self, **changed: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Return a run as `make_run` takes it: rows, differences on the same images, intervals, settings."""
+        rows, models = self.run(**changed), self._models(changed)
+        answers: dict[str, Answers] = {
+            name: {kind: predict_classes(logits[kind]) for kind in ("clean", "biased")}
+            for name, logits in models.items()
+        }
+        paired = compare_answers(answers, self.labels, self.labels_biased, biased_class=0, seed=0)
+        if self.labels_biased is None:
+            with np.errstate(invalid="ignore"):
+                chances = {
+                    name: [np.exp(each[:, 0] - np.logaddexp.reduce(each, axis=1)) for each in logits.values()]
+                    for name, logits in models.items()
+                }
+            paired += compare_probability_changes({name: after - before for name, (before, after) in chances.items()})
+        kept = {key: META[key] for key in ("model", "layer", "size", "seed", "versions", "command")}
+        n_biased = len(self.labels if self.labels_biased is None else self.labels_biased)
+        counts = {"n_train": 900, "n_val_clean": 200, "n_val_biased": 60}
+        counts |= {"n_test_clean": len(self.labels), "n_test_biased": n_biased}
+        named = {"title": "My skin model", "artifact": "plaster", "biased_class": 0, "class_names": list(CLASSES)}
+        return {
+            "change": lambda _: rows,
+            "selection": WORLD_SELECTION,
+            "meta": kept | named | counts | {"majority_rate": 0.5, "chance_level": 1 / 3},
+            "paired": paired,
+            "paired_classes": compare_classes(answers, self.labels, rival="original"),
+            "intervals": {
+                name: score_intervals(each, self.labels, self.labels_biased, seed=0) for name, each in answers.items()
+            },
+            "unknown": find_unavailable(self.labels, self.labels_biased),
+        }

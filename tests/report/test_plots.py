@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,13 @@ import pytest
 from PIL import Image
 
 from hansfree.cavs import CAV
-from hansfree.cavs.diagnostics import LIMIT, diagnose_cav
+from hansfree.cavs.diagnostics import diagnose_cav
 from hansfree.corrections import Correction, LatentCorrection, RRClArC, along_cavs
 from hansfree.evaluation.results import HeatmapSet, Results, Row, load_results, method_title
+from hansfree.evaluation.verdict import shown_variant
+from hansfree.report import describe_diagnosis
 from hansfree.report.figures import (
+    INK,
     OTHER_STYLE,
     draw_alignment,
     draw_diagnosis,
@@ -30,15 +34,26 @@ from hansfree.report.figures import (
     style_of,
 )
 from hansfree.report.images import Cases, Maps, find_extremes, load_cases, show_direction, show_heatmaps
-from hansfree.report.plots import Frame, Plot, Point, draw_effect, draw_tradeoff, marker_path, ticks, to_file
+from hansfree.report.numbers import percent, write_points
+from hansfree.report.plots import Plot, draw_classes, draw_effect, draw_tradeoff, make_plot
 from tests.cavs.samples import gaussian
-from tests.report.conftest import CAVS, CHOSEN, META, SELECTION, STRENGTHS, TAKEN, MakeRun, case_arrays, score
+from tests.report.conftest import (
+    CAVS,
+    CHOSEN,
+    CLASSES,
+    META,
+    SELECTION,
+    STRENGTHS,
+    TAKEN,
+    MakeRun,
+    World,
+    case_arrays,
+    score,
+)
 from tests.report.test_tables import POOR
-from tests.report.worlds import World
 
 EMPTY = Results(rows=(), meta={}, selection={}, heatmaps=None)
 RESULTS = replace(EMPTY, meta=META)
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("drawer", [draw_alignment, draw_strengths, draw_tradeoff])
@@ -76,27 +91,24 @@ def test_the_curves_run_over_the_strengths(make_run: MakeRun) -> None:
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 
 
-@pytest.mark.parametrize("n_cavs", [0, 5])
-def test_panels_fill_the_figure_and_their_titles_do_not_meet(make_run: MakeRun, n_cavs: int) -> None:
+def test_the_titles_of_panels_do_not_meet(make_run: MakeRun) -> None:
     def change(rows: list[Row]) -> list[Row]:
         rows = [row for row in rows if row.strength != 1e5]
         paths = [row for row in rows if row.method == "rr-clarc"]
-        names = [f"rr-clarc-step@{cav}" for cav in list(CAV.members())[:n_cavs]]
+        names = [f"rr-clarc-step@{cav}" for cav in list(CAV.members())[:5]]
         return [*rows, *(replace(row, method=name) for name in names for row in paths)]
 
     drawing = draw_strengths(load_results(make_run(change=change)))
     assert drawing is not None
     drawing.figure.canvas.draw()
     titles = [axes.title.get_window_extent() for axes in drawing.figure.axes]
-    assert len(titles) == 2 + n_cavs
+    assert len(titles) == 2 + 5
     assert not [one for i, one in enumerate(titles) for other in titles[:i] if one.overlaps(other)]
-    if not n_cavs:  # an empty line has no extent, and once pushed the panels apart
-        assert sum(axes.get_position().width for axes in drawing.figure.axes) > 0.75
 
 
-@pytest.mark.parametrize(("size", "n_artifact", "wrong"), [(8.0, 40, 2), (0.0, 20, 0), (1.0, 4, 0), (1.0, 12, 0)])
+@pytest.mark.parametrize(("size", "n_artifact", "wrong"), [(8.0, 30, 2), (0.0, 12, 0), (1.0, 4, 0)])
 def test_the_panels_show_the_diagnosis(tmp_path: Path, size: float, n_artifact: int, wrong: int) -> None:
-    X, has_artifact, _ = gaussian(n_artifact, 40, 12, size=size)
+    X, has_artifact, _ = gaussian(n_artifact, 30, 8, size=size)
     has_artifact[np.flatnonzero(has_artifact)[:wrong]] = False
     found = diagnose_cav(X, has_artifact)
     drawing = draw_diagnosis(found)
@@ -108,8 +120,8 @@ def test_the_panels_show_the_diagnosis(tmp_path: Path, size: float, n_artifact: 
     if wrong:
         (marks,) = (each for each in scores.collections if each.get_label() == "listed without it, looks wrong")
         np.testing.assert_allclose(marks.get_offsets()[:, 0], [mark.score for mark in found.suspect_labels])
-    assert found.verdict in drawing.alt
-    assert LIMIT in drawing.caption
+    assert describe_diagnosis(found) in drawing.alt
+    assert "can detect a confounder" in drawing.caption
 
 
 PAPER = {
@@ -144,10 +156,6 @@ def test_along_a_further_cav_a_method_keeps_its_colour_and_takes_the_cavs_marker
     styles = [style_of(name) for name in along_cavs(list(LatentCorrection.members()), list(CAV.members()))]
     assert len(set(styles)) == len(styles)
     assert style_of("rr-clarc@svm") == (style_of("rr-clarc")[0], style_of("p-clarc@svm")[1])
-    for marker in {marker for _, marker in styles} | {marker for _, _, marker in PAPER.values()}:
-        assert marker_path(marker).startswith("M")
-        assert marker_path(marker).endswith("Z")
-    assert marker_path("^") != marker_path("v")
 
 
 @pytest.mark.parametrize("ends", [(0.463, 0.541), (0.2, 0.95), (0.901, 0.909), (0.0, 1.0)])
@@ -158,41 +166,24 @@ def test_the_ticks_of_shares_are_even_as_they_are_written(ends: tuple[float, flo
     show_percent(axes.yaxis)
     figure.canvas.draw()
     drawn = [(float(place), tick.get_text()) for place, tick in zip(axes.get_yticks(), axes.get_yticklabels())]
-    for found in (drawn, ticks(*ends)):
-        written = [float(text.rstrip(" %")) for _, text in found]
-        np.testing.assert_allclose(written, [100 * place for place, _ in found], atol=1e-6)
-        np.testing.assert_allclose(np.diff(written), written[1] - written[0])
-    assert all(ends[0] - 1e-9 <= place <= ends[1] + 1e-9 for place, _ in ticks(*ends))
-
-
-def test_a_frame_places_shares_and_escapes_words() -> None:
-    frame = Frame((0.2, 0.8), (0.0, 1.0), 300, 200)
-    assert frame.place(0.2, 0.0) == (frame.left, 200 - frame.bottom)
-    assert frame.place(0.8, 1.0) == (300 - frame.right, frame.top)
-    assert (frame.holds(0.5, 0.5), frame.holds(0.1, 0.5)) == (True, False)
-    points = [Point((1, 2), "#000000", "o", label=label) for label in ("one", "<two>")]
-    svg = frame.draw("plot", points, labels=("<x>", "y & z"), alt='a "quoted" <word>')
-    assert "<x>" not in svg
-    assert "http" not in svg
-    read = fromstring(to_file(svg))
-    assert read.get("aria-label") == 'a "quoted" <word>'
-    points_read = [(each.get("aria-label"), each.get("tabindex")) for each in points_of(read)]
-    assert points_read == [("one", "0"), ("<two>", "-1")]
+    written = [float(text.rstrip(" %")) for _, text in drawn]
+    np.testing.assert_allclose(written, [100 * place for place, _ in drawn], atol=1e-6)
+    np.testing.assert_allclose(np.diff(written), written[1] - written[0])
 
 
 def points_of(svg: Element) -> list[Element]:
-    return [each for each in svg if each.get("class") == "point"]
+    return [each for each in svg.iter("g") if each.get("class") == "point"]
 
 
 def read(plot: Plot | None) -> tuple[Element, list[str]]:
     """Return the drawing and the labels of its points."""
     assert plot is not None
-    svg = fromstring(to_file(plot.svg))
+    svg = fromstring(plot.svg)
     return svg, [str(each.get("aria-label")).replace("\xa0", " ") for each in points_of(svg)]
 
 
 def texts_of(svg: Element) -> list[str]:
-    return [text.text or "" for text in svg.iter(f"{SVG}text")]
+    return [text.text or "" for text in svg.iter("text")]
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
@@ -214,8 +205,8 @@ def test_every_strength_is_a_point_and_the_chosen_are_marked(make_run: MakeRun, 
     assert texts_of(svg)[-len(CHOSEN) :] == [
         *("Original", "Vanilla", "RRR", "P-ClArC", "A-ClArC", "RR-ClArC", "Clean-trained"),
     ]
-    assert ("" if not lost else f" Outside the axes: {lost} strength") in plot.caption
-    assert ("Outside" in plot.caption) == (lost > 0)
+    assert ("" if not lost else f" {lost} strength") in plot.caption
+    assert ("outside the axes" in plot.caption) == (lost > 0)
 
 
 @pytest.mark.parametrize("biased", [0.90, 0.20])
@@ -224,32 +215,52 @@ def test_the_grey_line_is_spoken_of_where_it_is_drawn(make_run: MakeRun, biased:
     key = "balanced_accuracy_biased"
     rows = tuple(replace(row, value=biased) if row.metric == key else row for row in results.rows)
     plot = draw_tradeoff(replace(results, rows=rows))
-    svg, _ = read(plot)
     assert plot is not None
-    assert any(line.get("class") == "diagonal" for line in svg) == (biased > 0.8)
+    assert ("#aaaaaa" in plot.svg) == (biased > 0.8)
     assert ("On the grey line" in plot.caption) == (biased > 0.8)
 
 
-def test_without_insertion_the_caption_says_what_differs(make_run: MakeRun) -> None:
-    plot = draw_tradeoff(load_results(make_run(**World((80, 60, 30)).parts())))
+def test_the_change_of_every_class_is_drawn(make_run: MakeRun) -> None:
+    results = load_results(make_run(**World().parts()))
+    shown = shown_variant(results)
+    plot = draw_classes(results, shown)
+    svg, _ = read(plot)
     assert plot is not None
-    assert "others than those without" in plot.caption
+    words = texts_of(svg)
+    changes = {}
+    for place, name in enumerate(CLASSES):
+        before, after = (results.of_classes(each, "sensitivity_clean")[place] for each in (results.original, shown))
+        changes[name] = after.value - before.value
+        assert f"{percent(before.value)} → {percent(after.value)}" in words
+        assert f"{name} without the artifact {write_points(changes[name])} points" in str(svg.get("aria-label"))
+    found = [word for word in words if word in CLASSES][: len(CLASSES)]
+    assert [changes[name] for name in found] == sorted(changes.values()), "the largest drop is on top"
+    assert draw_classes(results, None) is None
 
 
-def test_a_legend_of_many_long_names_has_room(make_run: MakeRun) -> None:
-    names = [f"{method}@{cav}" for method in ("p-clarc-one-sided", "rr-clarc", "a-clarc") for cav in CAV.members()]
-    metrics = ("balanced_accuracy_clean", "balanced_accuracy_biased")
-
-    def change(rows: list[Row]) -> list[Row]:
-        return [*rows, *(score(name, metric, 0.8) for name in names for metric in metrics)]
-
-    svg, _ = read(draw_tradeoff(load_results(make_run(change=change))))
-    groups = [g for g in svg if any(" along " in (text.text or "") for text in g.findall(f"{SVG}text"))]
-    assert len(groups) == len(names)
-    places = [tuple(map(float, g.get("transform", "")[10:-1].split())) for g in groups]
-    assert max(y for _, y in places) + 4.5 < float(svg.get("height", "0"))
-    longest = max(x + 16 + 7 * len(g[1].text or "") for (x, _), g in zip(places, groups))
-    assert longest < float(svg.get("width", "0"))
+def test_in_the_page_names_are_unique_and_colours_follow_the_theme() -> None:
+    svgs = []
+    for name in ("one", "two"):
+        figure = new_figure(width=3, height=2)
+        (axes,) = quiet_axes(figure)
+        axes.scatter([0.1, 0.2], [0.3, 0.4], color="#123456", gid="marks")
+        axes.bar([0.5], [0.4], hatch="//")
+        axes.set_xlabel("share", color=INK)
+        plot = make_plot(figure, name, alt=f"<{name}>", points={"marks": ["first", "second"]})
+        assert plot.file == make_plot(figure, name, alt="").file, "the same bytes for the same figure"
+        svgs.append(fromstring(plot.svg))
+    ids = [str(each.get("id")) for svg in svgs for each in svg.iter() if each.get("id")]
+    assert len(set(ids)) == len(ids) > 2
+    for svg, name in zip(svgs, ("one", "two")):
+        assert svg.get("aria-label") == f"<{name}>"
+        assert [each.get("aria-label") for each in points_of(svg)] == ["first", "second"]
+        assert [each.get("tabindex") for each in points_of(svg)] == ["0", "-1"]
+        assert {each.get("href", "")[1:] for each in svg.iter("use")} <= set(ids)
+        styles = " ".join(each.get("style", "") for each in svg.iter())
+        assert set(re.findall(r"url\(#([^)]+)\)", styles)) <= set(ids)
+        assert "var(--line)" in styles
+        assert "var(--ink)" in styles
+        assert "font-family" not in styles
 
 
 def load(tmp_path: Path, *, is_paired: bool = True, **arrays: Any) -> Cases:
@@ -269,16 +280,16 @@ def test_the_effect_on_each_image(tmp_path: Path, is_paired: bool) -> None:
     names = [name for name, _ in effect.choices]
     assert set(names) == {*SELECTION, *(["original"] if is_paired else [])}, "before is no correction"
     assert effect.shown == "p-clarc"
-    assert len(effect.panels) == len(names)
-    assert all(panel.count("<path") == 20 for panel in effect.panels), "the sample, not the extremes"
+    assert effect.still.count("<use") >= 20 * len(names), "the sample, not the extremes"
     assert effect.live.count('class="point"') == 20
     places = np.array(effect.data["methods"]["p-clarc"]["places"])
-    across, up = (values[:20] for values in cases.values("p-clarc", "biased_class"))
+    order = np.argsort(cases.labels[:20] == 1, kind="stable")  # those of the class are drawn last
+    across, up = (values[order] for values in cases.values("p-clarc", "biased_class"))
     for seen, shares in zip(places.T, (across, -up)):  # down is more in pixels
         assert np.corrcoef(seen, shares)[0, 1] > 0.9999 or np.ptp(shares) == 0
-    drawn = [each.get("transform", "")[10:-1].split() for each in points_of(fromstring(to_file(effect.live)))]
-    np.testing.assert_allclose(np.array(drawn, dtype=float), places)
-    image = effect.data["images"][1]
+    drawn = [[each[0].get("x"), each[0].get("y")] for each in points_of(fromstring(effect.live))]
+    np.testing.assert_allclose(np.array(drawn, dtype=float), places, atol=0.1)
+    image = effect.data["images"][-1]
     kinds = {"clean", "biased"} if is_paired else {"biased"}
     assert (image["label"], set(image)) == ("melanoma", {"label", *kinds})
     assert all(base64.b64decode(image[kind].partition(",")[2]).startswith(b"\xff\xd8") for kind in kinds)
@@ -289,16 +300,7 @@ def test_the_effect_on_each_image(tmp_path: Path, is_paired: bool) -> None:
     named = replace(RESULTS, meta=META | {"class_names": ["<b>", "<script>", "c", "d"]})
     escaped = draw_effect(named, cases, "rr-clarc")
     assert escaped is not None
-    assert "<script>" not in escaped.live + "".join(escaped.panels)
-
-
-@pytest.mark.parametrize("total", [20, 800])
-def test_all_images_are_not_called_a_random_draw(tmp_path: Path, total: int) -> None:
-    cases = load(tmp_path)
-    counted = replace(cases, counts=dict.fromkeys(cases.counts, (total, 1, 1)))
-    effect = draw_effect(RESULTS, counted, "rr-clarc")
-    assert effect is not None
-    assert effect.caption.startswith("All 20 test images" if total == 20 else "20 test images, drawn at random")
+    assert "<script>" not in escaped.live + escaped.still
 
 
 def test_the_extremes_are_the_largest_changes_both_ways(tmp_path: Path) -> None:
@@ -369,14 +371,6 @@ def test_the_mask_is_outlined_unless_it_fills_the_image_or_is_unknown(mask: bool
     is_green = (pixels(found.rows[0][1].source) == (0, 158, 115)).all(axis=2)
     assert is_green.sum() == n_green, "the rim of four by four pixels"
     assert ("green outline" in found.caption) == (n_green > 0)
-
-
-def test_large_and_grey_images_can_be_shown() -> None:
-    rng = np.random.default_rng(0)
-    found = shown(small_set(side=300, original=rng.normal(size=(2, 300, 300))))
-    assert {pixels(cell.source).shape for cell in found.rows[0]} == {(128, 128, 3)}
-    grey = replace(small_set(original=ONES), images=np.full((2, 8, 8, 1), 100, dtype=np.uint8))
-    assert np.abs(pixels(shown(grey).rows[0][0].source).astype(int) - 100).max() < 3
 
 
 @pytest.mark.parametrize("value", [0.0, math.nan])

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.evaluation.data_checks import WORST_GROUP
-from hansfree.evaluation.results import Results, Row, Variant, load_results
-from hansfree.evaluation.verdict import shown_variant, status_of
+from hansfree.evaluation.results import Results, Row, load_results
+from hansfree.evaluation.verdict import shown_variant
+from hansfree.reasons import Reason, ReasonCode
 from hansfree.report.numbers import percent, write_p, write_stderr, write_value
 from hansfree.report.tables import (
     Cell,
@@ -25,8 +26,7 @@ from hansfree.report.tables import (
     pair_table,
     side_effect_table,
 )
-from tests.report.conftest import CHOSEN, META, SELECTION, Change, MakeRun, changed, choice, pair, score
-from tests.report.worlds import CLASSES, World
+from tests.report.conftest import CHOSEN, CLASSES, META, SELECTION, Change, MakeRun, World, changed, choice, pair, score
 
 POOR = World((60, 7, 0))  # nearly every plaster is on a naevus
 
@@ -78,19 +78,19 @@ def unchosen(rows: list[Row]) -> list[Row]:
     [
         (collapse, {}, "RRR", "chance", "at chance level", "rr-clarc"),
         (changed("rr-clarc", "auroc_biased", math.nan), {}, "RR-ClArC", "failed", "failed: diverged", "a-clarc"),
-        (unchosen, {}, "RR-ClArC", "failed", "failed: no usable result", "a-clarc"),
+        (unchosen, {}, "RR-ClArC", "failed", "rejected: no admissible strength", "a-clarc"),
         (
             lambda rows: [row for row in rows if row.method != "rr-clarc"],
             {},
             "RR-ClArC",
             "failed",
-            "failed: no usable result",
+            "rejected: no admissible strength",
             "a-clarc",
         ),
         (
             # it has no strength: leaving it out of the comparison would flatter the others
             changed("a-clarc", "flip_rate", 0.01),
-            {"a-clarc": choice(None, "has no strength to choose", objection="is too weak")},
+            {"a-clarc": choice(None, rejection=Reason(ReasonCode.DIVERGED))},
             "A-ClArC",
             "method",
             "breaks the selection rule",
@@ -98,7 +98,7 @@ def unchosen(rows: list[Row]) -> list[Row]:
         ),
         (
             lambda rows: rows,
-            {"vanilla": choice(None, "diverged", diverged=[None])},
+            {"vanilla": choice(None, diverged=[None])},
             "Vanilla",
             "failed",
             "failed: diverged",
@@ -175,7 +175,7 @@ def test_pairs_count_from_the_better_one(make_run: MakeRun, error: float, is_nea
 def test_a_strength_with_more_digits_than_the_table_is_found(make_run: MakeRun) -> None:
     strength = 10**0.5
     rows = [score("rr-clarc", "flip_rate", 0.0, strength=strength, chosen=0), score("rr-clarc", "flip_rate", 0.0)]
-    run = make_run(change=lambda _: rows, selection={"rr-clarc": choice(None, "", diverged=[strength])})
+    run = make_run(change=lambda _: rows, selection={"rr-clarc": choice(None, diverged=[strength])})
     results = load_results(run)
     assert [results.has_diverged(row) for row in results.rows] == [True, False]
 
@@ -191,7 +191,7 @@ def test_none_and_all_are_not_certain(make_run: MakeRun, value: float, interval:
 
 @pytest.mark.parametrize("can_be_made", [True, False])
 def test_the_worst_group_is_marked_best_only_where_all_groups_are_known(make_run: MakeRun, can_be_made: bool) -> None:
-    claims = [{"name": WORST_GROUP, "can_be_made": can_be_made, "sentence": "Some are few."}]
+    claims = [{"name": WORST_GROUP, "can_be_made": can_be_made, "facts": {}}]
     results = load_results(make_run(meta=META | {"claims": claims}))
     metric = "accuracy_worst_group"
     assert bool(marks_of(results, metric)) == can_be_made
@@ -211,7 +211,7 @@ def test_unavailable_scores_and_one_sided_accuracy(make_run: MakeRun) -> None:
     biased = [cell.value for name, cell in majority.items() if name.startswith("accuracy_biased")]
     assert biased == ["\N{EN DASH}"], "the largest class of other images is another"
     assert results.is_one_sided
-    assert [note.mark for note in table.footnotes] == ["\N{DAGGER}"]
+    assert [column.footnote.mark for column in table.columns if column.footnote] == ["\N{DAGGER}"]
     assert marks_of(results, "accuracy_biased") == {}
     assert marks_of(results, "tcav_sensitivity")
 
@@ -373,8 +373,3 @@ def test_side_effects_have_a_line_per_model_and_columns_per_artifact(make_run: M
     assert plain is not None
     assert [head for head, _ in plain.heads] == ["No artifact", "artifact (of this run)", "lsb", "<ink>"]
     assert side_effect_table(replace(results, further=())) is None
-
-
-def test_variants_of_one_method(make_run: MakeRun) -> None:
-    rrr = Variant("rrr", "timestamp", target="sum", norm="squared", seed=0)
-    assert status_of(load_results(make_run(change=collapse)), rrr) == "chance"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hansfree._internal.hashing import fingerprint, seeded
-from hansfree.corrections.deep import NetworkTuning
+from hansfree.corrections.deep import DeepCorrection, NetworkTuning
 from hansfree.data.examples import ImageDataset, Normalize
 
 Kind = Literal["patch", "brightness", "low bits"]
@@ -133,13 +133,28 @@ def world(kind: Kind) -> World:
     return World(model.eval(), data)
 
 
+@cache
+def corrected(kind: Kind, method: str, strength: float = 1.0, *, is_given: bool = False) -> nn.Module:
+    """Correct the network of a world, once for all tests; ``is_given`` inserts the artifact itself."""
+    biased, options = world(kind), {"insert": lambda image, rng: insert(kind, image)} if is_given else {}
+    found = DeepCorrection.named(method)(strength=strength, tuning=TUNING[kind], **options)
+    return found.correct(biased.model, biased.train)
+
+
+@cache
+def held_out(kind: Kind) -> tuple[Tensor, Tensor, Tensor]:
+    """Return new images without and with the artifact, and their labels."""
+    (clean, labels), (changed, _) = (all_images(Drawn(kind, 400, inserted=which, seed=1)) for which in ("none", "all"))
+    return clean, changed, labels
+
+
 @torch.no_grad()
 def scores(model: nn.Module, kind: Kind) -> tuple[float, float]:
     """Return the flip rate and the balanced accuracy on new images.
 
     The flip rate is the share of images without the artifact that are answered otherwise once it is inserted.
     """
-    (clean, labels), (changed, _) = (all_images(Drawn(kind, 400, inserted=which, seed=1)) for which in ("none", "all"))
+    clean, changed, labels = held_out(kind)
     answers, after = model(clean).argmax(1), model(changed).argmax(1)
     flipped = (answers != after)[answers == 0].float().mean()
     accuracy = torch.stack([(answers == labels)[labels == label].float().mean() for label in (0, 1)]).mean()

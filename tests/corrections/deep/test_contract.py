@@ -12,20 +12,25 @@ import torch
 from torch.utils.data import TensorDataset
 
 from hansfree.corrections.deep import DeepCorrection, Match, NetworkTuning, Transplant
+from hansfree.corrections.deep.base import Step, flip_and_shift
 from hansfree.corrections.deep.images import TrainingImages
-from hansfree.corrections.deep.loop import Step, flip_and_shift
 from hansfree.corrections.training.model_loop import Checkpoint
 from hansfree.errors import CacheError, DivergedError, OptionError
-from tests.corrections.deep.examples import Drawn, world
+from tests.corrections.deep.examples import KINDS, Drawn, Kind, World, corrected, scores, world
 from tests.corrections.examples import count_hooks, snapshot
 
 METHODS = DeepCorrection.members()
-SHORT = NetworkTuning(epochs=2, batch_size=64)
+SHORT = NetworkTuning(epochs=2, batch_size=32)
+
+
+@pytest.fixture(scope="module")
+def biased() -> World:
+    """A network with the artifact, and few images to correct it on."""
+    return World(world("patch").model, Drawn("patch", 160))
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_model_is_not_touched_and_the_result_is_of_its_class(name: str) -> None:
-    biased = world("patch")
+def test_the_model_is_not_touched_and_the_result_is_of_its_class(name: str, biased: World) -> None:
     model = copy.deepcopy(biased.model).train()
     model.fc.bias.requires_grad_(False)
     before = snapshot(model)
@@ -45,12 +50,22 @@ def test_the_model_is_not_touched_and_the_result_is_of_its_class(name: str) -> N
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
-    biased = world("patch")
+def test_the_same_seed_gives_the_same_bytes(name: str, biased: World) -> None:
     first, same = (METHODS[name](tuning=SHORT).correct(biased.model, biased.train) for _ in range(2))
-    other = METHODS[name](tuning=NetworkTuning(epochs=2, batch_size=64, seed=1)).correct(biased.model, biased.train)
+    other = METHODS[name](tuning=replace(SHORT, seed=1)).correct(biased.model, biased.train)
     assert snapshot(first) == snapshot(same)
     assert snapshot(first) != snapshot(other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "is_given"), [*((name, False) for name in METHODS), ("transplant", True)])
+def test_the_artifact_is_used_before_and_not_after(name: str, is_given: bool, kind: Kind) -> None:
+    flips, accuracy = scores(world(kind).model, kind)
+    flips_after, accuracy_after = scores(corrected(kind, name, is_given=is_given), kind)
+    assert flips > 0.6
+    assert flips_after < 0.12
+    assert accuracy_after > accuracy - 0.02
+    assert scores(corrected(kind, "match", 0.0), kind)[0] > 0.2, "fine-tuning alone does not do it"
 
 
 class KilledError(Exception):
@@ -59,9 +74,8 @@ class KilledError(Exception):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_killed_training_resumes_to_the_same_bytes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, biased: World
 ) -> None:
-    biased = world("patch")
     method = METHODS[name](tuning=SHORT)
     whole = method.correct(biased.model, biased.train)
     write = Checkpoint.write
@@ -80,8 +94,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_path_is_the_correction_at_each_strength(name: str, tmp_path: Path) -> None:
-    biased = world("patch")
+def test_a_path_is_the_correction_at_each_strength(name: str, tmp_path: Path, biased: World) -> None:
     method = METHODS[name](tuning=SHORT)
     candidates = list(method.candidates(biased.model, biased.train, (0.0, 1.0), folder=tmp_path))
     assert [candidate.strength for candidate in candidates] == [0.0, 1.0]
@@ -91,8 +104,7 @@ def test_a_path_is_the_correction_at_each_strength(name: str, tmp_path: Path) ->
         assert snapshot(candidate.model) == snapshot(single)
 
 
-def test_a_diverged_strength_is_an_error_and_no_candidate() -> None:
-    biased = world("patch")
+def test_a_diverged_strength_is_an_error_and_no_candidate(biased: World) -> None:
     method = Match(strength=1.0, tuning=NetworkTuning(learning_rate=1e30, epochs=1))
     with pytest.raises(DivergedError, match="smaller strength or rate"):
         method.correct(biased.model, biased.train)
@@ -118,8 +130,7 @@ def test_half_precision_is_refused(dtype: torch.dtype) -> None:
         Match(tuning=SHORT).correct(model, world("patch").train)
 
 
-def test_a_checkpoint_belongs_to_its_images_and_its_function(tmp_path: Path) -> None:
-    biased = world("patch")
+def test_a_checkpoint_belongs_to_its_images_and_its_function(tmp_path: Path, biased: World) -> None:
     batch = biased.train.batch(range(len(biased.train)))
     plain = TensorDataset(batch.image, batch.label, batch.has_artifact)
     Match(tuning=SHORT).correct(biased.model, plain, folder=tmp_path)

@@ -12,8 +12,8 @@ from torch.utils.data import TensorDataset
 
 from hansfree._internal.hashing import seeded
 from hansfree.corrections.deep import Match, NetworkTuning, Transplant
+from hansfree.corrections.deep.base import _systematic_sample, task_loss
 from hansfree.corrections.deep.images import MAX_REPEATS, TrainingImages
-from hansfree.corrections.deep.loop import _systematic_sample, task_loss
 from hansfree.errors import DataError
 from tests.corrections.deep.examples import Drawn, SmallNet
 
@@ -128,16 +128,6 @@ def test_several_artifacts_are_treated_each_on_its_own() -> None:
         np.testing.assert_array_equal(images.classes[group.with_it], group.label)
         assert images.artifacts[group.with_it, group.artifact].all()
         assert not images.artifacts[group.without, group.artifact].any()
-
-
-def test_two_spread_artifacts_are_both_independent_of_the_class() -> None:
-    rng = np.random.default_rng(1)
-    labels = np.repeat([0, 1], 400)
-    bits = np.stack([rng.random(800) < np.where(labels == 0, p, 1 - p) for p in (0.3, 0.6)], axis=1)
-    images = known(labels, bits)
-    for artifact in (0, 1):
-        first, second = shares(images, artifact)
-        assert first == pytest.approx(second, abs=1e-6)
 
 
 def test_each_image_is_drawn_its_expected_number_of_times() -> None:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from hansfree.corrections.deep import Match
 from hansfree.corrections.deep.selection import (
     BUDGET,
     DeepValidation,
@@ -20,7 +19,7 @@ from hansfree.corrections.deep.selection import (
     choose_candidate,
 )
 from hansfree.errors import DataError, UndefinedMetricError
-from tests.corrections.deep.examples import KINDS, TUNING, Drawn, Kind, scores, world
+from tests.corrections.deep.examples import KINDS, Drawn, Kind, corrected, scores, world
 from tests.corrections.examples import snapshot
 
 TRANSPLANTED = ValidationScore("transplants", clean=0.6, biased=0.3, effect=0.5, lost_classes=())
@@ -31,14 +30,14 @@ ASSOCIATED = ValidationScore("association", clean=0.6, biased=None, effect=0.4, 
 def test_flips_by_transplants_follow_true_insertion(kind: Kind) -> None:
     biased = world(kind)
     validation = DeepValidation(biased.model, biased.train, Drawn(kind, 200, seed=5))
-    corrected = Match(strength=1.0, tuning=TUNING[kind]).correct(biased.model, biased.train)
-    before = snapshot(corrected)
-    original, after = validation.score(biased.model), validation.score(corrected)
-    assert snapshot(corrected) == before
+    matched = corrected(kind, "match")
+    before = snapshot(matched)
+    original, after = validation.score(biased.model), validation.score(matched)
+    assert snapshot(matched) == before
     assert original.evidence == "transplants"
     assert original.effect > 0.25  # the flips of scores() are over class 0 alone, these over all images
     assert after.effect < 0.5 * original.effect
-    assert after.clean == pytest.approx(scores(corrected, kind)[1], abs=0.06)
+    assert after.clean == pytest.approx(scores(matched, kind)[1], abs=0.06)
     assert choose_candidate([original, after], original) == 1
 
 
@@ -141,6 +140,17 @@ def test_confined_artifacts_beside_spread_ones_are_unjudged() -> None:
     validation = DeepValidation(ByBrightness(1.0), with_second(0), with_second(1))
     assert validation.unjudged == (1,)
     assert validation.score(ByBrightness(1.0)).evidence == "association"
+
+
+def test_the_strongest_of_candidates_that_are_as_good() -> None:
+    cleans = [0.70, 0.69, 0.60, 0.70]
+    found = [replace(ASSOCIATED, clean=clean, effect=0.0) for clean in cleans]
+    original = replace(ASSOCIATED, clean=0.6, effect=0.0)
+    strengths = [("match", 0.0), ("match", 1.0), ("match", 3.0), ("transplant", 9.0)]
+    assert choose_candidate(found, original) == 0
+    assert choose_candidate(found, original, strengths=strengths) == 1
+    assert choose_candidate(found[:1] + found[2:], original, strengths=strengths[:1] + strengths[2:]) == 0
+    assert choose_candidate(found, replace(original, clean=0.695), strengths=strengths) == 0  # 1 is no better than it
 
 
 def test_a_score_that_is_not_finite_is_no_choice() -> None:

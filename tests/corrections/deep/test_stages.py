@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +13,10 @@ from torchvision import models
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 
 from hansfree._internal.hashing import seeded
-from hansfree.corrections.deep.stages import collect_pooled, find_stages, recorded, recorded_maps
+from hansfree.corrections.deep.stages import collect_pooled, find_stages, recorded, whole_output
 from hansfree.errors import SplitError
 from hansfree.models import adapt, load_model
+from hansfree.models.surgery import run_recorded
 from tests.corrections.examples import count_hooks, snapshot
 from tests.models.zoo import hugging_face_folder
 
@@ -42,16 +42,19 @@ def _convnext() -> nn.Module:
     return ConvNeXt([CNBlockConfig(a, b, 1) for a, b in pairwise(widths)], num_classes=3)
 
 
+def _swin() -> nn.Module:
+    return models.SwinTransformer([4, 4], 24, [1, 1, 2, 1], [1, 2, 4, 8], [7, 7], num_classes=3)
+
+
 # name -> how it is made, image size, and the channels of the four stages
 ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...]]] = {
     "resnet18": (lambda: models.resnet18(num_classes=3), 64, (64, 128, 256, 512)),
     "vgg16": (_vgg16, 32, (256, 512, 512, 512)),
     "efficientnet_b0": (lambda: models.efficientnet_b0(num_classes=3), 64, (144, 240, 672, 1280)),
-    "densenet121": (lambda: models.densenet121(num_classes=3), 64, (128, 256, 512, 1024)),
-    "convnext_tiny": (lambda: models.convnext_tiny(num_classes=3), 64, (96, 192, 384, 768)),
-    "convnext, small": (_convnext, 64, (16, 32, 64, 128)),
-    "vit_b_16": (lambda: models.vit_b_16(image_size=32, num_classes=3), 32, (768,) * 4),
-    "swin_t": (lambda: models.swin_t(num_classes=3), 64, (96, 192, 384, 768)),
+    "densenet": (lambda: models.DenseNet(8, (2, 2, 2, 2), 16, num_classes=3), 64, (16, 16, 16, 32)),
+    "convnext": (_convnext, 64, (16, 32, 64, 128)),
+    "vit": (lambda: models.VisionTransformer(32, 16, 6, 4, 96, 192, num_classes=3), 32, (96,) * 4),
+    "swin": (_swin, 64, (24, 48, 96, 192)),
     "mobilenet_v3_small": (lambda: models.mobilenet_v3_small(num_classes=3), 64, (72, 96, 288, 576)),
     "vit (timm)": (lambda: _timm("vit_tiny_patch16_224", img_size=32, depth=6), 32, (192,) * 4),
     "convnext (timm)": (lambda: _timm("convnext_atto", depths=(1, 1, 1, 1)), 64, (40, 80, 160, 320)),
@@ -62,25 +65,6 @@ def images(size: int, count: int = 2) -> Tensor:
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
-def outputs_in_order(model: nn.Module, batch: Tensor) -> dict[str, Tensor]:
-    """Return the output of every module, in the order in which they were computed."""
-    found: dict[str, Tensor] = {}
-
-    def note(name: str, output: Any) -> None:
-        found.setdefault(name, output[0] if isinstance(output, tuple) else output)
-
-    handles = [
-        module.register_forward_hook(lambda _module, _args, output, name=name: note(name, output))
-        for name, module in model.named_modules()
-        if name
-    ]
-    with torch.no_grad():
-        model(batch)
-    for handle in handles:
-        handle.remove()
-    return found
-
-
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_four_stages_in_order_with_their_channels(name: str) -> None:
     build, size, channels = ARCHITECTURES[name]
@@ -89,7 +73,7 @@ def test_four_stages_in_order_with_their_channels(name: str) -> None:
     before, batch = snapshot(model), images(size)
     stages = find_stages(model, batch)
     assert snapshot(model) == before, "also no hook is left"
-    order = list(outputs_in_order(model, batch))
+    order, _ = run_recorded(model, batch)
     places = [order.index(stage.name) for stage in stages]
     assert places == sorted(set(places))
     with recorded(model, stages) as pooled:
@@ -107,7 +91,7 @@ def test_hugging_face_models_through_the_adapter(tmp_path: Path) -> None:
     batch = images(64)
     model = adapt(load_model(f"hf:{folder}", classes=3).eval(), batch)
     stages = find_stages(model, batch)
-    order = list(outputs_in_order(model, batch))
+    order, _ = run_recorded(model, batch)
     places = [order.index(stage.name) for stage in stages]
     assert len(places) == 4
     assert places == sorted(places)
@@ -121,9 +105,9 @@ def test_pooled_features_are_the_mean_and_the_maximum_over_positions() -> None:
         swin = models.SwinTransformer([4, 4], 8, [1, 1], [1, 2], [4, 4], num_classes=3).eval()
     batch = images(32, 4)
     stages = find_stages(swin, batch, 2)
-    own = outputs_in_order(swin, batch)
+    _, own = run_recorded(swin, batch)
     assert stages[0].order == (0, 3, 1, 2)
-    with torch.no_grad(), recorded_maps(swin, stages) as maps:
+    with torch.no_grad(), recorded(swin, stages, whole_output) as maps:
         swin(batch)
     pooled = collect_pooled(swin, batch.split(2), stages)
     for stage, values in zip(stages, pooled):

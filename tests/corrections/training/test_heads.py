@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hansfree.activations import Activations, compute_features, cut_at
+from hansfree.activations import Activations, Features, compute_features, cut_at
 from hansfree.corrections import RRR, LatentCorrection, RRClArC, Vanilla
 from hansfree.corrections.training import (
     FineTuning,
@@ -24,7 +27,8 @@ from hansfree.corrections.training import (
     group_strengths,
     head_loop,
 )
-from hansfree.errors import DivergedError, OptionError
+from hansfree.errors import DivergedError
+from hansfree.metrics import predict_classes
 from hansfree.models.surgery import Cut, forward_mode, split
 from tests.corrections.examples import CASES, Case, ConvHead, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
@@ -96,7 +100,10 @@ def test_heads_that_are_too_large_are_trained_one_by_one_with_the_same_result(mo
 
     monkeypatch.setattr(Heads, "__init__", counting)
     monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
-    one_by_one = scene.train(method, strengths)
+    stream = method.train(scene.cut, scene.activations, strengths)
+    first = next(stream)
+    assert sizes == [1], "a head comes as soon as it is trained"
+    one_by_one = [first, *stream]
     assert sizes == [1, 1, 1]
     one_head = 4 * sum(parameter.numel() for parameter in scene.cut.head_parameters().values())
     monkeypatch.setattr(head_loop, "_STACKED_BYTES", 2 * one_head)
@@ -105,6 +112,41 @@ def test_heads_that_are_too_large_are_trained_one_by_one_with_the_same_result(mo
     for first, second, third in zip(stacked, one_by_one, in_pairs):
         close(first, second)
         close(first, third)
+
+
+def test_memory_of_a_validation_does_not_grow_with_its_images() -> None:
+    """Logits of one batch are there at a time: of 22 heads on ImageNet all together would take 23 GB."""
+    scene = Scene()
+    features = compute_features(scene.cut, scene.activations)
+    heads = Heads(scene.cut, 22, "cpu")
+    expected = [predict_classes(each) for each in heads.logits(features).numpy()]
+    found, finite = heads.predictions(features)
+    assert np.array_equal(found, expected)
+    assert finite.all()
+    wide, classes = nn.Linear(4, 1000), 1000
+    cut = SimpleNamespace(
+        head_parts=lambda: SimpleNamespace(whole=wide, stages=()),
+        head_parameters=lambda: dict(wide.named_parameters()), head=wide, eval_mode=wide.eval,
+    )  # fmt: skip
+    heads = Heads(cut, 22, "cpu")  # type: ignore[arg-type]
+
+    def peak(images: int) -> int:
+        values = np.broadcast_to(np.ones((1, 4), np.float32), (images, 4))
+        many = Features((values,), (), np.zeros(images, dtype=np.int64), 1)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before = _memory("VmRSS")
+        heads.predictions(many)
+        return _memory("VmHWM") - before
+
+    peak(1024)  # the allocator keeps memory of the first call
+    some, most = (min(peak(images) for _ in range(3)) for images in (1024, 8192))  # it only ever adds to a peak
+    at_once = 4 * 22 * classes * (8192 - 1024)
+    assert most - some < at_once / 10
+
+
+def _memory(name: str) -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return 1024 * int(line.split()[1])
 
 
 def test_heads_at_their_minimum_stay_together_for_each_starts_from_the_one_before(
@@ -116,40 +158,21 @@ def test_heads_at_their_minimum_stay_together_for_each_starts_from_the_one_befor
     assert group_strengths(cut, [0.0, 1.0], FineTuning(optimizer="converged")) == [[0.0, 1.0]]
 
 
-def test_heads_come_out_as_soon_as_they_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
-    scene, epochs = Scene(), []
-    stream = scene.rr(FineTuning(epochs=1)).train(
-        scene.cut, scene.activations, [0.0, 1.0], watch=lambda heads: epochs.append(1) or [None] * heads.count
-    )
-    assert epochs == []
-    next(iter(stream))
-    assert epochs == [1]
-
-
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
-    scene = Scene(DROPOUT)
-    states = [
-        scene.train(scene.rr(FineTuning(learning_rate=0.05, epochs=2, batch_size=8, seed=seed)), [0.0, 1.0])
-        for seed in (3, 3, 4)
-    ]
-    for first, second, other in zip(*states):
-        assert all(torch.equal(first.state[key], second.state[key]) for key in first.state)
-        assert any(not torch.equal(first.state[key], other.state[key]) for key in first.state)
-
-
 @pytest.mark.parametrize(
-    ("name", "optimizer"), [*((name, "sgd") for name in CASES), ("mlp", "adam"), ("convolution", "adam")]
+    ("name", "optimizer"),
+    [*((name, "sgd") for name in CASES), ("mlp", "adam"), ("convolution", "adam"), ("mlp", "momentum")],
 )
 def test_two_steps_are_the_paper_by_hand(name: str, optimizer: Any) -> None:
     """Cross-entropy plus lambda times the mean of Eq. 5 over the signs, through the whole model in float64."""
     scene, strength = Scene(CASES[name]), 0.7
-    tuning = FineTuning(optimizer=optimizer, learning_rate=0.01, epochs=2, batch_size=100)
+    options = {"optimizer": "sgd", "momentum": 0.9} if optimizer == "momentum" else {"optimizer": optimizer}
+    tuning = FineTuning(**options, learning_rate=0.01, epochs=2, batch_size=100)
     (ours,) = scene.train(scene.rr(tuning), [strength])
 
     whole = scene.case.model().double()
     parameters = {key: whole.get_parameter(key) for key in scene.cut.trainable}
-    step = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](parameters.values(), lr=0.01)
+    rules = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "momentum": partial(torch.optim.SGD, momentum=0.9)}
+    step = rules[optimizer](parameters.values(), lr=0.01)
     images, labels = DATA.images.double(), torch.from_numpy(DATA.labels)
     h = torch.from_numpy(scene.cav.directions_[0] * scene.cav.scale_[0])
     for _ in range(2):
@@ -239,7 +262,7 @@ def test_stable_steps_give_finite_heads_over_the_whole_grid(case: str, target: A
     """And leave heads that plain steps train well as they are."""
     scene, strengths = Scene(CASES[case]), [0.0, 0.01, 1.0, 1e2, 1e4, 1e8]
     norm = {} if target == "expected" else {"norm": "squared"}
-    plain = FineTuning(learning_rate=0.01, epochs=20, batch_size=8)
+    plain = FineTuning(learning_rate=0.01, epochs=6, batch_size=8)
     stable = scene.train(scene.rr(replace(plain, stable=True), target=target, **norm), strengths)
     assert all(head.is_finite for head in stable)
     for head, other in zip(stable[:2], scene.train(scene.rr(plain, target=target, **norm), strengths[:2])):
@@ -249,7 +272,7 @@ def test_stable_steps_give_finite_heads_over_the_whole_grid(case: str, target: A
 def test_stable_steps_drive_the_derivative_to_zero() -> None:
     """On one linear layer, where the curvature of the penalty is known."""
     scene, strengths = Scene(Case(ConvHead, "norm", "norm")), [0.0, 1e4, 1e8]
-    heads = scene.train(scene.rr(FineTuning(learning_rate=0.01, epochs=40, batch_size=8, stable=True)), strengths)
+    heads = scene.train(scene.rr(FineTuning(learning_rate=0.01, epochs=25, batch_size=8, stable=True)), strengths)
     tangents = compute_features(scene.cut, scene.activations, scene.rr(FineTuning()).features(scene.activations))
     _, (tangent,) = tangents.rows(slice(0, len(tangents)), "cpu")
     name = next(name for name in heads[0].state if name.endswith("weight"))
@@ -269,14 +292,7 @@ def test_a_method_without_strength_is_blamed_for_none(caplog: pytest.LogCaptureF
         scene.rr(replace(wild, learning_rate=0.05), strength=1e300).correct(scene.model, scene.activations)
 
 
-def test_batch_norm_keeps_its_statistics_and_dropout_is_off_when_watched() -> None:
-    scene = Scene(CASES["convolution"])
-    before = {name: buffer.clone() for name, buffer in scene.cut.head.named_buffers()}
-    assert "norm.running_mean" in before
-    scene.train(scene.rr(FineTuning(learning_rate=0.1, epochs=2)), [0.0, 1.0])
-    for name, buffer in scene.cut.head.named_buffers():
-        assert torch.equal(buffer, before[name])
-
+def test_dropout_is_off_when_watched() -> None:
     random = Scene(DROPOUT)
     features = compute_features(random.cut, random.activations)
     seen: list[bool] = []
@@ -358,28 +374,6 @@ def test_training_on_another_device_takes_everything_there_and_leaves_the_cut(
         assert {tensor.device.type for tensor in [*part.parameters(), *part.buffers()]} <= {"cpu"}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"optimizer": "rmsprop"},
-        {"learning_rate": 0.0},
-        {"learning_rate": float("nan")},
-        {"epochs": 0},
-        {"batch_size": 0},
-        {"seed": -1},
-        {"device": "gpu"},
-    ],
-)
-def test_a_recipe_that_cannot_train_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=next(iter(options))):
-        FineTuning(**options)
-
-
-def test_the_recipe_is_the_papers() -> None:
-    recipe = FineTuning()
-    assert (recipe.optimizer, recipe.learning_rate, recipe.epochs) == ("sgd", 1e-4, 10)
-
-
 UNEQUAL = TinyImages(40)
 
 
@@ -425,13 +419,10 @@ def test_a_step_is_that_of_the_weighted_loss(strength: float) -> None:
         torch.testing.assert_close(head.state[name], parameter.detach() - rate * parameter.grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "options", [{"optimizer": "converged", "anchor": 1.0}, {"optimizer": "adam", "learning_rate": 0.01}]
-)
-def test_it_is_as_if_rare_images_were_repeated(options: dict[str, Any]) -> None:
+def test_it_is_as_if_rare_images_were_repeated() -> None:
     """Thirty images of one class and five of each other are, balanced, thirty of each."""
     cut, activations = unequal_scene()
-    tuning = FineTuning(epochs=3, batch_size=1000, **options)  # the whole set is one batch
+    tuning = FineTuning(optimizer="converged", anchor=1.0)
     repeated = np.concatenate([np.arange(30), *[np.arange(30, 40)] * 6])
     more = activations.select(repeated)
     (balanced,) = Vanilla(tuning=replace(tuning, balanced=True)).train(cut, activations, [0.0])

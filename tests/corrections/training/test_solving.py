@@ -99,23 +99,19 @@ def test_the_way_to_a_strength_does_not_matter() -> None:
     torch.testing.assert_close(along.state, alone.state, atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("target", ["expected", "all", [0, 2], np.array([0, 2])], ids=str)
-def test_along_the_axes_the_penalty_is_that_of_all_tangents(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, activations, cut = scene()
-    method = RRClArC(fit_cav(activations, 2), target=target, tuning=TUNING)
-    (short,) = solved(method, cut, activations, [3.0])
-    monkeypatch.setattr(type(method), "solver", SolverSupport.SMOOTH)
-    (full,) = solved(method, cut, activations, [3.0])
-    torch.testing.assert_close(short.state, full.state, atol=2e-3, rtol=0)
-
-
-def test_along_the_axes_a_step_both_ways_counts_as_in_the_penalty_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def along_pairs(activations: Activations) -> RRClArCStep:
     """The second direction of pairs has no side: each of its two steps counts by half."""
-    model = LINEAR.model()
-    activations = collect(LINEAR, model, TinyImages(40, artifact="pairs"))
     clean, biased = find_pairs(activations).T
-    cav = PairCAV(count=2).fit_pairs(activations.pooled[clean], activations.pooled[biased])
-    method, cut = RRClArCStep(cav, tuning=TUNING), cut_at(model, activations)
+    return RRClArCStep(PairCAV(count=2).fit_pairs(activations.pooled[clean], activations.pooled[biased]), tuning=TUNING)
+
+
+@pytest.mark.parametrize("target", ["expected", "all", [0, 2], np.array([0, 2]), None], ids=str)
+def test_along_the_axes_the_penalty_is_that_of_all_tangents(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LINEAR.model()
+    activations = collect(LINEAR, model, TinyImages(40, artifact="pairs" if target is None else "leaks"))
+    options = {"target": target, "tuning": TUNING}
+    method = along_pairs(activations) if target is None else RRClArC(fit_cav(activations, 2), **options)
+    cut = cut_at(model, activations)
     (short,) = solved(method, cut, activations, [3.0])
     monkeypatch.setattr(type(method), "solver", SolverSupport.SMOOTH)
     (full,) = solved(method, cut, activations, [3.0])
@@ -126,14 +122,9 @@ def test_along_the_axes_a_step_both_ways_counts_as_in_the_penalty_itself(monkeyp
 def test_heads_of_several_layers_get_better_by_their_own_objective(target: str) -> None:
     _, activations, cut = scene(CASES["mlp"])
     method = RRClArC(fit_cav(activations), target=target, tuning=TUNING)  # type: ignore[arg-type]
-    problem = solver._Problem(cut, compute_features(cut, activations, method.features(activations)), method, TUNING)
+    problem = solver._Problem(cut, compute_features(cut, activations, method.features(activations)), method)
     before = float(problem.value(problem.start, 0.5))
     assert float(problem.value(problem.solve(0.5)[0], 0.5)) < before - 0.01
-
-
-def test_an_anchor_of_nothing_is_refused() -> None:
-    with pytest.raises(OptionError, match="anchor is 0"):
-        FineTuning(optimizer="converged", anchor=0)
 
 
 def test_a_head_too_large_for_the_solver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_a_stopped_pass_resumes_and_is_computed_once(small: World, monkeypatch: 
         pooled = session.data.pooled
         assert pooled.shape == (40, 128)
     assert [path.stat().st_mtime_ns for path in written] == times
-    assert len(list(written[0].parent.iterdir())) == 3
+    assert len(list(written[0].parent.glob("*.safetensors"))) == 3
     monkeypatch.setattr(opening, "plan_pass", None)  # is not called again
     with opened(small) as session:
         np.testing.assert_array_equal(session.data.pooled, pooled)
@@ -84,7 +84,7 @@ def test_a_stopped_pass_resumes_and_is_computed_once(small: World, monkeypatch: 
 def test_damaged_shards_are_computed_again(small: World, caplog: pytest.LogCaptureFixture) -> None:
     with opened(small) as session:
         before = session.data.pooled
-    first, second, third = sorted(label_directory(read_run_file(small.file)).rglob("shard-*"))
+    first, second, third = sorted(label_directory(read_run_file(small.file)).rglob("shard-*.safetensors"))
     first.write_bytes(first.read_bytes()[:-100])  # a full disk, or a power loss
     second.write_bytes(b"")
     with opened(small) as session:
@@ -166,7 +166,7 @@ def test_a_suggested_cluster_is_accepted_in_one_step(small: World) -> None:
         assert client.post("api/undo").json()["images"] == [2, 4]
 
 
-@pytest.mark.parametrize("content", ["{", "{}", "[1]"])
+@pytest.mark.parametrize("content", ["{", "[1]"])
 def test_a_damaged_list_of_images_is_refused(small: World, content: str) -> None:
     folder = label_directory(read_run_file(small.file))
     folder.mkdir()

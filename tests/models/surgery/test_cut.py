@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,15 +14,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.utils import parametrizations, spectral_norm
 from torch.utils.flop_counter import FlopCounterMode
-from torchvision import models
 
 from hansfree.errors import AmbiguousLayerError, LayerNotFoundError, OptionError, SplitError
-from hansfree.models import DemoNet
-from hansfree.models.surgery import Cut, HeadParts, exact_forward_mode, list_layers, split
+from hansfree.models import adapt, recommend_layer
+from hansfree.models.surgery import HeadParts, list_layers, split
+from tests.models.zoo import Wired, network, together
 
 
 @pytest.fixture(autouse=True)
@@ -33,131 +32,41 @@ def _seeded() -> Iterator[None]:
         yield
 
 
-def randomised(model: nn.Module) -> nn.Module:
-    """Give batch norms statistics of their own, so that eval mode differs from train mode."""
-    generator = torch.Generator().manual_seed(7)
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            for tensor in (module.running_mean, module.bias.data):
-                tensor.normal_(generator=generator)
-            for tensor in (module.running_var, module.weight.data):
-                tensor.uniform_(0.5, 2.0, generator=generator)
-    return model.eval()
-
-
-def vit(**options: float) -> nn.Module:
-    model = models.VisionTransformer(
-        image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32, num_classes=5, **options
-    )
-    nn.init.normal_(model.heads.head.weight)  # torchvision starts it at zero: every logit would be equal
-    return model
-
-
-def vgg16() -> nn.Module:
-    """VGG-16 with 64 instead of 4096 hidden units: the same graph and names with a ninth of the parameters."""
-    model = models.VGG(models.vgg.make_layers(models.vgg.cfgs["D"]), num_classes=6, init_weights=False)
-    model.classifier[0], model.classifier[3], model.classifier[6] = (
-        nn.Linear(512 * 7 * 7, 64),
-        nn.Linear(64, 64),
-        nn.Linear(64, 6),
-    )
-    return model
-
-
-BUILDERS: dict[str, Callable[[], nn.Module]] = {
-    "vgg16": vgg16,
-    "resnet18": lambda: models.resnet18(num_classes=6),
-    "efficientnet_b0": lambda: models.efficientnet_b0(num_classes=6),
-    "vit": lambda: vit(dropout=0.1, attention_dropout=0.1),
-    "demo": lambda: DemoNet(4),
-}
-LAYERS = {
-    "vgg16": "features.28 features.10 classifier.3",
-    "resnet18": "layer4.1.add layer4.1.bn2 layer4.0.conv2 layer3 layer2.0.add layer4.1.relu_0 conv1",
-    "efficientnet_b0": "features.8.1 features.6.1.add features.6.1.block.2.mul features.5",
-    "vit": "encoder.layers.encoder_layer_0 encoder.layers.encoder_layer_1.add conv_proj encoder.ln",
-    "demo": "features.0 features.7 features.9 features.10 pool",
-}
-CASES = [(name, layer) for name, layers in LAYERS.items() for layer in layers.split()]
-
-
-@functools.cache
-def built(name: str) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return randomised(BUILDERS[name]())
-
-
-def images(name: str = "", count: int = 2) -> Tensor:
-    side = 32 if name in ("vit", "vgg16", "demo") else 64
-    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(1))
-
-
-def together(parts: Cut, x: Tensor) -> Tensor:
-    return parts.head(*parts.phi(*parts.trunk(x)))
-
-
-def fingerprint(model: nn.Module) -> list[object]:
-    """Everything that a split could have changed in the model."""
-    facts: list[object] = [(name, tensor.sum().item(), tensor.requires_grad) for name, tensor in _tensors(model)]
-    for name, module in model.named_modules():
-        hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)
-        facts.append((name, type(module), module.training, hooks, getattr(module, "inplace", None)))
-    return facts
-
-
-def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*model.named_parameters(), *model.named_buffers()]
-
-
-@pytest.mark.parametrize(("name", "layer"), CASES)
-@pytest.mark.parametrize("train", ["all", "last"])
-def test_parts_give_the_models_numbers(name: str, layer: str, train: str) -> None:
-    model, x = built(name), images(name)
-    before = fingerprint(model)
-    parts = split(model, layer, train=train)
-    with torch.no_grad():
-        kept = parts.trunk(x)
-        cached = [tensor.clone() for tensor in kept]
-        assert torch.equal(parts.head(*parts.phi(*kept)), model(x))
-    assert parts.traced
-    assert all(torch.equal(old, new) for old, new in zip(cached, kept)), "the head overwrote the cache"
-    assert all(len(tensor) == len(x) for tensor in kept)
-    assert fingerprint(model) == before
+IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("layer", ["layer4.0.conv2", "layer4.1.bn2", "layer2.0.add"])
 def test_the_parts_do_the_models_work_once(layer: str) -> None:
     def flops(run: Callable[[Tensor], object]) -> int:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            run(images())
+            run(IMAGES)
         return counter.get_total_flops()
 
-    parts = split(built("resnet18"), layer)
-    assert flops(lambda x: together(parts, x)) == flops(built("resnet18"))
+    parts = split(network("resnet"), layer)
+    assert flops(lambda x: together(parts, x)) == flops(network("resnet"))
 
 
 @pytest.mark.parametrize(
     ("name", "layer", "options", "trainable"),
     [
-        ("resnet18", "layer4.1.add", {}, {"fc.weight", "fc.bias"}),
-        ("resnet18", "layer4.1.conv1", {}, {"layer4.1.conv2.weight", "fc.weight", "fc.bias"}),
+        ("resnet", "layer4.1.add", {}, {"fc.weight", "fc.bias"}),
+        ("resnet", "layer4.1.conv1", {}, {"layer4.1.conv2.weight", "fc.weight", "fc.bias"}),
         (
-            "resnet18",
+            "resnet",
             "layer4.1.conv2",
             {"train_norm": True},
             {"layer4.1.bn2.weight", "layer4.1.bn2.bias", "fc.weight", "fc.bias"},
         ),
-        ("resnet18", "layer3", {"train": "last"}, {"fc.weight", "fc.bias"}),
+        ("resnet", "layer3", {"train": "last"}, {"fc.weight", "fc.bias"}),
         ("demo", "features.7", {}, {"features.9.weight", "classifier.weight", "classifier.bias"}),
         ("vit", "encoder.ln", {}, {"heads.head.weight", "heads.head.bias"}),
     ],
 )
 def test_what_is_trained(name: str, layer: str, options: dict[str, object], trainable: set[str]) -> None:
-    parts = split(built(name), layer, **options)
+    parts = split(network(name), layer, **options)
     assert set(parts.trainable) == trainable
     assert set(parts.head_parameters()) == trainable
-    state = built(name).state_dict()
+    state = network(name).state_dict()
     for key, parameter in parts.head_parameters().items():
         assert torch.equal(parameter, state[key])
         assert parameter.requires_grad
@@ -167,40 +76,34 @@ def test_what_is_trained(name: str, layer: str, options: dict[str, object], trai
 
 
 def test_parameters_without_a_module_are_trained_where_they_are_used() -> None:
-    after_patches = split(built("vit"), "conv_proj")
+    after_patches = split(network("vit"), "conv_proj")
     assert {"class_token", "encoder.pos_embedding"} <= set(after_patches.trainable)
-    after_tokens = split(built("vit"), "encoder.dropout")
+    after_tokens = split(network("vit"), "encoder.dropout")
     assert {"class_token", "encoder.pos_embedding"}.isdisjoint(after_tokens.trainable)
 
 
 def test_train_mode_switches_dropout_only() -> None:
-    parts = split(built("efficientnet_b0"), "features.7", train_norm=True)
-    kept = parts.phi(*parts.trunk(images()))
+    parts = split(network("efficientnet"), "features.2.1.add", train_norm=True)
+    kept = parts.phi(*parts.trunk(IMAGES))
     steady = parts.head(*kept)
     parts.train_mode()
     assert not torch.equal(parts.head(*kept), parts.head(*kept))
-    before = built("efficientnet_b0").get_buffer("features.8.1.running_mean")
-    assert torch.equal(parts.head.get_buffer("features.8.1.running_mean"), before)
+    before = network("efficientnet").get_buffer("features.3.1.running_mean")
+    assert torch.equal(parts.head.get_buffer("features.3.1.running_mean"), before)
     parts.eval_mode()
     assert torch.equal(parts.head(*kept), steady)
 
 
 def test_dropout_shared_with_the_trunk_stays_off_there() -> None:
-    class Shared(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second, self.drop = nn.Linear(4, 4), nn.Linear(4, 3), nn.Dropout(0.5)
+    def twice(net: nn.Module, x: Tensor) -> Tensor:
+        return net.last(net.drop(net.layer(net.drop(x))))
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.second(self.drop(self.first(self.drop(x))))
-
-    class Functional(Shared):
-        def forward(self, x: Tensor) -> Tensor:
-            return self.second(functional.dropout(self.first(x), 0.5, training=self.training))
+    def by_flag(net: nn.Module, x: Tensor) -> Tensor:
+        return net.last(functional.dropout(net.layer(x), 0.5, training=net.training))
 
     x = torch.ones(8, 4)
-    for model in (Shared(), Functional()):
-        parts = split(model, "first")
+    for run in (twice, by_flag):
+        parts = split(two(run, drop=nn.Dropout(0.5)), "layer")
         assert torch.equal(together(parts, x), together(parts, x))
         parts.train_mode()
         assert torch.equal(parts.trunk(x)[0], parts.trunk(x)[0])
@@ -220,9 +123,9 @@ def test_dropout_before_frozen_layers_belongs_to_phi_when_only_the_last_is_train
 
 
 def test_model_with_replaces_only_what_is_given() -> None:
-    model = copy.deepcopy(built("resnet18")).train()
+    model = copy.deepcopy(network("resnet")).train()
     parts = split(model, "layer4.1.add")
-    corrected = parts.model_with({"fc.bias": torch.arange(6.0)}, model)
+    corrected = parts.model_with({"fc.bias": torch.arange(3.0)}, model)
     assert type(corrected) is type(model)
     assert corrected.training
     assert corrected.state_dict().keys() == model.state_dict().keys()
@@ -230,57 +133,134 @@ def test_model_with_replaces_only_what_is_given() -> None:
     assert changed == ["fc.bias"]
     assert not any(module._forward_hooks for module in corrected.modules())
     with pytest.raises(SplitError, match=r"'fc\.bais' is not trained after 'layer4\.1\.add'\. Did you mean 'fc\.bias'"):
-        parts.model_with({"fc.bais": torch.zeros(6)}, model)
-    with pytest.raises(SplitError, match=r"has the shape \(6,\), \(1,\) was given"):
+        parts.model_with({"fc.bais": torch.zeros(3)}, model)
+    with pytest.raises(SplitError, match=r"has the shape \(3,\), \(1,\) was given"):
         parts.model_with({"fc.bias": torch.zeros(1)}, model)
 
 
-@pytest.mark.parametrize(
-    ("name", "layer"), [("resnet18", "layer4.0.conv2"), ("demo", "features.7"), ("vit", "conv_proj")]
-)
-def test_jvp_agrees_with_double_backward(name: str, layer: str) -> None:
-    parts = split(copy.deepcopy(built(name)).double(), layer)
-    live = tuple(tensor.detach() for tensor in parts.trunk(images(name).double()))
-    tangent = torch.randn(live[0].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    state = {key: value.detach() for key, value in parts.head_parameters().items()}
+@pytest.mark.parametrize("layer", ["block1", "block2.bn", "block2.conv1", "stem", "hidden"])
+@pytest.mark.parametrize("options", [{}, {"train": "last"}, {"train_norm": True}])
+def test_a_cut_by_hooks_is_that_of_the_graph(
+    layer: str, options: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    model, same = network("untraceable"), copy.deepcopy(network("untraceable"))
+    same.is_traceable = True
+    with caplog.at_level(logging.WARNING, logger="hansfree.models.surgery.cut"):
+        parts = split(model, layer, example=IMAGES, **options)
+    assert "cut by hooks: the same numbers" in caplog.text
+    traced = split(same, layer, **options)
+    assert (parts.traced, traced.traced) == (False, True)
+    assert torch.equal(parts.trunk(IMAGES)[0], traced.trunk(IMAGES)[0])
+    assert torch.equal(together(parts, IMAGES), together(traced, IMAGES))
+    assert torch.equal(together(parts, IMAGES), model(IMAGES))
+    assert set(parts.trainable) == set(traced.trainable)
+    assert parts.parameters_after == traced.parameters_after
+    frozen = {name for name, parameter in parts.head.named_parameters() if not parameter.requires_grad}
+    assert frozen == {name for name, _ in model.named_parameters()} - set(parts.trainable)
 
-    def directional(state: dict[str, Tensor]) -> Tensor:
-        def run(cut: Tensor) -> Tensor:
-            return functional_call(parts.head, state, parts.phi(cut, *live[1:]))
 
-        return jvp(run, (live[0],), (tangent,))[1]
+def test_parts_cut_by_hooks_take_parameters_and_leave_no_hooks() -> None:
+    model = network("untraceable")
+    parts = split(model, "block2.bn", example=IMAGES)
+    state = {name: value.detach() + 0.1 for name, value in parts.head_parameters().items()}
+    corrected = parts.model_with(state, model)
+    assert torch.equal(corrected(IMAGES), functional_call(parts.head, state, parts.trunk(IMAGES)))
+    with pytest.raises(RuntimeError, match="channels"):
+        parts.trunk(IMAGES[:, :2])
+    with pytest.raises(RuntimeError, match="size"):
+        parts.head(torch.zeros(2, 9, 30, 30), IMAGES)
+    for module in (*model.modules(), *parts.trunk.modules(), *parts.head.modules()):
+        assert not module._forward_hooks
 
-    with exact_forward_mode():
-        derivative = directional(state)
-        penalty = torch.func.grad(lambda s: directional(s).pow(2).sum())(state)
-        cut = live[0].clone().requires_grad_()
-        logits = parts.head(*parts.phi(cut, *live[1:]))
-        slow = torch.stack(
-            [
-                (torch.autograd.grad(logit.sum(), cut, create_graph=True)[0] * tangent).flatten(1).sum(1)
-                for logit in logits.T
-            ]
-        ).T
-        parameters = parts.head_parameters()
-        slow_penalty = torch.autograd.grad(slow.pow(2).sum(), list(parameters.values()), allow_unused=True)
-    torch.testing.assert_close(derivative, slow)
-    for key, value in zip(parameters, slow_penalty):
-        torch.testing.assert_close(penalty[key], torch.zeros_like(penalty[key]) if value is None else value)
+
+def test_training_reaches_only_dropout_behind_the_layer() -> None:
+    parts = split(network("untraceable"), "block1", example=IMAGES)
+    parts.train_mode()
+    assert torch.equal(parts.trunk(IMAGES)[0], parts.trunk(IMAGES)[0])
+    assert not torch.equal(together(parts, IMAGES), together(parts, IMAGES))
+    assert len(parts.random) == 1
+    early = split(network("untraceable"), "hidden", example=IMAGES)
+    early.train_mode()
+    assert torch.equal(together(early, IMAGES), together(early, IMAGES))
 
 
 @pytest.mark.parametrize(
     ("name", "layer", "error", "sentence"),
     [
-        ("resnet18", "layer4.1.ad", LayerNotFoundError, r"no layer 'layer4\.1\.ad'\. Did you mean 'layer4\.1\.add'\?"),
-        ("resnet18", "layer4.1.relu", AmbiguousLayerError, r"2 times.*'layer4\.1\.relu_0', 'layer4\.1\.relu_1'"),
-        ("resnet18", "fc", SplitError, "is the output of ResNet"),
+        ("untraceable", "block3", LayerNotFoundError, "Did you mean 'block.'.*only modules are layers"),
+        ("untraceable", "unused", LayerNotFoundError, "does not call 'unused'"),
+        ("untraceable", "block1.relu", AmbiguousLayerError, "calls 'block1.relu' 2 times"),
+        ("untraceable", "fc", SplitError, "No trainable parameter of Wired follows 'fc'"),
+        ("resnet", "layer4.1.ad", LayerNotFoundError, r"no layer 'layer4\.1\.ad'\. Did you mean 'layer4\.1\.add'\?"),
+        ("resnet", "layer4.1.relu", AmbiguousLayerError, r"2 times.*'layer4\.1\.relu_0', 'layer4\.1\.relu_1'"),
+        ("resnet", "fc", SplitError, "is the output of ResNet"),
         ("vit", "encoder.layers.encoder_layer_0.self_attention", SplitError, "several tensors"),
         ("vit", "encoder.layers.encoder_layer_0.getitem_1", SplitError, "does not depend on"),
     ],
 )
 def test_layers_that_cannot_be_cut(name: str, layer: str, error: type[Exception], sentence: str) -> None:
     with pytest.raises(error, match=sentence):
-        split(built(name), layer)
+        split(network(name), layer, example=IMAGES)
+
+
+def two(run: Callable[[nn.Module, Tensor], Tensor], **others: nn.Module) -> Wired:
+    return Wired(run, layer=nn.Linear(4, 4), last=nn.Linear(4, 4), **others)
+
+
+def plain(net: nn.Module, x: Tensor) -> Tensor:
+    return net.last(net.layer(x).relu())
+
+
+def sets_default_dtype(net: nn.Module, x: Tensor) -> Tensor:
+    torch.set_default_dtype(torch.float64)
+    return plain(net, x)
+
+
+def branches_without_gradient(net: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return plain(net, x) if x.sum() > 0 else plain(net, x) * 2
+
+
+def sparse(layout: str) -> nn.Module:
+    model = two(plain)
+    model.last.weight = nn.Parameter(getattr(model.last.weight.detach(), layout)())
+    return model
+
+
+def quantized() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.ao.quantization.quantize_dynamic(two(plain), {nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize(
+    ("make", "error", "sentence"),
+    [
+        (lambda: two(sets_default_dtype), OptionError, "sets PyTorch's default dtype to torch.float64"),
+        (lambda: two(lambda net, x: plain(net, x).detach()), SplitError, r"Remove detach\(\)"),
+        (lambda: two(branches_without_gradient), SplitError, r"Remove detach\(\) and torch.no_grad\(\)"),
+        (lambda: sparse("to_sparse"), OptionError, "'last.weight' of Wired is torch.sparse_coo"),
+        (lambda: sparse("to_sparse_csr"), OptionError, "'last.weight' of Wired is torch.sparse_csr"),
+        (quantized, OptionError, "'layer' of Wired is quantized"),
+        (lambda: two(plain).to("meta"), OptionError, "'layer.weight' of Wired is on the meta device"),
+    ],
+)
+def test_models_that_cannot_be_trained(make: Callable[[], nn.Module], error: type[Exception], sentence: str) -> None:
+    model, x = make().eval(), torch.ones(2, 4)
+    with torch.no_grad(), pytest.raises(error, match=sentence):
+        split(model, "layer", example=x)
+    if error is OptionError:  # adapting needs no gradient
+        with pytest.raises(error, match=sentence):
+            adapt(model, x)
+        with pytest.raises(error, match=sentence):
+            recommend_layer(model, x)
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_frozen_weights_can_be_trained_again() -> None:
+    parts = split(two(plain).requires_grad_(False).eval(), "layer", example=torch.ones(2, 4))
+    assert all(parameter.requires_grad for parameter in parts.head_parameters().values())
 
 
 def test_tied_weights_are_refused() -> None:
@@ -290,86 +270,87 @@ def test_tied_weights_are_refused() -> None:
         split(model, "1")
     with pytest.raises(OptionError, match="Did you mean 'all'"):
         split(model, "1", train="al")  # type: ignore[arg-type]
+    by_hooks = copy.deepcopy(network("untraceable"))
+    by_hooks.block2.conv1.weight = by_hooks.block1.conv1.weight
+    with pytest.raises(SplitError, match=r"'block1\.conv1\.weight' of Wired is used before and after 'block1'"):
+        split(by_hooks, "block1", example=IMAGES)
 
 
-class InPlace(nn.Module):
-    """In-place operations whose effect is seen elsewhere, as in a pre-activation ResNet."""
+def test_a_layer_that_is_not_called_on_later_images_is_noticed() -> None:
+    model = copy.deepcopy(network("untraceable"))
+    parts = split(model, "hidden", example=IMAGES)
+    with pytest.raises(SplitError, match="called 'hidden' 0 times on these images"):
+        parts.trunk(IMAGES + 1e9)
 
-    def __init__(self, style: str) -> None:
-        super().__init__()
-        self.style = style
-        self.first, self.second, self.relu = nn.Linear(6, 6), nn.Linear(6, 3), nn.ReLU(inplace=True)
-        self.drop = nn.Dropout(0.5)
 
-    def forward(self, x: Tensor) -> Tensor:
-        kept = x = self.first(x)
-        if self.style == "module":
-            x = self.relu(x)
-        elif self.style == "through dropout":
-            x = self.relu(self.drop(x))
-        elif self.style == "functional":
-            x = functional.relu(x, inplace=True)
-        elif self.style == "method":
-            x = x.clamp_(min=0)
-        elif self.style == "torch":
-            x = torch.relu_(x)
-        elif self.style == "view":
-            x = self.relu(x.view(-1, 2, 3)).flatten(1)
-        elif self.style == "earlier view":
-            kept = x.view(-1, 6)
-            x = self.relu(x)
-        elif self.style == "slice":
-            x[:, 0] = 0
-        return self.second(x) + kept.sum(1, keepdim=True)
+def earlier_view(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    kept = x.view(-1, 4)
+    return net.relu(x), kept
+
+
+def part(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    x[:, 0] = 0
+    return x, x
+
+
+# In-place operations whose effect is seen elsewhere, as in a pre-activation ResNet.
+IN_PLACE: dict[str, Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]] = {
+    "module": lambda net, x: (net.relu(x), x),
+    "through dropout": lambda net, x: (net.relu(net.drop(x)), x),
+    "functional": lambda net, x: (functional.relu(x, inplace=True), x),
+    "method": lambda net, x: (x.clamp_(min=0), x),
+    "torch": lambda net, x: (torch.relu_(x), x),
+    "view": lambda net, x: (net.relu(x.view(-1, 2, 2)).flatten(1), x),
+    "earlier view": earlier_view,
+    "slice": part,
+}
+
+
+def in_place(style: str) -> nn.Module:
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        written, kept = IN_PLACE[style](net, net.layer(x))
+        return net.last(written) + kept.sum(1, keepdim=True)
+
+    return two(run, relu=nn.ReLU(inplace=True), drop=nn.Dropout(0.5)).eval()
 
 
 @pytest.mark.parametrize("style", ["module", "through dropout", "functional", "method", "torch"])
 def test_later_readers_see_what_was_written_in_place(style: str) -> None:
-    model, x = InPlace(style).eval(), torch.randn(5, 6)
-    parts = split(model, "first")
+    model, x = in_place(style), torch.randn(5, 4)
+    parts = split(model, "layer")
     kept = parts.trunk(x)
     assert torch.equal(together(parts, x), model(x))
-    assert torch.equal(kept[0], functional.linear(x, model.first.weight, model.first.bias))
+    assert torch.equal(kept[0], model.layer(x))
 
 
 @pytest.mark.parametrize("style", ["view", "earlier view", "slice"])
 def test_in_place_writes_that_cannot_be_followed_are_cut_by_hooks(style: str, caplog: pytest.LogCaptureFixture) -> None:
-    model, x = InPlace(style).eval(), torch.randn(5, 6)
+    model, x = in_place(style), torch.randn(5, 4)
     with pytest.raises(SplitError, match="Give `example`"):
-        split(model, "first")
+        split(model, "layer")
     with caplog.at_level(logging.WARNING, logger="hansfree.models.surgery.cut"):
-        parts = split(model, "first", example=x)
+        parts = split(model, "layer", example=x)
     assert not parts.traced
     assert "cut by hooks" in caplog.text
     assert torch.equal(together(parts, x), model(x))
 
 
-class Sneaky(nn.Module):
+def overwrites(net: nn.Module, x: Tensor) -> Tensor:
     """Augmented assignment overwrites ``kept`` in eager mode; a trace cannot see it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        kept = x = self.first(x)
-        x += 1
-        return self.second(x) * kept
+    kept = x = net.layer(x)
+    x += 1
+    return net.last(x) * kept
 
 
-class Failing(Sneaky):
+def fails(net: nn.Module, x: Tensor) -> Tensor:
     """The traced graph is one for tensors of another width."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x).reshape(-1, 5 if isinstance(x, torch.fx.Proxy) else 4))
+    return net.last(net.layer(x).reshape(-1, 5 if isinstance(x, torch.fx.Proxy) else 4))
 
 
-@pytest.mark.parametrize("kind", [Sneaky, Failing])
-def test_a_graph_with_other_numbers_than_the_model_is_not_used(
-    kind: type[nn.Module], caplog: pytest.LogCaptureFixture
-) -> None:
-    model, x = kind(), torch.randn(3, 4)
-    parts = split(model, "first", example=x)
+@pytest.mark.parametrize("run", [overwrites, fails])
+def test_a_graph_with_other_numbers_than_the_model_is_not_used(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    model, x = two(run), torch.randn(3, 4)
+    parts = split(model, "layer", example=x)
     assert not parts.traced
     assert "does not give the model's numbers" in caplog.text
     torch.testing.assert_close(together(parts, x), model(x))
@@ -444,47 +425,54 @@ class RandomNetwork(nn.Module):
         max_size=7,
     )
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_any_network_at_any_layer(steps: list[tuple[str, int, int]]) -> None:
     model, x = RandomNetwork(steps).eval(), torch.randn(3, 4)
     for layer in list_layers(model, x):
-        if layer.usable:
-            parts = split(model, layer.name, example=x)  # some in-place writes need the hooks
-            assert torch.equal(together(parts, x), model(x)), layer.name
-            kept = [tensor.clone() for tensor in parts.phi(*parts.trunk(x))]
-            with torch.no_grad():
-                for parameter in parts.head_parameters().values():
-                    parameter += 1
-            assert all(torch.equal(old, new) for old, new in zip(kept, parts.phi(*parts.trunk(x))))
-            assert torch.equal(parts.model_with(parts.head_parameters(), model)(x), together(parts, x))
+        if not layer.usable:
+            with pytest.raises((SplitError, AmbiguousLayerError)):
+                split(model, layer.name)
+            continue
+        parts = split(model, layer.name, example=x)  # some in-place writes need the hooks
+        assert torch.equal(together(parts, x), model(x)), layer.name
+        assert tuple(parts.trunk(x)[0].shape[1:]) == layer.shape
+        assert parts.parameters_after == layer.parameters_after
+        kept = [tensor.clone() for tensor in parts.phi(*parts.trunk(x))]
+        with torch.no_grad():
+            for parameter in parts.head_parameters().values():
+                parameter += 1
+        assert all(torch.equal(old, new) for old, new in zip(kept, parts.phi(*parts.trunk(x))))
+        assert torch.equal(parts.model_with(parts.head_parameters(), model)(x), together(parts, x))
 
 
 @pytest.mark.parametrize("spelling", ["mT", "transpose", "values"])
 def test_an_attribute_that_is_a_tensor_is_no_size(spelling: str) -> None:
-    class Mixer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.early, self.layer, self.late = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+    source: Any = {"mT": lambda x: x.mT, "transpose": lambda x: x.transpose(1, 2), "values": lambda x: x.max(1).values}
 
-        def forward(self, x: Tensor) -> Tensor:
-            source = {"mT": lambda: x.mT, "transpose": lambda: x.transpose(1, 2), "values": lambda: x.max(1).values}
-            beside = self.early(source[spelling]())
-            return self.late(self.layer(x) + beside.reshape(2, -1, 4)).mean(1)
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        beside = net.early(source[spelling](x))
+        return net.last(net.layer(x) + beside.reshape(2, -1, 4)).mean(1)
 
-    model = Mixer().eval()
+    model = two(run, early=nn.Linear(4, 4)).eval()
     parts = split(model, "layer")
-    assert parts.trainable == ("late.weight", "late.bias")
+    assert parts.trainable == ("last.weight", "last.bias")
     x = torch.randn(2, 4, 4)
     torch.testing.assert_close(together(parts, x), model(x))
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(3, 2)
+def mlp(net: nn.Module, x: Tensor) -> Tensor:
+    return net.last(net.second(input=net.layer(x)).relu())
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.third(self.second(input=self.first(x)).relu())
+
+def skipping(net: nn.Module, x: Tensor) -> Tensor:
+    x = net.second(net.layer(x)).relu()
+    return net.last(x) + x
+
+
+def tied() -> nn.Module:
+    model = two(mlp, second=nn.Linear(4, 4))
+    model.last.weight = model.second.weight
+    return model
 
 
 X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
@@ -496,35 +484,6 @@ def run(parts: HeadParts, x: Tensor) -> Tensor:
     return x
 
 
-class Skipping(Net):
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.second(self.first(x)).relu()
-        return self.third(x) + x[:, :2]
-
-
-def tied() -> nn.Module:
-    model = Net()
-    model.second, model.third = nn.Linear(4, 4), nn.Linear(4, 4)
-    model.third.weight = model.second.weight
-    return model
-
-
-@pytest.mark.parametrize(
-    ("make", "stages"),
-    [
-        (Net, ["second", None, "third"]),
-        (Skipping, ["second", None]),
-        (tied, [None]),
-        (lambda: nn.Sequential(OrderedDict(first=nn.Linear(4, 4), last=nn.Linear(4, 2))), ["last"]),
-    ],
-)
-def test_stages_of_a_head(make: Callable[[], nn.Module], stages: list[str | None]) -> None:
-    parts = split(make(), "first").head_parts()
-    assert [stage.path for stage in parts.stages] == stages
-    assert (parts.entry, parts.is_linear) == (stages[0], stages == ["last"])
-    torch.testing.assert_close(run(parts, X), parts.whole(X))
-
-
 def normed(layer: nn.Module) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # the old one, which works by a hook
@@ -532,23 +491,37 @@ def normed(layer: nn.Module) -> None:
 
 
 def replaced(layer: nn.Module) -> None:
-    layer.forward = lambda input: 2 * input[:, :3]  # type: ignore[method-assign]
+    layer.forward = lambda input: 2 * input  # type: ignore[method-assign]
+
+
+# What makes a linear layer do more than its weights say.
+CHANGES: list[Callable[[nn.Module], object]] = [
+    lambda layer: layer.register_forward_hook(lambda _m, _a, output: 2 * output),
+    lambda layer: layer.register_forward_pre_hook(lambda _m, args, kwargs: (args, kwargs), with_kwargs=True),
+    normed,
+    parametrizations.weight_norm,
+    replaced,
+]
+
+
+def changed(change: Callable[[nn.Module], object]) -> nn.Module:
+    model = two(mlp, second=nn.Linear(4, 4))
+    change(model.second)
+    return model
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("make", "stages"),
     [
-        lambda layer: layer.register_forward_hook(lambda _m, _a, output: 2 * output),
-        lambda layer: layer.register_forward_pre_hook(lambda _m, args, kwargs: (args, kwargs), with_kwargs=True),
-        normed,
-        parametrizations.weight_norm,
-        replaced,
+        (lambda: two(mlp, second=nn.Linear(4, 4)), ["second", None, "last"]),
+        (lambda: two(skipping, second=nn.Linear(4, 4)), ["second", None]),
+        (tied, [None]),
+        (lambda: two(lambda net, x: net.last(net.layer(x))), ["last"]),
+        *((partial(changed, change), [None, "last"]) for change in CHANGES),
     ],
 )
-def test_one_that_does_more_is_not(change: Any) -> None:
-    model = Net()
-    change(model.second)
-    parts = split(model, "first").head_parts()
-    assert parts.entry is None
-    assert [stage.path for stage in parts.stages] == [None, "third"]
+def test_stages_of_a_head(make: Callable[[], nn.Module], stages: list[str | None]) -> None:
+    parts = split(make(), "layer").head_parts()
+    assert [stage.path for stage in parts.stages] == stages
+    assert (parts.entry, parts.is_linear) == (stages[0], stages == ["last"])
     torch.testing.assert_close(run(parts, X), parts.whole(X))

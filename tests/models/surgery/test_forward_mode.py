@@ -11,31 +11,26 @@ from torch.func import grad, jvp, vmap
 
 from hansfree.errors import OptionError
 from hansfree.models.surgery import check_device, exact_forward_mode, forward_mode, on_device
+from tests.models.zoo import Wired
 
 
-class SelfAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+def native(returned: int) -> nn.Module:
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        return torch.native_layer_norm(x, (6,), net.norm.weight, net.norm.bias, 1e-5)[returned]
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.attention(x, x, x, need_weights=False)[0]
+    norm = nn.LayerNorm(6)
+    nn.init.normal_(norm.weight, generator=torch.Generator().manual_seed(1))
+    return Wired(run, norm=norm)
 
 
-class Native(nn.Module):
-    def __init__(self, returned: int) -> None:
-        super().__init__()
-        self.returned, self.norm = returned, nn.LayerNorm(6)
-        nn.init.normal_(self.norm.weight, generator=torch.Generator().manual_seed(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.native_layer_norm(x, (6,), self.norm.weight, self.norm.bias, 1e-5)[self.returned]
+def self_attention(net: nn.Module, x: Tensor) -> Tensor:
+    return net.attention(x, x, x, need_weights=False)[0]
 
 
 MODULES = {
-    "native layer norm": (Native(0), (3, 5, 6)),
-    "mean of a native layer norm": (Native(1), (3, 5, 6)),
-    "inverse deviation of a native layer norm": (Native(2), (3, 5, 6)),
+    "native layer norm": (native(0), (3, 5, 6)),
+    "mean of a native layer norm": (native(1), (3, 5, 6)),
+    "inverse deviation of a native layer norm": (native(2), (3, 5, 6)),
     "layer norm": (nn.LayerNorm(6), (3, 5, 6)),
     "layer norm over two axes, no affine": (nn.LayerNorm((5, 6), elementwise_affine=False), (3, 5, 6)),
     "group norm": (nn.GroupNorm(2, 6), (3, 6, 4)),
@@ -51,7 +46,7 @@ MODULES = {
     "mean pooling": (nn.AdaptiveAvgPool2d(1), (3, 6, 4, 4)),
     "mean pooling to pairs": (nn.AdaptiveAvgPool2d((2, None)), (3, 6, 4, 4)),
     "convolution": (nn.Conv2d(6, 6, 3), (3, 6, 4, 4)),
-    "attention": (SelfAttention(), (3, 5, 6)),
+    "attention": (Wired(self_attention, attention=nn.MultiheadAttention(6, 2, batch_first=True)), (3, 5, 6)),
     "encoder layer": (nn.TransformerEncoderLayer(6, 2, 12, batch_first=True), (3, 5, 6)),
 }
 

@@ -13,23 +13,18 @@ from hansfree.errors import SplitError
 from hansfree.models.surgery import insert_after, split
 from hansfree.models.surgery.graph import trace
 from hansfree.models.surgery.tracing import image_shapes
+from tests.models.zoo import Wired, together
 
 Question = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
-class Asking(nn.Module):
-    """A convolution, what a question makes of its maps, pooling and a linear layer."""
+def asking(question: Question, **facts: object) -> nn.Module:
+    """Return a convolution, what a question makes of its maps, pooling and a linear layer."""
 
-    def __init__(self, question: Question, **facts: object) -> None:
-        super().__init__()
-        self.conv, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
-        self.question = question
-        for name, value in facts.items():
-            setattr(self, name, value)
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        return net.fc((question(net, x, net.conv(x)) + 1).mean((2, 3)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        maps = self.conv(x)
-        return self.fc((self.question(self, x, maps) + 1).mean((2, 3)))
+    return Wired(run, conv=nn.Conv2d(3, 4, 3), fc=nn.Linear(4, 2), **facts).eval()
 
 
 def refuses_other_channels(model: nn.Module, x: Tensor, maps: Tensor) -> Tensor:
@@ -73,19 +68,19 @@ def takes_one_size(model: nn.Module, x: Tensor, maps: Tensor) -> Tensor:
     ],
 )
 def test_answered_by_shapes(question: Question, facts: dict[str, object]) -> None:
-    model = Asking(question, **facts).eval()
+    model = asking(question, **facts)
     images = torch.randn(3, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     parts = split(model, "add", example=images)
     assert parts.traced
     expected = model(images)
-    torch.testing.assert_close(parts.head(*parts.phi(*parts.trunk(images))), expected)
+    torch.testing.assert_close(together(parts, images), expected)
     edited = insert_after(model, "add", nn.Identity())  # without an example: the graph is found again
     torch.testing.assert_close(edited(images), expected)
 
 
 def test_a_model_without_questions_loads_nothing_that_answers_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hansfree.models.surgery.tracing.FakeTensorMode", None)
-    assert split(Asking(lambda _model, _x, maps: maps).eval(), "add").traced
+    assert split(asking(lambda _model, _x, maps: maps), "add").traced
 
 
 def other_branch_for_large_images(model: nn.Module, x: Tensor, maps: Tensor) -> Tensor:
@@ -119,8 +114,8 @@ def counts_the_images(model: nn.Module, x: Tensor, maps: Tensor) -> Tensor:
     ],
 )
 def test_one_graph_for_all_images_or_none(question: Question, sentence: str) -> None:
-    model = Asking(question).eval()
-    with pytest.raises(SplitError, match=f"^Asking cannot be traced: {sentence}"):
+    model = asking(question)
+    with pytest.raises(SplitError, match=f"^Wired cannot be traced: {sentence}"):
         trace(model)
     images = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     parts = split(model, "conv", example=images)
@@ -129,93 +124,71 @@ def test_one_graph_for_all_images_or_none(question: Question, sentence: str) -> 
 
 
 def test_no_shape_that_the_model_takes_is_its_own_error() -> None:
-    with pytest.raises(SplitError, match=r"^Asking cannot be traced: wrong size\.$"):
-        trace(Asking(takes_one_size))
+    with pytest.raises(SplitError, match=r"^Wired cannot be traced: wrong size\.$"):
+        trace(asking(takes_one_size))
 
 
 def test_the_models_own_size_comes_first() -> None:
-    class Patches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.image_size, self.conv = (40, 24), nn.Conv2d(1, 2, 3)
-
-    shapes = image_shapes(nn.Sequential(Patches()))
+    shapes = image_shapes(nn.Sequential(Wired(asking, image_size=(40, 24), conv=nn.Conv2d(1, 2, 3))))
     assert shapes[:2] == [(2, 1, 40, 24), (1, 1, 40, 24)]
     assert all(shape[:2] == (2, 1) for shape in shapes[2:])
     assert image_shapes(nn.Flatten())[0] == (2, 3, 224, 224)
 
 
 def test_the_number_of_images_before_the_layer() -> None:
-    class Token(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.token, self.block, self.fc = nn.Parameter(torch.ones(1, 3)), nn.Linear(3, 3), nn.Linear(3, 2)
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        count = x.shape[0]
+        return net.fc(net.block(net.token.expand(count, -1) + x.mean((2, 3))))
 
-        def forward(self, x: Tensor) -> Tensor:
-            count = x.shape[0]
-            return self.fc(self.block(self.token.expand(count, -1) + x.mean((2, 3))))
-
-    model, images = Token().eval(), torch.randn(3, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    model = Wired(run, token=nn.Parameter(torch.ones(1, 3)), block=nn.Linear(3, 3), fc=nn.Linear(3, 2)).eval()
+    images = torch.randn(3, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     parts = split(model, "block", example=images)
     assert parts.traced
-    torch.testing.assert_close(parts.head(*parts.phi(*parts.trunk(images))), model(images))
+    torch.testing.assert_close(together(parts, images), model(images))
 
 
-class Functional(nn.Module):
-    """Batch norm as a call, with the flag by place or by name."""
+def functional_norm(*, training: bool, by_name: bool) -> nn.Module:
+    """Return batch norm as a call, with the flag by place or by name."""
 
-    def __init__(self, training: bool, *, by_name: bool) -> None:
-        super().__init__()
-        self.use_batch, self.by_name = training, by_name
-        self.register_buffer("mean", torch.zeros(4))
-        self.register_buffer("var", torch.ones(4))
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        if by_name:
+            return functional.batch_norm(x, net.mean, net.var, training=training)
+        return functional.batch_norm(x, net.mean, net.var, None, None, training)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.by_name:
-            return functional.batch_norm(x, self.mean, self.var, training=self.use_batch)
-        return functional.batch_norm(x, self.mean, self.var, None, None, self.use_batch)
+    # With a child, the tracer looks inside.
+    return Wired(run, mean=torch.zeros(4), var=torch.ones(4), inner=nn.Identity())
 
 
-class Net(nn.Module):
-    def __init__(self, norm: nn.Module, *, traceable: bool, deep: bool = False) -> None:
-        super().__init__()
-        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3), norm, nn.Linear(4, 2)
-        self.traceable = traceable
-        if deep:
-            norm.add_module("inner", nn.Identity())  # with a child the tracer looks inside
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.traceable and x.sum() > 1e9:
-            return x
-        return self.fc(self.norm(self.conv(x)).relu().mean((2, 3)))
-
-
+NORMS = {
+    "module": lambda is_wrong: nn.BatchNorm2d(4, track_running_stats=not is_wrong),
+    "by name": lambda is_wrong: functional_norm(training=is_wrong, by_name=True),
+    "by place": lambda is_wrong: functional_norm(training=is_wrong, by_name=False),
+    "instance": lambda _: nn.InstanceNorm2d(4),
+}
 IMAGES = torch.randn(1, 3, 6, 6, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("traceable", [True, False])
-@pytest.mark.parametrize("layer", ["conv", "norm"])
-@pytest.mark.parametrize("kind", ["module", "by name", "by place"])
-def test_refused(traceable: bool, layer: str, kind: str) -> None:
-    norm = (
-        nn.BatchNorm2d(4, track_running_stats=False) if kind == "module" else Functional(True, by_name=kind[3] == "n")
-    )
-    with pytest.raises(SplitError, match="statistics of the batch in eval mode"):
-        split(Net(norm, traceable=traceable), layer, example=IMAGES)
+def with_norm(norm: nn.Module, *, traceable: bool) -> nn.Module:
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        if not traceable and x.sum() > 1e9:
+            return x
+        return net.fc(net.norm(net.conv(x)).relu().mean((2, 3)))
 
-
-@pytest.mark.parametrize("by_name", [True, False])
-def test_refused_without_an_example_where_the_graph_shows_it(by_name: bool) -> None:
-    with pytest.raises(SplitError, match=r"'norm' of Net normalises by the statistics of the batch"):
-        split(Net(nn.BatchNorm2d(4, track_running_stats=False), traceable=True), "conv")
-    with pytest.raises(SplitError, match=r"'batch_norm' of Net normalises by the statistics of the batch"):
-        split(Net(Functional(True, by_name=by_name), traceable=True, deep=True), "conv")
+    return Wired(run, conv=nn.Conv2d(3, 4, 3), norm=norm, fc=nn.Linear(4, 2)).eval()
 
 
 @pytest.mark.parametrize("traceable", [True, False])
-@pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), nn.InstanceNorm2d(4), Functional(False, by_name=True)])
-def test_others_pass(traceable: bool, norm: nn.Module) -> None:
-    model = Net(norm, traceable=traceable).eval()
+@pytest.mark.parametrize("kind", NORMS)
+def test_statistics_of_the_batch_are_refused(traceable: bool, kind: str) -> None:
+    model = with_norm(NORMS[kind](False), traceable=traceable)
     parts = split(model, "conv", example=IMAGES)
     assert parts.traced is traceable
-    torch.testing.assert_close(parts.head(*parts.phi(*parts.trunk(IMAGES))), model(IMAGES))
+    torch.testing.assert_close(together(parts, IMAGES), model(IMAGES))
+    wrong = with_norm(NORMS[kind](True), traceable=traceable)
+    for layer in ("conv", "norm") if kind != "instance" else ():
+        with pytest.raises(SplitError, match="statistics of the batch in eval mode"):
+            split(wrong, layer, example=IMAGES)
+        if traceable:  # the graph shows it without an example
+            name = "norm" if kind == "module" else "batch_norm"
+            with pytest.raises(SplitError, match=rf"'{name}' of Wired normalises by the statistics of the batch"):
+                split(wrong, layer)

@@ -17,17 +17,16 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 # Two shards of training images, and one of each other set.
 MANY = {**COUNTS, ("train", 0, 0): 90, ("train", 0, 1): 80, ("train", 1, 0): 140, ("train", 1, 1): 10}
-SHARDS = 6
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.1"}
 
-# In a worker, where `large` lies beside the file: heads count as too large to be trained together. Where `play` does:
-# the doomed node writes one shard, and is stuck before its second; the other waits with its first until then.
+# In a worker: heads count as too large to be trained together, in all runs; where `play` lies beside the file, the
+# doomed node writes one shard, and is stuck before its second, and the other waits with its first until then.
 STAGED = """
 import os, time
 from pathlib import Path
 
 HERE, NODE = Path(__file__).parent, os.environ.get("HANSFREE_TEST_NODE")
-if NODE and (HERE / "large").exists():
+if NODE:
     from hansfree.corrections.training import head_loop
 
     head_loop._STACKED_BYTES = 1
@@ -62,11 +61,6 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = make_user(tmp_path_factory.mktemp("own") / "user", MANY)
     (root / "net.py").write_text(NET + STAGED)
     return root
-
-
-@pytest.fixture(autouse=True)
-def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
 
 
 @pytest.fixture(scope="session")

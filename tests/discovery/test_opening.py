@@ -1,14 +1,17 @@
-"""A run file opens without artifact bits, and what does not fit is refused."""
+"""A run file without artifact labels: images, model and suspects, and what is refused."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-from hansfree.discovery.opening import UnlabelledImages, open_unlabelled_images
+from hansfree.discovery import opening
+from hansfree.discovery.opening import UnlabelledImages, open_unlabelled_images, search_suspects
+from hansfree.discovery.suspects import Suspects
 from hansfree.errors import DataError
 from hansfree.pipeline.config import read_run_file
 from tests.pipeline.user import CLASSES, read_table, write_run, write_table
@@ -63,7 +66,7 @@ def test_bad_pictures_are_left_out_of_everything(bare: Path) -> None:
     found = prepared(bare, data={"skip_bad": True})
     assert found.names[0] == second[0]
     assert found.images.ids[0] == 1  # what keys an image's randomness stays
-    assert len(found.skipped) == 1
+    assert [name for name, _ in found.facts].count("left out") == 1
     assert len({len(found.names), len(found.paths), len(found.rows), len(found.images)}) == 1
 
 
@@ -79,3 +82,25 @@ def test_classes_that_do_not_fit_the_model_are_refused(bare: Path) -> None:
     write_table(bare / "labels.csv", [(rows[0][0], "green", "train"), *rows[1:]], HEADER)
     with pytest.raises(DataError, match="The model has 2 outputs, the data have 3 classes"):
         prepared(bare, data={"classes": None})
+
+
+def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_BATCH", 50)
+    monkeypatch.setattr("hansfree.activations.shards._IMAGES", 100)  # several shards
+    found = prepared(bare)
+    folder = bare / "run-label"
+    folder.mkdir()
+    (folder / "suspect-9.json").write_text("[]")  # of an earlier search
+    search = search_suspects(found)
+    assert search.page == folder / "suspects.html"
+    assert Suspects.from_json((folder / "suspects.json").read_text(encoding="utf-8")) == search.suspects
+    assert sorted(folder.glob("suspect-*.json")) == sorted(search.lists)
+    assert search.lists
+    for path in search.lists:
+        cluster = search.suspects.clusters[int(path.stem.partition("-")[2]) - 1]
+        assert json.loads(path.read_text(encoding="utf-8")) == [found.names[row] for row in cluster.rows]
+    assert not (bare / "run").exists()  # it has to be empty when the run begins
+    kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
+    assert len(kept) == -(-len(found.images) // 100)
+    opening.collect_pooled(found)
+    assert kept == {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}

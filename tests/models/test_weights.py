@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +16,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from hansfree.errors import OptionError
-from hansfree.models import ARCHITECTURES, PRETRAINED, build_model, check_start
-from hansfree.models.weights import load_weights, write_weights
+from hansfree.models import ARCHITECTURES, PRETRAINED, build_model, check_start, load_model
+from hansfree.models.weights import load_weights, read_weights, write_weights
 from hansfree.models.zoo import rename_lite
+from tests.models.zoo import hugging_face_folder
 
 State = dict[str, Tensor]
 
 
 def same(model: nn.Module, state: State, *, but: tuple[str, ...] = ()) -> bool:
     own = model.state_dict()
+    assert but or own.keys() - {n for n in own if "num_batches" in n} <= state.keys() <= own.keys()
     return all(torch.equal(own[name], state[name].to(own[name].dtype)) for name in own if not name.startswith(but))
 
 
@@ -35,11 +38,6 @@ def trained() -> State:
 
 def without(state: State, start: str) -> State:
     return {name: tensor for name, tensor in state.items() if not name.startswith(start)}
-
-
-def save_pickle(content: Any, path: Path) -> Path:
-    torch.save(content, path)
-    return path
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -75,39 +73,72 @@ def test_last_layer_is_fresh_and_seeded(
     assert "fresh: classifier.weight, classifier.bias" in caplog.text
 
 
+def build(path: Path, classes: int | None = None) -> nn.Module:
+    return build_model("demo", classes=classes or 5, weights=path)
+
+
+def load(path: Path, classes: int | None = None) -> nn.Module:
+    return load_model("demo", weights=path, classes=classes)
+
+
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("loaders", "change", "sentence"),
     [
-        (lambda s: without(s, "features.3."), r"lacks features\.3\.weight\.( Did you mean|$)"),
-        (lambda s: without(s, "classifier.weight"), r"lacks classifier\.weight"),
-        (lambda s: {**s, "feature.0.weight": s["features.0.weight"]}, r"no feature\.0.*mean 'features\.0\.weight'"),
-        (lambda s: {**s, "features.0.weight": torch.zeros(32, 3, 5, 5)}, r"\(32, 3, 5, 5\) instead of \(32, 3, 3, 3\)"),
-        (lambda s: {**s, "classifier.weight": torch.zeros(5, 9)}, r"\(5, 9\) instead of \(5, 512\)"),
-        (lambda s: {**s, "classifier.weight": torch.zeros(6, 9)}, r"\(6, 9\) instead of \(5, 512\)"),
+        ((build, load), {"features.3.weight": None}, r"lacks features\.3\.weight\.( Did you mean|$)"),
+        ((build, load), {"classifier.weight": None}, r"lacks classifier\.weight"),
+        ((build, load), {"feature.0.weight": torch.ones(32, 3, 3, 3)}, r"no feature\.0.*mean 'features\.0\.weight'"),
+        ((build, load), {"features.0.weight": torch.zeros(32, 3, 5, 5)}, r"\(32, 3, 5, 5\) instead of \(32, 3, 3, 3\)"),
+        ((build,), {"classifier.weight": torch.zeros(5, 9)}, r"\(5, 9\) instead of \(5, 512\)"),
+        ((build,), {"classifier.weight": torch.zeros(6, 9)}, r"\(6, 9\) instead of \(5, 512\)"),
+        ((load,), {"classifier.weight": None, "classifier.bias": None}, "it lacks classifier.weight"),
+        (
+            (load,),
+            {"features.4.weight": torch.full((64,), torch.nan)},
+            "not finite: 64 of 64 numbers of 'features.4.we",
+        ),
+        ((load,), {"features.4.running_var": torch.full((64,), torch.inf)}, "not finite.*'features.4.running_var'"),
+        ((lambda path: load(path, 4),), {}, r"The model of .* gives 5 answers, not 4: give a class for each"),
     ],
-    ids=["layer before", "half of the last", "unexpected", "kernel", "inputs of the last", "inputs and classes"],
 )
 def test_what_does_not_fit_is_named(
-    trained: State, tmp_path: Path, change: Callable[[State], State], sentence: str
+    trained: State, tmp_path: Path, loaders: tuple[Any, ...], change: dict[str, Tensor | None], sentence: str
 ) -> None:
-    save_file({name: tensor.clone() for name, tensor in change(trained).items()}, tmp_path / "w.safetensors")
-    with pytest.raises(OptionError, match=sentence):
-        build_model("demo", classes=5, weights=tmp_path / "w.safetensors")
+    state = {name: tensor for name, tensor in {**trained, **change}.items() if tensor is not None}
+    save_file(state, tmp_path / "w.safetensors")
+    for loader in loaders:
+        with pytest.raises(OptionError, match=sentence):
+            loader(tmp_path / "w.safetensors")
 
 
-@pytest.mark.parametrize("content", [[torch.zeros(2)], {"lr": 0.1}, {}, {"state_dict": {"a": 1}}])
-def test_a_file_without_weights(tmp_path: Path, content: Any) -> None:
-    path = save_pickle(content, tmp_path / "w.pt")
-    with pytest.raises(OptionError, match="holds no weights by name"):
-        build_model("demo", classes=2, weights=path)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch on quantized and sparse tensors
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tensor: tensor.to("meta"), "on the meta device"),
+        (torch.Tensor.to_sparse_csr, "torch.sparse_csr"),
+        (lambda tensor: torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8), "torch.qint8"),
+        (lambda tensor: tensor.to(torch.int8), "torch.int8"),  # its scale is lost
+        (lambda tensor: tensor.to(torch.complex64), "torch.complex64"),
+    ],
+)
+def test_weights_that_are_no_dense_real_numbers(
+    trained: State, tmp_path: Path, change: Callable[[torch.Tensor], torch.Tensor], words: str
+) -> None:
+    torch.save({**trained, "classifier.weight": change(trained["classifier.weight"])}, tmp_path / "w.pt")
+    with pytest.raises(OptionError, match=rf"classifier\.weight is {words}\. Save dense"):
+        load(tmp_path / "w.pt")
 
 
-@pytest.mark.parametrize("name", ["w.safetensors", "w.pt", "w.ckpt"])
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"some text that is long enough for a header"])
-def test_damaged_and_unknown_files(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(OptionError, match=name):
-        build_model("demo", classes=2, weights=tmp_path / name)
+def test_files_without_weights(tmp_path: Path) -> None:
+    for content in ([torch.zeros(2)], {"lr": 0.1}, {}, {"state_dict": {"a": 1}}):
+        torch.save(content, tmp_path / "w.pt")
+        with pytest.raises(OptionError, match="holds no weights by name"):
+            read_weights(tmp_path / "w.pt")
+    damaged = (b"", b"PK\x03\x04 cut off", b"some text that is long enough for a header")
+    for name, content in itertools.product(("w.safetensors", "w.pt", "w.ckpt"), damaged):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(OptionError, match=name):
+            read_weights(tmp_path / name)
 
 
 def test_a_word_that_is_neither_file_nor_pretrained() -> None:
@@ -135,13 +166,8 @@ def test_no_network_says_where_to_put_the_file(tmp_path: Path, monkeypatch: pyte
     assert "https://download.pytorch.org/models/resnet18-f37072fd.pth" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [("resnet18", "resnet18-f37072fd.pth"), ("efficientnet_b0", "efficientnet_b0_rwightman-7f5810bc.pth")],
-)
-def test_imagenet_weights_are_downloaded_once_with_their_hash(
-    name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_imagenet_weights_are_downloaded_once_with_their_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, file = "efficientnet_b0", "efficientnet_b0_rwightman-7f5810bc.pth"
     published, asked = build_model(name, classes=10, seed=3).state_dict(), []
 
     def download(url: str, path: str, hash_prefix: str, progress: bool) -> None:
@@ -158,6 +184,7 @@ def test_imagenet_weights_are_downloaded_once_with_their_hash(
     assert asked == [(f"https://download.pytorch.org/models/{file}", file[-12:-4])]
 
 
+@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter:UserWarning")
 @pytest.mark.parametrize(
     ("gone", "fresh"),
     [
@@ -170,7 +197,8 @@ def test_imagenet_weights_are_downloaded_once_with_their_hash(
 def test_vgg_may_lack_its_head_or_its_last_layer_only(gone: str, fresh: list[str] | None) -> None:
     with torch.device("meta"):
         model, given = (build_model("vgg16", classes=classes) for classes in (2, 1000))
-    weights = without(given.state_dict(), gone)
+    shapes = {name: tensor.shape for name, tensor in given.state_dict().items()}
+    weights = without({name: torch.zeros(()).expand(shape) for name, shape in shapes.items()}, gone)  # no memory
     if fresh is None:
         with pytest.raises(OptionError, match=rf"it lacks {gone}weight"):
             load_weights(model, weights, last="classifier.6", source="file")
@@ -184,8 +212,9 @@ def test_code_in_a_pickle_does_not_run(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "ran",))
 
+    torch.save({"a": Trap()}, tmp_path / "w.pt")
     with pytest.raises(OptionError, match="can run code"):
-        build_model("demo", classes=2, weights=save_pickle({"a": Trap()}, tmp_path / "w.pt"))
+        build(tmp_path / "w.pt")
     assert not (tmp_path / "ran").exists()
 
 
@@ -228,3 +257,58 @@ def test_the_same_weights_and_metadata_are_the_same_bytes(tmp_path: Path) -> Non
     with safe_open(path, framework="pt") as file:
         assert file.metadata() == about
         assert torch.equal(file.get_tensor("w"), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"model_state_dict": state, "epoch": 3},
+        lambda state: {"state_dict": {f"model.{name}": tensor for name, tensor in state.items()}},
+        lambda state: {"model": {f"module.{name}": tensor for name, tensor in state.items()}},
+        lambda state: {f"_orig_mod.{name}": tensor for name, tensor in state.items()},
+    ],
+    ids=["plain", "model_state_dict", "lightning", "parallel", "compiled"],
+)
+def test_checkpoints_of_all_kinds_tell_the_classes(trained: State, tmp_path: Path, wrap: Callable[..., Any]) -> None:
+    torch.save(wrap(trained), tmp_path / "w.pt")
+    assert same(load(tmp_path / "w.pt"), trained)
+
+
+def test_a_prefix_that_the_model_has_itself_stays(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.model = nn.Linear(2, 2)\n"
+    )
+    state = {"model.weight": torch.ones(2, 2), "model.bias": torch.ones(2)}
+    save_file(state, tmp_path / "w.safetensors")
+    assert same(load_model(f"{tmp_path / 'net.py'}:Net", weights=str(tmp_path / "w.safetensors")), state)
+
+
+@pytest.mark.parametrize("source", ["timm:test_resnet", "torchvision:squeezenet1_1", "hf"])
+def test_the_number_of_classes_comes_from_the_file(source: str, tmp_path: Path) -> None:
+    source = f"hf:{hugging_face_folder(tmp_path / 'hf', labels=7)}" if source == "hf" else source
+    state = load_model(source, classes=4, weights=None if source[:2] != "hf" else _other_classes(source, tmp_path))
+    save_file(state.state_dict(), tmp_path / "w.safetensors")
+    assert same(load_model(source, weights=tmp_path / "w.safetensors"), state.state_dict())
+
+
+def _other_classes(source: str, folder: Path) -> Path:
+    """Return weights for four classes for a folder whose own are for seven."""
+    state = load_model(source).state_dict()
+    last = [name for name in state if name.startswith("classifier.")]
+    save_file({n: t[:4].clone() if n in last else t for n, t in state.items()}, folder / "four.safetensors")
+    return folder / "four.safetensors"
+
+
+def test_old_counters_may_lack_and_masks_may_be_infinite(trained: State, tmp_path: Path) -> None:
+    save_file({n: t for n, t in trained.items() if "num_batches" not in n}, tmp_path / "w.safetensors")
+    assert same(load(tmp_path / "w.safetensors"), trained)
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n\ndef make(value=-torch.inf):\n    net = nn.Linear(2, 2)\n"
+        "    net.register_buffer('mask', torch.full((2,), value))\n    return net\n\n"
+        "def make_wrong():\n    return make(torch.nan)\n"
+    )
+    load_model(f"{tmp_path / 'net.py'}:make")
+    with pytest.raises(OptionError, match=r"make_wrong' are not finite: 2 of 2 numbers of 'mask'"):
+        load_model(f"{tmp_path / 'net.py'}:make_wrong")

@@ -1,4 +1,4 @@
-"""The embedded suite: four shortcuts, one biased training set, and clean images that all of them share."""
+"""The embedded datasets: four shortcuts with one biased training set and clean images in common; printed text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hansfree.data.artifacts import Artifact
 from hansfree.data.biased import SETS
 from hansfree.data.printed import PrintedSkin
 from hansfree.models import PAPER_MODELS
-from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.paper.embedded import PrintedText, Synthetic
 
 
@@ -17,8 +16,11 @@ class Small(Synthetic):
     n_base, n_train, n_val, n_test = 120, 80, 24, 40
 
 
-def test_it_is_found_by_name_and_needs_no_files() -> None:
-    assert BenchmarkDataset.named("synthetic") is Synthetic
+class SmallText(PrintedText):
+    n_train, n_val, n_test = 36, 18, 27
+
+
+def test_it_has_every_model_and_artifact() -> None:
     assert Synthetic().size == 64
     assert set(Synthetic.recipe.epochs) == set(Synthetic.recipe.fresh_rates) == {"demo", *PAPER_MODELS}
     assert set(Synthetic.artifacts) == {name for name, kind in Artifact.members().items() if not kind.needs_file}
@@ -30,60 +32,13 @@ def test_each_artifact_leaks_into_a_class_of_its_own(artifact: str) -> None:
     label = Synthetic.artifacts.index(artifact)
     assert (data.biased_class, data.artifact) == (label, artifact)
     assert data.is_localized == Artifact.named(artifact).localized
-    assert data.is_inserted
-    assert data.has_masks
+    assert (data.is_inserted, data.has_masks) == (True, True)
     assert set(data.train.labels[data.train.has_artifact]) == {label}
     assert data.learned.has_artifact.sum() == int(Small.share * 30 + 0.5)
     assert 0 < data.train.has_artifact.sum() < data.learned.has_artifact.sum()
-    index = int(np.flatnonzero(data.train.has_artifact)[0])
-    assert data.train.pixels(index)[1].any()
+    assert data.train.pixels(int(np.flatnonzero(data.train.has_artifact)[0]))[1].any()
     assert not np.array_equal(data.test_clean.pixels(0)[0], data.test_biased.pixels(0)[0])
-
-
-def test_all_artifacts_have_one_biased_model_one_reference_and_clean_images_in_common() -> None:
-    every = [Small(artifact=artifact, size=32).data("demo") for artifact in Synthetic.artifacts]
-    assert len({data.learned.pixel_fingerprint for data in every}) == 1
-    assert len({data.train.fingerprint for data in every}) == len(every)
-    for name in ("clean_train", "val_clean", "test_clean"):
-        assert len({getattr(data, name).fingerprint for data in every}) == 1, name
-    for name in ("val_biased", "test_biased"):
-        assert len({getattr(data, name).fingerprint for data in every}) == len(every), name
-
-
-def test_no_image_is_in_two_parts_and_the_reference_never_sees_an_artifact() -> None:
-    data = Small(size=32).data("demo")
-    parts = [set(getattr(data, name).ids.tolist()) for name in ("learned", "val_clean", "test_clean")]
-    assert [len(part) for part in parts] == [120, 24, 40]
-    assert sum(map(len, parts)) == len(set.union(*parts))
-    assert data.clean_train is not None
-    assert not data.clean_train.has_artifact.any()
-    assert np.array_equal(data.clean_train.ids, data.learned.ids)
-
-
-def test_corrections_see_a_part_of_what_the_model_learned_from() -> None:
-    data = Small(size=32).data("demo")
-    assert len(data.train) == 80
-    assert np.array_equal(data.train.ids, data.learned.ids[:80])
-    assert np.array_equal(data.train.has_artifact, data.learned.has_artifact[:80])
-    for index in (0, 79):
-        for ours, theirs in zip(data.train.pixels(index), data.learned.pixels(index)):
-            assert np.array_equal(ours, theirs)
-
-
-def test_seed_and_size_change_the_pictures_and_the_model_does_not() -> None:
-    def prints(model: str = "demo", **options: int) -> tuple[str, ...]:
-        data = Small(**{"size": 32, **options}).data(model)
-        return tuple(getattr(data, name).fingerprint for name in SETS)
-
-    assert prints() == prints("vgg16")
-    assert not set(prints()) & set(prints(seed=1))
-    assert not set(prints()) & set(prints(size=40))
-
-
-@pytest.mark.parametrize("artifact", Synthetic.artifacts)
-def test_pairs_are_training_images_without_any_artifact(artifact: str) -> None:
-    data = Small(artifact=artifact, size=32).data("demo")
-    assert data.train_biased is not None
+    assert data.train_biased is not None  # pairs: training images without any artifact
     rows = np.flatnonzero(np.isin(data.train.ids, data.train_biased.ids))
     assert 0 < len(rows) == len(data.train_biased) < (~data.train.has_artifact).sum()
     for place in (0, len(rows) - 1):
@@ -93,32 +48,54 @@ def test_pairs_are_training_images_without_any_artifact(artifact: str) -> None:
         assert not np.array_equal(before, image)
 
 
-# Printed text
+def test_all_artifacts_have_one_biased_model_one_reference_and_clean_images_in_common() -> None:
+    every = [Small(artifact=artifact, size=32).data("demo") for artifact in Synthetic.artifacts]
+    assert len({data.learned.pixel_fingerprint for data in every}) == 1
+    for name, many in (
+        ("train", True), ("clean_train", False), ("val_clean", False), ("test_clean", False), ("val_biased", True),
+        ("test_biased", True),
+    ):  # fmt: skip
+        assert len({getattr(data, name).fingerprint for data in every}) == (len(every) if many else 1), name
 
 
-class SmallText(PrintedText):
-    n_train, n_val, n_test = 36, 18, 27
+def test_no_image_is_in_two_parts_and_corrections_see_a_part_of_what_the_model_learned_from() -> None:
+    data = Small(size=32).data("demo")
+    parts = [set(getattr(data, name).ids.tolist()) for name in ("learned", "val_clean", "test_clean")]
+    assert [len(part) for part in parts] == [120, 24, 40]
+    assert sum(map(len, parts)) == len(set.union(*parts))
+    assert data.clean_train is not None
+    assert not data.clean_train.has_artifact.any()
+    assert np.array_equal(data.clean_train.ids, data.learned.ids)
+    assert len(data.train) == 80
+    assert np.array_equal(data.train.ids, data.learned.ids[:80])
+    assert np.array_equal(data.train.has_artifact, data.learned.has_artifact[:80])
+    for index in (0, 79):
+        for ours, theirs in zip(data.train.pixels(index), data.learned.pixels(index)):
+            assert np.array_equal(ours, theirs)
 
 
-def test_the_study_is_found_by_its_name_and_large_enough_to_judge_each_class():
-    study = BenchmarkDataset.named("synthetic-text")()
-    assert isinstance(study, PrintedText)
-    data = study.data("demo")
+def test_seed_and_size_change_the_images_and_the_model_does_not() -> None:
+    def prints(model: str = "demo", **options: int) -> tuple[str, ...]:
+        data = Small(**{"size": 32, **options}).data(model)
+        return tuple(getattr(data, name).fingerprint for name in SETS)
+
+    assert prints() == prints("vgg16")
+    assert not set(prints()) & {*prints(seed=1), *prints(size=40)}
+
+
+def test_printed_text_is_large_enough_to_judge_each_class() -> None:
+    data = PrintedText().data("demo")
     assert np.bincount(data.test_clean.labels).min() >= 75
     assert np.bincount(data.val_clean.labels).min() >= 25
     assert data.biased_class not in PrintedSkin.text_classes
 
 
-def test_the_sets_of_the_study_share_no_image():
-    data = SmallText(seed=4).data("demo")
+def test_the_timestamp_leaks_into_half_of_one_class_and_changes_only_its_mask() -> None:
+    data = SmallText(size=48, seed=4).data("demo")
     ids = [set(part.ids.tolist()) for part in (data.train, data.val_clean, data.test_clean)]
     assert [len(part) for part in ids] == [36, 18, 27]
     assert len(set.union(*ids)) == 36 + 18 + 27
     assert len({part.fingerprint for part in (data.train, data.clean_train, data.val_clean, data.val_biased)}) == 4
-
-
-def test_the_timestamp_leaks_into_half_of_one_class():
-    data = SmallText().data("demo")
     inside = data.train.labels == data.biased_class
     assert data.train.has_artifact[inside].mean() == 0.5
     assert not data.train.has_artifact[~inside].any()
@@ -126,13 +103,8 @@ def test_the_timestamp_leaks_into_half_of_one_class():
     assert not data.clean_train.has_artifact.any()
     assert np.array_equal(data.clean_train.ids, data.train.ids)
     assert data.is_localized
-
-
-def test_a_stamp_changes_only_its_mask():
-    data = SmallText(size=48).data("demo")
     for index in range(9):
-        clean, biased = data.test_clean.pixels(index)[0], data.test_biased.pixels(index)[0]
-        mask = data.test_biased.pixels(index)[1]
+        clean, (biased, mask) = data.test_clean.pixels(index)[0], data.test_biased.pixels(index)
         assert clean.shape == (48, 48, 3)
         assert mask.any()
         assert np.array_equal(clean[~mask], biased[~mask])

@@ -1,0 +1,378 @@
+"""The paper's experiments on a tiny subject: what each runs, scores and shows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hansfree.cavs import CAV
+from hansfree.corrections import LatentCorrection, RRClArC
+from hansfree.corrections.rr_clarc import Norm
+from hansfree.data.biased import BiasedData
+from hansfree.errors import DataError
+from hansfree.models import build_model
+from hansfree.paper.aggregate import Finding, SubjectKey
+from hansfree.paper.experiments import _cosines, _for_one_class, _groups, measure_rises, rank_classes
+from hansfree.paper.runner import Reproduction
+from hansfree.paper.subjects import BaseModels, Plan
+from tests.paper.conftest import Made
+from tests.pipeline.studies import PLAN, Joint, Natural, Single, opened, rows_like, value_of
+
+METHODS = {"vanilla", "rrr", "p-clarc", "a-clarc", "rr-clarc"}
+GREY = np.full((2, 8, 8, 3), 128, dtype=np.uint8)
+
+
+def experiment(name: str) -> Reproduction:
+    return Reproduction.named(name)()
+
+
+@pytest.fixture(scope="module")
+def diverged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+    """Findings where RRR was left out, and no strength of RR-ClArC is admissible."""
+    options: dict[str, Any] = {"strengths": {"rr-clarc": (1e38,)}, "left_out": ("rrr",)}
+    with opened(tmp_path_factory.mktemp("diverged"), Single(), **options) as subject:
+        found = {name: experiment(name).examine(subject) for name in ("table1", "natural")}
+        assert not (subject.run.path / "stages" / "rrr.json").exists()
+    return found
+
+
+# Overview
+
+
+def biases(artifact: str, biased: np.ndarray, *, model: str = "demo") -> Finding:
+    arrays = {"clean": GREY, "biased": biased.astype(np.uint8)}
+    return Finding(key=SubjectKey("d", artifact, model), rows=[], arrays=arrays, notes={"is_inserted": True})
+
+
+def test_the_overview_trains_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BaseModels, "trained", None)
+    findings = []
+    for study in (Natural(), Single(artifact="brightness")):
+        with opened(tmp_path, study) as subject:
+            findings.append(experiment("overview").examine(subject))
+            images = subject.data.test_biased
+        assert np.array_equal(findings[-1].arrays["biased"], [images.pixels(row)[0] for row in range(4)])
+    assert not (tmp_path / "models").exists()
+    (drawing,) = experiment("overview").present(findings)[1]
+    assert drawing is not None
+    assert "; for natural · plaster, images without" in drawing.caption
+
+
+@pytest.mark.parametrize(
+    ("findings", "figures"),
+    [
+        ([biases("lsb", GREY ^ 0b111)], ["biases", "lsb"]),
+        ([biases("bright", GREY + 40)], ["biases"]),
+        ([biases("nothing", GREY)], ["biases"]),
+        ([biases("bright", GREY + 40), biases("lsb", GREY ^ 1)], ["biases", "lsb"]),
+        ([biases("a", GREY), biases("a", GREY, model="vgg16")], ["biases"]),
+    ],
+)
+def test_hidden_bits_are_shown_where_only_low_bits_differ(findings: list[Finding], figures: list[str]) -> None:
+    drawings = [drawing for drawing in experiment("overview").present(findings)[1] if drawing]
+    assert [drawing.name for drawing in drawings] == figures
+    assert drawings[0].alt.count("d · ") == len({finding.key.artifact for finding in findings})
+
+
+# Q1
+
+
+def test_s_of_every_sample_is_the_cosine_with_its_own_change(made: Made) -> None:
+    finding = made.finding("q1")
+    with made.subject() as subject:
+        workspace, model, data = subject.experiment.workspace, subject.experiment.setting.model, subject.data
+        h = workspace.cavs["signal"].directions_[0]
+
+    def pooled(image: torch.Tensor) -> np.ndarray:
+        with torch.no_grad():
+            maps = model.features[:11](image[None])[0]
+        return maps.amax((1, 2)).double().numpy()
+
+    cosines = []
+    for biased, clean in zip(data.test_biased, data.test_clean):
+        change = pooled(biased.image) - pooled(clean.image)
+        cosines.append(sum(a * b for a, b in zip(change, h)) / np.sqrt(np.sum(change**2)))
+    (mean,) = rows_like(finding.rows, cav="signal", metric="alignment_sample")
+    assert mean.value == pytest.approx(np.mean(cosines), abs=1e-4)
+    shown = [float(number) for number in re.findall(r"-?\d\.\d\d", finding.notes["drawings"][0].alt)]
+    assert shown == pytest.approx([*sorted(cosines)[:-7:-1], *sorted(cosines)[:6]], abs=0.0051)
+    assert {row.cav for row in finding.rows} == set(CAV.from_marks())
+    maps = {name for name in finding.arrays if name.startswith("relevance/")}
+    assert maps == {"relevance/signal", "relevance/ridge", "relevance/svm"}
+    assert all(finding.arrays[name].shape == finding.arrays["masks"].shape for name in maps)
+
+
+def test_a_sample_that_does_not_change_has_no_alignment() -> None:
+    cav = CAV.named("signal")().fit(np.array([[0.0, 0.0], [1.0, 0.1], [0.0, 0.1], [1.0, 0.0]]), np.arange(4) % 2)
+    found = _cosines(cav, np.array([[0.0, 0.0], [2.0, 0.0], [0.0, -3.0]]))
+    assert np.isnan(found[0])
+    assert found[1:] == pytest.approx([1, 0])
+
+
+# Table 1
+
+
+def test_every_method_is_compared_with_every_other_on_the_same_images(made: Made) -> None:
+    finding = made.finding("table1")
+    models = METHODS | {"original", "clean-trained"}
+    assert sorted(map(sorted, finding.facts.paired)) == sorted(map(sorted, combinations(models, 2)))  # each pair once
+    for metric in ("accuracy_clean", "balanced_accuracy_biased"):
+        difference, _ = finding.facts.paired["p-clarc", "original"][metric]
+        scores = [value_of(finding.rows, name, metric) for name in ("p-clarc", "original")]
+        assert difference == pytest.approx(scores[0] - scores[1])
+    assert {row.method for row in finding.rows} >= models | {"cav:signal"}
+    shown = METHODS | {"original"}
+    assert {name for name in finding.arrays if "/" in name} == {f"relevance/{name}" for name in shown}
+
+
+def test_either_rule_selects_and_the_other_is_recorded_beside(made: Made) -> None:
+    found, options = {}, {"strengths": {"rr-clarc": (0.1, 10.0, 1e4)}, "left_out": ("rrr", "p-clarc", "a-clarc")}
+    for rule in ("own", "paper"):
+        with opened(made.work, Single(artifact="lsb"), selection=rule, **options) as subject:
+            found[rule] = experiment("table1").examine(subject)
+    chosen = {
+        rule: {row.method: row.strength for row in finding.rows if row.chosen and row.strength is not None}
+        for rule, finding in found.items()
+    }
+    assert found["paper"].facts.compared == chosen["own"]
+    assert found["own"].facts.compared == chosen["paper"]
+    text = experiment("table1").present([found["paper"]])[0]
+    assert "| RR-ClArC | the paper's | " in text
+    assert "| RR-ClArC | ours | " in text
+
+
+def test_what_was_left_out_or_has_no_admissible_strength_is_on_the_page(diverged: dict[str, Finding]) -> None:
+    finding = diverged["table1"]
+    assert not rows_like(finding.rows, method="rrr")
+    assert not [pair for pair in finding.facts.paired if "rrr" in pair]
+    assert "vanilla" not in finding.facts.reasons
+    text = experiment("table1").present([finding])[0]
+    assert "| RRR | not run |" in text
+    assert "| RR-ClArC (failed: no strength is admissible: " in text
+
+
+def test_why_a_strength_was_selected_is_on_the_page(made: Made) -> None:
+    assert made.finding("table1").facts.reasons["rrr"] == "the only admissible strength (0 rejected)"
+    text = made.text("table1")
+    assert "| the only admissible strength (0 rejected) |" in text
+    assert "| Vanilla | " in text.partition("## Differences on the same images")[2].partition("##")[0]
+    assert "A-ClArC costs the selected" not in text
+
+
+# Q3
+
+
+def test_classes_are_ranked_by_the_rise_of_their_logit_in_the_reference_model(made: Made) -> None:
+    with made.subject() as subject:
+        data = subject.data
+        reference = subject.experiment.setting.reference()
+        assert reference is not None
+        logits = []
+        with torch.no_grad():
+            for images in (data.test_clean, data.test_biased):
+                logits.append(torch.cat([reference(example.image[None]) for example in images]).numpy())
+        rises = (logits[1] - logits[0]).mean(0)
+        best = max(range(1, 4), key=lambda label: rises[label])
+        measured = measure_rises(subject.experiment, data)
+        np.testing.assert_allclose(measured, rises, rtol=1e-4, atol=1e-6)
+        assert rank_classes(measured, 0) == [best], "a third of four classes, without the biased one"
+    assert made.finding("q3").notes["rises"]["biased class"] == pytest.approx(measured[0])
+
+
+def test_changes_are_accuracies_minus_vanillas_on_the_same_images(made: Made) -> None:
+    finding = made.finding("q3")
+    with made.subject() as subject:
+        labels, names = subject.data.test_clean.labels, subject.data.test_clean.class_names
+        methods = ("vanilla", "p-clarc", "rr-clarc class-0")
+        correct = {name: subject.experiment.predictions.load(name)["correct_clean"] for name in methods}
+    (selected,) = finding.notes["selected"]
+    inside = labels == names.index(selected)
+    for method, target in (("p-clarc", None), ("rr-clarc", "0")):
+        (row,) = rows_like(finding.rows, method=method, target=target, metric="accuracy_change_selected")
+        name = method if target is None else f"{method} class-{target}"
+        expected = np.mean(correct[name][inside].astype(float) - correct["vanilla"][inside].astype(float))
+        assert row.value == pytest.approx(expected)
+        assert row.n == inside.sum()
+    changes = [row for row in finding.rows if row.metric.startswith("accuracy_change_")]
+    assert {row.value for row in changes if row.method == "vanilla"} == {0.0}
+    assert {(row.method, row.target) for row in changes} >= {("rr-clarc", "0"), ("rr-clarc", "expected"), ("rrr", "0")}
+    assert {row.metric.removeprefix("accuracy_change_") for row in changes} == {"selected", "random", "all"}
+    text = made.text("q3")
+    assert 0 < text.index(f": {selected}") < text.index("## The paper's claims")
+    assert f"RR-ClArC (class {names[0]})" in text
+    assert "best on biased images" not in text, "only claims about selected classes"
+
+
+def test_groups_are_disjoint_and_leave_the_biased_class_out() -> None:
+    class Two(Single):
+        def data(self, model: str) -> BiasedData:
+            data = super().data(model)
+            for images in (data.train, data.val_clean, data.val_biased, data.test_clean, data.test_biased):
+                images.labels = images.labels % 2
+            return data
+
+    data = Single().data("demo")
+    groups = _groups(data, [2], seed=0)
+    assert set(data.test_clean.labels[groups["selected"]]) == {2}
+    assert groups["all"].all()
+    drawn = [data.test_clean.labels[_groups(data, [2], seed=seed)["random"]] for seed in range(9)]
+    assert {tuple(set(labels)) for labels in drawn} == {(1,), (3,)}
+    assert set(_groups(Two().data("demo"), [1], seed=0)) == {"selected", "all"}
+
+
+@pytest.mark.parametrize("grid", ["own", "paper"])
+def test_methods_for_one_class_are_in_the_units_of_the_others(grid: str, made: Made) -> None:
+    made.finding("q3")
+    with made.subject() as subject:
+        run = subject.experiment
+        run.setting = replace(run.setting, grid=grid, strengths={"rrr": (7.0,)})
+        rrr, rr_clarc = _for_one_class(run, 1, ["rrr", "rr-clarc"])
+        parts = {"cav": run.workspace.cav, "images": subject.data.train, "tuning": None}
+        method = rr_clarc.make(**parts)
+        assert rrr.make(**parts).norm == ("cosine" if grid == "paper" else "squared")
+    assert isinstance(method, RRClArC)
+    assert (method.target, method.scale) == (1, "paper" if grid == "paper" else "artifact")
+    assert rr_clarc.strengths == (RRClArC.info.paper_strengths if grid == "paper" else RRClArC.info.strengths)
+    assert rrr.strengths == (7.0,)
+    assert [each.name for each in _for_one_class(run, 1, ["rr-clarc"])] == ["rr-clarc class-1"]
+
+
+def test_vanilla_runs_even_where_it_is_left_out(made: Made) -> None:
+    with opened(made.work, Single(artifact="lsb"), left_out=("vanilla", "rrr", "a-clarc")) as subject:
+        finding = experiment("q3").examine(subject)
+    assert {row.method for row in finding.rows} == {"vanilla", "p-clarc", "rr-clarc"}
+
+
+# Natural artifacts
+
+
+def test_a_group_is_scored_on_its_own_images_if_it_is_large_enough(made: Made) -> None:
+    finding = made.finding("natural")
+    with made.subject() as subject:
+        inside = (subject.data.test_clean.labels == 2) & ~subject.study.flags()["ruler"]
+        correct = subject.experiment.predictions.load("p-clarc")["correct_clean"]
+    (row,) = rows_like(finding.rows, method="p-clarc", group=2, artifact="no ruler")
+    assert (row.value, row.n) == (pytest.approx(correct[inside].mean()), 25)
+    assert row.stderr == pytest.approx(np.sqrt(row.value * (1 - row.value) / 25))
+    assert {row.method for row in finding.rows} == METHODS | {"original"}
+    assert not rows_like(finding.rows, artifact="ruler")
+    text = made.text("natural")
+    assert "smooth-even, ruler: n/a (5 images)" in text
+    assert "| smooth-even, no ruler | 25 |" in text
+
+
+def test_a_method_without_admissible_strength_has_no_group(diverged: dict[str, Finding]) -> None:
+    finding = diverged["natural"]
+    assert {row.method for row in finding.rows} == {"original", "vanilla", "p-clarc", "a-clarc"}
+    text = experiment("natural").present([finding])[0]
+    assert "- demo · brightness · single, RR-ClArC: no strength is admissible: " in text
+
+
+class Flagged(Natural):
+    def flags(self) -> dict[str, np.ndarray]:
+        return {"plaster": np.zeros(140, dtype=bool)}
+
+
+@pytest.mark.parametrize(
+    ("name", "study", "fragment"),
+    [
+        ("natural", Joint, "Synthetic lesions does not say which test images"),
+        ("natural", Flagged, "Natural shortcut has the artifact 'plaster' by nature, and its clean"),
+        ("q3", Natural, "Natural shortcut has no unpoisoned model"),
+    ],
+)
+def test_data_that_an_experiment_cannot_use_are_rejected_before_any_work(
+    name: str, study: type[Single], fragment: str
+) -> None:
+    with pytest.raises(DataError, match=fragment):
+        experiment(name).check(study(), Plan(**PLAN))
+
+
+# Ablations
+
+
+def test_every_cav_has_the_same_strengths_and_nothing_is_trained_twice(made: Made) -> None:
+    finding = made.finding("ablation-cav")
+    rows = rows_like(finding.rows, method="rr-clarc")
+    assert {(row.cav, row.strength) for row in rows} == {(name, s) for name in CAV.from_marks() for s in (0.1, 10.0)}
+    assert rows_like(finding.rows, method="vanilla", split="test")
+    with made.subject() as subject:
+        stages = {path.stem for path in (subject.run.path / "stages").glob("rr-clarc*.json")}
+    assert stages >= {"rr-clarc", "rr-clarc cav-svm"}
+    assert "rr-clarc cav-signal" not in stages
+
+
+def test_targets_and_norms_are_crossed(made: Made) -> None:
+    finding = made.finding("ablation-target")
+    pairs = {(row.target, row.norm) for row in finding.rows}
+    crossed = {(target, norm) for target in ("random", "all", "logprob") for norm in get_args(Norm)}
+    assert pairs == crossed | {("expected", "squared")}
+    strengths = {pair: {row.strength for row in finding.rows if (row.target, row.norm) == pair} for pair in pairs}
+    assert len({tuple(sorted(found)) for found in strengths.values()}) == 1
+
+
+def test_epochs_are_those_of_all_strengths_on_test_images(made: Made) -> None:
+    rows = made.finding("ablation-epochs").rows
+    assert {row.split for row in rows} == {"test"}
+    assert {(row.strength, row.epoch) for row in rows} == {(s, epoch) for s in (0.1, 10.0) for epoch in (1, 2)}
+    tested = made.finding("ablation-strength").rows
+    for metric in ("accuracy_clean", "accuracy_biased", "balanced_accuracy_clean", "balanced_accuracy_biased"):
+        for strength in (0.1, 10.0):
+            options = {"method": "rr-clarc", "metric": metric, "strength": strength, "split": "test"}
+            (last,), (after,) = rows_like(rows, epoch=2, **options), rows_like(tested, epoch=None, **options)
+            assert (last.value, last.stderr) == pytest.approx((after.value, after.stderr)), "after the last epoch"
+
+
+def test_heatmaps_along_the_strength_are_those_of_the_trained_models(made: Made) -> None:
+    finding = made.finding("ablation-strength")
+    assert {name for name in finding.arrays if "/" in name} == {"relevance/0.1", "relevance/10"}
+    assert not np.array_equal(finding.arrays["relevance/0.1"], finding.arrays["relevance/10"])
+    with made.subject() as subject:
+        run = subject.experiment
+        chosen = run.selection(run.plain("rr-clarc"))["strength"]
+        model = build_model("demo", classes=4).eval()
+        model.load_state_dict(load_file(subject.run.path / "corrected" / "rr-clarc.safetensors"))
+        row = run.workspace.shown_rows[:1]
+        expected = run.workspace.heatmaps(model, row)[0]
+        assert np.array_equal(finding.arrays["image"], subject.data.test_biased.pixels(int(row[0]))[0])
+    np.testing.assert_allclose(finding.arrays[f"relevance/{chosen:g}"], expected, atol=1e-4 * np.abs(expected).max())
+
+
+# Run times
+
+
+def test_every_method_takes_ten_turns_after_one_that_does_not_count(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.finding("q1")  # the model and the CAVs
+    calls: Counter[str] = Counter()
+    epochs = set()
+    train = LatentCorrection.train
+
+    def counted(self: LatentCorrection, *args: object, **options: object) -> object:
+        calls[self.name] += 1
+        epochs.add(self.tuning.epochs)
+        return train(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LatentCorrection, "train", counted)
+    with opened(made.work, Single(artifact="lsb"), left_out=("rrr", "a-clarc")) as subject:
+        finding = experiment("runtime").examine(subject)
+    timed = dict.fromkeys(METHODS - {"rrr", "a-clarc"}, 11)
+    assert calls == timed
+    assert epochs == {1}
+    whole, cached = (rows_like(finding.rows, metric=f"seconds_per_epoch{kind}") for kind in ("", "_cached"))
+    assert Counter(row.method for row in whole) == Counter(row.method for row in cached) == dict.fromkeys(timed, 10)
+    passes = {turn: set[float]() for turn in range(10)}
+    for both, head in zip(whole, cached):
+        assert both.value > head.value > 0
+        passes[head.seed or 0].add(round(both.value - head.value, 9))
+    assert all(len(seconds) == 1 for seconds in passes.values()), "all methods of a turn share the pass"

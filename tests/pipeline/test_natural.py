@@ -1,0 +1,200 @@
+"""A natural artifact: nobody can insert it, and nobody knows where it is; with many and with few held-out images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hansfree._internal.store import open_run
+from hansfree.cavs import CAV
+from hansfree.corrections import LatentCorrection
+from hansfree.corrections.selection import BalancedRule, DerivativeRule
+from hansfree.corrections.training import FineTuning
+from hansfree.data.biased import BiasedData
+from hansfree.data.datasets import WithMasks
+from hansfree.errors import SplitError
+from hansfree.evaluation.results import Row, load_results
+from hansfree.metrics import MIN_GROUP, Metric
+from hansfree.models import architecture_named, build_model
+from hansfree.pipeline.experiment import Experiment
+from hansfree.pipeline.outcome import gather_results, write_outcome
+from hansfree.pipeline.workspace import Setting
+from hansfree.report import write_report
+from tests.pipeline.studies import Scenes, natural_data, rows_like, value_of
+
+METHODS = LatentCorrection.defaults()
+LAYER = architecture_named("demo").layer
+
+
+def poor(*, biased: int) -> BiasedData:
+    """Return plasters in one class only: half of its training images, and so many of validation and test each."""
+    scenes = Scenes(300, size=32, classes=2)
+    in_class = np.flatnonzero(scenes.labels == 0)
+    has = np.zeros(300, dtype=bool)
+    for first, last, count in ((0, 120, 25), (120, 210, biased), (210, 300, biased)):
+        has[in_class[(in_class >= first) & (in_class < last)][:count]] = True
+    scenes.has_plaster = has
+    return natural_data(scenes, 120, 210)
+
+
+def rich() -> BiasedData:
+    """Return plasters in half of one class's training images, and in half of all others."""
+    scenes = Scenes(400, size=32, classes=2)
+    share = np.where(np.arange(400) < 120, np.where(scenes.labels == 0, 0.5, 0.0), 0.5)
+    scenes.has_plaster = np.random.default_rng(0).random(400) < share
+    return natural_data(scenes, 120, 260)
+
+
+def setting_of(data: BiasedData, **options: Any) -> Setting:
+    given = {"model": build_model("demo", classes=2).eval(), "layer": LAYER, **options}
+    strengths = {"rr-clarc": (0.1, 1e4), "rrr": (0.1,)}
+    return Setting(name="natural", data=data, tuning=FineTuning(epochs=1), strengths=strengths, **given)
+
+
+def opened(folder: Path, setting: Setting) -> Iterator[tuple[Experiment, list[Row]]]:
+    with open_run(folder, {"tiny": True}) as run:
+        experiment = Experiment(setting, run)
+        yield experiment, experiment.rows(METHODS)
+
+
+@pytest.fixture(scope="module", params=[0, 7], ids=["none", "seven"])
+def few(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield from opened(tmp_path_factory.mktemp("few") / "run", setting_of(poor(biased=request.param)))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield from opened(tmp_path_factory.mktemp("many") / "run", setting_of(rich()))
+
+
+# Enough images
+
+
+def test_what_needs_pairs_of_images_is_left_out_and_nothing_else(many: tuple[Experiment, list[Row]]) -> None:
+    rows = many[1]
+    assert {row.metric for row in rows} == {*Metric.members(), "cav_auc"} - {"flip_rate", "probability_change"}
+    assert {row.metric for row in rows if row.method.startswith("cav:")} == {"cav_auc"}
+    assert {row.method for row in rows} == {"original", *METHODS, *(f"cav:{name}" for name in CAV.from_marks())}
+
+
+def test_every_score_counts_the_images_of_its_own_set(many: tuple[Experiment, list[Row]]) -> None:
+    experiment, rows = many
+    data = experiment.setting.data
+    for row in rows_like(rows, split="test", group=None):  # not of one class alone
+        if row.metric.endswith("_clean"):
+            assert row.n == len(data.test_clean), row
+        elif row.metric.endswith("_biased") or row.metric.startswith("tcav"):
+            assert row.n == len(data.test_biased), row
+        elif row.metric == "cav_auc":
+            assert row.n == len(data.test_clean) + len(data.test_biased)
+    model, images = experiment.setting.model, data.test_biased
+    with torch.no_grad():
+        answers = model(images.batch(np.arange(len(images))).image).argmax(1).numpy()
+    assert value_of(rows, "original", "accuracy_biased") == pytest.approx(np.mean(answers == images.labels))
+
+
+def test_rrr_is_trained_with_masks_of_the_cav_and_not_scored_by_such(many: tuple[Experiment, list[Row]]) -> None:
+    experiment, rows = many
+    scored = {row.method for row in rows_like(rows, metric="artifact_relevance")}
+    assert scored == {"original", "vanilla"}, "RRR knows these masks, and the others the CAV that they come from"
+    images, train = experiment.workspace.masked_train, experiment.setting.data.train
+    assert isinstance(images, WithMasks)
+    for index in range(0, len(train), 7):
+        image, mask = images.pixels(index)
+        assert np.array_equal(image, train.pixels(index)[0])
+        assert mask.any() == train.has_artifact[index]
+        assert not train.pixels(index)[1].any(), "nobody knows where it is"
+    assert vars(experiment.path(experiment.plain("rrr")).method)["images"] is images
+
+
+def test_methods_are_compared_image_by_image(many: tuple[Experiment, list[Row]]) -> None:
+    experiment, rows = many
+    wanted = "a-clarc", "vanilla", "accuracy_biased"
+    (found,) = (
+        each for each in experiment.predictions.paired(METHODS) if (each.method, each.rival, each.metric) == wanted
+    )
+    expected = value_of(rows, "a-clarc", "accuracy_biased") - value_of(rows, "vanilla", "accuracy_biased")
+    assert found.value == pytest.approx(expected)
+    assert found.stderr >= 0
+
+
+# No counter-examples, or no held-out image with the artifact at all
+
+
+def test_every_method_is_run_and_nothing_is_said_of_too_few_images(few: tuple[Experiment, list[Row]]) -> None:
+    experiment, rows = few
+    assert {row.method for row in rows} == {"original", *METHODS}
+    assert not [row for row in rows if row.metric.endswith("_biased") or row.metric == "cav_auc"]
+    assert not rows_like(rows, metric="artifact_relevance")
+    assert all(row.n >= MIN_GROUP for row in rows), "no score of a small group"
+    data = experiment.setting.data
+    assert {row.n for row in rows_like(rows, metric="tcav")} == {len(data.test_clean) + len(data.test_biased)}
+
+
+def test_the_strength_is_chosen_by_the_derivative_and_that_is_told(few: tuple[Experiment, list[Row]]) -> None:
+    experiment, _ = few
+    assert type(experiment.setting.rule) is DerivativeRule
+    selection = experiment.selection(experiment.plain("rr-clarc"))
+    assert (selection["strength"] is None) == (selection["derivative"]["chosen"] is None)
+    assert selection["derivative"]["original"] > 0
+
+
+def test_the_derivative_is_measured_on_all_validation_images(few: tuple[Experiment, list[Row]]) -> None:
+    """By hand, in the whole model: the log-odds with the artifact's shift added at the layer."""
+    workspace, setting = few[0].workspace, few[0].setting
+    data = setting.data
+    images = torch.cat(
+        [part.batch(np.arange(len(part))).image for part in (data.val_clean, data.val_biased) if len(part)]
+    )
+    shift = torch.from_numpy(workspace.cav.scale_ @ workspace.cav.directions_).double()[:, None, None]
+    model = build_model("demo", classes=2).double().eval()
+    module = model.get_submodule(setting.layer)
+
+    def odds(step: float) -> torch.Tensor:
+        handle = module.register_forward_hook(lambda _m, _a, output: output + step * shift)
+        with torch.no_grad():
+            logits = model(images.double())
+        handle.remove()
+        return logits[:, 0] - logits[:, 1]
+
+    expected = ((odds(1e-6) - odds(-1e-6)) / 2e-6).abs().mean()
+    assert workspace.original_validation.derivative == pytest.approx(float(expected), rel=1e-3)
+
+
+def test_the_outcome_is_read_and_reported_without_any_image_to_show(few: tuple[Experiment, list[Row]]) -> None:
+    experiment, rows = few
+    paired = {each.metric for each in experiment.predictions.paired(METHODS)}
+    assert paired == {"accuracy_clean", "balanced_accuracy_clean"}
+    write_outcome(experiment, rows, gather_results(experiment, METHODS, rows), {})
+    folder, n = experiment.run.path, len(experiment.setting.data.test_biased)
+    assert (folder / "heatmaps.npz").exists() == (n > 0)
+    results = load_results(folder)
+    assert (results.heatmaps is not None) == (n > 0)
+    assert len(experiment.predictions.shown(METHODS).get("images", ())) == min(n, 6)
+    assert results.verdicts.keys() == results.selection.keys()
+    assert {each.level.value for each in results.verdicts.values()} <= {"unknown", "unusable"}
+    assert ('<div class="before-after">' in write_report(folder).read_text(encoding="utf-8")) == (n > 0)
+
+
+def test_a_rule_that_the_data_cannot_feed_is_replaced_and_its_budget_kept() -> None:
+    replaced = setting_of(poor(biased=7), rule=BalancedRule(0.05, {1: 0.1}))
+    assert replaced.rule == DerivativeRule(0.05, {1: 0.1})
+    assert setting_of(rich(), rule=BalancedRule(0.05)).rule == BalancedRule(0.05)
+    assert setting_of(rich(), rule=DerivativeRule()).rule == DerivativeRule()
+
+
+def test_a_model_too_broken_for_lrp_has_no_heatmap(
+    many: tuple[Experiment, list[Row]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise SplitError("The canonical form does not give the model's logits.")
+
+    monkeypatch.setattr("hansfree.evaluation.canonical.canonical_form", refuse)
+    experiment = many[0]
+    assert experiment.workspace.explanation == "lrp"
+    assert np.isnan(experiment.workspace.heatmaps(experiment.setting.model, np.arange(2))).all()
