@@ -10,7 +10,7 @@ INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 INSTALLED_DOCS := .venv/.installed-docs
 
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test lint docs bench stress clean
 
 help:
 	@echo "make demo    train, find, unlearn, prove on embedded images; ends with a table and a report"
@@ -18,6 +18,7 @@ help:
 	@echo "make lint    ruff, mypy and the import contract"
 	@echo "make docs    the site in build/site; runs the notebooks, and warnings are errors"
 	@echo "make bench   speed as ratios, all benchmarks; a stopped run resumes"
+	@echo "make stress  try to break runs: kills, damaged files, bad input, a full disk; a stopped run resumes"
 	@echo "make clean   remove the .venv and the caches; runs stay"
 
 demo: $(INSTALLED)
@@ -38,6 +39,9 @@ docs: $(INSTALLED_DOCS)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.speed $(ARGS)
+
+stress: $(INSTALLED_DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.stress $(ARGS)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

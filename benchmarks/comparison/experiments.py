@@ -49,8 +49,8 @@ from hansfree.paper.runner import (
     finding_of,
     setting_of,
 )
-from hansfree.paper.subjects import Subject, subject_name, tuning_for
-from hansfree.pipeline.workspace import Plan
+from hansfree.paper.subjects import Plan, Subject, subject_name, tuning_for
+from hansfree.report import describe_reason
 from hansfree.report.figures import Drawing
 
 _RESAMPLES = {
@@ -118,7 +118,7 @@ class MethodComparison(Reproduction, name="methods"):
             f"L2 of weight {tuning.anchor:g} towards the biased model's head",
             "balanced": "every class has the same weight in the loss",
             "strengths": "each method's own grid",
-            "strength selected by": str(BalancedRule()),
+            "strength selected by": describe_reason(BalancedRule().summary()),
         }
 
     def present(self, findings: Sequence[Finding]) -> tuple[str, Sequence[Drawing]]:

@@ -23,7 +23,7 @@ from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.paper.aggregate import SubjectKey
 from hansfree.paper.figures import add_legend, panel_grid, panel_titles
 from hansfree.paper.tables import paragraphs
-from hansfree.report import markdown_table
+from hansfree.report import describe_reason, markdown_table
 from hansfree.report.figures import FAINT, INK, OTHER_STYLE, Drawing, show_percent, style_of
 
 EntryResults = Mapping[str, EntryResult]  # by entry
@@ -58,7 +58,7 @@ def write_comparison(results: Mapping[SubjectKey, EntryResults], *, labels: Mapp
     answers = {key: collect_answers(found) for key, found in results.items()}
     parts = [
         "All entries share training images, validation images and selection rule: "
-        f"{BalancedRule()}. Where no strength is admissible, the original model is scored.",
+        f"{describe_reason(BalancedRule().summary())}. Where no strength is admissible, the original model is scored.",
         "## Wins, ties and losses",
         f"By balanced accuracy with the artifact{_over(len(results))}:",
         _summary(answers, labels, _BIASED_SCORE),

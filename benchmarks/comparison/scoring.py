@@ -22,8 +22,7 @@ from hansfree.activations import (
     join,
 )
 from hansfree.cavs import CAV
-from hansfree.corrections import Need, Vanilla
-from hansfree.corrections.path import fit_path
+from hansfree.corrections import Need, Vanilla, fit_path
 from hansfree.corrections.selection import BalancedRule, Validator, has_enough
 from hansfree.corrections.training import Heads, balanced_weights
 from hansfree.errors import OptionError

@@ -33,20 +33,20 @@ from hansfree.activations import cut_at
 from hansfree.data.datasets import Subset
 from hansfree.metrics import predict_classes
 from hansfree.models import predict_logits
-from hansfree.paper.subjects import BaseModels, tuning_for
+from hansfree.paper.subjects import BaseModels, Plan, tuning_for
 from hansfree.pipeline.layer_search import (
     STRENGTHS,
     Trial,
     try_layer,
 )
-from hansfree.pipeline.workspace import Plan, Setting
+from hansfree.pipeline.workspace import Setting
 
 
 @dataclass(frozen=True)
 class Selected:
     """The models of a resample: original, corrected at `auto`, and corrected at the chosen layer."""
 
-    data: hf.BiasedData
+    data: hf.data.BiasedData
     layers: dict[str, str]
     strengths: dict[str, float | None]  # None: no strength was admissible, and the model stays as it was
     models: dict[str, nn.Module]
@@ -70,10 +70,12 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def iter_resamples(args: argparse.Namespace, artifact: str) -> Iterator[tuple[hf.BiasedData, nn.Module, hf.FineTuning]]:
+def iter_resamples(
+    args: argparse.Namespace, artifact: str
+) -> Iterator[tuple[hf.data.BiasedData, nn.Module, hf.FineTuning]]:
     """Yield biased models with their images, and how they are corrected."""
     if args.root is None:
-        study = hf.BenchmarkDataset.named("synthetic")(artifact=artifact, size=args.size)
+        study = hf.extend.BenchmarkDataset.named("synthetic")(artifact=artifact, size=args.size)
         data, model = learn(study, Plan(model=args.model, epochs=args.epochs), args.work)
         for number in range(args.resamples):  # of all that the model learned from, each sees as many as the study has
             rows = np.random.default_rng(number).choice(len(data.learned), len(data.train), replace=False)
@@ -82,22 +84,22 @@ def iter_resamples(args: argparse.Namespace, artifact: str) -> Iterator[tuple[hf
         return
     for number in range(args.resamples):
         options = {"biased_class": args.biased_class, "size": args.size, "seed": number}
-        study = hf.BenchmarkDataset.named("table")(args.root, artifact=artifact, **options)
+        study = hf.extend.BenchmarkDataset.named("table")(args.root, artifact=artifact, **options)
         plan = Plan(model=args.model, weights=args.weights, trained="head", epochs=args.epochs, seed=number)
         yield *learn(study, plan, args.work), tuning_for(study, args.model, seed=number)
 
 
-def learn(study: hf.BenchmarkDataset, plan: Plan, work: Path) -> tuple[hf.BiasedData, nn.Module]:
+def learn(study: hf.extend.BenchmarkDataset, plan: Plan, work: Path) -> tuple[hf.data.BiasedData, nn.Module]:
     """Return the images, all but the test images in memory, and the model that learned from them."""
     data = study.data(plan.model)
-    learned = hf.InMemory(data.learned)
-    kept = {"val_clean": hf.InMemory(data.val_clean), "val_biased": hf.InMemory(data.val_biased)}
+    learned = hf.data.InMemory(data.learned)
+    kept = {"val_clean": hf.data.InMemory(data.val_clean), "val_biased": hf.data.InMemory(data.val_biased)}
     train = learned if data.base_train is None else data.train
     data = replace(data, **kept, train=train, base_train=learned, train_biased=None)
     return data, BaseModels(study=study, plan=plan, work=work).trained(learned, "biased model")[0]
 
 
-def select(args: argparse.Namespace, data: hf.BiasedData, model: nn.Module, tuning: hf.FineTuning) -> Selected:
+def select(args: argparse.Namespace, data: hf.data.BiasedData, model: nn.Module, tuning: hf.FineTuning) -> Selected:
     """Choose the layer, take at both layers the strength of a trial, and correct; no test image is read."""
     options = {"confirm": args.tries, "images": args.images, "train": args.corrected}
     choice = hf.choose_layer(model, data, tuning=tuning, seed=tuning.seed, **options)
@@ -120,7 +122,7 @@ def select(args: argparse.Namespace, data: hf.BiasedData, model: nn.Module, tuni
 
 
 def try_one(
-    args: argparse.Namespace, data: hf.BiasedData, model: nn.Module, layer: str, tuning: hf.FineTuning
+    args: argparse.Namespace, data: hf.data.BiasedData, model: nn.Module, layer: str, tuning: hf.FineTuning
 ) -> Trial:
     """Try a layer as `choose_layer` tries others: the same strengths, and the same rule."""
     setting = Setting(name=layer, data=data, model=model, layer=layer, tuning=tuning, train=args.corrected)
@@ -129,9 +131,9 @@ def try_one(
 
 
 @lru_cache(maxsize=2)
-def in_memory(images: hf.ImageDataset) -> hf.InMemory:
+def in_memory(images: hf.data.ImageDataset) -> hf.data.InMemory:
     """Draw or read test images once: those of the embedded suite are the same in all resamples."""
-    return hf.InMemory(images)
+    return hf.data.InMemory(images)
 
 
 def predict(selected: Selected) -> dict[str, Answers]:
@@ -167,7 +169,7 @@ def report(resamples: Sequence[Selected], labels: np.ndarray) -> int:
 def main() -> None:
     """Measure every artifact, and count wins, ties and losses."""
     args = read_arguments()
-    study = hf.BenchmarkDataset.named("synthetic" if args.root is None else "table")
+    study = hf.extend.BenchmarkDataset.named("synthetic" if args.root is None else "table")
     args.work.mkdir(parents=True, exist_ok=True)
     signs = []
     for artifact in args.artifact or (study.artifacts if args.root is None else study.artifacts[:1]):

@@ -44,8 +44,8 @@ class Seen:
     """What one model does on test images."""
 
     answers: tuple[np.ndarray, np.ndarray]
-    probe: hf.Probe
-    curve: hf.RelearningCurve
+    probe: hf.evaluation.Probe
+    curve: hf.evaluation.RelearningCurve
 
 
 def make_models(selected: Selected) -> dict[str, nn.Module]:
@@ -54,7 +54,7 @@ def make_models(selected: Selected) -> dict[str, nn.Module]:
     return {
         MODEL: resample.model,
         HEAD: resample.cut.model_with(selected.heads["rr-clarc"], resample.model),
-        FRESH: hf.reset_head(resample.model, resample.train, seed=resample.number),
+        FRESH: hf.evaluation.reset_head(resample.model, resample.train, seed=resample.number),
     }
 
 
@@ -63,14 +63,14 @@ def look(resample: Resample, model: nn.Module) -> Seen:
     sets = (resample.data.test_clean, resample.data.test_biased)
     clean, biased = (predict_classes(predict_logits(model, in_memory(images))) for images in sets)
     held_out = {"clean": resample.test.clean, "biased": resample.test.biased}
-    curve = hf.relearn(model, resample.train, **held_out, biased_class=resample.biased_class, tuning=SLOW)
-    return Seen((clean, biased), hf.probe_artifact(model, **held_out), curve)
+    curve = hf.evaluation.relearn(model, resample.train, **held_out, biased_class=resample.biased_class, tuning=SLOW)
+    return Seen((clean, biased), hf.evaluation.probe_artifact(model, **held_out), curve)
 
 
 def row(name: str, seen: dict[str, list[Seen]], said: dict[str, Answers], labels: np.ndarray) -> str:
     """Return the means over the networks; steps until half of the effect is back, and in how many it was."""
     probes, curves = ([getattr(each, part) for each in seen[name]] for part in ("probe", "curve"))
-    left = [hf.Forgetting(first.probe, probe).remaining.value for first, probe in zip(seen[MODEL], probes)]
+    left = [hf.evaluation.Forgetting(first.probe, probe).remaining.value for first, probe in zip(seen[MODEL], probes)]
     halves = [first.curve.probability_change[0].value / 2 for first in seen[MODEL]]
     steps = [curve.steps_until(half) for curve, half in zip(curves, halves)]
     back = [step for step in steps if step is not None]

@@ -41,10 +41,10 @@ from hansfree.data.examples import ImageDataset
 from hansfree.models import architecture_named
 from hansfree.paper.subjects import (
     BaseModels,
+    Plan,
     open_subject,
     tuning_for,
 )
-from hansfree.pipeline.workspace import Plan
 
 WITH_IT, FLIPS = "balanced_accuracy_biased", "flip_rate"
 BEST = BalancedRule()
@@ -56,7 +56,7 @@ Judge = Callable[[Heads], list[Validation]]
 class Candidate:
     """A correction, and how its strength is chosen on validation images."""
 
-    make: Callable[[Resample], hf.LatentCorrection]
+    make: Callable[[Resample], hf.corrections.LatentCorrection]
     rule: SelectionRule = BEST
     strengths: Sequence[float] | None = None  # None: the method's own
 
@@ -102,7 +102,7 @@ def iter_resamples(args: argparse.Namespace, artifact: str) -> Iterator[Resample
     if args.root is None:
         yield from _networks(args, artifact)
         return
-    study = hf.BenchmarkDataset.named("table")(
+    study = hf.extend.BenchmarkDataset.named("table")(
         args.root, artifact=artifact, biased_class=args.biased_class, size=args.size
     )
     plan = Plan(model=args.model, weights=args.weights, trained="head", epochs=args.epochs, corrected="last")
@@ -114,7 +114,7 @@ def iter_resamples(args: argparse.Namespace, artifact: str) -> Iterator[Resample
 
 
 def _networks(args: argparse.Namespace, artifact: str) -> Iterator[Resample]:
-    study = hf.BenchmarkDataset.named("synthetic")(artifact=artifact, size=args.size)
+    study = hf.extend.BenchmarkDataset.named("synthetic")(artifact=artifact, size=args.size)
     data = study.data(args.model)
     seen = {name: in_memory(getattr(data, name)) for name in ("train", "train_biased", "val_clean", "val_biased")}
     data = replace(data, **seen)
@@ -125,18 +125,20 @@ def _networks(args: argparse.Namespace, artifact: str) -> Iterator[Resample]:
 
 
 @lru_cache(maxsize=6)
-def in_memory(images: ImageDataset) -> hf.InMemory:
+def in_memory(images: ImageDataset) -> hf.data.InMemory:
     """Resample images once: all networks of the embedded suite see the same."""
-    return hf.InMemory(images)
+    return hf.data.InMemory(images)
 
 
 @lru_cache(maxsize=1)
-def _learned(size: int | None) -> hf.InMemory:
+def _learned(size: int | None) -> hf.data.InMemory:
     """Return the training images of the networks, with all shortcuts: the same for every artifact."""
-    return hf.InMemory(hf.BenchmarkDataset.named("synthetic")(size=size).data("demo").learned)
+    return hf.data.InMemory(hf.extend.BenchmarkDataset.named("synthetic")(size=size).data("demo").learned)
 
 
-def _make_resample(args: argparse.Namespace, model: nn.Module, data: hf.BiasedData, tuning: hf.FineTuning) -> Resample:
+def _make_resample(
+    args: argparse.Namespace, model: nn.Module, data: hf.data.BiasedData, tuning: hf.FineTuning
+) -> Resample:
     """Return a resample of a whole network; no clean-trained one stands beside it."""
 
     def look(images: ImageDataset) -> Activations:
@@ -198,7 +200,9 @@ def select(resample: Resample, candidates: Mapping[str, Candidate], *, judge: Ju
     (original,) = judge(Heads(resample.cut, 1, resample.tuning.device))
     strengths: dict[str, float | None] = {}
     heads: dict[str, State] = {"": resample.cut.head_parameters()}
-    paths: dict[Callable[[Resample], hf.LatentCorrection], list[TrainedHead]] = {}  # two rules may look at one path
+    paths: dict[
+        Callable[[Resample], hf.corrections.LatentCorrection], list[TrainedHead]
+    ] = {}  # two rules may look at one path
     for name, candidate in candidates.items():
         if candidate.make not in paths:
             method = candidate.make(resample)

@@ -57,7 +57,7 @@ def deep_head_resamples(args: argparse.Namespace, artifact: str) -> Iterator[Res
 def main() -> None:
     """Compare the penalties."""
     args = read_arguments(__doc__, ("timestamp", "brightness", "lsb"))
-    kinds = {"derivative": hf.RRClArC, "step": hf.RRClArCStep}
+    kinds = {"derivative": hf.RRClArC, "step": hf.corrections.RRClArCStep}
     candidates = {name: Candidate(partial(along, kind), strengths=STRENGTHS) for name, kind in kinds.items()}
     print_comparisons(args, __file__, partial(deep_head_resamples, args), candidates, {"step": "derivative"})
 

@@ -116,7 +116,7 @@ def walk(
         return iter(steps)
 
     with without_warnings():  # with random weights most strengths diverge, and only their time counts
-        heads = list(train_heads(cut, features, correction, tried, run, watch=watch, progress=begin))
+        heads = list(train_heads(cut, features, correction, tried, watch=watch, progress=begin, label="heads"))
         trained = clock()
         choice = BalancedRule().choose([head.history[-1] for head in heads], original)
         _ = heads[choice.index or 0].state  # the chosen head's weights are put together
@@ -146,7 +146,7 @@ def seconds_per_step(correction: LatentCorrection, cut: Cut, activations: Activa
             yield step
 
     with without_warnings():  # with random weights most strengths diverge, and only their time counts
-        for _ in train_heads(cut, features, correction, [1.0], correction.tuning, progress=watch):
+        for _ in train_heads(cut, features, correction, [1.0], progress=watch, label="heads"):
             pass
     return median(end - start for start, end in pairwise(ends))
 

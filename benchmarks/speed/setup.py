@@ -83,6 +83,8 @@ class Sizes:
     channels: int = 512
     remembered: tuple[int, ...] = (1_000, 4_000, 16_000)  # images of which the peak of memory is taken
     classes: tuple[int, ...] = (8, 64, 1_000)  # of which the growth is taken
+    run_images: int = 1_600  # for training, of a whole run; a quarter as many for validation and for the test
+    run_size: int = 112  # pixels
 
     def __post_init__(self) -> None:
         """Check the amounts."""
@@ -109,6 +111,8 @@ TRIAL = Sizes(
     channels=16,
     remembered=(100, 200, 400),
     classes=(8, 16, 32),
+    run_images=480,
+    run_size=32,
 )
 """``--quick``: a check that everything works, in seconds; the numbers do not show speed."""
 

@@ -20,8 +20,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
+from torch.utils.flop_counter import flop_registry
 
+import hansfree
 from benchmarks.speed.cached import Ready, Walk, make_ready, seconds_per_step, walk
 from benchmarks.speed.measures import Benchmark, Measure, Outcome, Record, Target, rate, ratio
 from benchmarks.speed.reference import PaperRRR, PaperTraining
@@ -549,6 +552,86 @@ def _slopes(seconds: dict[str, tuple[float, ...]], kind: str, numbers: Sequence[
 _FOLDS = 5
 
 
+class RunBenchmark(Benchmark, name="run"):
+    """A whole run with the default methods, from labels to report and weights, over one plain forward pass.
+
+    Both sides see the same training, validation and test images; the artifact is inserted, as by transplants where it
+    cannot be. Once in seconds, and once in floating point operations, which other programs do not disturb.
+    """
+
+    def takes(self, subject: Subject) -> bool:
+        """Take the networks that a deep correction was tuned on, and the trial's."""
+        return subject.name in ("resnet18", "demo")
+
+    def measure(self, subject: Subject, progress: Progress) -> Outcome:
+        """Time and count one run, between two forward passes."""
+        n, size, name = subject.sizes.run_images, subject.sizes.run_size, subject.name
+        starts = {0: n, n: n // 4, n + n // 4: n // 4}  # training, validation and test images
+        lesions = [SyntheticLesions(count, size=size, start=start) for start, count in starts.items()]
+        shares = (0.5, 0.0, 0.0)
+        parts = [
+            InMemory(WithArtifact(part, Timestamp(), share=share, only_class=0)) for part, share in zip(lesions, shares)
+        ]
+        model = build_model(name, classes=len(lesions[0].class_names)).eval()
+        counts: dict[str, list[int]] = {"forward": [], "run": []}
+
+        @torch.inference_mode()
+        def forward() -> None:
+            for part in parts:
+                for loaded in DataLoader(part, batch_size=subject.sizes.batch):
+                    model(loaded.image)
+
+        def run() -> None:
+            train, val, test = parts
+            with TemporaryDirectory(prefix="hansfree-bench-") as folder:
+                options: dict[str, Any] = {"artifact": Timestamp(), "device": "cpu", "progress": False}
+                hansfree.unlearn(model, train, val=val, test=test, cache=Path(folder) / "run", **options)
+
+        def counted(side: str, work: Callable[[], None]) -> Side:
+            def once() -> float:
+                with _Operations() as operations:
+                    seconds = timed(work)()
+                counts[side].append(operations.total)
+                return seconds
+
+            return once
+
+        sides = {"forward": counted("forward", forward), "run": counted("run", run)}
+        seconds = take_turns(sides, turns=1, progress=progress, label=f"run {name}")
+        return Outcome(
+            (
+                ratio(f"{name}.run_over_forward", seconds["run"], seconds["forward"], _MOST_PASSES),
+                ratio(f"{name}.run_operations_over_forward", counts["run"], counts["forward"], _MOST_PASSES),
+            ),
+            {"images": [len(part) for part in parts], "size": size, "operations": counts["run"][0]},
+            (f"{name}: a whole run of {n} training images at {size} px, one turn, random weights.",),
+        )
+
+
+class _Operations(TorchDispatchMode):
+    """Counts floating point operations, those of backward passes too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        counts = flop_registry.get(func._overloadpacket)
+        if counts is None:  # in inference mode a layer comes as a whole
+            with self:
+                found = func.decompose(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        found = func(*args, **kwargs)
+        if counts is not None:
+            self.total += counts(*args, **kwargs, out_val=found)
+        return found
+
+
+STATUS = Path("/proc/self/status")  # tells RssAnon, on Linux only
+
+
 class CAVBenchmark(Benchmark, name="cav"):
     """One process on either side, the same tolerances and iterations, on drawn features of classes that overlap.
 
@@ -618,7 +701,7 @@ def _search(parts: Any, features: np.ndarray, has_artifact: np.ndarray) -> None:
         GridSearchCV(solver, grid, scoring=scoring, cv=folds).fit(features, has_artifact.astype(np.int64))
 
 
-STATUS = Path("/proc/self/status")  # tells RssAnon, on Linux only
+_MOST_PASSES = Target("at most", 24)  # of a whole run
 
 
 class MemoryBenchmark(Benchmark, name="memory"):

@@ -186,7 +186,7 @@ class Trial:
         if job.method == "true-pairs":
             artifact = self.data.artifact
             assert artifact is not None
-            method = Transplant(strength=job.strength or 1.0, insert=artifact.stamp, tuning=tuning)
+            method = Transplant(strength=job.strength or 1.0, insert=artifact, tuning=tuning)
             return method.correct(self.original, self.data.train), job.strength
         if job.method in DEEP:
             method = DEEP[job.method](strength=job.strength, tuning=tuning)
@@ -195,20 +195,25 @@ class Trial:
 
 
 def jobs(setting: Setting, trial: int, labels: str) -> Iterator[Job]:
-    """Yield the jobs of one trial, the most telling first."""
+    """Yield the jobs that a setting needs to appear on the page."""
     job = partial(Job, setting.name, trial, labels)
     yield job("original")
     if labels == "all" and setting.kind != "trap":
         yield job("reference")
         yield job("plain-reference")
-    for method, strength in (*CANDIDATES, STRONGEST):
+    for method, strength in CANDIDATES:
         yield job(method, strength)
-    if labels != "all":
-        return
+    if labels == "all":
+        yield from map(job, HEADS)
+
+
+def rival_jobs(setting: Setting, trial: int) -> Iterator[Job]:
+    """Yield the jobs that compare the candidates with other ways to train the whole network."""
+    job = partial(Job, setting.name, trial, "all")
     if setting.kind == "inserted":
         yield job("true-pairs", 1.0)
-    for method in (*HEADS, *RIVALS):
-        yield job(method)
+    yield from map(job, RIVALS)
+    yield job(*STRONGEST)
 
 
 # The defaults of `hansfree run` first; strength 0 is fine-tuning on the same images alone.
@@ -321,28 +326,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with isic/, celeba/ and weights/")
     parser.add_argument("--table", type=Path, default=Path("results/whole_network.csv"))
-    parser.add_argument("--setting", action="append", choices=SETTINGS, help="only these settings")
+    parser.add_argument("--setting", action="append", choices=SETTINGS, help="only these settings, in this order")
     parser.add_argument("--method", action="append", help="only these methods")
     parser.add_argument("--first-trial", action="store_true", help="no repeats and no limited labels")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     CACHE.mkdir(parents=True, exist_ok=True)
-    for setting, trial, labels in _trials(options.setting, first_trial=options.first_trial):
-        current = Trial(setting, trial, labels, options.data)
-        for job in jobs(setting, trial, labels):
-            if options.method and job.method not in options.method:
-                continue
-            _run_once(current, job, options.table)
+    for trial, planned in _plan(options):
+        for job in planned:
+            if not options.method or job.method in options.method:
+                _run_once(trial, job, options.table)
 
 
-def _trials(only: list[str] | None, *, first_trial: bool) -> Iterator[tuple[Setting, int, str]]:
-    chosen = [setting for name, setting in SETTINGS.items() if not only or name in only]
-    yield from ((setting, 0, "all") for setting in chosen)
-    if first_trial:
+def _plan(options: argparse.Namespace) -> Iterator[tuple[Trial, Iterator[Job]]]:
+    """Yield the trials with their jobs: every setting once, then the rivals, limited labels and repeats."""
+    chosen = [SETTINGS[name] for name in options.setting or SETTINGS]
+
+    def trial(setting: Setting, number: int = 0, labels: str = "all") -> Trial:
+        return Trial(setting, number, labels, options.data)
+
+    for setting in chosen:
+        yield trial(setting), jobs(setting, 0, "all")
+    for setting in chosen:
+        yield trial(setting), rival_jobs(setting, 0)
+    if options.first_trial:
         return
-    yield from ((setting, 0, labels) for setting in chosen if setting.name in LIMITED_SETTINGS for labels in LIMITED)
-    yield from ((setting, trial, "all") for trial in (1, 2) for setting in chosen if setting.name in REPEATED)
+    for setting in chosen:
+        if setting.name in LIMITED_SETTINGS:
+            for labels in LIMITED:
+                yield trial(setting, labels=labels), jobs(setting, 0, labels)
+    for number in (1, 2):
+        for setting in chosen:
+            if setting.name in REPEATED:
+                yield trial(setting, number), jobs(setting, number, "all")
 
 
 def _run_once(trial: Trial, job: Job, table: Path) -> None:

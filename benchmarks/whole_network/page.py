@@ -1,4 +1,4 @@
-"""Write the results page from the table: ``python -m benchmarks.whole_network.page``."""
+"""Write the guide and the page of tables from the results: ``python -m benchmarks.whole_network.page``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from benchmarks.whole_network.__main__ import CANDIDATES, DEEP
 from benchmarks.whole_network.settings import SETTINGS
 from hansfree.corrections.deep.selection import EFFECT_COST, ValidationScore, choose_candidate, merit
 
-TABLE, PAGE = Path("results/whole_network.csv"), Path("docs/whole-network.md")
+TABLE = Path("results/whole_network.csv")
+PAGES = {"page.md": Path("docs/whole-network.md"), "tables.md": Path("results/whole_network.md")}  # by template
 CHOOSABLE = (*DEEP, "rr-clarc")  # both families; RR-ClArC with the strength that its own rule takes
 GAP_TO_CLOSE, FLIPS_ABOVE_REFERENCE, CLEAN_DROP = 0.8, 0.10, 0.02  # what counts as corrected
 
@@ -58,7 +59,8 @@ class Trial:
         """Return the row that the rule chooses; the original where no candidate is better by the rule."""
         if original["rule_clean"] is None:
             return original
-        index = choose_candidate([_score(row) for row in self.candidates], _score(original))
+        strengths = [(row["method"], row["strength"] or 0.0) for row in self.candidates]
+        index = choose_candidate([_score(row) for row in self.candidates], _score(original), strengths=strengths)
         return original if index is None else self.candidates[index]
 
 
@@ -111,8 +113,8 @@ def is_corrected(original: Row, chosen: Row, reference: Row) -> bool:
     return bool(closes and keeps and flips)
 
 
-def choices(trials: Sequence[Trial]) -> str:
-    """Return the table of what the rule chose from labels alone."""
+def choices(trials: Sequence[Trial]) -> tuple[str, str]:
+    """Return the table of what the rule chose from labels alone, and in how many trials that meets the limits."""
     lines, met, worse = [], [], []
     for trial in trials:
         original, reference, paper = trial.find("original"), trial.find("reference"), trial.find("rr-clarc")
@@ -132,7 +134,7 @@ def choices(trials: Sequence[Trial]) -> str:
     settings = {line[0].partition(",")[0] for line in lines}
     below = f" Biased accuracy is below the original's or RR-ClArC's in: {', '.join(worse)}." if worse else ""
     summary = f"Limits are met in {sum(met)} of {len(met)} trials of {len(settings)} settings.{below}"
-    return f"{_table(header, lines)}\n\n{summary}"
+    return _table(header, lines), summary
 
 
 def true_pairs(trials: Sequence[Trial]) -> str:
@@ -176,6 +178,20 @@ def trap_sets(trials: Sequence[Trial]) -> str:
         ["method", *(trial.setting for trial in traps)],
         [[name, *(found.get(trial.setting, "") for trial in traps)] for name, found in cells.items()],
     )
+
+
+def trap_summary(trials: Sequence[Trial]) -> str:
+    """Return in one sentence what the rule chose on the trap sets."""
+    found = []
+    for trial in trials:
+        original = trial.find("original")
+        if original is not None and original["test_auc"] is not None and trial.candidates:
+            chosen = trial.chosen(original)
+            aucs = [f"{row['val_auc']:.2f} / {row['test_auc']:.2f}" for row in (chosen, original)]
+            found.append(f"{trial.setting} {_name(chosen)} with {aucs[0]} (original {aucs[1]})")
+    if not found:
+        return "No trap set has been run."
+    return f"On the trap sets the rule chose, with validation / test AUC: {'; '.join(found)}."
 
 
 def rule_quality(trials: Sequence[Trial]) -> str:
@@ -241,24 +257,28 @@ def limited_labels(trials: Sequence[Trial]) -> str:
     return _table(["setting", "labels", "chosen", "its scores", "original"], lines) if lines else "Not run yet."
 
 
-def write_page(table: Path = TABLE, page: Path = PAGE) -> None:
-    """Write the page."""
+def write_pages(table: Path = TABLE, folder: Path = Path()) -> None:
+    """Write both pages to their places in a folder."""
     trials = read_trials(table)
     complete = [trial for trial in trials if trial.labels == "all"]
     first = [trial for trial in complete if trial.trial == 0]
-    template = Path(__file__).with_name("page.md").read_text()
+    chosen, summary = choices(complete)
     parts = {
-        "choices": choices(complete),
+        "choices": chosen,
+        "summary": summary,
         "true_pairs": true_pairs(first),
         "trap_sets": trap_sets(first),
+        "trap_summary": trap_summary(first),
         "rule_quality": rule_quality(complete),
         "methods": methods(first),
         "limited_labels": limited_labels(trials),
     }
-    for name, text in parts.items():
-        template = template.replace(f"{{{{ {name} }}}}", text)
-    page.write_text(template)
+    for template, page in PAGES.items():
+        text = Path(__file__).with_name(template).read_text()
+        for name, part in parts.items():
+            text = text.replace(f"{{{{ {name} }}}}", part)
+        (folder / page).write_text(text)
 
 
 if __name__ == "__main__":
-    write_page()
+    write_pages()

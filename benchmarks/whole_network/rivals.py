@@ -2,7 +2,7 @@
 
 Every deep rival is a function ``(setting, data, model, root, *, seed) -> nn.Module`` that trains on ``data.train``,
 looks at ``data.val`` at most, and leaves ``model`` as it is. All but `retrained` share the loop, the optimiser and the
-learning-rate schedule of the deep corrections (`hansfree.corrections.deep.loop.train_network`); they differ in which
+learning-rate schedule of the deep corrections (`hansfree.corrections.deep.base.train_network`); they differ in which
 images are drawn and in the loss. The caller sets the number of torch threads.
 """
 
@@ -21,13 +21,11 @@ import hansfree as hf
 from benchmarks.whole_network.base_models import initial_model, recipe
 from benchmarks.whole_network.settings import TRAP_ARTIFACTS, Data, Images, Setting
 from hansfree.cavs import save_cavs
-from hansfree.corrections import LatentCorrection, Need
+from hansfree.corrections import LatentCorrection, Need, fit_path
+from hansfree.corrections.deep.base import NetworkTuning, Objective, Step, task_loss, train_network
 from hansfree.corrections.deep.images import MIN_GROUP, TrainingImages
-from hansfree.corrections.deep.loop import NetworkTuning, Objective, Step, task_loss, train_network
 from hansfree.corrections.deep.selection import balanced_accuracy
-from hansfree.corrections.path import fit_path
-from hansfree.corrections.training import FineTuning
-from hansfree.corrections.training.config import balanced_weights
+from hansfree.corrections.training import FineTuning, balanced_weights
 from hansfree.corrections.training.model_loop import pretrain
 from hansfree.data.biased import BiasedData
 from hansfree.errors import HansfreeError
