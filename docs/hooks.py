@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -24,10 +25,26 @@ TITLES = {
     "report": "Report",
     "export": "Export",
     "api": "Runs",
+    "result": "Results",
+    "callbacks": "Callbacks",
     "discovery": "Discovery",
     "paper": "The paper's experiments",
     "errors": "Errors",
 }
+
+MORE = (  # what pages name beside the top level and `hansfree.extend`
+    (hansfree.cavs, ("JointCAV", "class_direction", "from_captum", "load_cavs", "save_cavs", "to_captum")),
+    (hansfree.callbacks, ("MLflow", "TensorBoard", "WandB")),
+    (hansfree.corrections, ("Augmented", "DFR", "LEACE", "LogitPairing", "OneSidedPClArC", "RClArC", "RRClArCStep")),
+    (hansfree.corrections, ("DeepValidation", "StrengthPath", "choose_candidate")),
+    (hansfree.data, ("FromFunction", "InMemory", "LabelledImages", "WithMasks", "as_biased_data")),
+    (hansfree.evaluation, ("Forgetting", "Probe", "Relearning", "RelearningCurve", "SideEffects")),
+    (hansfree.evaluation, ("artifact_relevance", "compute_cav_heatmaps", "masks_from_heatmaps")),
+    (hansfree.evaluation, ("measure_side_effects", "probe_artifact", "relearn", "reset_head")),
+    (hansfree.export, ("export_onnx",)),
+    (hansfree.models, ("adapt", "plain", "plain_state", "preprocessing_of")),
+    (hansfree.pipeline, ("LayerChoice", "make_auto_pairs", "measure_auto_pairs")),
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -56,8 +73,10 @@ def list_records() -> str:
 
 
 def list_public_names() -> str:
-    """Return a mkdocstrings directive for every public name, by package in import order."""
-    homes = {name: getattr(hansfree, name).__module__ for name in hansfree.__all__}
+    """Return a mkdocstrings directive for every name of the top level and of `hansfree.extend`, by package."""
+    places = ((hansfree, hansfree.__all__), (hansfree.extend, hansfree.extend.__all__), *MORE)
+    found = {name: getattr(place, name) for place, names in places for name in names}
+    homes = {name: thing.__module__ for name, thing in found.items() if not isinstance(thing, ModuleType)}
     lines = []
     for package, title in TITLES.items():
         if names := [name for name, home in homes.items() if home.split(".")[1] == package]:

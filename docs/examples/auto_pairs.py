@@ -18,13 +18,13 @@ root, biased_class, name, weights, *artifacts = sys.argv[1:]
 layer = architecture_named(name).layer
 print(f"{'artifact':12}  labelled images  auto-pairs       true pairs")
 for artifact in artifacts:
-    data = hf.BenchmarkDataset.named("table")(Path(root), artifact=artifact, biased_class=biased_class, size=224).data(
-        name
-    )
+    data = hf.extend.BenchmarkDataset.named("table")(
+        Path(root), artifact=artifact, biased_class=biased_class, size=224
+    ).data(name)
     model = hf.build_model(name, classes=len(data.train.class_names), weights=Path(weights)).eval()
     train = hf.collect_activations(model, layer, data.train)
     in_class = train.labels == data.biased_class
     cav = hf.SignalCAV().fit(train.pooled[in_class], train.has_artifact[in_class])
-    found = hf.measure_auto_pairs(model, layer, cav, data)
+    found = hf.pipeline.measure_auto_pairs(model, layer, cav, data)
     cells = [f"{each.value:.3f} ± {each.standard_error:.3f}" for each in (found.marked, found.auto, found.true)]
     print(f"{artifact:12}", *(f"{cell:15}" for cell in cells), sep="  ", flush=True)

@@ -10,14 +10,28 @@ import torch
 from torch import Tensor
 
 import hansfree as hf
-from hansfree.activations import FeatureSpec
-from hansfree.corrections import CAVCorrection, MethodInfo, Need
-from hansfree.corrections.training import FunctionalHead, HeadBatch, Pretraining, pretrain
-from hansfree.data.biased import BiasedData, insert_bias
-from hansfree.paper.dataset import BenchmarkDataset, Recipe
+from hansfree.extend import (
+    BenchmarkDataset,
+    BiasedData,
+    Callback,
+    CAVCorrection,
+    Evidence,
+    FeatureSpec,
+    FunctionalHead,
+    HeadBatch,
+    MethodInfo,
+    Metric,
+    Need,
+    Pretraining,
+    Recipe,
+    Score,
+    Stage,
+    insert_bias,
+    pretrain,
+)
 
 
-# [start:cav]
+# --8<-- [start:cav]
 class MedianCAV(hf.CAV, name="median"):
     """The difference of two medians, robust to a few wrong artifact labels."""
 
@@ -25,10 +39,10 @@ class MedianCAV(hf.CAV, name="median"):
         return np.median(X[has_artifact], axis=0) - np.median(X[~has_artifact], axis=0)
 
 
-# [end:cav]
+# --8<-- [end:cav]
 
 
-# [start:correction]
+# --8<-- [start:correction]
 class Steady(CAVCorrection, name="steady"):
     """Penalise the change of the logits over a whole step along the artifact, where RR-ClArC uses the derivative."""
 
@@ -45,10 +59,10 @@ class Steady(CAVCorrection, name="steady"):
         return logits, (moved - logits).square().sum(1)
 
 
-# [end:correction]
+# --8<-- [end:correction]
 
 
-# [start:artifact]
+# --8<-- [start:artifact]
 @dataclass(frozen=True, kw_only=True)
 class Frame(hf.Artifact, name="frame"):
     """A dark frame, as from some scanners.
@@ -69,27 +83,40 @@ class Frame(hf.Artifact, name="frame"):
         return framed, mask
 
 
-# [end:artifact]
+# --8<-- [end:artifact]
 
 
-# [start:metric]
-class Attracted(hf.Metric, name="attracted"):
+# --8<-- [start:metric]
+class Attracted(Metric, name="attracted"):
     """Share of images that the artifact moves into the biased class."""
 
     ideal = 0.0
     label = "Attracted"
     description = "Share of images of other classes that are predicted as the biased class with the artifact."
 
-    def compute(self, evidence: hf.Evidence) -> hf.Score:
+    def compute(self, evidence: Evidence) -> Score:
         """Count such predictions on biased images of the other classes."""
         others = evidence.labels_of("biased") != evidence.biased_class
         return self.proportion(evidence.logits_biased[others].argmax(1) == evidence.biased_class)
 
 
-# [end:metric]
+# --8<-- [end:metric]
 
 
-# [start:dataset]
+# --8<-- [start:callback]
+class Seconds(Callback):
+    """Print what takes long."""
+
+    def on_stage(self, stage: Stage) -> None:
+        """Take a finished stage; `stage.scores` are its rows."""
+        if stage.seconds > 60:
+            print(f"{stage.name}: {stage.seconds:.0f} s")
+
+
+# --8<-- [end:callback]
+
+
+# --8<-- [start:dataset]
 class FramedLesions(BenchmarkDataset, name="framed-lesions"):
     """Drawn lesions of two classes; half of the training images of the first have a frame."""
 
@@ -109,15 +136,15 @@ class FramedLesions(BenchmarkDataset, name="framed-lesions"):
         return insert_bias(parts, Frame(), biased_class=0, share=0.5, seed=self.seed)
 
 
-# [end:dataset]
+# --8<-- [end:dataset]
 
 
-# [start:together]
+# --8<-- [start:together]
 def main() -> None:
     """Train on the biased images, then correct and evaluate."""
     data = BenchmarkDataset.named("framed-lesions")(seed=0).data("demo")
     model = hf.build_model("demo", classes=2)
-    pretrain(model, hf.InMemory(data.train), Pretraining(epochs=10))
+    pretrain(model, hf.data.InMemory(data.train), Pretraining(epochs=10))
     layer = hf.recommend_layer(model, torch.zeros(2, 3, 32, 32)).layer
 
     acts = hf.collect_activations(model, layer, data.train)
@@ -133,7 +160,7 @@ def main() -> None:
         print(f"{name:9} attracted {shown['attracted']:.2f}, accuracy_clean {shown['accuracy_clean']:.2f}")
 
 
-# [end:together]
+# --8<-- [end:together]
 
 if __name__ == "__main__":
     main()

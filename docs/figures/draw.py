@@ -29,7 +29,7 @@ def draw_cut() -> Figure:
     """Show the three parts of ResNet-18 at the paper's layer, with their sizes."""
     layer = "layer4.1.add"
     model, image = resnet18(num_classes=4).eval(), torch.zeros(2, 3, 224, 224)
-    cut = hf.split(model, layer, example=image)
+    cut = hf.models.surgery.split(model, layer, example=image)
     with torch.no_grad():
         (at_layer, *_) = cut.trunk(image)
         (features, *_) = cut.phi(at_layer)
