@@ -32,9 +32,9 @@ from hansfree.corrections.training import FineTuning, Pretraining, pretrain
 from hansfree.data import SETS, BiasedData, Subset
 from hansfree.data.images import check_images
 from hansfree.models import architecture_named, build_model
-from hansfree.paper.natural_images import TENCH, ImageNet
-from hansfree.paper.subjects import Plan, check_disk
 from hansfree.report import markdown_table
+from hansfree_paper.natural_images import TENCH, ImageNet
+from hansfree_paper.subjects import Plan, check_disk
 
 CLASSES, PER_CLASS = 1000, {"train": 1281, "val": 50}
 _PICTURES = 8

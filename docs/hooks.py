@@ -28,7 +28,6 @@ TITLES = {
     "result": "Results",
     "callbacks": "Callbacks",
     "discovery": "Discovery",
-    "paper": "The paper's experiments",
     "errors": "Errors",
 }
 

@@ -27,8 +27,8 @@ from typer.main import get_command
 
 import hansfree
 from hansfree.cli import app
-from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.runner import Reproduction
+from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.runner import Reproduction
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hansfree"

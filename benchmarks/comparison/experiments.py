@@ -37,9 +37,11 @@ from hansfree.errors import OptionError
 from hansfree.evaluation.results import Row
 from hansfree.models import architecture_named, build_model
 from hansfree.models.surgery import split
-from hansfree.paper.aggregate import Finding
-from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.runner import (
+from hansfree.report import describe_reason
+from hansfree.report.figures import Drawing
+from hansfree_paper.aggregate import Finding
+from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.runner import (
     CORRECTED,
     TRAINED,
     Reproduction,
@@ -49,9 +51,7 @@ from hansfree.paper.runner import (
     finding_of,
     setting_of,
 )
-from hansfree.paper.subjects import Plan, Subject, subject_name, tuning_for
-from hansfree.report import describe_reason
-from hansfree.report.figures import Drawing
+from hansfree_paper.subjects import Plan, Subject, subject_name, tuning_for
 
 _RESAMPLES = {
     "inserted": "the artifact is inserted into other images of the biased class, and both heads are retrained",

@@ -20,11 +20,11 @@ from benchmarks.comparison.scoring import MEASURES, Answers, Comparison, EntryRe
 from hansfree._internal.statistics import RESAMPLES
 from hansfree.corrections.selection import BalancedRule
 from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
-from hansfree.paper.aggregate import SubjectKey
-from hansfree.paper.figures import add_legend, panel_grid, panel_titles
-from hansfree.paper.tables import paragraphs
 from hansfree.report import describe_reason, markdown_table
 from hansfree.report.figures import FAINT, INK, OTHER_STYLE, Drawing, show_percent, style_of
+from hansfree_paper.aggregate import SubjectKey
+from hansfree_paper.figures import add_legend, panel_grid, panel_titles
+from hansfree_paper.tables import paragraphs
 
 EntryResults = Mapping[str, EntryResult]  # by entry
 

@@ -33,14 +33,14 @@ from hansfree.errors import DataError
 from hansfree.evaluation.localisation import kept_masks, localise_artifact
 from hansfree.models import architecture_named
 from hansfree.models.surgery import Cut, Train
-from hansfree.paper.subjects import (
+from hansfree.pipeline.auto_pairs import make_auto_pairs
+from hansfree.pipeline.workspace import keep_in_memory
+from hansfree_paper.subjects import (
     BaseModels,
     Plan,
     Subject,
     tuning_for,
 )
-from hansfree.pipeline.auto_pairs import make_auto_pairs
-from hansfree.pipeline.workspace import keep_in_memory
 
 
 def paste_artifact(subject: Subject, parts: Sequence[ImageDataset]) -> BiasedData:

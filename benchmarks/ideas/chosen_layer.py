@@ -33,13 +33,14 @@ from hansfree.activations import cut_at
 from hansfree.data.datasets import Subset
 from hansfree.metrics import predict_classes
 from hansfree.models import predict_logits
-from hansfree.paper.subjects import BaseModels, Plan, tuning_for
 from hansfree.pipeline.layer_search import (
     STRENGTHS,
     Trial,
     try_layer,
 )
 from hansfree.pipeline.workspace import Setting
+from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.subjects import BaseModels, Plan, tuning_for
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def iter_resamples(
 ) -> Iterator[tuple[hf.data.BiasedData, nn.Module, hf.FineTuning]]:
     """Yield biased models with their images, and how they are corrected."""
     if args.root is None:
-        study = hf.extend.BenchmarkDataset.named("synthetic")(artifact=artifact, size=args.size)
+        study = BenchmarkDataset.named("synthetic")(artifact=artifact, size=args.size)
         data, model = learn(study, Plan(model=args.model, epochs=args.epochs), args.work)
         for number in range(args.resamples):  # of all that the model learned from, each sees as many as the study has
             rows = np.random.default_rng(number).choice(len(data.learned), len(data.train), replace=False)
@@ -84,12 +85,12 @@ def iter_resamples(
         return
     for number in range(args.resamples):
         options = {"biased_class": args.biased_class, "size": args.size, "seed": number}
-        study = hf.extend.BenchmarkDataset.named("table")(args.root, artifact=artifact, **options)
+        study = BenchmarkDataset.named("table")(args.root, artifact=artifact, **options)
         plan = Plan(model=args.model, weights=args.weights, trained="head", epochs=args.epochs, seed=number)
         yield *learn(study, plan, args.work), tuning_for(study, args.model, seed=number)
 
 
-def learn(study: hf.extend.BenchmarkDataset, plan: Plan, work: Path) -> tuple[hf.data.BiasedData, nn.Module]:
+def learn(study: BenchmarkDataset, plan: Plan, work: Path) -> tuple[hf.data.BiasedData, nn.Module]:
     """Return the images, all but the test images in memory, and the model that learned from them."""
     data = study.data(plan.model)
     learned = hf.data.InMemory(data.learned)
@@ -169,7 +170,7 @@ def report(resamples: Sequence[Selected], labels: np.ndarray) -> int:
 def main() -> None:
     """Measure every artifact, and count wins, ties and losses."""
     args = read_arguments()
-    study = hf.extend.BenchmarkDataset.named("synthetic" if args.root is None else "table")
+    study = BenchmarkDataset.named("synthetic" if args.root is None else "table")
     args.work.mkdir(parents=True, exist_ok=True)
     signs = []
     for artifact in args.artifact or (study.artifacts if args.root is None else study.artifacts[:1]):

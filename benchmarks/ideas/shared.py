@@ -39,7 +39,8 @@ from hansfree.corrections.selection import (
 from hansfree.corrections.training import Heads, TrainedHead
 from hansfree.data.examples import ImageDataset
 from hansfree.models import architecture_named
-from hansfree.paper.subjects import (
+from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.subjects import (
     BaseModels,
     Plan,
     open_subject,
@@ -102,7 +103,7 @@ def iter_resamples(args: argparse.Namespace, artifact: str) -> Iterator[Resample
     if args.root is None:
         yield from _networks(args, artifact)
         return
-    study = hf.extend.BenchmarkDataset.named("table")(
+    study = BenchmarkDataset.named("table")(
         args.root, artifact=artifact, biased_class=args.biased_class, size=args.size
     )
     plan = Plan(model=args.model, weights=args.weights, trained="head", epochs=args.epochs, corrected="last")
@@ -114,7 +115,7 @@ def iter_resamples(args: argparse.Namespace, artifact: str) -> Iterator[Resample
 
 
 def _networks(args: argparse.Namespace, artifact: str) -> Iterator[Resample]:
-    study = hf.extend.BenchmarkDataset.named("synthetic")(artifact=artifact, size=args.size)
+    study = BenchmarkDataset.named("synthetic")(artifact=artifact, size=args.size)
     data = study.data(args.model)
     seen = {name: in_memory(getattr(data, name)) for name in ("train", "train_biased", "val_clean", "val_biased")}
     data = replace(data, **seen)
@@ -133,7 +134,7 @@ def in_memory(images: ImageDataset) -> hf.data.InMemory:
 @lru_cache(maxsize=1)
 def _learned(size: int | None) -> hf.data.InMemory:
     """Return the training images of the networks, with all shortcuts: the same for every artifact."""
-    return hf.data.InMemory(hf.extend.BenchmarkDataset.named("synthetic")(size=size).data("demo").learned)
+    return hf.data.InMemory(BenchmarkDataset.named("synthetic")(size=size).data("demo").learned)
 
 
 def _make_resample(

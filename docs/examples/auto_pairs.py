@@ -13,14 +13,15 @@ from pathlib import Path
 
 import hansfree as hf
 from hansfree.models import architecture_named
+from hansfree_paper.dataset import BenchmarkDataset
 
 root, biased_class, name, weights, *artifacts = sys.argv[1:]
 layer = architecture_named(name).layer
 print(f"{'artifact':12}  labelled images  auto-pairs       true pairs")
 for artifact in artifacts:
-    data = hf.extend.BenchmarkDataset.named("table")(
-        Path(root), artifact=artifact, biased_class=biased_class, size=224
-    ).data(name)
+    data = BenchmarkDataset.named("table")(Path(root), artifact=artifact, biased_class=biased_class, size=224).data(
+        name
+    )
     model = hf.build_model(name, classes=len(data.train.class_names), weights=Path(weights)).eval()
     train = hf.collect_activations(model, layer, data.train)
     in_class = train.labels == data.biased_class

@@ -11,7 +11,6 @@ from torch import Tensor
 
 import hansfree as hf
 from hansfree.extend import (
-    BenchmarkDataset,
     BiasedData,
     Callback,
     CAVCorrection,
@@ -23,12 +22,12 @@ from hansfree.extend import (
     Metric,
     Need,
     Pretraining,
-    Recipe,
     Score,
     Stage,
     insert_bias,
     pretrain,
 )
+from hansfree_paper.dataset import BenchmarkDataset, Recipe
 
 
 # --8<-- [start:cav]

@@ -33,13 +33,11 @@ from hansfree.errors import (
     UnknownNameError,
 )
 from hansfree.metrics import Evidence, Metric, Score
-from hansfree.paper.dataset import BenchmarkDataset, Recipe
 
 __all__ = [
     "CAV",
     "AmbiguousLayerError",
     "Artifact",
-    "BenchmarkDataset",
     "BiasedData",
     "CAVCorrection",
     "CacheError",
@@ -66,7 +64,6 @@ __all__ = [
     "Objective",
     "OptionError",
     "Pretraining",
-    "Recipe",
     "RunError",
     "Score",
     "SplitError",

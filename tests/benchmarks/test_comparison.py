@@ -41,8 +41,8 @@ from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.metrics.base import NO_PREDICTION
 from hansfree.models import build_model, predict_logits
 from hansfree.models.weights import write_weights
-from hansfree.paper.aggregate import Finding
-from hansfree.paper.subjects import Plan, Subject
+from hansfree_paper.aggregate import Finding
+from hansfree_paper.subjects import Plan, Subject
 from tests.pipeline.studies import Joint, Natural, Single, opened, rows_like
 
 LABELS = np.array([0, 0, 0, 0, 1, 1])
@@ -235,7 +235,7 @@ def test_retrained_resamples_have_their_own_models(
     for name in BASELINES:
         model = baseline_model(name, first)
         assert score_model(first, model).biased == predict_logits(model, first.data.test_biased).argmax(1).tolist()
-    monkeypatch.setattr("hansfree.paper.subjects.pretrain", None)  # cached models are not trained again
+    monkeypatch.setattr("hansfree_paper.subjects.pretrain", None)  # cached models are not trained again
     with opened(work, Joint()) as subject:
         (again,) = make_resamples(subject, subject.study.data("demo"), [1])
     assert torch.equal(next(again.model.parameters()), next(second.model.parameters()))

@@ -15,7 +15,7 @@ import pytest
 import hansfree as hf
 from hansfree.models import ARCHITECTURES
 from hansfree.models.weights import write_weights
-from hansfree.paper.embedded import Synthetic
+from hansfree_paper.embedded import Synthetic
 from tests.pipeline.worlds import write_table
 
 SIZES = {"n_base": 160, "n_train": 100, "n_val": 104, "n_test": 40}

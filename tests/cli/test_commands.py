@@ -33,11 +33,11 @@ from hansfree.demo import Demo
 from hansfree.evaluation.results import load_results, method_title
 from hansfree.metrics import Metric
 from hansfree.models import ARCHITECTURES, build_model
-from hansfree.paper import subjects
-from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.embedded import Synthetic
-from hansfree.paper.runner import Reproduction
 from hansfree.report import summarize, write_verdict
+from hansfree_paper import subjects
+from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.embedded import Synthetic
+from hansfree_paper.runner import Reproduction
 from tests.conftest import Call
 
 SCRIPT = Path(sys.executable).with_name("hansfree")
@@ -267,7 +267,7 @@ def test_all_artifacts_and_models_run_in_turn(call: Call, tiny: Path, monkeypatc
         seen.append((name, [(study.artifact, study.size, plan) for study, plan in subjects], options))
         return options["out"] / "README.md"
 
-    monkeypatch.setattr("hansfree.paper.runner.reproduce", remember)
+    monkeypatch.setattr("hansfree_paper.runner.reproduce", remember)
     words = ["--model", "all", "--artifact", "all", "--size", "64", "--size", "96", "--size", "32", "--epochs", "3"]
     words += ["--leave-out", "vgg16:rrr", "--leave-out", "a-clarc", "--out", "there"]
     assert call("reproduce", "q1", *words)[0] == 0

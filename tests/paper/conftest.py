@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hansfree.paper.aggregate import Finding
-from hansfree.paper.medical import CLASSES
-from hansfree.paper.natural_images import TENCH, WEB_SITE, CelebA
-from hansfree.paper.runner import Reproduction, reproduce
-from hansfree.paper.subjects import Plan, Subject
+from hansfree_paper.aggregate import Finding
+from hansfree_paper.medical import CLASSES
+from hansfree_paper.natural_images import TENCH, WEB_SITE, CelebA
+from hansfree_paper.runner import Reproduction, reproduce
+from hansfree_paper.subjects import Plan, Subject
 from tests.pipeline.studies import PLAN, Single, opened
 
 Build = Callable[[Path], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hansfree.evaluation.results import Row
-from hansfree.paper.aggregate import SubjectKey
+from hansfree_paper.aggregate import SubjectKey
 
 VGG = SubjectKey("synthetic", "timestamp", "vgg16")
 RESNET = SubjectKey("synthetic", "timestamp", "resnet18")

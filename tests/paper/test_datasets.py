@@ -13,10 +13,10 @@ import pytest
 from hansfree.corrections.training import FineTuning, Pretraining
 from hansfree.data.biased import SETS, BiasedData
 from hansfree.errors import DataError, OptionError
-from hansfree.paper.dataset import PUBLISHED_METRICS, BenchmarkDataset, Recipe, find_folder, unlisted_files
-from hansfree.paper.embedded import Synthetic
-from hansfree.paper.natural_images import TENCH, WEB_SITE
-from hansfree.paper.subjects import recipe_for, tuning_for
+from hansfree_paper.dataset import PUBLISHED_METRICS, BenchmarkDataset, Recipe, find_folder, unlisted_files
+from hansfree_paper.embedded import Synthetic
+from hansfree_paper.natural_images import TENCH, WEB_SITE
+from hansfree_paper.subjects import recipe_for, tuning_for
 from tests.paper.conftest import ATTRIBUTES, BUILDERS, FACES, attributes, face, one_hot
 
 MEMBERS = BenchmarkDataset.members()

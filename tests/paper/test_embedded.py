@@ -9,7 +9,7 @@ from hansfree.data.artifacts import Artifact
 from hansfree.data.biased import SETS
 from hansfree.data.printed import PrintedSkin
 from hansfree.models import PAPER_MODELS
-from hansfree.paper.embedded import PrintedText, Synthetic
+from hansfree_paper.embedded import PrintedText, Synthetic
 
 
 class Small(Synthetic):

@@ -20,10 +20,10 @@ from hansfree.corrections.rr_clarc import Norm
 from hansfree.data.biased import BiasedData
 from hansfree.errors import DataError
 from hansfree.models import build_model
-from hansfree.paper.aggregate import Finding, SubjectKey
-from hansfree.paper.experiments import _cosines, _for_one_class, _groups, measure_rises, rank_classes
-from hansfree.paper.runner import Reproduction
-from hansfree.paper.subjects import BaseModels, Plan
+from hansfree_paper.aggregate import Finding, SubjectKey
+from hansfree_paper.experiments import _cosines, _for_one_class, _groups, measure_rises, rank_classes
+from hansfree_paper.runner import Reproduction
+from hansfree_paper.subjects import BaseModels, Plan
 from tests.paper.conftest import Made
 from tests.pipeline.studies import PLAN, Joint, Natural, Single, opened, rows_like, value_of
 

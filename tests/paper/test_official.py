@@ -17,8 +17,9 @@ from hansfree.data.artifacts import LSB, Brightness, PublishedTimestamp
 from hansfree.data.biased import SETS
 from hansfree.data.examples import normalisation_for
 from hansfree.errors import DataError
-from hansfree.paper.medical import ISIC2019, BoneAge, bin_ages
-from hansfree.paper.natural_images import (
+from hansfree.report.numbers import MISSING
+from hansfree_paper.medical import ISIC2019, BoneAge, bin_ages
+from hansfree_paper.natural_images import (
     SELECTED,
     TENCH,
     CelebA,
@@ -26,7 +27,6 @@ from hansfree.paper.natural_images import (
     choose_subset,
     name_classes,
 )
-from hansfree.report.numbers import MISSING
 from tests.conftest import Call
 from tests.paper import conftest
 from tests.paper.conftest import (
@@ -381,7 +381,7 @@ def test_table1_of_all_datasets_is_one_page_in_any_order(
     assert [place for place, cell in enumerate(some) if cell == MISSING] == list(range(3, 9)), (
         "what is missing is blank"
     )
-    monkeypatch.setattr("hansfree.paper.subjects.pretrain", pretrained := CountingPretrain())
+    monkeypatch.setattr("hansfree_paper.subjects.pretrain", pretrained := CountingPretrain())
     found = table(["imagenet", "celeba", "bone_age", "isic2019"])
     assert (found["Vanilla"][:3], found["Vanilla"][9:]) == (some[:3], some[9:])
     assert MISSING not in found["Vanilla"]

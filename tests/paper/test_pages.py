@@ -19,8 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.evaluation.results import HeatmapSet, Row
-from hansfree.paper import figures, tables
-from hansfree.paper.aggregate import (
+from hansfree.report.numbers import MISSING
+from hansfree.report.tables import marks_of
+from hansfree_paper import figures, tables
+from hansfree_paper.aggregate import (
     CACHED_SECONDS,
     CHANGE,
     SECONDS,
@@ -32,11 +34,9 @@ from hansfree.paper.aggregate import (
     paper_place,
     write_average,
 )
-from hansfree.paper.claims import write_claims
-from hansfree.paper.dataset import Published
-from hansfree.paper.runner import write_settings
-from hansfree.report.numbers import MISSING
-from hansfree.report.tables import marks_of
+from hansfree_paper.claims import write_claims
+from hansfree_paper.dataset import Published
+from hansfree_paper.runner import write_settings
 from tests.paper.examples import BRIGHT, RESNET, VGG, cav_row, path, row, scored
 
 GOLDEN = Path(__file__).parent / "golden.md"

@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
-import hansfree.paper
+import hansfree_paper
 from hansfree.corrections import RRClArC
 from hansfree.errors import DataError, OptionError, UnknownNameError
 from hansfree.evaluation.results import read_rows
 from hansfree.models import build_model
-from hansfree.paper.aggregate import Finding, SubjectKey
-from hansfree.paper.dataset import BenchmarkDataset, Published
-from hansfree.paper.experiments import _LOCALISED
-from hansfree.paper.runner import (
+from hansfree.report.text import describe_reason
+from hansfree_paper.aggregate import Finding, SubjectKey
+from hansfree_paper.dataset import BenchmarkDataset, Published
+from hansfree_paper.experiments import _LOCALISED
+from hansfree_paper.runner import (
     Reproduction,
     finding_of,
     heatmaps_by_subject,
@@ -30,8 +31,7 @@ from hansfree.paper.runner import (
     write_paper_departures,
     write_settings,
 )
-from hansfree.paper.subjects import Plan, Subject
-from hansfree.report.text import describe_reason
+from hansfree_paper.subjects import Plan, Subject
 from tests.paper.conftest import COMMAND, Made
 from tests.paper.examples import BRIGHT, RESNET, VGG, path, row
 from tests.pipeline.studies import PLAN, Natural, Single, Untested, opened
@@ -82,14 +82,15 @@ def test_an_experiment_writes_page_scores_and_figures_and_resumes(
     scores = page.with_suffix(".csv")
     assert {row.experiment for row in read_rows(scores)} == (set() if name == "overview" else {"single-lsb-demo"})
     before = {path: path.read_bytes() for path in (scores, page)}
-    for training in ("paper.subjects.pretrain", "corrections.latent.train_heads"):
-        monkeypatch.setattr(f"hansfree.{training}", None)  # a stage that ran again would raise a TypeError
+    for training in ("hansfree_paper.subjects.pretrain", "hansfree.corrections.latent.train_heads"):
+        monkeypatch.setattr(training, None)  # a stage that ran again would raise a TypeError
     made.run(name)
     assert {path: path.read_bytes() for path in before} == before
 
 
 def test_every_departure_from_the_paper_is_on_the_page() -> None:
-    with (Path(hansfree.paper.__file__).parent / "paper-items.csv").open(encoding="utf-8", newline="") as file:
+    path = Path(hansfree_paper.__file__).parents[2] / "docs" / "paper-items.csv"
+    with path.open(encoding="utf-8", newline="") as file:
         items = [item for item in csv.DictReader(file) if item["departure"]]
     assert len(items) >= 8
     shown: dict[str, set[str]] = {}  # departure -> experiments

@@ -20,10 +20,10 @@ from hansfree.data.datasets import InMemory
 from hansfree.errors import DataError, HansfreeError, RunError
 from hansfree.models import architecture_named, build_model
 from hansfree.models.surgery import split
-from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.runner import reproduce
-from hansfree.paper.subjects import BaseModels, Plan, check_disk, recipe_for, subject_name
 from hansfree.pipeline.workspace import keep_in_memory
+from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.runner import reproduce
+from hansfree_paper.subjects import BaseModels, Plan, check_disk, recipe_for, subject_name
 from tests.pipeline.studies import Joint, Natural, Single, opened
 
 
@@ -79,7 +79,7 @@ def test_a_model_is_trained_once_and_found_again(work: Path, monkeypatch: pytest
     assert not torch.equal(first.state_dict()["features.0.weight"], fresh["features.0.weight"])
     assert not any(module.training for module in first.modules())
     with monkeypatch.context() as patch:
-        patch.setattr("hansfree.paper.subjects.pretrain", None)  # a training would raise a TypeError
+        patch.setattr("hansfree_paper.subjects.pretrain", None)  # a training would raise a TypeError
         again, same = train(work)
     assert same == path
     for name, tensor in load_file(path).items():
@@ -185,7 +185,7 @@ def test_pretrained_weights_that_know_the_classes_are_the_reference(
 
     given, path = build_model("demo", classes=4, seed=3).state_dict(), str(tmp_path / "given.safetensors")
     save_file(given, path)
-    monkeypatch.setattr("hansfree.paper.subjects.PRETRAINED", path)  # the demo network has no others
+    monkeypatch.setattr("hansfree_paper.subjects.PRETRAINED", path)  # the demo network has no others
     with opened(tmp_path, Known(), weights=path, epochs=1) as subject:
         reference = subject.experiment.setting.reference()
     assert reference is not None

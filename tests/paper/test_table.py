@@ -7,7 +7,7 @@ import pytest
 
 from hansfree.data.artifacts import Brightness
 from hansfree.errors import DataError, OptionError
-from hansfree.paper.user_table import ImageTable
+from hansfree_paper.user_table import ImageTable
 from tests.paper.conftest import LABELS, PARTS, write_rows
 
 DATASET = "table"

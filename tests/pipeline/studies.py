@@ -14,9 +14,9 @@ from hansfree.data.biased import BiasedData, insert_bias
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.evaluation.results import Row
-from hansfree.paper.dataset import BenchmarkDataset, Recipe
-from hansfree.paper.embedded import Synthetic
-from hansfree.paper.subjects import Plan, Subject, open_subject
+from hansfree_paper.dataset import BenchmarkDataset, Recipe
+from hansfree_paper.embedded import Synthetic
+from hansfree_paper.subjects import Plan, Subject, open_subject
 
 RECIPE = Recipe(epochs={"demo": 2}, fresh_rates={"demo": 3e-3})
 PLAN: dict[str, Any] = {"model": "demo", "correction_epochs": 2, "strengths": {"rr-clarc": (0.1, 10.0), "rrr": (0.1,)}}

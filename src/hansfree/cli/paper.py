@@ -15,8 +15,8 @@ import typer
 from hansfree.cli.terminal import MODELS, app, console, new_table, progress_bars, show_table
 
 if TYPE_CHECKING:
-    from hansfree.paper.dataset import BenchmarkDataset
-    from hansfree.paper.subjects import Plan
+    from hansfree_paper.dataset import BenchmarkDataset
+    from hansfree_paper.subjects import Plan
 
 Given = TypeVar("Given")
 
@@ -83,8 +83,8 @@ def train(
     On several GPUs: torchrun --nproc-per-node 4 --no-python hansfree train ... --device cuda
     """
     from hansfree._internal.files import write_text
-    from hansfree.paper.subjects import BaseModels
     from hansfree.pipeline.workspace import keep_in_memory
+    from hansfree_paper.subjects import BaseModels
 
     options: dict[str, Any] = {"trained": trained, "epochs": epochs, "seed": seed, "device": device, "workers": workers}
     options |= {"momentum": momentum, "mixed_precision": mixed_precision}
@@ -179,8 +179,8 @@ def reproduce(
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""
     from hansfree.models import PAPER_MODELS
-    from hansfree.paper.runner import Reproduction
-    from hansfree.paper.runner import reproduce as run
+    from hansfree_paper.runner import Reproduction
+    from hansfree_paper.runner import reproduce as run
 
     if name is None:
         _list_experiments()
@@ -232,8 +232,8 @@ def reproduce(
 
 
 def _list_experiments() -> None:
-    from hansfree.paper.dataset import BenchmarkDataset
-    from hansfree.paper.runner import Reproduction
+    from hansfree_paper.dataset import BenchmarkDataset
+    from hansfree_paper.runner import Reproduction
 
     experiments = new_table(left=["experiment", "what it is"])
     for name, experiment in Reproduction.members().items():
@@ -252,7 +252,7 @@ def _list_experiments() -> None:
 
 
 def _dataset_named(data: str | None) -> type[BenchmarkDataset]:
-    from hansfree.paper.dataset import BenchmarkDataset
+    from hansfree_paper.dataset import BenchmarkDataset
 
     if data is None:
         return BenchmarkDataset.default()
@@ -281,8 +281,8 @@ def _plan(data: str | None, model: str, weights: str | None, **options: Any) -> 
     from hansfree.activations import Precision
     from hansfree.errors import check_choice
     from hansfree.models.surgery import Train
-    from hansfree.paper.subjects import Plan, RuleName, Trained
     from hansfree.pipeline.workspace import Grid
+    from hansfree_paper.subjects import Plan, RuleName, Trained
 
     typed = {"trained": "--train", "corrected": "--corrected", "grid": "--grid", "selection": "--selection"}
     typed |= {"precision": "--precision"}

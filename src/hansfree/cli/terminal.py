@@ -53,6 +53,8 @@ def failure_of(error: Exception) -> tuple[str, int]:
 
     if isinstance(error, HansfreeError):
         return str(error), error.exit_code
+    if isinstance(error, ModuleNotFoundError) and error.name == "hansfree_paper":
+        return "The paper's experiments need a clone of the repository: run `pip install -e .` in it.", 1
     if isinstance(error, OSError) and error.errno is not None:
         where = f" ({error.filename})" if error.filename else ""
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)

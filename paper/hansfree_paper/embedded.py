@@ -15,7 +15,7 @@ from hansfree.data import (
     WithArtifact,
     insert_bias,
 )
-from hansfree.paper.dataset import BenchmarkDataset, Recipe
+from hansfree_paper.dataset import BenchmarkDataset, Recipe
 
 
 class Synthetic(BenchmarkDataset, name="synthetic"):

@@ -17,11 +17,13 @@ from hansfree.data import BiasedData
 from hansfree.errors import DataError
 from hansfree.evaluation import ORIGINAL, Row, method_title
 from hansfree.metrics import MIN_GROUP, paired_difference
-from hansfree.paper import figures, tables
-from hansfree.paper.aggregate import CACHED_SECONDS, CHANGE, SECONDS, Finding
-from hansfree.paper.claims import write_claims
-from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.runner import (
+from hansfree.pipeline import Experiment, MethodSpec
+from hansfree.report.figures import Drawing
+from hansfree_paper import figures, tables
+from hansfree_paper.aggregate import CACHED_SECONDS, CHANGE, SECONDS, Finding
+from hansfree_paper.claims import write_claims
+from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.runner import (
     Page,
     Reproduction,
     check_shown,
@@ -32,10 +34,8 @@ from hansfree.paper.runner import (
     reasons_of,
     relevance_of,
 )
-from hansfree.paper.subjects import Plan, Subject
-from hansfree.paper.tables import paragraphs, spread
-from hansfree.pipeline import Experiment, MethodSpec
-from hansfree.report.figures import Drawing
+from hansfree_paper.subjects import Plan, Subject
+from hansfree_paper.tables import paragraphs, spread
 
 _SHOWN = 4
 _LOCALISED = ("signal", "ridge", "svm")  # CAVs

@@ -11,7 +11,8 @@ import numpy as np
 
 from hansfree.evaluation import FIRST, Variant, method_title, status_of
 from hansfree.metrics import Metric
-from hansfree.paper.aggregate import (
+from hansfree.report import MISSING, Mark, markdown_table, marks_of, unit_of, write_points, write_stderr, write_value
+from hansfree_paper.aggregate import (
     CACHED_SECONDS,
     GROUPS,
     PAPER_METHODS,
@@ -25,8 +26,7 @@ from hansfree.paper.aggregate import (
     unseeded,
     write_average,
 )
-from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.report import MISSING, Mark, markdown_table, marks_of, unit_of, write_points, write_stderr, write_value
+from hansfree_paper.dataset import BenchmarkDataset
 
 T = TypeVar("T", int, float)
 

@@ -18,8 +18,6 @@ from matplotlib.ticker import MaxNLocator
 
 from hansfree.data import to_rgb
 from hansfree.evaluation import FIRST, HeatmapSet, Row, Variant, method_title
-from hansfree.paper.aggregate import GROUPS, Average, Finding, SubjectKey, average, change_titles, unseeded
-from hansfree.paper.tables import spread
 from hansfree.report.figures import (
     ALARM,
     BLUE,
@@ -39,6 +37,8 @@ from hansfree.report.figures import (
     style_of,
 )
 from hansfree.report.images import common_limit
+from hansfree_paper.aggregate import GROUPS, Average, Finding, SubjectKey, average, change_titles, unseeded
+from hansfree_paper.tables import spread
 
 T = TypeVar("T")
 Curve = dict[float, float]

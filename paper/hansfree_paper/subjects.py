@@ -28,8 +28,8 @@ from hansfree.data import SETS, BiasedData, ImageDataset, Subset
 from hansfree.errors import OptionError, RunError, check_choice
 from hansfree.models import PRETRAINED, architecture_named, build_model, check_weights, read_weights, write_weights
 from hansfree.models.surgery import Train, check_device, split
-from hansfree.paper.dataset import BenchmarkDataset
 from hansfree.pipeline import Experiment, Grid, Setting, keep_in_memory
+from hansfree_paper.dataset import BenchmarkDataset
 
 Trained = Literal["whole", "head"]
 RuleName = Literal["own", "paper"]

@@ -21,7 +21,7 @@ from hansfree.data import (
     split_rows,
 )
 from hansfree.errors import DataError, nearest
-from hansfree.paper.dataset import (
+from hansfree_paper.dataset import (
     MOMENTUM,
     InsertedBenchmark,
     ListedBenchmark,

@@ -13,10 +13,10 @@ import numpy as np
 from hansfree._internal.statistics import STDERRS
 from hansfree.corrections import LatentCorrection
 from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Results, Row, Variant, method_title
-from hansfree.paper.dataset import Published
-from hansfree.paper.subjects import RuleName
 from hansfree.pipeline import Grid
 from hansfree.report import MISSING, write_stderr, write_value
+from hansfree_paper.dataset import Published
+from hansfree_paper.subjects import RuleName
 
 PAPER_METHODS = tuple(LatentCorrection.defaults())  # in the order of its Table 1
 SIGNIFICANT = STDERRS  # half of a 95 % interval

@@ -24,14 +24,14 @@ from hansfree.errors import DataError, OptionError
 from hansfree.evaluation import BIASED_ACCURACY, HeatmapSet, Row, claims, write_table
 from hansfree.metrics import chance_level, majority_rate
 from hansfree.models import PRETRAINED
-from hansfree.paper.aggregate import Facts, Finding, SubjectKey, paper_place
-from hansfree.paper.dataset import BenchmarkDataset
-from hansfree.paper.subjects import Plan, Subject, check_disk, open_subject
-from hansfree.paper.tables import paragraphs
 from hansfree.pipeline import Experiment
 from hansfree.reasons import Reason
 from hansfree.report import describe_claims, describe_reason
 from hansfree.report.figures import Drawing
+from hansfree_paper.aggregate import Facts, Finding, SubjectKey, paper_place
+from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.subjects import Plan, Subject, check_disk, open_subject
+from hansfree_paper.tables import paragraphs
 
 T = TypeVar("T")
 
@@ -356,7 +356,7 @@ def reproduce(
 
 def write_paper_departures(name: str, subjects: Sequence[tuple[BenchmarkDataset, Plan]]) -> list[str]:
     """Return a section with the lines of ``paper-items.csv`` that hold for an experiment; empty where none does."""
-    with (Path(__file__).parent / "paper-items.csv").open(encoding="utf-8", newline="") as file:
+    with (Path(__file__).parents[2] / "docs" / "paper-items.csv").open(encoding="utf-8", newline="") as file:
         items = [item for item in csv.DictReader(file) if item["departure"]]
     lines = [
         f"- {item['departure']} ({item['section']}; decision record {item['record']})"

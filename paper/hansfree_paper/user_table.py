@@ -18,7 +18,7 @@ from hansfree.data import (
     normalisation_for,
 )
 from hansfree.errors import DataError, OptionError, nearest
-from hansfree.paper.dataset import InsertedBenchmark, Recipe
+from hansfree_paper.dataset import InsertedBenchmark, Recipe
 
 _GUESSED = "No biased class was given: "
 

@@ -11,9 +11,9 @@ from typing import Literal, get_args
 from hansfree.corrections import NamedTarget
 from hansfree.data import Artifact
 from hansfree.evaluation import FIRST, REFERENCES, method_title, status_of
-from hansfree.paper.aggregate import SIGNIFICANT, Average, Finding
-from hansfree.paper.tables import paragraphs
 from hansfree.report import markdown_table, percent
+from hansfree_paper.aggregate import SIGNIFICANT, Average, Finding
+from hansfree_paper.tables import paragraphs
 
 _CLEAN_BUDGET = 0.02  # how much clean accuracy a correction may cost
 

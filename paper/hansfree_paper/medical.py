@@ -8,7 +8,7 @@ import numpy as np
 
 from hansfree.data import LSB, Artifact, Brightness, Listing, insertable_artifacts, read_table
 from hansfree.errors import DataError
-from hansfree.paper.dataset import MOMENTUM, InsertedBenchmark, Published, Recipe, find_folder, unlisted_files
+from hansfree_paper.dataset import MOMENTUM, InsertedBenchmark, Published, Recipe, find_folder, unlisted_files
 
 ISIC_IMAGES, ISIC_TRUTH, ISIC_METADATA = (
     "ISIC_2019_Training_Input",
