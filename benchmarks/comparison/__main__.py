@@ -12,7 +12,7 @@ import typer
 
 import benchmarks.comparison.experiments  # noqa: F401, registers the experiments
 from benchmarks import run_app
-from hansfree.cli.paper import reproduce
+from hansfree_paper_cli import reproduce
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False)

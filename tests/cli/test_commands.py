@@ -25,8 +25,7 @@ from typer.main import get_command
 
 from hansfree import cli
 from hansfree.cavs import CAV
-from hansfree.cli.paper import initial_weights, train
-from hansfree.cli.terminal import ARTIFACTS, INSERTABLE, MODELS
+from hansfree.cli.terminal import ARTIFACTS, INSERTABLE
 from hansfree.corrections import LatentCorrection
 from hansfree.data import Artifact
 from hansfree.demo import Demo
@@ -38,6 +37,7 @@ from hansfree_paper import subjects
 from hansfree_paper.dataset import BenchmarkDataset
 from hansfree_paper.embedded import Synthetic
 from hansfree_paper.runner import Reproduction
+from hansfree_paper_cli import MODELS, initial_weights, train
 from tests.conftest import Call
 
 SCRIPT = Path(sys.executable).with_name("hansfree")

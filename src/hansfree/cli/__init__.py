@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from hansfree.cli import discover, init, layers, paper, run  # they register their commands
+from hansfree.cli import discover, init, layers, run  # they register their commands
 from hansfree.cli.terminal import app, console, errors, failure_of, print_failure
 
-__all__ = ["app", "discover", "init", "layers", "main", "paper", "run"]
+if find_spec("hansfree_paper_cli"):  # in a clone: `train` and `reproduce`
+    import hansfree_paper_cli
 
 
 def _show_version(is_wanted: bool) -> None:

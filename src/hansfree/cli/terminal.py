@@ -38,7 +38,6 @@ errors = Console(markup=False, emoji=False, highlight=False, soft_wrap=True, std
 
 # Listed here because the packages that register them import torch, which takes seconds. A test compares them with the
 # registered names.
-MODELS = ("demo", "vgg16", "resnet18", "efficientnet_b0", "vgg16_pooled", "efficientnet_lite0")
 ARTIFACTS = ("timestamp", "brightness", "lsb", "plaster")  # of the demo: they need no file
 INSERTABLE = ("timestamp", "brightness", "lsb", "patch")  # into images of users
 
@@ -53,8 +52,6 @@ def failure_of(error: Exception) -> tuple[str, int]:
 
     if isinstance(error, HansfreeError):
         return str(error), error.exit_code
-    if isinstance(error, ModuleNotFoundError) and error.name == "hansfree_paper":
-        return "The paper's experiments need a clone of the repository: run `pip install -e .` in it.", 1
     if isinstance(error, OSError) and error.errno is not None:
         where = f" ({error.filename})" if error.filename else ""
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)

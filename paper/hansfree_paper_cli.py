@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from hansfree.cli.terminal import MODELS, app, console, new_table, progress_bars, show_table
+from hansfree.cli.terminal import app, console, new_table, progress_bars, show_table
 
 if TYPE_CHECKING:
     from hansfree_paper.dataset import BenchmarkDataset
     from hansfree_paper.subjects import Plan
 
 Given = TypeVar("Given")
+
+# Listed here because the package that registers them imports torch, which takes seconds; a test compares them.
+MODELS = ("demo", "vgg16", "resnet18", "efficientnet_b0", "vgg16_pooled", "efficientnet_lite0")
 
 _ALL = "all"
 _RANDOM = "random"
