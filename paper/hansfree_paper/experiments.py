@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from hansfree._internal.files import read_arrays, written_atomically
 from hansfree.cavs import CAV
 from hansfree.corrections import RRR, LatentCorrection, Norm, RRClArC, Scale, Vanilla
+from hansfree.corrections.training import Heads
 from hansfree.data import BiasedData
 from hansfree.errors import DataError
-from hansfree.evaluation import ORIGINAL, Row, method_title
-from hansfree.metrics import MIN_GROUP, paired_difference
+from hansfree.evaluation import ORIGINAL, Row, method_title, rows_of
+from hansfree.metrics import MIN_GROUP, Score, accuracies, paired_difference
 from hansfree.pipeline import Experiment, MethodSpec
 from hansfree.report.figures import Drawing
 from hansfree_paper import figures, tables
@@ -415,8 +416,32 @@ class Epochs(_Ablation, name="ablation-epochs"):
 
     def examine(self, subject: Subject) -> Finding:
         """Train along all strengths, and look at the test images after every epoch; nothing is selected."""
-        experiment = subject.experiment
-        return finding_of(subject, experiment.epoch_rows(experiment.plain(RRClArC.name)))
+        spec = subject.experiment.plain(RRClArC.name)
+        stage = f"{spec.name} epochs on test images"
+        return finding_of(subject, subject.experiment.stage_rows(stage, lambda: self._score(subject, spec)))
+
+    def _score(self, subject: Subject, spec: MethodSpec) -> list[Row]:
+        """Train a head for every strength, and return its accuracies on the test images after every epoch."""
+        path, workspace = subject.experiment.path(spec), subject.experiment.workspace
+        method = cast(LatentCorrection, path.method)
+        images = workspace.train_for(method)
+        held_out = workspace.held_out(method.edit(images))
+
+        def watch(heads: Heads) -> list[list[Score]]:
+            clean, _ = heads.predictions(held_out.clean)
+            biased = clean[:, :0] if held_out.biased is None else heads.predictions(held_out.biased)[0]
+            return [accuracies(*each, held_out.clean.labels, held_out.labels_biased) for each in zip(clean, biased)]
+
+        trained = method.train(
+            workspace.cut, images, path.strengths, watch=watch, progress=workspace.progress, label=spec.name
+        )
+        about = {"experiment": workspace.setting.name, **method.describe(), "method": spec.method, "seed": path.seed}
+        return [
+            row
+            for head in trained
+            for epoch, scores in enumerate(head.history, start=1)
+            for row in rows_of(scores, epoch=epoch, strength=head.strength, chosen=0, split="test", **about)
+        ]
 
 
 _ABOUT_TARGETS = """The target is the function of the logits whose derivative along the direction is penalised:

@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.ticker import MaxNLocator
 
+from hansfree.corrections import Correction
 from hansfree.data import to_rgb
-from hansfree.evaluation import FIRST, HeatmapSet, Row, Variant, method_title
+from hansfree.evaluation import CLEAN_TRAINED, FIRST, ORIGINAL, HeatmapSet, Row, Variant, method_title
 from hansfree.report.figures import (
     ALARM,
     BLUE,
@@ -30,7 +31,6 @@ from hansfree.report.figures import (
     VERMILION,
     WIDTH,
     Drawing,
-    drawn_order,
     new_figure,
     quieten,
     show_percent,
@@ -568,8 +568,13 @@ def _points(finding: Finding, name: str | None) -> dict[Variant, list[tuple[tupl
         biased = means.get((variant, strength, f"{name}_biased"))
         if metric == f"{name}_clean" and biased and math.isfinite(clean.value + biased.value):
             found.setdefault(variant, []).append(((clean.value, biased.value), (variant, strength) in chosen))
-    order = drawn_order()
+    order = _drawn_order()
     return dict(sorted(found.items(), key=lambda i: order.index(i[0].method) if i[0].method in order else len(order)))
+
+
+def _drawn_order() -> list[str]:
+    """Return the registered methods and the references in the order in which figures show them."""
+    return [ORIGINAL, *Correction.members(), CLEAN_TRAINED]
 
 
 # Images
@@ -616,7 +621,7 @@ Sets = Mapping[SubjectKey, HeatmapSet]
 
 def draw_method_heatmaps(sets: Sets) -> Drawing | None:
     """Draw the heatmap panel: input, then every method in the paper's order; an image's row has one colour scale."""
-    every, order = _names(maps.relevance for maps in sets.values()), drawn_order()
+    every, order = _names(maps.relevance for maps in sets.values()), _drawn_order()
     methods = sorted(every, key=lambda name: (order.index(name) if name in order else len(order), name))
     figure = _heatmaps(sets, {name: method_title(name) for name in methods}, is_scale_shared=True)
     if figure is None:

@@ -15,10 +15,7 @@ from hansfree.corrections.training import FineTuning, Pretraining, pretrain
 from hansfree.data.datasets import InMemory
 from hansfree.errors import DataError
 from hansfree.evaluation.evaluate import SideEffects, evaluate, measure_side_effects
-from hansfree.metrics import Score
 from hansfree.models import build_model
-from hansfree.report.figures import draw_side_effects
-from hansfree.report.tables import write_side_effects
 from tests.pipeline.studies import Joint
 
 ARTIFACTS = ("timestamp", "lsb")
@@ -110,31 +107,6 @@ def test_what_is_protected_stays_in_every_activation(world: World) -> None:
     assert moved(joint) < 1e-4
     edited = PClArC(joint).edit(world.train)(maps).amax((2, 3)).numpy()
     np.testing.assert_allclose(edited @ joint.directions_.T, np.tile(joint.clean_score_, (50, 1)), atol=1e-3)
-
-
-def made_up() -> SideEffects:
-    def score(metric: str, value: float) -> Score:
-        return Score(metric, value, 0.01, 1200)
-
-    names, artifacts = ("original", "no | ruler"), ("ruler", "ink")
-    flips = {(name, art): score("flip_rate", 0.5 - 0.2 * i) for i, name in enumerate(names) for art in artifacts}
-    biased = {cell: score("balanced_accuracy_biased", 0.7) for cell in flips}
-    return SideEffects({name: score("balanced_accuracy_clean", 0.9) for name in names}, flips, biased)
-
-
-def test_the_table_has_a_line_for_each_model() -> None:
-    lines = write_side_effects(made_up()).splitlines()
-    assert lines[0] == "| model | clean | ruler: flip rate | ruler: accuracy | ink: flip rate | ink: accuracy |"
-    assert lines[3] == "| no / ruler | 90.0 ± 1.0 | 30.0 ± 1.0 | 70.0 ± 1.0 | 30.0 ± 1.0 | 70.0 ± 1.0 |"
-    assert "1,200 test images" in lines[-1]
-
-
-def test_the_drawing_has_a_number_in_each_cell() -> None:
-    drawing = draw_side_effects(made_up())
-    (axes,) = drawing.figure.axes
-    assert [text.get_text() for text in axes.texts] == ["50.0", "50.0", "30.0", "30.0"]
-    assert "no | ruler, ink: 30.0" in drawing.alt
-    drawing.figure.canvas.draw()
 
 
 def test_images_that_do_not_belong_are_refused(world: World) -> None:

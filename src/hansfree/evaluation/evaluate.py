@@ -223,16 +223,6 @@ class SideEffects:
     flips: dict[tuple[str, str], Score]  # by model and artifact: flip rate
     biased: dict[tuple[str, str], Score]  # by model and artifact: balanced accuracy with it
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Names of the models, in the given order."""
-        return tuple(self.clean)
-
-    @property
-    def artifacts(self) -> tuple[str, ...]:
-        """Names of the artifacts, in the given order."""
-        return tuple(dict.fromkeys(artifact for _, artifact in self.flips))
-
 
 def measure_side_effects(
     models: Mapping[str, nn.Module], *, clean: Activations, biased: Mapping[str, Activations]

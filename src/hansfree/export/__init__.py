@@ -4,19 +4,3 @@ from hansfree.export.folding import Folding, fold_projection
 from hansfree.export.monitor import Monitor, MonitorClassifier
 from hansfree.export.run import ExportedRun, export_run, open_corrected, open_example, read_run
 from hansfree.export.weights import Exported, export_model, export_onnx, load_corrected
-
-__all__ = [
-    "Exported",
-    "ExportedRun",
-    "Folding",
-    "Monitor",
-    "MonitorClassifier",
-    "export_model",
-    "export_onnx",
-    "export_run",
-    "fold_projection",
-    "load_corrected",
-    "open_corrected",
-    "open_example",
-    "read_run",
-]

@@ -15,7 +15,6 @@ from hansfree._internal.store import RunStore
 from hansfree.cavs import CAV, alignment_mean, alignment_sample, cav_auc, save_cavs
 from hansfree.corrections import StrengthPath, fit_path
 from hansfree.corrections.training import TrainedHead
-from hansfree.errors import OptionError
 from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Row, row_of_quality, rows_of
 from hansfree.metrics import Score, compute_scores
 from hansfree.models import write_weights
@@ -76,10 +75,6 @@ class Experiment:
     def repeated_rows(self, spec: MethodSpec, seed: int) -> list[Row]:
         """Return the scores of a correction with a further seed."""
         return self.stage_rows(Task(spec.name, "seed", seed).name, lambda: self._repeat(spec, seed))
-
-    def epoch_rows(self, spec: MethodSpec) -> list[Row]:
-        """Return the accuracies of a head's correction on the test images after every epoch, at all strengths."""
-        return self.stage_rows(f"{spec.name} epochs on test images", lambda: self._score_epochs(spec))
 
     def selection(self, spec: MethodSpec) -> dict[str, Any]:
         """Return which strength was selected for a correction, and why."""
@@ -249,18 +244,6 @@ class Experiment:
                 rows += rows_of(filter(None, known), epoch=epoch, split="val", **common)
             rows += rows_of(chosen_scores if is_chosen else scores, split="test", **common)
         return rows
-
-    def _score_epochs(self, spec: MethodSpec) -> list[Row]:
-        path = self.path(spec)
-        if not isinstance(path, HeadPath):
-            raise OptionError(f"{spec.name} corrects the whole network; epochs are scored of heads only.")
-        about = {**self._describe(path), "chosen": 0, "split": "test"}
-        return [
-            row
-            for strength, history in path.test_epochs()
-            for epoch, scores in enumerate(history, start=1)
-            for row in rows_of(scores, epoch=epoch, strength=strength if path.has_strength else None, **about)
-        ]
 
     def _describe(self, path: AnyPath) -> dict[str, Any]:
         about = {**self._about, **path.method.describe(), "seed": path.seed}

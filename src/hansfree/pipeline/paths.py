@@ -34,10 +34,10 @@ from hansfree.corrections import (
     choose_candidate,
     split_name,
 )
-from hansfree.corrections.training import Heads, TrainedHead, group_strengths
+from hansfree.corrections.training import TrainedHead, group_strengths
 from hansfree.errors import HansfreeError
 from hansfree.evaluation import HeldOutFeatures, judge_head
-from hansfree.metrics import Evidence, Score, accuracies, compute_scores, predict_classes
+from hansfree.metrics import Evidence, Score, compute_scores, predict_classes
 from hansfree.pipeline.workspace import MethodSpec, Workspace
 from hansfree.reasons import Reason, ReasonCode
 
@@ -92,15 +92,6 @@ class MethodPath:
         """Select among the candidates so far, given the last validation of each."""
         rule, original = self.workspace.setting.rule, self.workspace.original_validation
         return rule.selector(original, has_strength=self.has_strength)(finals)
-
-    @property
-    def groups(self) -> list[list[float]]:
-        """The strengths that can be trained apart from the others, each group as a task of its own."""
-        return []
-
-    def train_group(self, number: int) -> list[Record]:
-        """Train one of the groups."""
-        return []
 
     def close(self) -> None:
         """Delete temporary files of a finished stage."""
@@ -164,21 +155,6 @@ class HeadPath(MethodPath):
         return self._scored[1]
 
     _scored: tuple[TrainedHead, list[Score]] | None = None  # the last one
-
-    def test_epochs(self) -> list[tuple[float, list[list[Score]]]]:
-        """Return, for each strength, the accuracies on the test images after every epoch; all are trained anew."""
-        held_out = self._held_out
-
-        def watch(heads: Heads) -> list[list[Score]]:
-            clean, _ = heads.predictions(held_out.clean)
-            biased = clean[:, :0] if held_out.biased is None else heads.predictions(held_out.biased)[0]
-            return [accuracies(*each, held_out.clean.labels, held_out.labels_biased) for each in zip(clean, biased)]
-
-        workspace = self.workspace
-        trained = self.method.train(
-            workspace.cut, self._images, self.strengths, watch=watch, progress=workspace.progress, label=self.name
-        )
-        return [(head.strength, list(head.history)) for head in trained]
 
     def model_of(self, candidate: TrainedHead) -> nn.Module:
         """Return the model with a head."""

@@ -15,9 +15,8 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 from hansfree.cavs import CAV
 from hansfree.cavs.diagnostics import TARGET, Diagnosis
 from hansfree.corrections import Correction, split_name
-from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Results, Row, SideEffects, Variant
+from hansfree.evaluation import CLEAN_TRAINED, ORIGINAL, Results, Row, Variant
 from hansfree.report.direction import describe_diagnosis
-from hansfree.report.numbers import percent, write_value
 from hansfree.report.text import SENTENCES
 
 # Okabe and Ito's palette: words apart with every common colour vision; markers or hatches say the same without colour.
@@ -55,11 +54,6 @@ def style_of(method: str) -> tuple[str, str]:
     if cav in kinds:
         marker = _CAV_MARKERS[kinds.index(cav) % len(_CAV_MARKERS)]
     return _COLOURS[place % len(_COLOURS)], marker
-
-
-def drawn_order() -> list[str]:
-    """Return the registered methods and the references in the order in which figures show them."""
-    return [ORIGINAL, *Correction.members(), CLEAN_TRAINED]
 
 
 @dataclass(frozen=True)
@@ -310,28 +304,3 @@ def _draw_scores(axes: Axes, diagnosis: Diagnosis) -> None:
     axes.set_ylabel("share of images", color=INK)
     found = diagnosis.finding("held_out_auc").value
     axes.set_title(f"Unseen images: AUC {found:.2f}", fontsize=10, color=INK)
-
-
-def draw_side_effects(effects: SideEffects) -> Drawing:
-    """Draw the flip rates as a heatmap, models down and artifacts across."""
-    rates = np.array(
-        [[effects.flips[model, artifact].value for artifact in effects.artifacts] for model in effects.models]
-    )
-    figure = new_figure(width=2.5 + 1.3 * len(effects.artifacts), height=1.2 + 0.45 * len(effects.models))
-    axes = figure.subplots()
-    axes.imshow(rates, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for (down, across), rate in np.ndenumerate(rates):
-        colour = "white" if rate > 0.6 else INK  # legible on the blue below it
-        axes.text(across, down, write_value("flip_rate", rate), ha="center", va="center", color=colour, fontsize=9)
-    axes.set_xticks(range(len(effects.artifacts)), effects.artifacts)
-    axes.set_yticks(range(len(effects.models)), effects.models)
-    axes.tick_params(colors=INK, labelsize=9, length=0)
-    axes.spines[:].set_visible(False)
-    axes.set_xlabel("artifact that is inserted", color=INK)
-    words = [f"{model}, {artifact}: {percent(score.value)}" for (model, artifact), score in effects.flips.items()]
-    return Drawing(
-        "side-effects",
-        figure,
-        f"Flip rate of each model under each artifact. {'; '.join(words)}.",
-        SENTENCES["captions"]["side_effects"],
-    )

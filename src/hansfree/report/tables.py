@@ -17,7 +17,6 @@ from hansfree.evaluation import (
     ModelStatus,
     Results,
     Row,
-    SideEffects,
     Variant,
     breaks_rule,
     exceeds_budget,
@@ -25,7 +24,7 @@ from hansfree.evaluation import (
     method_title,
     status_of,
 )
-from hansfree.metrics import Difference, Metric, Score, holm
+from hansfree.metrics import Difference, Metric, holm
 from hansfree.report.numbers import (
     CONFIDENCE,
     MISSING,
@@ -436,25 +435,3 @@ def mark_artifact(results: Results, artifact: str) -> str:
     if artifact in (results.meta.get("removed") or ()):
         return f"{artifact} (removed too)"
     return f"{artifact} (kept)" if artifact in (results.meta.get("protected") or ()) else artifact
-
-
-def write_side_effects(effects: SideEffects) -> str:
-    """Return a Markdown table with a line for each model."""
-    heads = ["model", "clean"]
-    for artifact in effects.artifacts:
-        heads += [f"{artifact}: flip rate", f"{artifact}: accuracy"]
-    lines = []
-    for model in effects.models:
-        scores = [effects.clean[model]]
-        for artifact in effects.artifacts:
-            scores += [effects.flips[model, artifact], effects.biased[model, artifact]]
-        lines.append([model, *map(_written, scores)])
-    n = next(iter(effects.clean.values())).n
-    return (
-        f"{markdown_table(heads, lines)}\n\nIn percent, ± standard error over the same {n:,} test images. Flip rate: "
-        "share of the images whose answer inserting the artifact changes. Accuracies are balanced over classes.\n"
-    )
-
-
-def _written(score: Score) -> str:
-    return f"{write_value(score.metric, score.value)} ± {write_stderr(score.metric, score.stderr)}"
