@@ -53,27 +53,3 @@ def corrected(model: nn.Module, layer: str, **options: Any) -> nn.Module:
     """Put a projection behind a layer; of a chain, behind the layer of that number."""
     path = f"layers.{layer}" if isinstance(model, Chain) else layer
     return insert_after(model, path, projection(**options)).eval()
-
-
-class Branched(nn.Module):
-    """Two convolutions added, as at the end of a residual block: the sum is no module."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = nn.Conv2d(3, CHANNELS, 3), nn.Conv2d(3, CHANNELS, 3)
-        self.relu = nn.ReLU(inplace=True)
-        self.fc = nn.Linear(CHANNELS, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.relu(self.left(x) + self.right(x)).mean((2, 3)))
-
-
-class ChannelsLast(nn.Module):
-    """A map with its channels last, as Swin's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.norm, self.fc = nn.Conv2d(3, 5, 4, 4), nn.LayerNorm(5), nn.Linear(5, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.norm(self.embed(x).permute(0, 2, 3, 1)).relu().mean((1, 2)))

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from hansfree.export import fold_projection
 from hansfree.models import build_model
+from tests.corrections.examples import Residual
 from tests.export.examples import (
     CHANNELS,
     CLASSES,
-    Branched,
     Chain,
     corrected,
     images,
@@ -91,7 +91,7 @@ REFUSED = {
         "mean",
         "used elsewhere",
     ),
-    "a skip connection": (Branched().eval(), "left", "mean", "mixes the layer's output"),
+    "a skip connection": (Residual().eval(), "branch", "mean", "mixes the layer's output"),
     "no graph": (Branching(*pooled(MEAN, nn.Flatten()).layers).eval(), "1", "mean", "graph is not known"),
 }
 
@@ -135,26 +135,6 @@ def test_whatever_is_not_exact_stays_a_module(case: str) -> None:
     assert torch.equal(folded(images()), model(images()))
 
 
-class Reader(nn.Module):
-    """A linear layer and a norm, which is read twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm = nn.Linear(FLAT, CHANNELS), nn.BatchNorm1d(CHANNELS)
-        self.fc = nn.Linear(CHANNELS, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        norm = self.norm(self.first(x.flatten(1)))
-        return self.fc(norm.relu()) + norm[:, :CLASSES]
-
-
-def test_several_readers_of_the_layer_all_get_the_folded_output() -> None:
-    model = corrected(Reader().eval(), "norm")
-    folded, folding = fold_projection(model, images())
-    assert folding.kind == "layer"
-    exact(folded, model, images(seed=1))
-
-
 @pytest.mark.parametrize(("layer", "kind"), [("layer4.1.add", "module"), ("layer4.1", "next")])
 def test_resnet(layer: str, kind: str) -> None:
     plain = build_model("resnet18", classes=CLASSES).eval()
@@ -164,14 +144,6 @@ def test_resnet(layer: str, kind: str) -> None:
     if kind == "next":
         assert changed(plain, folded) == {"fc"}
         exact(folded, model, images(2, 64, seed=1))
-
-
-def test_a_model_without_projection_is_returned_as_it_is() -> None:
-    plain = pooled(MEAN, nn.Flatten())
-    folded, folding = fold_projection(plain, images())
-    assert folding.kind == "plain"
-    assert folded is not plain
-    assert changed(plain, folded) == set()
 
 
 @settings(max_examples=25, deadline=None)

@@ -20,10 +20,9 @@ from hansfree._internal.hashing import hash_weights
 from hansfree.cli import discover as export  # noqa: F401  # it joins the app
 from hansfree.cli.terminal import app
 from hansfree.errors import OptionError, RunError
-from hansfree.evaluation.results import Results, Row, read_rows, rows_of, write_table
+from hansfree.evaluation.results import Results, Row
 from hansfree.export import load_corrected
 from hansfree.export.run import compare_scores, export_run, open_model, read_run
-from hansfree.metrics import Score
 from hansfree.models import build_model
 from hansfree.reasons import Reason, ReasonCode, VerdictLevel
 from tests.export.conftest import SCORES, MakeRun, corrected_models, original_model, save
@@ -44,16 +43,6 @@ def test_rr_clarc_by_default_with_the_original_keys(make_run: MakeRun) -> None:
     expected = corrected_models()["rr-clarc"](images(size=32))
     assert torch.equal(fresh.eval()(images(size=32)), expected)
     assert done.weights.changed == ("classifier.weight",)
-
-
-def test_p_clarc_comes_with_its_module_and_loader(make_run: MakeRun, tmp_path: Path) -> None:
-    out = tmp_path / "delivery"
-    done = export_run(make_run(), "p-clarc", out=out)
-    assert files(out) == {"model.safetensors", "MODEL_CARD.md", "load_corrected.py"}
-    model = corrected_models()["p-clarc"]
-    loaded = load_corrected(build_model("demo", classes=3), done.weights.weights)
-    torch.testing.assert_close(loaded(images(size=32)), model(images(size=32)))
-    assert "these agree with what the run evaluated" in done.card.read_text()
 
 
 def test_the_users_own_model_is_opened_or_given(make_run: MakeRun, tmp_path: Path) -> None:
@@ -181,18 +170,6 @@ def table(card: str, section: str) -> list[list[str]]:
     rows = [line.replace("\\|", "BAR").strip("|").split("|") for line in lines if line.startswith("|")]
     assert len({len(row) for row in rows}) == 1, rows  # nothing breaks it
     return [[cell.strip() for cell in row] for row in rows]
-
-
-def test_it_names_the_class_that_loses_most(make_run: MakeRun) -> None:
-    run = make_run()
-    rows = read_rows(run / "results.csv")
-    for method, value in (("original", 0.9), ("rr-clarc", 0.7)):
-        about = {"experiment": "demo", "method": method, "split": "test", "chosen": 1, "seed": 0}
-        about["cav"] = None if method == "original" else "signal"
-        rows += rows_of([Score("sensitivity_clean", value, 0.05, 40, 2)], **about)
-    write_table(run / "results.csv", rows)
-    line = card_of(run).splitlines()[4].replace("\N{NO-BREAK SPACE}", " ")
-    assert line == ("Largest per-class drop: “malignant”, sensitivity without the artifact 90.0 % → 70.0 % (n = 40).")
 
 
 def spoil_logits(run: Path) -> None:
