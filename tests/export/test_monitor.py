@@ -22,19 +22,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from hansfree import api
 from hansfree.activations import Activations, collect_activations
 from hansfree.cavs import CAV, SVMCAV, SignalCAV, load_cavs
 from hansfree.corrections import PClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import CacheError, DataError, OptionError, RunError
 from hansfree.export.monitor import Monitor, MonitorClassifier, Rate, _threshold, monitor_run
-from hansfree.pipeline.checks import prepare_run
-from hansfree.pipeline.config import read_run_file
 from hansfree.reasons import Advice, AdviceCode
 from tests.conftest import Call
 from tests.corrections.examples import CASES, TinyImages, collect, fit_cav
-from tests.pipeline.user import build, draw, make_user, write_run
+from tests.pipeline.user import build, draw, make_user, prepare, run_unreported
 
 CASE = CASES["convolution"]
 
@@ -179,10 +176,7 @@ RATE = 0.05
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user with a finished run, and new pictures, four of each kind; tests do not change it."""
     user = make_user(tmp_path_factory.mktemp("watched") / "user")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
-        correction = {"methods": ["vanilla"], "epochs": 1, "strengths": {}}
-        api.run(prepare_run(read_run_file(write_run(user / "run.yaml", correction=correction))))
+    run_unreported(user / "run.yaml", correction={"methods": ["vanilla"], "epochs": 1, "strengths": {}})
     rng = np.random.default_rng(7)
     (user / "new").mkdir()
     for kind in ("with", "without"):
@@ -260,7 +254,7 @@ def test_the_monitor_of_a_whole_network_is_fitted_to_that_network(
     correction = {"methods": ["match"], "strengths": {"match": [0.3]}, "network": {"epochs": 2}}
     recommended = Advice(AdviceCode.RECOMMENDED, best="match", scores={"match": 0.9})
     monkeypatch.setattr("hansfree.api.advise", lambda *_: (recommended, ""))
-    api.run(prepare_run(read_run_file(write_run(user / "deep.yaml", correction=correction))))
+    run_unreported(user / "deep.yaml", correction=correction)
     code, out, err = call("monitor", user / "run", user / "new", "--false-fire-rate", RATE)
     assert code == 0, err
     assert "for the network corrected by match alone" in err
@@ -268,7 +262,7 @@ def test_the_monitor_of_a_whole_network_is_fitted_to_that_network(
     corrected = build()
     corrected.load_state_dict(load_file(user / "run" / "corrected" / "match.safetensors"))
     monitor = Monitor.load(user / "run" / "monitor.safetensors", corrected.eval())
-    data = prepare_run(read_run_file(user / "deep.yaml")).setting.data
+    data = prepare(user / "deep.yaml", correction=correction).setting.data
     dark = np.flatnonzero(data.train.labels == data.biased_class)
     train = collect_activations(corrected, monitor.layer, data.train)
     assert train.has_artifact is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.identity import check_unchanged
 from hansfree.report.text import describe_notes
-from tests.pipeline.user import COUNTS, ENOUGH, build, make_user, read_table, write_run, write_table
+from tests.pipeline.user import COUNTS, ENOUGH, build, make_user, read_results, read_table, write_run, write_table
 
 # What makes the tiny model clearly better; the paper's small steps would take many epochs.
 HELPS = {"learning_rate": 3e-3, "strengths": {"rr-clarc": [0.01, 0.02, 0.03]}}
@@ -39,10 +38,6 @@ def run_quick(user: Path, **sections: Any) -> Result:
     quick = {"methods": ["vanilla"], "epochs": 1}
     sections["correction"] = {**quick, "strengths": {}, **sections.get("correction", {})}
     return run(user, **sections)
-
-
-def table(user: Path, name: str = "run") -> list[dict[str, str]]:
-    return list(csv.DictReader((user / name / "results.csv").read_text().splitlines()))
 
 
 def summary(user: Path, name: str = "run") -> dict[str, Any]:
@@ -73,7 +68,7 @@ def natural(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_natural_bias_with_counter_examples(natural: Path) -> None:
-    rows, told = table(natural), summary(natural)
+    rows, told = read_results(natural / "run"), summary(natural)
     methods = {row["method"] for row in rows if row["metric"] == "balanced_accuracy_biased" and row["chosen"] == "1"}
     assert methods >= {"original", "vanilla", "p-clarc"}
     assert not [row for row in rows if row["metric"] == "flip_rate"]  # nothing was put in
@@ -92,7 +87,7 @@ def test_the_recommended_model_is_the_best_on_validation_images(natural: Path) -
     assert best in ("p-clarc", "rr-clarc")
     last = {
         row["method"]: float(row["value"])
-        for row in table(natural)
+        for row in read_results(natural / "run")
         if row["split"] == "val" and row["chosen"] == "1" and row["metric"] == "balanced_accuracy_biased"
     }  # rows are in the order of epochs
     admissible = {method for method in ("p-clarc", "rr-clarc") if told["selection"][method]["admissible"]}
@@ -117,7 +112,7 @@ def test_a_method_that_is_added_later_goes_on(natural: Path, tmp_path: Path, unr
     after = {path.name: path.stat().st_mtime_ns for path in (user / "run" / "stages").iterdir()}
     assert after.keys() - before.keys() == {"a-clarc.json", "a-clarc.npz"}
     assert {name: after[name] for name in before} == before
-    assert "a-clarc" in {row["method"] for row in table(user)}
+    assert "a-clarc" in {row["method"] for row in read_results(user / "run")}
     assert summary(user)["meta"]["artifact"] == "board"
 
 
@@ -193,7 +188,7 @@ def test_without_counter_examples_the_run_says_what_cannot_be_known(tmp_path: Pa
     assert not claims["accuracy with the artifact"]
     assert not claims["strength chosen by accuracy"]
     assert "derivative" in told["selection"]["rr-clarc"]
-    rows = table(user)
+    rows = read_results(user / "run")
     known = [row for row in rows if row["metric"].endswith("_biased") and row["value"] and row["split"] == "test"]
     assert not [row for row in known if int(row["n"]) < 25], "10 images are no score"
     assert finished.recommended is not None
@@ -236,7 +231,7 @@ def test_wrong_artifact_labels_are_named_before_any_training(
 
 def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> None:
     run_quick(user, artifact={"insert": "patch", "file": "sticker.png", "place": "top-left"})
-    rows = table(user)
+    rows = read_results(user / "run")
     assert [row for row in rows if row["metric"] == "flip_rate" and row["method"] == "original"]
     meta = summary(user)["meta"]
     assert (meta["n_train"], meta["n_test_clean"]) == (56, 2 * ENOUGH)  # held out are those that had none by nature

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 from PIL import Image
 
 from hansfree import api
-from hansfree.api import Result, run_config
+from hansfree.api import run_config
 from hansfree.cavs import SignalCAV, load_cavs
 from hansfree.errors import DataError, OptionError, RunError
 from hansfree.evaluation.results import load_results
@@ -21,8 +19,7 @@ from hansfree.pipeline.checks import PreparedRun, prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.workspace import Workspace
 from hansfree.report.text import describe_notes
-from tests.pipeline.lesions import make_lesions, write_lesions_run
-from tests.pipeline.user import read_table, write_run, write_table
+from tests.pipeline.user import read_results, read_table, write_run, write_table
 
 HEADER = ("image", "label", "artifact", "split", "ink", "hair")
 OWN = {"insert": "patch", "file": "sticker.png", "place": "top-left"}
@@ -63,8 +60,7 @@ def test_a_column_is_learned_in_its_own_class_without_the_own_artifact(user: Pat
     seen = Workspace(run.setting, user / "run", user / "run" / "activations").activations["train"].pooled
     expected = SignalCAV().fit(seen[ink.rows], ink.labels)
     np.testing.assert_allclose(cavs["of ink"].directions_, expected.directions_)
-    with (user / "run" / "results.csv").open(newline="") as file:
-        told = list(csv.DictReader(file))
+    told = read_results(user / "run")
     assert {row["cav"] for row in told if row["method"] == "p-clarc"} == {"signal: sticker + ink + lsb; kept: hair"}
     assert {row["artifact"] for row in told} - {"", "without", "with"} == {"lsb"}, "a column cannot be put in"
     assert "Not measured, as it cannot be inserted into test images: ink and hair." in " ".join(sentences)
@@ -159,71 +155,3 @@ def test_it_is_another_run(user: Path, unreported: None) -> None:
     api.run(prepared(user, remove="ink", also=["lsb"]))  # which changes no model
     write_table(user / "labels.csv", [(*row[:4], str(1 - int(row[4])), row[5]) for row in rows], HEADER)
     assert run_config(prepared(user, remove="ink"))["images"] != config["images"], "other marks"
-
-
-METHODS = ("p-clarc", "rr-clarc")
-RUNS = {"single": {"also": "lsb"}, "both": {"remove": "lsb"}, "kept": {"keep": ["lsb"]}}
-Flips = Callable[[str, str, str | None], float]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    """Three runs on one network; nobody may change what they wrote."""
-    user = make_lesions(tmp_path_factory.mktemp("lesions") / "user")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
-        return {
-            name: api.run(prepare_run(read_run_file(write_lesions_run(user / "run.yaml", out=name, **artifact))))
-            for name, artifact in RUNS.items()
-        }
-
-
-@pytest.fixture(scope="module")
-def flips(runs: dict[str, Result]) -> Flips:
-    def found(run: str, method: str, artifact: str | None) -> float:
-        (value,) = (
-            row.value
-            for row in runs[run].scores
-            if (row.method, row.metric, row.artifact, row.chosen, row.split)
-            == (method, "flip_rate", artifact, 1, "test")
-        )
-        return value
-
-    return found
-
-
-def meta(runs: dict[str, Result], name: str) -> dict[str, Any]:
-    return load_results(runs[name].directory).meta
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_joint_correction_takes_both_shortcuts_and_the_single_one_leaves_the_other(
-    flips: Flips, method: str
-) -> None:
-    own, other = None, "lsb"
-    assert flips("single", "original", own) > 0.6
-    assert flips("single", "original", other) > 0.4
-    assert flips("single", method, own) < flips("single", "original", own) - 0.05
-    assert flips("single", method, other) > flips("single", "original", other) - 0.05, "the single one leaves it"
-    assert flips("both", method, own) < flips("both", "original", own) - 0.05
-    assert flips("both", method, other) < flips("both", "original", other) - 0.2
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_what_is_kept_stays(flips: Flips, runs: dict[str, Result], method: str) -> None:
-    assert flips("kept", method, None) < flips("kept", "original", None) - 0.05
-    assert abs(flips("kept", method, "lsb") - flips("kept", "original", "lsb")) < 0.1
-    cavs = load_cavs(runs["kept"].directory / "cav-signal-joint.safetensors")
-    own, kept, joint = (cavs[name].directions_ for name in ("of timestamp", "of lsb", "joint"))
-    assert abs(own @ kept.T).item() > 0.05, "else there was nothing to take out"
-    np.testing.assert_allclose(joint @ kept.T, 0, atol=1e-9)
-    assert meta(runs, "kept")["removed"]["timestamp"] == pytest.approx(
-        np.degrees(np.arccos(abs(own @ kept.T))).item(), abs=1e-3
-    )
-
-
-def test_every_row_says_what_was_removed_and_kept(runs: dict[str, Result]) -> None:
-    told = {name: {row.cav for row in run.scores if row.method in METHODS} for name, run in runs.items()}
-    assert told == {"single": {"signal"}, "both": {"signal: timestamp + lsb"}, "kept": {"signal: timestamp; kept: lsb"}}
-    assert "removed" not in meta(runs, "single")
-    assert meta(runs, "both") | {"removed": {"timestamp": 90.0, "lsb": 90.0}, "protected": []} == meta(runs, "both")

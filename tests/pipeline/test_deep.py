@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -31,14 +30,9 @@ from hansfree.pipeline.paths import Task
 from hansfree.pipeline.workspace import Workspace
 from hansfree.reasons import Reason, ReasonCode
 from tests.conftest import Call
-from tests.pipeline.user import COUNTS, make_user, write_run
+from tests.pipeline.user import COUNTS, make_user, read_results, write_run
 
 DEEP = {"methods": ["match", "transplant"], "strengths": {"match": [0.3, 1]}, "network": {"epochs": 2}}
-
-
-def read_rows(run: Path) -> list[dict[str, str]]:
-    with (run / "results.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +46,7 @@ def finished(original_user: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_a_run_file_with_methods_of_the_whole_network_runs_and_exports(
     finished: Path, original_user: Path, tmp_path: Path, call: Call
 ) -> None:
-    rows = [row for row in read_rows(finished) if row["method"] == "match"]
+    rows = [row for row in read_results(finished) if row["method"] == "match"]
     assert {row["strength"] for row in rows} == {"0.3", "1"}
     assert {row["metric"] for row in rows if row["artifact"] == "lsb"} == {"flip_rate", "balanced_accuracy_biased"}
     assert {"accuracy_clean", "accuracy_biased", "tcav"} <= {row["metric"] for row in rows if row["chosen"] == "1"}
@@ -110,7 +104,7 @@ def test_a_stopped_run_resumes_within_a_strength_with_the_same_results(
     api.run(prepare_run(read_run_file(file)))
     assert written == [1, 2, 1, 2]
     ours, theirs = (
-        [{**row, "experiment": ""} for row in read_rows(run) if row["method"] == "match" and not row["artifact"]]
+        [{**row, "experiment": ""} for row in read_results(run) if row["method"] == "match" and not row["artifact"]]
         for run in (tmp_path / "stopped", finished)
     )
     assert ours == theirs
@@ -131,7 +125,7 @@ def test_each_strength_is_a_task_whose_network_is_not_trained_again(
         monkeypatch.setattr(Checkpoint, "write", lambda *args: written.append(1))
         rows = experiment.rows_for(experiment.plain("match"))
     assert not written
-    expected = [row for row in read_rows(finished) if row["method"] == "match"]
+    expected = [row for row in read_results(finished) if row["method"] == "match"]
     ours = [row.value for row in rows if row.metric == "accuracy_clean"]
     assert ours == pytest.approx([float(row["value"]) for row in expected if row["metric"] == "accuracy_clean"])
 

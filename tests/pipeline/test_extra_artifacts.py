@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,21 +14,12 @@ from torch import nn
 from hansfree import api
 from hansfree.data.artifacts import Artifact
 from hansfree.export import load_corrected
-from hansfree.pipeline.checks import PreparedRun, prepare_run
-from hansfree.pipeline.config import read_run_file
-from tests.pipeline.user import ENOUGH, make_user, write_run
+from hansfree.pipeline.checks import PreparedRun
+from tests.pipeline.user import ENOUGH, make_user, prepare, read_results, run_unreported
 
 METHODS = ("original", "vanilla", "p-clarc", "rr-clarc")
 MODELS = ("original", "vanilla", "p-clarc", "rr-clarc-0.1")  # in the names of stages, with the strength that was taken
 OWN = {"insert": "patch", "file": "sticker.png", "place": "top-left"}
-
-
-def prepared(user: Path, **artifact: Any) -> PreparedRun:
-    return prepare_run(read_run_file(write_run(user / "run.yaml", artifact=artifact)))
-
-
-def table(user: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader((user / "run" / "results.csv").read_text().splitlines()))
 
 
 def stages(user: Path) -> dict[str, int]:
@@ -41,9 +30,7 @@ def stages(user: Path) -> dict[str, int]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run; tests do not change it."""
     user = make_user(tmp_path_factory.mktemp("further") / "user")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
-        api.run(prepared(user, **OWN, also=["brightness", "timestamp"]))
+    run_unreported(user / "run.yaml", artifact={**OWN, "also": ["brightness", "timestamp"]})
     return user
 
 
@@ -69,8 +56,8 @@ def answers(model: nn.Module, run: PreparedRun, artifact: str | None) -> np.ndar
 
 @pytest.mark.parametrize("artifact", ["brightness", "timestamp"])
 def test_the_scores_are_those_of_whole_models_on_changed_pictures(finished: Path, artifact: str) -> None:
-    run = prepared(finished, **OWN)
-    labels, rows = run.setting.data.test_clean.labels, table(finished)
+    run = prepare(finished / "run.yaml", artifact=OWN)
+    labels, rows = run.setting.data.test_clean.labels, read_results(finished / "run")
     for method in METHODS:
         told = {row["metric"]: row for row in rows if (row["method"], row["artifact"]) == (method, artifact)}
         assert set(told) == {"flip_rate", "balanced_accuracy_biased"}
@@ -92,16 +79,8 @@ def test_the_scores_are_those_of_whole_models_on_changed_pictures(finished: Path
 def test_an_artifact_that_is_added_later_goes_on(finished: Path, tmp_path: Path, unreported: None) -> None:
     user = Path(shutil.copytree(finished, tmp_path / "user"))
     before = stages(user)
-    api.run(prepared(user, **OWN, also=["lsb", "timestamp"]))
+    api.run(prepare(user / "run.yaml", artifact={**OWN, "also": ["lsb", "timestamp"]}))
     after = stages(user)
     assert after.keys() - before.keys() == {f"{model}-with-lsb.json" for model in MODELS}
     assert {name: after[name] for name in before} == before
-    assert {row["artifact"] for row in table(user)} - {"", "without", "with"} == {"lsb", "timestamp"}
-
-
-def test_a_method_without_a_model_is_left_out(user: Path, unreported: None) -> None:
-    correction = {"methods": ["vanilla", "rr-clarc"], "strengths": {"rr-clarc": [1e12]}, "learning_rate": 1}
-    path = write_run(user / "run.yaml", artifact={"also": "lsb"}, correction=correction)
-    api.run(prepare_run(read_run_file(path)))
-    assert not (user / "run" / "corrected" / "rr-clarc.safetensors").exists()
-    assert {row["method"] for row in table(user) if row["artifact"] == "lsb"} == {"original", "vanilla"}
+    assert {row["artifact"] for row in read_results(user / "run")} - {"", "without", "with"} == {"lsb", "timestamp"}

@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from hansfree import api
 from hansfree.api import Result
 from hansfree.cavs import load_cavs
 from hansfree.errors import OptionError
 from hansfree.export.run import export_run
-from hansfree.pipeline.checks import prepare_run
-from hansfree.pipeline.config import read_run_file
-from tests.pipeline.user import build, make_user, write_run
+from tests.pipeline.user import build, make_user, prepare, run_unreported
 
 METHODS = ["vanilla", "p-clarc", "rr-clarc"]
 ALONG = {"methods": METHODS, "further_cavs": ["svm", "pair"], "strengths": {"rr-clarc": [0.1, 1]}, "repeats": 2}
@@ -25,10 +22,7 @@ PATCH = {"insert": "patch", "file": "sticker.png", "place": "top-left", "also": 
 
 
 def run(user: Path, **sections: Any) -> Result:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
-        prepared = prepare_run(read_run_file(write_run(user / "run.yaml", **sections)))
-        return api.run(prepared)
+    return run_unreported(user / "run.yaml", **sections)
 
 
 @pytest.fixture(scope="module")
@@ -106,4 +100,4 @@ def test_what_is_removed_together_is_joined_along_each_cav(user: Path) -> None:
 
 def test_pairs_need_an_artifact_that_can_be_put_in(user: Path) -> None:
     with pytest.raises(OptionError, match=r"Set artifact\.insert"):
-        prepare_run(read_run_file(write_run(user / "run.yaml", correction=ALONG, out="none")))
+        prepare(user / "run.yaml", correction=ALONG, out="none")

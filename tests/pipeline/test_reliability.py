@@ -25,7 +25,7 @@ from hansfree.api import Result
 from hansfree.errors import DataError, RunError
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
-from tests.pipeline.user import build, half_written, make_user, write_run
+from tests.pipeline.user import build, half_written, make_user, run_unreported, write_run
 
 ROOT = Path(__file__).parents[2]
 resource = pytest.importorskip("resource")
@@ -48,9 +48,7 @@ def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def expected(user: Path) -> bytes:
     """What an undisturbed run writes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
-        run(write_run(user / "calm.yaml", out="calm/run"))
+    run_unreported(user / "calm.yaml", out="calm/run")
     return (user / "calm" / "run" / "results.csv").read_bytes()
 
 

@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import yaml
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from hansfree import api
+from hansfree.api import Result
+from hansfree.pipeline import PreparedRun, prepare_run, read_run_file
 
 SIZE = 32
 CLASSES = ("dark", "bright")
@@ -72,6 +77,12 @@ def write_table(
 ) -> None:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
+
+
+def read_results(run: Path) -> list[dict[str, str]]:
+    """Return the rows of ``results.csv``."""
+    with (run / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def read_table(path: Path) -> list[tuple[str, ...]]:
@@ -139,6 +150,18 @@ def run_content(**sections: Any) -> dict[str, Any]:
 def write_run(path: Path, **sections: Any) -> Path:
     path.write_text(yaml.safe_dump(run_content(**sections)))
     return path
+
+
+def prepare(path: Path, **sections: Any) -> PreparedRun:
+    """Write a run file and prepare its run."""
+    return prepare_run(read_run_file(write_run(path, **sections)))
+
+
+def run_unreported(path: Path, **sections: Any) -> Result:
+    """Run without a report, as fixtures of a module do: figures take most of a tiny run's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hansfree.api.write_report", lambda out: out / "report.html")
+        return api.run(prepare(path, **sections))
 
 
 def half_written(folder: Path) -> Iterator[Path]:
