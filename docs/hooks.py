@@ -42,7 +42,7 @@ MORE = (  # what pages name beside the top level and `hansfree.extend`
     (hansfree.evaluation, ("measure_side_effects", "probe_artifact", "relearn", "reset_head")),
     (hansfree.export, ("export_onnx",)),
     (hansfree.models, ("adapt", "plain", "plain_state", "preprocessing_of")),
-    (hansfree.pipeline, ("LayerChoice", "make_auto_pairs", "measure_auto_pairs")),
+    (hansfree.pipeline, ("LayerChoice", "make_auto_pairs")),
 )
 
 

@@ -11,12 +11,27 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
+
 import hansfree as hf
+from hansfree.data import ImageDataset
 from hansfree.models import architecture_named
 from hansfree_paper.dataset import BenchmarkDataset
 
 root, biased_class, name, weights, *artifacts = sys.argv[1:]
 layer = architecture_named(name).layer
+
+
+def pooled(images: ImageDataset) -> np.ndarray:
+    """Return the images at the layer."""
+    return hf.collect_activations(model, layer, images).pooled
+
+
+def direction(pairs: tuple[ImageDataset, ImageDataset]) -> np.ndarray:
+    """Return the direction of their differences."""
+    return hf.cavs.PairCAV(count=1).fit_pairs(*map(pooled, pairs)).direction_
+
+
 print(f"{'artifact':12}  labelled images  auto-pairs       true pairs")
 for artifact in artifacts:
     data = BenchmarkDataset.named("table")(Path(root), artifact=artifact, biased_class=biased_class, size=224).data(
@@ -26,6 +41,8 @@ for artifact in artifacts:
     train = hf.collect_activations(model, layer, data.train)
     in_class = train.labels == data.biased_class
     cav = hf.SignalCAV().fit(train.pooled[in_class], train.has_artifact[in_class])
-    found = hf.pipeline.measure_auto_pairs(model, layer, cav, data)
-    cells = [f"{each.value:.3f} ± {each.standard_error:.3f}" for each in (found.marked, found.auto, found.true)]
+    auto = direction(hf.pipeline.make_auto_pairs(model, layer, cav, data.train))
+    changes = pooled(data.test_biased) - pooled(data.test_clean)  # of true pairs of test images
+    found = [hf.cavs.alignment_mean(each, changes) for each in (cav.direction_, auto, direction(data.pairs))]
+    cells = [f"{each.value:.3f} ± {each.standard_error:.3f}" for each in found]
     print(f"{artifact:12}", *(f"{cell:15}" for cell in cells), sep="  ", flush=True)

@@ -51,7 +51,7 @@ def test_from_run_file_to_corrected_weights(
     train = prepare_run(read_run_file(write_run(user / "run.yaml"))).setting.data.train
     found = source.replace("models.py", f"{user}/models.py").replace("hf:", f"hf:{user}/")
     own = load_model(found, classes=2)
-    pretrain(adapt(own, train.batch([0]).image), train, Pretraining(epochs=5, learning_rate=2e-3))
+    pretrain(adapt(own, train.batch([0]).image), train, Pretraining(epochs=3, learning_rate=2e-3, batch_size=8))
     save_file(own.state_dict(), user / "own.safetensors")
 
     model, out = {"source": source, "weights": "own.safetensors"}, user / "run"

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from hansfree.activations import channel_axis, count_positions
 from hansfree.corrections import Projection
@@ -21,28 +20,12 @@ class NotFoldedError(Exception):
     """Why a projection is in no weights; `fold_projection` makes a sentence of it."""
 
 
-def through_layer(linear: nn.Linear, norm: Any, projection: Projection) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return weight and bias of the linear layer, and bias of the norm: ``M(s(Wx + b) + o) + v = s(W'x + b') + o'``.
-
-    The constant part goes into the linear layer's bias, or where it has none into that of the norm (in eval mode).
-    """
+def through_layer(linear: nn.Linear, projection: Projection) -> tuple[Tensor, Tensor]:
+    """Return the weight and bias of the linear layer with the projection of its output in them."""
+    if linear.bias is None:
+        raise NotFoldedError("the layer has no bias to take up the target")
     D, R, t = _parts(projection)
-    scale, offset = torch.ones_like(D[0]), torch.zeros_like(D[0])
-    if norm is not None:
-        # What it does is affine, so two values determine it, whatever parameters and statistics it has.
-        offset = norm(torch.zeros_like(scale)[None])[0]
-        scale = norm(torch.ones_like(scale)[None])[0] - offset
-        if bool((scale == 0).any()):
-            raise NotFoldedError("its batch norm silences channels")
-    weight = scale[:, None] * linear.weight
-    weight = (weight - D.T @ (R @ weight)) / scale[:, None]
-    bias: Tensor | None = linear.bias
-    if bias is not None:
-        constant = scale * bias + offset
-        return weight, (constant + (t - R @ constant) @ D - offset) / scale, None
-    if norm is not None and norm.bias is not None:
-        return weight, None, norm.bias + (t - R @ offset) @ D
-    raise NotFoldedError("the layer has no bias to take up the target")
+    return linear.weight - D.T @ (R @ linear.weight), linear.bias + (t - R @ linear.bias) @ D
 
 
 def through_next(linear: nn.Linear, projection: Projection, *, channels_last: bool) -> tuple[Tensor, Tensor]:
@@ -62,12 +45,10 @@ def _parts(projection: Projection) -> tuple[Tensor, Tensor, Tensor]:
     return D, D if projection.readout is None else projection.readout, projection.target
 
 
-def replaced(module: Any, **parameters: Tensor | None) -> Any:
-    """Return a float64 copy of a module with some parameters replaced; None leaves one as it is."""
-    changed = copy.deepcopy(module).double()
-    for name, value in parameters.items():
-        if value is not None:
-            setattr(changed, name, nn.Parameter(value.detach(), requires_grad=False))
+def replaced(linear: nn.Linear, weight: Tensor, bias: Tensor) -> nn.Linear:
+    """Return a copy of a linear layer with other parameters."""
+    changed = copy.deepcopy(linear)
+    changed.weight, changed.bias = (nn.Parameter(each.detach(), requires_grad=False) for each in (weight, bias))
     return changed
 
 
@@ -148,28 +129,15 @@ class _Folder:
         self.fits_every_size = self.activations.ndim == 2
 
     def into_layer(self) -> dict[str, Tensor]:
-        """Return the new parameters of the layer: linear with one position, or batch norm behind such a one."""
+        """Return the new parameters of the layer, which is linear with one position."""
         if self.activations.ndim != 2:
             raise NotFoldedError("the layer has several positions")
-        node, norm = self.source, None
-        self._check_read_once(node, by=self.call)
-        found = self.traced.module_of(node)
-        if isinstance(found, _BatchNorm) and found.track_running_stats:
-            norm, before = replaced(found), node.all_input_nodes[0]
-            self._check_read_once(before, by=node)
-            self._check_own(node)
-            node = before
-        linear = self._linear(node)
-        weight, bias, shift = through_layer(linear, norm, self.projection)
-        old = nn.Sequential(linear, *([] if norm is None else [norm]), self.projection)
-        new = nn.Sequential(replaced(linear, weight=weight, bias=bias))
-        if norm is not None:
-            new.append(replaced(norm, bias=shift))
-        self._check_equal(old, new, self.values[node.all_input_nodes[0]].double())
-        changes = {f"{node.target}.weight": weight, f"{node.target}.bias": bias}
-        if norm is not None:
-            changes[f"{self.source.target}.bias"] = shift
-        return {name: value for name, value in changes.items() if value is not None}
+        self._check_read_once(self.source, by=self.call)
+        linear = self._linear(self.source)
+        weight, bias = through_layer(linear, self.projection)
+        example = self.values[self.source.all_input_nodes[0]].double()
+        self._check_equal(nn.Sequential(linear, self.projection), replaced(linear, weight, bias), example)
+        return {f"{self.source.target}.weight": weight, f"{self.source.target}.bias": bias}
 
     def into_next(self) -> dict[str, Tensor]:
         """Return the new parameters of the next linear layer."""
@@ -183,7 +151,7 @@ class _Folder:
         if given.ndim != 2 or given.shape[1] % channels:
             raise NotFoldedError(f"{node.target!r} does not read the layer's channels")
         weight, bias = through_next(linear, self.projection, channels_last=channel_axis(self.activations.ndim) != 1)
-        changed = replaced(linear, weight=weight, bias=bias)
+        changed = replaced(linear, weight, bias)
         self._check_equal(
             lambda a: linear(self._follow(between, self.projection(a))),
             lambda a: changed(self._follow(between, a)),

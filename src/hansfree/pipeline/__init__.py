@@ -1,6 +1,6 @@
 """From a run file to results: checks, cached activations, tasks, executors."""
 
-from hansfree.pipeline.auto_pairs import make_auto_pairs, measure_auto_pairs
+from hansfree.pipeline.auto_pairs import make_auto_pairs
 from hansfree.pipeline.checks import (
     PreparedRun,
     adapt_run_model,
