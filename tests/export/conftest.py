@@ -1,10 +1,8 @@
-"""A run folder as `hansfree demo` leaves it, with a tiny model and numbers that are made up."""
+"""A run folder as `hansfree demo` leaves it, with a tiny model and the made-up numbers of the report's tests."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +13,16 @@ import yaml
 from safetensors.torch import save_file
 from torch import nn
 
-from hansfree._internal.files import write_json
-from hansfree.corrections import BalancedRule
 from hansfree.data.examples import IMAGENET
-from hansfree.evaluation.results import rows_of, write_table
-from hansfree.metrics import Score
+from hansfree.evaluation.results import Row
 from hansfree.models import build_model
-from hansfree.reasons import Reason, ReasonCode, Verdict, VerdictLevel
 from tests.export.examples import corrected
+from tests.report.conftest import META, Change, MakeRun, choice
+from tests.report.conftest import make_run as make_results  # noqa: F401  # a fixture
 
 SIZE = 32
 NAMES = ["benign", "odd | name", "malignant"]
-SCORES = {  # balanced accuracy clean, biased, flip rate
-    "original": (0.91, 0.48, 0.56),
-    "rr-clarc": (0.9, 0.87, 0.06),
-    "p-clarc": (0.905, 0.82, 0.12),
-}
-MakeRun = Callable[..., Path]
+SELECTION = {"rr-clarc": choice(10.0), "p-clarc": choice(None)}
 
 
 def original_model() -> nn.Module:
@@ -51,19 +42,15 @@ def save(path: Path, model: nn.Module) -> None:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
-    """Return what makes a run folder; ``meta``, ``unknown`` and ``level`` (of RR-ClArC) go into its results.json."""
+def make_run(make_results: MakeRun) -> MakeRun:  # noqa: F811
+    """Return what makes a run folder; ``change`` may edit its rows, and other options go into its results.json."""
 
-    def make(
-        *,
-        shown: bool = True,
-        unknown: Any = (),
-        scores: Any = SCORES,
-        level: VerdictLevel | None = VerdictLevel.CORRECTED,
-        **meta: Any,
-    ) -> Path:
-        run = tmp_path / "run"
-        run.mkdir()
+    def make(*, shown: bool = True, change: Change = list, unknown: Any = (), **meta: Any) -> Path:
+        def known(rows: list[Row]) -> list[Row]:
+            return change([row for row in rows if row.method in ("original", *SELECTION)])
+
+        about = {"class_names": NAMES, "biased_class": 0, "layer": "features.10", "size": SIZE, **meta}
+        run = make_results(change=known, selection=SELECTION, meta=META | about, unknown=unknown)
         (run / "config.yaml").write_text(yaml.safe_dump({"hansfree": "0.1.0", "model": "demo", "size": SIZE}))
         save(run / "model.safetensors", original_model())
         images = np.random.default_rng(0).integers(0, 256, (4, SIZE, SIZE, 3), dtype=np.uint8)
@@ -75,47 +62,6 @@ def make_run(tmp_path: Path) -> MakeRun:
         if shown:
             masks = np.zeros((4, SIZE, SIZE), bool)
             np.savez(run / "heatmaps.npz", images=images, masks=masks, direction=masks.astype(np.float32))
-        rows = []
-        for method, (clean, biased, flips) in scores.items():
-            about = {"experiment": "demo", "method": method, "split": "test", "chosen": 1, "seed": 0}
-            about["cav"] = None if method == "original" else "signal"
-            found = [
-                Score("balanced_accuracy_clean", clean, 0.012, 400),
-                Score("balanced_accuracy_biased", biased, 0.015, 400),
-                Score("flip_rate", flips, 0.02, 400),
-            ]
-            rows += rows_of(found, **about)
-            if method != "original":
-                rows += rows_of([Score("flip_rate", 0.999, 0.1, 400)], **{**about, "seed": 1})  # a repeat
-                rows += rows_of([Score("flip_rate", 0.111, 0.1, 400)], **{**about, "chosen": 0})
-        write_table(run / "results.csv", rows)
-        about_run = {
-            "artifact": "timestamp",
-            "biased_class": 0,
-            "class_names": NAMES,
-            "model": "demo",
-            "layer": "features.10",
-            "seed": 0,
-            "size": SIZE,
-            "chance_level": 1 / 3,
-            "majority_rate": 0.4,
-            "n_train": 4000,
-            "n_test_biased": 400,
-            "command": "hansfree demo --quick",
-            "versions": {"python": "3.11.7", "hansfree": "0.1.0"},
-        }
-        reason = Reason(ReasonCode.BEST_ON_VALIDATION, {"admissible": 14, "rejected": 0})
-        chosen = {"rule": asdict(BalancedRule().summary()), "reason": asdict(reason)}
-        chosen |= {"strength": 20.0, "diverged": [], "admissible": True}
-        write_json(
-            run / "results.json",
-            {
-                "meta": {**about_run, **meta},
-                "selection": {"rr-clarc": chosen, "p-clarc": {**chosen, "strength": None}},
-                "verdicts": {} if level is None else {"rr-clarc": Verdict(level).to_json()},
-                "unknown": list(unknown),
-            },
-        )
         return run
 
     return make

@@ -240,12 +240,6 @@ def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> 
     assert "of the 14 labelled training images" in told
 
 
-def test_a_patch_unlike_the_marked_artifact_is_told(user: Path, unreported: None) -> None:
-    finished = run_quick(user, artifact={"insert": "brightness"})
-    assert any("the two differ" in sentence for sentence in finished.sentences)
-    assert any("the two differ" in remark for remark in summary(user)["meta"]["remarks"])
-
-
 def test_a_model_with_one_logit(user: Path, unreported: None) -> None:
     model = {"source": "net.py:binary", "weights": "one.safetensors", "output": "binary"}
     finished = run_quick(user, model=model, correction={"methods": ["rr-clarc"], "strengths": {"rr-clarc": [0.1]}})

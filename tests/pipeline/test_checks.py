@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from hansfree.corrections.selection import BalancedRule, OneStandardErrorRule
@@ -220,15 +219,6 @@ def test_how_images_are_prepared(user: Path) -> None:
     assert resolve_preprocessing(grey.data, None).mean == (0.5,)
 
 
-def test_grey_images_for_a_model_of_one_channel(user: Path) -> None:
-    torch.manual_seed(0)
-    save_file(build(2, channels=1).state_dict(), user / "grey.safetensors")
-    Image.open(user / "images" / "train-0-0-0.png").convert("L").save(user / "images" / "train-0-0-0.png")
-    model = {"source": "net.py:grey", "weights": "grey.safetensors"}
-    found = prepared(user, model=model, data={"channels": 1, "mean": [0.5], "std": [0.5]})
-    assert found.setting.data.train.batch([0, 1]).image.shape == (2, 1, SIZE, SIZE)
-
-
 PATCH = {"artifact.file", "artifact.place", "artifact.scale", "artifact.angle"}
 
 
@@ -244,11 +234,3 @@ def test_shares_count_where_the_split_is_drawn(tmp_path: Path) -> None:
     rows = read_table(user / "labels.csv")
     write_table(user / "labels.csv", [row[:3] for row in rows], ("image", "label", "artifact"))
     assert unused(user) == {"artifact.share", *PATCH}
-
-
-def test_a_column_that_is_missing_tells_nothing(user: Path) -> None:
-    rows = read_table(user / "labels.csv")
-    write_table(user / "labels.csv", [(*row[:2], row[3]) for row in rows], ("image", "label", "split"))
-    found = unused(user, artifact={"insert": "timestamp"})
-    assert "artifact.column" in found
-    assert "artifact.share" not in found

@@ -86,19 +86,6 @@ def test_a_column_that_means_nothing_is_warned_of(
         assert describe_notes(load_results(user / "run"))[-1] == told
 
 
-def test_a_kind_that_learns_from_pairs_puts_in_what_it_can(user: Path) -> None:
-    mark(user)
-    run = prepared(user, remove=["ink", "lsb"], cav="pair")
-    ink, lsb = run.setting.removed
-    assert ink.labels is not None
-    assert lsb.inserted is not None
-    rows = read_table(user / "labels.csv")
-    write_table(user / "labels.csv", list(rows), (*HEADER[:4], "lsb", "hair"))
-    for cav, is_marked in (("signal", True), ("pair", False)):
-        (found,) = prepared(user, remove="lsb", cav=cav).setting.removed
-        assert (found.labels is not None) == is_marked
-
-
 @pytest.mark.parametrize(
     ("artifact", "sentence"),
     [

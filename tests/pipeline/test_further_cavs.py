@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 
 from hansfree.api import Result
 from hansfree.cavs import load_cavs
 from hansfree.errors import OptionError
-from hansfree.export.run import export_run
-from tests.pipeline.user import build, make_user, prepare, run_unreported
+from tests.pipeline.user import make_user, prepare, run_unreported
 
 METHODS = ["vanilla", "p-clarc", "rr-clarc"]
 ALONG = {"methods": METHODS, "further_cavs": ["svm", "pair"], "strengths": {"rr-clarc": [0.1, 1]}, "repeats": 2}
@@ -61,17 +59,6 @@ def test_the_other_methods_are_not_changed_by_it(finished: Result, plain: Result
     assert len(plain.scores) > 100
     mine = [row for row in finished.scores if row.method in shared]
     assert [repr(row).replace("'run'", "'plain'") for row in mine] == [repr(row) for row in plain.scores]
-
-
-def test_it_can_be_exported_by_its_name(finished: Result, tmp_path: Path) -> None:
-    folder = finished.directory
-    done = export_run(folder, "rr-clarc@svm", out=tmp_path / "svm")
-    build().load_state_dict(load_file(done.weights.weights), strict=True)
-    card = done.card.read_text()
-    assert "after RR-ClArC along svm" in card
-    assert "| direction (CAV) | svm |" in card
-    with pytest.raises(OptionError, match="Did you mean 'rr-clarc@svm'"):
-        export_run(folder, "rr-clarc@swm")
 
 
 def test_a_run_that_was_begun_without_goes_on(user: Path, plain: Result, finished: Result, tmp_path: Path) -> None:

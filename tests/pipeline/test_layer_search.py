@@ -26,7 +26,6 @@ from hansfree.pipeline.layer_search import (
     Trial,
     _take,
     choose_layer,
-    measure_direction,
 )
 from hansfree.reasons import Reason, ReasonCode
 from tests.corrections.examples import CASES, TinyImages, snapshot
@@ -139,19 +138,6 @@ def test_of_those_near_the_best_the_one_that_changes_least_is_taken() -> None:
     assert "n/a" in reason
 
 
-def test_the_shift_is_the_averaged_one_along_the_direction_of_the_maxima() -> None:
-    rng = np.random.default_rng(0)
-    bits = np.arange(40) % 2 == 0
-    maxima, means = rng.normal(size=(2, 40, 5))
-    maxima[bits] += [3, 0, 0, 0, 0]
-    found = measure_direction(maxima, means, bits, None, seed=0)
-    unit = maxima[bits].mean(0) - maxima[~bits].mean(0)
-    unit /= np.linalg.norm(unit)
-    expected = unit * (unit @ (means[bits].mean(0) - means[~bits].mean(0)))
-    np.testing.assert_allclose(found.shift, expected, rtol=1e-10)
-    assert found.overlap is None
-
-
 DATA = TinyImages(10)
 
 
@@ -209,12 +195,3 @@ def test_a_layer_that_gives_no_row_per_image_is_dropped() -> None:
 
     every = EveryLayer(Windows().eval(), ["conv", "inner"], DATA.images[:2])
     assert every.layers == ("conv",)
-
-
-def test_a_plain_dataset_is_split_and_searched() -> None:
-    images = Squares(1000, artifact="leaks")
-    plain = [
-        (images.transform(images.pixels(row)[0]), int(images.labels[row]), bool(bit))
-        for row, bit in enumerate(images.has_artifact)
-    ]
-    assert choose_layer(Mixing(), plain, confirm=0).layer == "apart"

@@ -70,13 +70,6 @@ def test_the_sample_is_fixed_and_the_extremes_are_there(data: BiasedData) -> Non
         assert cases[f"counts/{method}"].tolist() == [N, (change >= 0.01).sum(), (change <= -0.01).sum()]
 
 
-def test_pictures_are_small_and_show_the_artifact(data: BiasedData) -> None:
-    cases = collect_cases(data, {"original": kept_of(evidence_of(data, 0))}, seed=0)
-    assert cases["pictures_clean"].shape == cases["pictures_biased"].shape == (200, 64, 64, 3)
-    assert cases["pictures_clean"].dtype == np.uint8
-    assert (cases["pictures_clean"] != cases["pictures_biased"]).any(axis=(1, 2, 3)).all()
-
-
 def test_by_nature_only_images_with_the_artifact_are_told(data: BiasedData) -> None:
     natural = replace(data, is_inserted=False)
     kept = {"original": kept_of(evidence_of(data, 0, labels_biased=data.test_biased.labels))}

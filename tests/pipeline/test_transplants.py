@@ -90,29 +90,6 @@ def test_a_resumed_run_has_the_same_transplants(tmp_path: Path, damage: Callable
     ]
 
 
-def test_labels_at_random_give_no_transplant() -> None:
-    def unmarked(count: int, seed: int, share: float) -> Drawn:
-        images = Drawn("patch", count, inserted="none", seed=seed)
-        pixels = [images.pixels(index) for index in range(count)]
-        images.has_artifact = (images.labels == 1) & (np.random.default_rng(seed).random(count) < share)
-        images.pixels = pixels.__getitem__  # type: ignore[method-assign]
-        return images
-
-    def held_out(seed: int, with_it: bool) -> Subset:
-        images = unmarked(200, seed, 0.5)
-        return Subset(images, np.flatnonzero(images.has_artifact == with_it))
-
-    data = replace(
-        labelled("patch"),
-        train=unmarked(400, 1, 0.5),
-        val_clean=held_out(2, False),
-        val_biased=held_out(2, True),
-        test_clean=held_out(3, False),
-        test_biased=held_out(3, True),
-    )
-    assert find_transplants(world("patch").model, data, device="cpu") is None
-
-
 def test_a_run_with_labels_alone_counts_flips_by_transplants(tmp_path: Path, unreported: None) -> None:
     user = make_user(tmp_path / "user", NO_COUNTER_EXAMPLES)
     methods = ["vanilla", "logit-pairing", "rr-clarc", "match", "transplant"]

@@ -427,3 +427,29 @@ class World:
             },
             "unknown": find_unavailable(self.labels, self.labels_biased),
         }
+
+
+POOR = World((60, 7, 0))  # nearly every plaster is on a naevus
+RULE_BROKEN = {"a-clarc": choice(None, rejection=Reason(ReasonCode.DIVERGED))}
+
+
+def without(rows: list[Row]) -> list[Row]:
+    """Return the rows of all methods but RR-ClArC."""
+    return [row for row in rows if row.method != "rr-clarc"]
+
+
+FLIPS = {"original": 0.25, "p-clarc": 0.4, "rr-clarc": 0.0}
+
+
+def with_others(rows: list[Row]) -> list[Row]:
+    """Add the scores of three models under two further artifacts."""
+    extra = []
+    for method, flips in FLIPS.items():
+        like = next(row for row in rows if row.method == method and row.chosen and row.split == "test")
+        about = {name: getattr(like, name) for name in ("cav", "target", "norm", "strength")}
+        for artifact in ("lsb", "<ink>"):
+            extra += [
+                score(method, "flip_rate", flips, artifact=artifact, **about),
+                score(method, "balanced_accuracy_biased", 0.7, artifact=artifact, **about),
+            ]
+    return [*rows, *extra]

@@ -23,15 +23,16 @@ from hansfree.report.tables import class_tables
 from tests.report.conftest import (
     CHOSEN,
     META,
+    POOR,
     RULE,
     SELECTION,
     MakeRun,
     World,
     choice,
     text_of,
+    with_others,
     write_cases,
 )
-from tests.report.test_tables import POOR, with_others
 from tests.report.test_text import WORLD, constant
 
 HEADS = ["Methods", "Images", "Direction", "Evidence", "Appendix"]
@@ -169,18 +170,6 @@ def test_the_numbers_of_the_csv_are_on_the_page(make_run: MakeRun) -> None:
     for words in ("to each image", "Heatmaps of", "direction sees", "Best and worst", "Hashes", "Settings"):
         assert words not in text, "the run has no such files"
     assert [each["id"] for each in Page(path).of("svg")] == ["tradeoff"]
-
-
-def test_the_footnote_says_which_error_is_meant(make_run: MakeRun) -> None:
-    run = make_run()
-    assert "two methods were compared image by image" in text_of(write_report(run))
-    content = json.loads((run / "results.json").read_text(encoding="utf-8"))
-    del content["paired"], content["intervals"]
-    (run / "results.json").write_text(json.dumps(content), encoding="utf-8")
-    text = text_of(write_report(run))
-    assert "within one standard error of it: the error of the best one" in text
-    for words in ("image by image", "Paired on the same images", "95 % intervals or"):
-        assert words not in text
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from PIL import Image
 from hansfree.cavs import CAV
 from hansfree.cavs.diagnostics import diagnose_cav
 from hansfree.corrections import Correction, LatentCorrection, RRClArC, along_cavs
-from hansfree.evaluation.results import HeatmapSet, Results, Row, load_results, method_title
+from hansfree.evaluation.results import HeatmapSet, Results, Row, load_results
 from hansfree.evaluation.verdict import shown_variant
 from hansfree.report import describe_diagnosis
 from hansfree.report.figures import (
@@ -30,7 +30,6 @@ from hansfree.report.figures import (
     draw_strengths,
     new_figure,
     quiet_axes,
-    show_percent,
     style_of,
 )
 from hansfree.report.images import Cases, Maps, find_extremes, load_cases, show_direction, show_heatmaps
@@ -42,15 +41,14 @@ from tests.report.conftest import (
     CHOSEN,
     CLASSES,
     META,
+    POOR,
     SELECTION,
     STRENGTHS,
     TAKEN,
     MakeRun,
     World,
     case_arrays,
-    score,
 )
-from tests.report.test_tables import POOR
 
 EMPTY = Results(rows=(), meta={}, selection={}, heatmaps=None)
 RESULTS = replace(EMPTY, meta=META)
@@ -91,21 +89,6 @@ def test_the_curves_run_over_the_strengths(make_run: MakeRun) -> None:
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 
 
-def test_the_titles_of_panels_do_not_meet(make_run: MakeRun) -> None:
-    def change(rows: list[Row]) -> list[Row]:
-        rows = [row for row in rows if row.strength != 1e5]
-        paths = [row for row in rows if row.method == "rr-clarc"]
-        names = [f"rr-clarc-step@{cav}" for cav in list(CAV.members())[:5]]
-        return [*rows, *(replace(row, method=name) for name in names for row in paths)]
-
-    drawing = draw_strengths(load_results(make_run(change=change)))
-    assert drawing is not None
-    drawing.figure.canvas.draw()
-    titles = [axes.title.get_window_extent() for axes in drawing.figure.axes]
-    assert len(titles) == 2 + 5
-    assert not [one for i, one in enumerate(titles) for other in titles[:i] if one.overlaps(other)]
-
-
 @pytest.mark.parametrize(("size", "n_artifact", "wrong"), [(8.0, 30, 2), (0.0, 12, 0), (1.0, 4, 0)])
 def test_the_panels_show_the_diagnosis(tmp_path: Path, size: float, n_artifact: int, wrong: int) -> None:
     X, has_artifact, _ = gaussian(n_artifact, 30, 8, size=size)
@@ -124,51 +107,19 @@ def test_the_panels_show_the_diagnosis(tmp_path: Path, size: float, n_artifact: 
     assert "can detect a confounder" in drawing.caption
 
 
-PAPER = {
-    "original": ("Original", "#000000", "X"),
-    "vanilla": ("Vanilla", "#E69F00", "s"),
-    "rrr": ("RRR", "#CC79A7", "D"),
-    "p-clarc": ("P-ClArC", "#009E73", "^"),
-    "a-clarc": ("A-ClArC", "#56B4E9", "v"),
-    "rr-clarc": ("RR-ClArC", "#D55E00", "o"),
-    "clean-trained": ("Clean-trained", "#777777", "P"),
-}
-
-
-def test_titles_and_styles_come_from_the_methods(monkeypatch: pytest.MonkeyPatch, make_run: MakeRun) -> None:
+def test_methods_have_styles_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Correction, "_members", dict(Correction._members))
-    for number, title in enumerate(["Very new", None, *[None] * 20]):
-        body = {} if title is None else {"info": replace(RRClArC.info, title=title)}
-        type(f"New{number}", (RRClArC,), body, name=f"new-{number}")
-    assert {method: (method_title(method), *style_of(method)) for method in PAPER} == PAPER
-    names = ("new-0", "new-1", "other", "other@svm", "rr-clarc@svm")
-    titles = ["Very new", "new-1", "other", "other along svm", "RR-ClArC along svm"]
-    assert [method_title(name) for name in names] == titles
-    styles = [style_of(name) for name in (*PAPER, *(f"new-{number}" for number in range(22)))]
+    for number in range(22):
+        type(f"New{number}", (RRClArC,), {}, name=f"new-{number}")
+    styles = [style_of(name) for name in (*CHOSEN, *(f"new-{number}" for number in range(22)))]
     assert len(set(styles)) == len(styles)
     assert style_of("other") == style_of("other@svm") == OTHER_STYLE
-    rows = [score(name, "flip_rate", 0.3) for name in ("unheard-of", "new-1", *reversed(CHOSEN), "new-0")]
-    found = [variant.method for variant in load_results(make_run(change=lambda _: rows)).methods()]
-    assert found == [*list(CHOSEN)[:-1], "new-0", "new-1", "unheard-of", "clean-trained"]
 
 
 def test_along_a_further_cav_a_method_keeps_its_colour_and_takes_the_cavs_marker() -> None:
     styles = [style_of(name) for name in along_cavs(list(LatentCorrection.members()), list(CAV.members()))]
     assert len(set(styles)) == len(styles)
     assert style_of("rr-clarc@svm") == (style_of("rr-clarc")[0], style_of("p-clarc@svm")[1])
-
-
-@pytest.mark.parametrize("ends", [(0.463, 0.541), (0.2, 0.95), (0.901, 0.909), (0.0, 1.0)])
-def test_the_ticks_of_shares_are_even_as_they_are_written(ends: tuple[float, float]) -> None:
-    figure = new_figure(height=3.0)
-    (axes,) = quiet_axes(figure)
-    axes.set_ylim(*ends)
-    show_percent(axes.yaxis)
-    figure.canvas.draw()
-    drawn = [(float(place), tick.get_text()) for place, tick in zip(axes.get_yticks(), axes.get_yticklabels())]
-    written = [float(text.rstrip(" %")) for _, text in drawn]
-    np.testing.assert_allclose(written, [100 * place for place, _ in drawn], atol=1e-6)
-    np.testing.assert_allclose(np.diff(written), written[1] - written[0])
 
 
 def points_of(svg: Element) -> list[Element]:
@@ -357,9 +308,10 @@ def test_heatmaps_stand_in_the_order_of_the_table(make_run: MakeRun) -> None:
 
 
 def test_all_methods_share_one_symmetric_scale() -> None:
-    nowhere = np.zeros((2, 8, 8), dtype=bool)
-    row = shown(small_set(masks=nowhere, original=0.1 * ONES, vanilla=ONES, rrr=-ONES)).rows[0]
-    colours = {cell.method: pixels(cell.source)[0, 0].astype(int) for cell in row[1:]}
+    maps = {"original": 0.1 * ONES, "vanilla": ONES, "rrr": -ONES, "a-clarc": math.nan * ONES}
+    row = shown(small_set(masks=np.zeros((2, 8, 8), dtype=bool), **maps)).rows[0]
+    assert [cell.method for cell in row if not cell.source] == ["a-clarc"]
+    colours = {cell.method: pixels(cell.source)[0, 0].astype(int) for cell in row[1:] if cell.source}
     assert colours["vanilla"][0] > colours["vanilla"][2] + 60, "the strong one is dark red"
     assert colours["rrr"][2] > colours["rrr"][0] + 60
     assert colours["original"].min() > 200, "the weak one is pale"
@@ -371,12 +323,6 @@ def test_the_mask_is_outlined_unless_it_fills_the_image_or_is_unknown(mask: bool
     is_green = (pixels(found.rows[0][1].source) == (0, 158, 115)).all(axis=2)
     assert is_green.sum() == n_green, "the rim of four by four pixels"
     assert ("green outline" in found.caption) == (n_green > 0)
-
-
-@pytest.mark.parametrize("value", [0.0, math.nan])
-def test_heatmaps_without_relevance(value: float) -> None:
-    found = shown(small_set(original=np.full((2, 8, 8), value)))
-    assert [bool(row[1].source) for row in found.rows] == [value == 0] * 2
 
 
 def test_the_direction_has_a_scale_of_its_own() -> None:

@@ -63,15 +63,6 @@ def test_the_page_needs_nothing_else(suspects: Suspects, images: LabelledImages,
     assert len(re.findall(r"<img ", text)) == len(re.findall(r'<img [^>]*alt="[^"]+"', text))
 
 
-def test_a_page_without_suspects_says_so(suspects: Suspects, images: LabelledImages, tmp_path: Path) -> None:
-    none = replace(suspects, clusters=(), properties=(), embeddings=(), verdict="Nothing stands out clearly.")
-    write_suspects_page(none, tmp_path / "suspects.html", images=images)
-    text = (tmp_path / "suspects.html").read_text(encoding="utf-8")
-    assert "No class has clusters" in text
-    assert "No measured property" in text
-    assert 'class="verdict"' in text
-
-
 def test_unlisted_clusters_are_not_drawn(suspects: Suspects, images: LabelledImages) -> None:
     first = suspects.clusters[0]
     hidden = replace(first, level="none", rows=first.rows[:6])
