@@ -24,7 +24,7 @@ from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.identity import check_unchanged
 from hansfree.report.text import describe_notes
-from tests.pipeline.user import COUNTS, ENOUGH, build, make_user, read_results, read_table, write_run, write_table
+from tests.pipeline.user import COUNTS, build, make_user, read_results, read_table, write_run, write_table
 
 # What makes the tiny model clearly better; the paper's small steps would take many epochs.
 HELPS = {"learning_rate": 3e-3, "strengths": {"rr-clarc": [0.01, 0.02, 0.03]}}
@@ -227,17 +227,6 @@ def test_wrong_artifact_labels_are_named_before_any_training(
     with np.load(user / "run" / "suspect_labels.npz") as kept, Image.open(user / named[0]) as picture:
         assert len(kept["pictures"]) == min(len(named), 6)
         np.testing.assert_array_equal(kept["pictures"][0], picture.convert("RGB"))
-
-
-def test_natural_images_tested_by_an_own_patch(user: Path, unreported: None) -> None:
-    run_quick(user, artifact={"insert": "patch", "file": "sticker.png", "place": "top-left"})
-    rows = read_results(user / "run")
-    assert [row for row in rows if row["metric"] == "flip_rate" and row["method"] == "original"]
-    meta = summary(user)["meta"]
-    assert (meta["n_train"], meta["n_test_clean"]) == (56, 2 * ENOUGH)  # held out are those that had none by nature
-    assert meta["artifact"] == "sticker"
-    (told,) = (remark for remark in meta["remarks"] if remark.startswith("In 52 validation images, the inserted"))
-    assert "of the 14 labelled training images" in told
 
 
 def test_a_model_with_one_logit(user: Path, unreported: None) -> None:

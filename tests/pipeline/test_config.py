@@ -220,10 +220,3 @@ def test_any_value_at_any_place(tmp_path: Path, place: tuple[str, ...], value: A
     section = content[outer[0]] if outer else content
     section[key] = value
     read_or_refuse(tmp_path, yaml.safe_dump(content))
-
-
-@FUZZED
-@given(cut=st.integers(0, 400), inserted=st.text(max_size=6), gone=st.integers(0, 20))
-def test_any_damage(tmp_path: Path, cut: int, inserted: str, gone: int) -> None:
-    text = yaml.safe_dump(run_content())
-    read_or_refuse(tmp_path, (text[:cut] + inserted + text[cut + gone :]).encode("utf-8", "replace").decode())

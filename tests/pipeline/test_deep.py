@@ -7,7 +7,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -15,11 +14,9 @@ from torch import nn
 
 from hansfree import api
 from hansfree._internal.store import open_run
-from hansfree.activations import collect_activations
-from hansfree.cavs import SignalCAV
 from hansfree.corrections.deep import Match
 from hansfree.corrections.training.model_loop import Checkpoint
-from hansfree.errors import DivergedError, OptionError
+from hansfree.errors import DivergedError
 from hansfree.export import load_corrected
 from hansfree.models import load_model
 from hansfree.pipeline.checks import prepare_run
@@ -27,10 +24,9 @@ from hansfree.pipeline.config import read_run_file
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.identity import run_config
 from hansfree.pipeline.paths import Task
-from hansfree.pipeline.workspace import Workspace
 from hansfree.reasons import Reason, ReasonCode
 from tests.conftest import Call
-from tests.pipeline.user import COUNTS, make_user, read_results, write_run
+from tests.pipeline.user import COUNTS, read_results, write_run
 
 DEEP = {"methods": ["match", "transplant"], "strengths": {"match": [0.3, 1]}, "network": {"epochs": 2}}
 
@@ -63,25 +59,6 @@ def test_a_run_file_with_methods_of_the_whole_network_runs_and_exports(
     original = load_model(f"{original_user / 'net.py'}:build", weights=original_user / "two.safetensors")
     exported = load_corrected(original, tmp_path / "exported" / "model.safetensors")
     assert all(torch.equal(tensor, after[name]) for name, tensor in exported.state_dict().items())
-
-
-def test_tcav_of_a_changed_network_is_along_a_cav_of_its_own_activations(original_user: Path, tmp_path: Path) -> None:
-    setting = prepare_run(read_run_file(write_run(original_user / "own.yaml", out=str(tmp_path / "run")))).setting
-    network = copy.deepcopy(setting.model)
-    with torch.no_grad():
-        next(network.parameters()).neg_()
-    sets = ("train", "test_clean", "test_biased")
-    whole = Workspace(setting, tmp_path, tmp_path)
-    own = whole.of_network(network, tmp_path, cache=tmp_path, name="match", sets=sets)
-    dark = setting.data.train.labels == setting.data.biased_class
-    expected, before = (
-        SignalCAV().fit(train.pooled[dark], setting.data.train.has_artifact[dark]).directions_
-        for train in (
-            collect_activations(model, setting.layer, setting.data.train) for model in (network, setting.model)
-        )
-    )
-    np.testing.assert_allclose(own.cav.directions_, expected, atol=1e-5)
-    assert not np.allclose(own.cav.directions_, before, atol=0.1)
 
 
 def test_a_stopped_run_resumes_within_a_strength_with_the_same_results(
@@ -128,25 +105,6 @@ def test_each_strength_is_a_task_whose_network_is_not_trained_again(
     expected = [row for row in read_results(finished) if row["method"] == "match"]
     ours = [row.value for row in rows if row.metric == "accuracy_clean"]
     assert ours == pytest.approx([float(row["value"]) for row in expected if row["metric"] == "accuracy_clean"])
-
-
-@pytest.mark.usefixtures("unreported")
-def test_without_counter_examples_strengths_are_compared_by_transplants_or_association(tmp_path: Path) -> None:
-    counts = {**COUNTS, ("val", 1, 1): 2, ("train", 1, 1): 8}
-    user = make_user(tmp_path / "user", counts)
-    correction = {**DEEP, "methods": ["match"], "strengths": {"match": [0.3]}}
-    file = write_run(user / "run.yaml", artifact={"transplant": False}, correction=correction)
-    api.run(prepare_run(read_run_file(file)))
-    results = json.loads((user / "run" / "results.json").read_text())
-    selection = results["selection"]["match"]
-    assert selection["derivative"]["chosen"] is None
-    assert selection["strength"] == 0.3 or selection["reason"]["code"] == ReasonCode.NO_BETTER_THAN_ORIGINAL
-
-
-def test_one_label_of_many_is_refused(original_user: Path) -> None:
-    file = write_run(original_user / "refused.yaml", model={"output": "label", "label": "dark"}, correction=DEEP)
-    with pytest.raises(OptionError, match="match"):
-        prepare_run(read_run_file(file))
 
 
 def test_a_network_that_diverged_is_rejected_with_the_reason(

@@ -211,15 +211,6 @@ def test_every_rival_runs_when_it_is_named(name: str, experiment: Experiment) ->
     assert any(row.metric == "flip_rate" and row.split == "test" for row in rows)
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("dfr", {0}), ("leace", {0, 1, 2})])
-def test_what_depends_on_no_seed_is_not_repeated(
-    name: str, seeds: set[int], untrained: Setting, experiment: Experiment, tmp_path: Path
-) -> None:
-    with opened(replace(untrained, repeats=3), tmp_path / "run", experiment) as repeated:
-        assert {row.seed for row in repeated.rows_for(repeated.plain(name))} == seeds
-        assert repeated.plan_tasks(name) == []
-
-
 def test_seeds_follow_the_selected_strength(untrained: Setting, experiment: Experiment, tmp_path: Path) -> None:
     for strength in (0.1, 0.2):
         given = replace(untrained, repeats=2, strengths={"rr-clarc": (strength,)}, rule=BalancedRule(budget=1.0))
@@ -236,12 +227,6 @@ def test_details_stand_beside_the_strength(experiment: Experiment) -> None:
     assert details["dfr"][0] == asdict(Reason(ReasonCode.EMPTY_GROUPS, {"only_with": [], "only_without": [1]}))
     assert details["augmented"][0] == asdict(Reason(ReasonCode.PAIRS_USED, {"pairs": 60, "unpaired": 0}))
     assert details["vanilla"] == []
-
-
-def test_an_artifact_that_cannot_be_put_in_has_no_pairs(untrained: Setting, tmp_path: Path) -> None:
-    natural = replace(untrained, data=replace(untrained.data, train_biased=None))
-    with opened(natural, tmp_path / "run") as experiment, pytest.raises(DataError, match=r"Set artifact\.insert"):
-        experiment.rows_for(experiment.plain("augmented"))
 
 
 # Tasks
@@ -305,25 +290,3 @@ def test_tasks_in_any_order_give_what_one_run_gives(
         trained.clear()
         assert outcome(one) == expected
     assert trained[0] == [0.1, 1.0, 1e30], "what is left is trained by the method itself"
-
-
-def test_only_what_pays_is_spread_and_other_groups_are_not_taken(
-    spread: Setting,
-    done: tuple[list[Row], Experiment],
-    trained: list[list[float]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    together, limit = [[Task(NAME)], SEEDS], head_loop._STACKED_BYTES
-    with opened(spread, tmp_path / "run", done[1]) as one:
-        assert one.plan_tasks("original") == [[Task("original")]]
-        assert one.plan_tasks("vanilla")[0] == [Task("vanilla")], "it has one strength"
-        one.run_task(APART[0])
-        monkeypatch.setattr(head_loop, "_STACKED_BYTES", 2 * limit)
-        assert one.plan_tasks(NAME) == together, "two groups, of which one would be trained again"
-        monkeypatch.setattr(head_loop, "_STACKED_BYTES", 2**30)
-        assert one.plan_tasks(NAME) == together, "small heads are trained together"
-        monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
-        trained.clear()
-        one.run_task(Task(NAME))
-    assert trained == [list(STRENGTHS)]

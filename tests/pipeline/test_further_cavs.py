@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from hansfree.api import Result
-from hansfree.cavs import load_cavs
 from hansfree.errors import OptionError
 from tests.pipeline.user import make_user, prepare, run_unreported
 
@@ -70,19 +69,6 @@ def test_a_run_that_was_begun_without_goes_on(user: Path, plain: Result, finishe
     assert [repr(row).replace("'plain'", "'run'") for row in later.scores] == [repr(row) for row in finished.scores]
     fewer = run(moved, artifact=PATCH, correction={**ALONG, "further_cavs": "svm"}, out="plain")
     assert {row.method for row in fewer.scores if "@" in row.method} == {"rr-clarc@svm", "p-clarc@svm"}
-
-
-def test_what_is_removed_together_is_joined_along_each_cav(user: Path) -> None:
-    both = {"methods": ["rr-clarc"], "further_cavs": ["ridge", "pair"], "strengths": {"rr-clarc": 1}}
-    done = run(user, artifact={**PATCH, "also": [], "remove": "lsb"}, correction=both, out="joint")
-    told = {row.method: row.cav for row in done.scores if row.method.startswith("rr-clarc")}
-    assert told == {
-        "rr-clarc": "signal: sticker + lsb",
-        "rr-clarc@ridge": "ridge: sticker + lsb",
-        "rr-clarc@pair": "pair: sticker + lsb",
-    }
-    for kind in ("signal", "ridge", "pair"):
-        assert len(load_cavs(user / "joint" / f"cav-{kind}-joint.safetensors")["joint"].directions_) >= 2
 
 
 def test_pairs_need_an_artifact_that_can_be_put_in(user: Path) -> None:

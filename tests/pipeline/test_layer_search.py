@@ -95,13 +95,6 @@ def test_without_counter_examples_a_trial_tells_only_that_the_clean_accuracy_is_
     assert "n/a" in found.reason
 
 
-def test_a_layer_whose_trial_would_take_long_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansfree.pipeline.layer_search._LARGEST", 0.99)  # `apart` is as large as an image
-    found = choose_layer(Mixing().eval(), make_data(), tuning=FineTuning(epochs=1), strengths=[1.0], confirm=1)
-    assert [*found.trials] == ["mixed"]
-    assert found.remarks == ("apart was not tried: its output is larger than an image, and a trial takes long.",)
-
-
 # The rule, on numbers
 
 

@@ -70,14 +70,6 @@ def test_the_sample_is_fixed_and_the_extremes_are_there(data: BiasedData) -> Non
         assert cases[f"counts/{method}"].tolist() == [N, (change >= 0.01).sum(), (change <= -0.01).sum()]
 
 
-def test_by_nature_only_images_with_the_artifact_are_told(data: BiasedData) -> None:
-    natural = replace(data, is_inserted=False)
-    kept = {"original": kept_of(evidence_of(data, 0, labels_biased=data.test_biased.labels))}
-    cases = collect_cases(natural, kept, seed=0)
-    assert not [key for key in cases if "clean" in key]
-    assert "biased_class_biased/original" in cases
-
-
 def test_what_is_not_known_is_left_out(data: BiasedData) -> None:
     evidence = evidence_of(data, 0)
     broken = replace(evidence, logits_biased=np.full((N, 4), np.nan))
