@@ -115,6 +115,9 @@ def test_a_benchmark_on_the_demo_network(name, subject):
     assert all(np.isfinite(measure.samples).all() for measure in outcome.measures)
     assert all(measure.low > 0 for measure in outcome.measures if measure.unit in ("images/s", "seconds", "bytes"))
     json.dumps(outcome.facts)
+    if name == "run":
+        assert set(outcome.facts["methods"]) == {"vanilla", "p-clarc", "a-clarc", "rr-clarc", "match"}
+        assert outcome.measures[1].value > 6  # passes: of the two epochs of a network on half of the images alone
     if name == "cache":
         values = {measure.name: measure.value for measure in outcome.measures}
         at_layer, at_head = 4 * 128 * 2 * 2, 4 * 512 * 2  # float32; a value and a tangent
