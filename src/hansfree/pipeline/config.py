@@ -199,7 +199,7 @@ class NetworkSection(Section):
     epochs: PositiveInt = 2
     batch_size: PositiveInt = 32
     augment: bool = True  # flip and shift images of the task loss at random
-    mixed_precision: bool = False  # bfloat16 in forward passes
+    mixed_precision: bool | Literal["auto"] = "auto"  # bfloat16 in forward passes
 
 
 _METHODS = ("vanilla", "p-clarc", "a-clarc", "rr-clarc", "match")

@@ -9,14 +9,27 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from hansfree._internal.hashing import seeded
 from hansfree.corrections.deep import Match
-from hansfree.corrections.deep.base import Step
+from hansfree.corrections.deep.base import Step, _has_bfloat16
 from hansfree.corrections.deep.images import TrainingImages
+from hansfree.corrections.deep.insertion import is_above_low_bits
 from hansfree.corrections.deep.match import matching_penalty
 from hansfree.corrections.deep.stages import collect_pooled, find_stages
-from tests.corrections.deep.examples import KINDS, TUNING, Drawn, Kind, SmallNet, all_images, corrected, scores, world
+from tests.corrections.deep.examples import (
+    KINDS,
+    SIZE,
+    TUNING,
+    Drawn,
+    Kind,
+    SmallNet,
+    all_images,
+    corrected,
+    scores,
+    world,
+)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -144,3 +157,27 @@ def test_mixed_precision_corrects_too() -> None:
     assert scores(matched, "patch")[0] < 0.12
     full = corrected("patch", "match")
     assert any(not torch.equal(a, b) for a, b in zip(matched.parameters(), full.parameters()))
+
+
+@pytest.mark.parametrize(("kind", "is_mixed"), [("patch", True), ("low bits", False)])
+def test_mixed_precision_is_automatic_on_gpus_above_the_low_bits(monkeypatch, kind: Kind, is_mixed: bool) -> None:
+    monkeypatch.setattr("hansfree.corrections.deep.base._has_bfloat16", lambda device: device == "cpu")  # as a GPU
+    biased = world(kind)
+    found, expected = (
+        Match(tuning=replace(TUNING[kind], epochs=1, mixed_precision=option)).correct(biased.model, biased.train)
+        for option in ("auto", is_mixed)
+    )
+    assert all(map(torch.equal, found.parameters(), expected.parameters()))
+
+
+def test_mixed_precision_is_off_where_nothing_is_known(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", {"cuda:0": (7, 5), "cuda:1": (8, 6)}.__getitem__)
+    assert [_has_bfloat16(device) for device in ("cpu", "cuda:0", "cuda:1")] == [False, False, True]
+    model, train = world("patch").model, world("patch").train
+    images, labels = all_images(train)
+    plain = TensorDataset(images, labels, torch.from_numpy(train.has_artifact))
+    assert is_above_low_bits(model, TrainingImages(train))
+    assert not is_above_low_bits(model, TrainingImages(plain))  # their normalisation is not known
+    assert not is_above_low_bits(model, TrainingImages(Drawn("patch", 20)))  # too few of each kind
+    without_maps = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE * SIZE, 2))
+    assert not is_above_low_bits(without_maps, TrainingImages(train))

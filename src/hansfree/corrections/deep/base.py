@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from hansfree._internal.hashing import fingerprint_model
 from hansfree._internal.progress import Progress, silent
 from hansfree.corrections.base import Candidate, Correction
 from hansfree.corrections.deep.images import TrainingImages
-from hansfree.corrections.deep.insertion import NoTransplantError
+from hansfree.corrections.deep.insertion import NoTransplantError, is_above_low_bits
 from hansfree.corrections.training import Checkpoint
 from hansfree.data import BiasedData
 from hansfree.errors import DataError, DivergedError, OptionError
@@ -38,8 +38,8 @@ class NetworkTuning:
             has memorised its training images learns nothing new from them otherwise. Switch it off where left and right
             matter, as for text. Images of the penalty stay as they are: an artifact has its place.
         workers: processes that read images ahead; the result is the same.
-        mixed_precision: compute forward passes in bfloat16, which is faster on GPUs. Changes below about 1 % of a
-            feature are lost, and with them artifacts in the low bits of pixels.
+        mixed_precision: compute forward passes in bfloat16. ``"auto"`` does on GPUs that support it, unless the
+            artifact is in the low bits of pixels, which bfloat16 rounds, or this cannot be measured.
     """
 
     learning_rate: float = 0.005
@@ -50,7 +50,7 @@ class NetworkTuning:
     seed: int = 0
     device: str = "cpu"
     workers: int = 0
-    mixed_precision: bool = False
+    mixed_precision: bool | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         check_device(self.device)
@@ -133,9 +133,9 @@ def train_network(
             rng = np.random.default_rng((tuning.seed, number))
             batch = torch.cat([flip_and_shift(batch[:count], rng), batch[count:]])
         pixels = batch.to(tuning.device).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=tuning.mixed_precision):
+        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=tuning.mixed_precision is True):
             logits, penalty = objective.terms(network, step, pixels)
-        logits = logits.float() if tuning.mixed_precision else logits
+        logits = logits.float() if tuning.mixed_precision is True else logits
         labels = torch.as_tensor(images.labels[step.task_rows]).to(logits.device)
         loss = task_loss(logits, labels) + strength * penalty
         if not torch.isfinite(loss):
@@ -162,6 +162,10 @@ def flip_and_shift(images: Tensor, rng: np.random.Generator) -> Tensor:
         window = padded[index, :, top : top + height, left : left + width]
         changed[index] = window.flip(2) if is_flipped[index] else window
     return changed
+
+
+def _has_bfloat16(device: str) -> bool:
+    return torch.device(device).type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)  # else emulated
 
 
 def task_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -253,12 +257,15 @@ class DeepCorrection(Correction):
     def _train(
         self, model: nn.Module, images: TrainingImages, strength: float, checkpoint: Path | None, progress: Progress
     ) -> nn.Module:
-        network = copy.deepcopy(model).eval().to(self.tuning.device)
+        network, tuning = copy.deepcopy(model).eval().to(self.tuning.device), self.tuning
+        if tuning.mixed_precision == "auto":
+            is_mixed = _has_bfloat16(tuning.device) and is_above_low_bits(network, images)
+            tuning = replace(tuning, mixed_precision=is_mixed)
         train_network(
             network,
             self.objective(network, images),
             images,
-            self.tuning,
+            tuning,
             strength,
             checkpoint=checkpoint,
             key=self.key(images),

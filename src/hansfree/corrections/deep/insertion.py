@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hansfree.corrections.deep.images import Group, TrainingImages
-from hansfree.corrections.deep.stages import Stage, collect_pooled, recorded, whole_output
+from hansfree.corrections.deep.stages import Stage, collect_pooled, find_stages, recorded, whole_output
 from hansfree.data import Artifact, Normalize
-from hansfree.errors import DataError
+from hansfree.errors import DataError, SplitError
 
 MIN_COVERAGE, MAX_COVERAGE = 0.5, 1.5  # of the distance between the groups: a transplant outside is not the artifact
 AS_GOOD = 0.15  # of coverage: within it the less invasive insertion is preferred
@@ -199,6 +199,20 @@ def find_insertion(network: nn.Module, images: TrainingImages, stages: Sequence[
     usable = [each for each in measured if each.is_usable] or measured
     misses = [abs(each.coverage - 1) for each in usable]
     return next(each for each, miss in zip(usable, misses) if miss <= min(misses) + AS_GOOD)
+
+
+def is_above_low_bits(network: nn.Module, images: TrainingImages) -> bool:
+    """Return whether every artifact is known to be in more than the low bits of pixels, which bfloat16 rounds."""
+    transform = getattr(images.dataset, "transform", None)
+    groups = {group.artifact: group for group in images.groups()}
+    if not isinstance(transform, Normalize) or len(groups) < images.artifacts.shape[1]:
+        return False
+    try:
+        stages = find_stages(network, images.batch([0, 1]).to(next(network.parameters()).device))
+    except SplitError:
+        return False
+    measured = (_measure(network, images, stages, group, LowBits(transform)) for group in groups.values())
+    return all(each.distance >= MIN_DISTANCE and each.coverage < MIN_COVERAGE for each in measured)
 
 
 @torch.no_grad()
