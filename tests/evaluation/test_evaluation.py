@@ -103,6 +103,8 @@ def test_scores_are_those_of_slow_loops_over_images(name: str, method: str | Non
     assert scores["tcav"] == pytest.approx(np.mean([float(each.sum()) > 0 for each in slopes]))
     assert scores["tcav_sensitivity"] == pytest.approx(np.mean([abs(float(each.mean())) for each in slopes]), rel=1e-3)
     assert scores["tcav_sensitivity"] > 0, "before a projection it is zero by construction"
+    sizes = np.mean([float(each.abs().mean()) for each in slopes])
+    assert scores["tcav_sensitivity_positions"] == pytest.approx(sizes, rel=1e-3)
     positive, negative, zero = (
         sum(int(sign(each, 0).sum()) for each in slopes) for sign in (torch.gt, torch.lt, torch.eq)
     )
@@ -112,20 +114,6 @@ def test_scores_are_those_of_slow_loops_over_images(name: str, method: str | Non
         assert 0 < scores["flip_rate"] < 1
         assert 0 < scores["tcav_positions"] < 1
         assert not any(metric.startswith("tcav") for metric in scene.scores(model, cav=None))
-
-
-@pytest.mark.parametrize("name", ["mlp", "tokens"])
-def test_position_signs_are_counted_image_by_image(name: str) -> None:
-    scene, label = Scene(name), 2
-    cut = cut_at(scene.model, scene.biased)
-    counted, sizes = measure_positions(cut, cut.head_parameters(), [scene.biased], scene.cav, biased_class=label)
-    by_hand = [
-        [int((each > 0).sum()), int((each < 0).sum()), int((each == 0).sum())]
-        for each in slopes_by_hand(scene, scene.model, label)
-    ]
-    assert counted.tolist() == by_hand
-    expected = [float(each.abs().mean()) for each in slopes_by_hand(scene, scene.model, label)]
-    np.testing.assert_allclose(sizes, expected, rtol=1e-4)
 
 
 def test_large_sets_are_judged_in_parts() -> None:

@@ -6,24 +6,33 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
+from torch.nn import functional
 
-from hansfree.activations import Activations, collect_activations
+from hansfree.activations import Activations
 from hansfree.cavs import CAV, PairCAV, class_direction, join_cavs
 from hansfree.corrections import LatentCorrection, PClArC, RRClArC
-from hansfree.corrections.training import FineTuning, Pretraining, pretrain
-from hansfree.data.datasets import InMemory
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError
 from hansfree.evaluation.evaluate import SideEffects, evaluate, measure_side_effects
-from hansfree.models import build_model
-from tests.pipeline.studies import Joint
+from tests.corrections.examples import Case, TinyImages, collect
 
-ARTIFACTS = ("timestamp", "lsb")
-TUNING = FineTuning(optimizer="adam", learning_rate=1e-3, epochs=5)
+ARTIFACTS = {"red": (slice(0, 4), [1.0, -0.6, 0.8]), "green": (slice(4, 8), [-0.8, 1.0, -0.6])}  # corner and colour
+CASE = Case(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 3)), "1", "1")
+TUNING = FineTuning(optimizer="adam", learning_rate=1e-2, epochs=5, batch_size=50)
 
 
-class Small(Joint):
-    n_base, n_train, n_test = 1200, 400, 200
+class Patched(TinyImages):
+    """The images without any artifact, with one in all of them, or each in most of a class of its own."""
+
+    def __init__(self, count: int, artifact: str | None = None, *, seed: int = 0) -> None:
+        super().__init__(count, artifact="none", seed=seed)
+        drawn = np.random.default_rng(seed).random(count) < 0.7
+        for label, (name, (corner, colour)) in enumerate(ARTIFACTS.items()):
+            has_it = drawn & (self.labels == label) if artifact == "both" else np.full(count, artifact == name)
+            self.images[has_it, :, corner, corner] += torch.tensor(colour)[:, None, None]
+            self.has_artifact = self.has_artifact | has_it
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,6 @@ class World:
     clean: Activations
     biased: dict[str, Activations]
     cavs: dict[str, CAV]
-    has_any: np.ndarray  # training images with one of the four artifacts
 
     def corrected(self, cav: CAV, method: type[LatentCorrection] = PClArC) -> nn.Module:
         return method(cav, tuning=TUNING).correct(self.model, self.train)  # type: ignore[call-arg]
@@ -48,23 +56,19 @@ class World:
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    sets = {artifact: Small(artifact=artifact).data("demo") for artifact in ARTIFACTS}
-    data = sets["timestamp"]
-    model = build_model("demo", classes=4)
-    pretrain(model, InMemory(data.learned), Pretraining(epochs=5, learning_rate=3e-3))
-
-    def seen(images: object) -> Activations:
-        return collect_activations(model, "features.10", images)
-
+    model, data = CASE.model(), Patched(600, "both")
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(15):
+        loss = functional.cross_entropy(model(data.images), torch.from_numpy(data.labels))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    clean, *biased = (collect(CASE, model, Patched(300, name, seed=1)) for name in (None, *ARTIFACTS))
     cavs: dict[str, CAV] = {}
-    for artifact, each in sets.items():
-        assert each.pairs is not None
-        without, within = map(seen, each.pairs)
-        cavs[artifact] = PairCAV(count=1).fit_pairs(without.pooled, within.pooled)
-    biased = {artifact: seen(each.test_biased) for artifact, each in sets.items()}
-    assert data.train_biased is not None
-    has_any = ~np.isin(data.train.ids, data.train_biased.ids)
-    return World(model, seen(data.train), seen(data.test_clean), biased, cavs, has_any)
+    for name in ARTIFACTS:
+        without, within = (collect(CASE, model, Patched(300, which, seed=2)).pooled for which in (None, name))
+        cavs[name] = PairCAV(count=1).fit_pairs(without, within)
+    return World(model, collect(CASE, model, data), clean, dict(zip(ARTIFACTS, biased)), cavs)
 
 
 @pytest.mark.parametrize("method", [RRClArC, PClArC])
@@ -73,17 +77,16 @@ def test_one_correction_takes_both_shortcuts_and_each_alone_leaves_the_other(
 ) -> None:
     found = world.matrix(method)
     flips = {cell: score.value for cell, score in found.flips.items()}
-    for mine, other in (ARTIFACTS, ARTIFACTS[::-1]):
-        assert flips["original", mine] > 0.6
+    for mine, other in (("red", "green"), ("green", "red")):
+        assert flips["original", mine] > 0.35
         assert flips[mine, mine] < flips["original", mine] - 0.1
-        assert flips[mine, other] > flips["original", other] - 0.08
+        assert flips[mine, other] > flips[mine, mine] + 0.15
         assert flips["both", mine] < flips["original", mine] - 0.1
         assert found.biased["both", mine].value > found.biased["original", mine].value + 0.04
-    assert found.clean["both"].value > found.clean["original"].value - 0.05
 
 
 def test_the_cells_are_what_evaluate_says(world: World) -> None:
-    fixed = world.corrected(world.cavs["lsb"])
+    fixed = world.corrected(world.cavs["red"])
     found = measure_side_effects({"fixed": fixed}, clean=world.clean, biased=world.biased)
     for artifact, images in world.biased.items():
         scores = {s.metric: s for s in evaluate(fixed, clean=world.clean, biased=images, biased_class=2)}
@@ -93,19 +96,19 @@ def test_the_cells_are_what_evaluate_says(world: World) -> None:
 
 
 def test_what_is_protected_stays_in_every_activation(world: World) -> None:
-    own = class_direction(world.train.pooled, world.train.labels, 2, has_artifact=world.has_any)
-    cav = world.cavs["lsb"]
+    train = world.train
+    own = class_direction(train.pooled, train.labels, 0, has_artifact=train.has_artifact)
+    cav = world.cavs["red"]
     joint = join_cavs([cav], protect=[own])
     assert 15 < joint.angles_[0] < 75  # they do overlap
-    (maps, *_) = next(world.biased["lsb"].stream(batch_size=50))
+    (values, *_) = next(world.biased["red"].stream(batch_size=50))
 
-    def moved(cav: CAV) -> np.ndarray:
-        edit = PClArC(cav).edit(world.train)
-        return np.abs(np.einsum("nchw,c->nhw", (edit(maps) - maps).numpy(), own)).max()
+    def moved(cav: CAV) -> float:
+        return float(np.abs((PClArC(cav).edit(train)(values) - values).numpy() @ own).max())
 
     assert moved(cav) > 0.5
     assert moved(joint) < 1e-4
-    edited = PClArC(joint).edit(world.train)(maps).amax((2, 3)).numpy()
+    edited = PClArC(joint).edit(train)(values).numpy()
     np.testing.assert_allclose(edited @ joint.directions_.T, np.tile(joint.clean_score_, (50, 1)), atol=1e-3)
 
 

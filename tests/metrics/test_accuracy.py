@@ -19,6 +19,7 @@ from hansfree.metrics import (
     BalancedAccuracyClean,
     Condition,
     Metric,
+    accuracies,
     chance_level,
     find_unavailable,
     log_odds,
@@ -42,19 +43,24 @@ def test_accuracies_by_hand_over_the_classes_present() -> None:
     assert (biased.value, biased.stderr) == (0.5, 0)  # the collapsed answer that plain accuracy does not punish
 
 
-def test_an_image_without_prediction_is_wrong_even_where_argmax_would_be_right() -> None:
-    logits = one_hot([0, 1], 2)
-    logits[0, 0] = np.nan
-    assert logits[0].argmax() == 0
-    assert compute("accuracy_clean", plain_evidence([0, 1], logits, logits)).value == 0.5
-
-
 def test_worst_group_is_named_and_small_groups_do_not_count() -> None:
     clean = [0] * 40 + [1] * 20 + [0] * 5 + [0] * 24  # class 2 is always wrong, but too small to be known
     biased = [0] * 40 + [1] * 10 + [0] * 15 + [0] * 24
     score = compute("accuracy_worst_group", plain_evidence(GROUPS, one_hot(clean, 3), one_hot(biased, 3)))
     assert (score.value, score.n, score.group, score.artifact) == (10 / 25, 25, 1, "with")
     assert score.stderr == pytest.approx(math.sqrt(0.4 * 0.6 / 25))
+
+
+@pytest.mark.parametrize("labels_biased", [None, np.array([0] * 30 + [2] * 25)])
+def test_accuracies_of_predictions_are_the_metrics(labels_biased: np.ndarray | None) -> None:
+    rng = np.random.default_rng(0)
+    clean, biased = rng.integers(0, 3, 89), rng.integers(0, 3, 89 if labels_biased is None else 55)
+    logits = one_hot(clean.tolist(), 3), one_hot(biased.tolist(), 3)
+    evidence = plain_evidence(GROUPS, *logits, labels_biased=labels_biased)
+    names = ("accuracy_clean", "balanced_accuracy_clean", "accuracy_biased", "balanced_accuracy_biased")
+    found = accuracies(clean, biased, np.array(GROUPS), labels_biased)
+    assert found == [compute(name, evidence) for name in names]
+    assert len(accuracies(clean, biased[:9], np.array(GROUPS), np.zeros(9, dtype=int))) == 2
 
 
 def test_constant_answers() -> None:
@@ -92,12 +98,6 @@ def test_values_agree_with_scikit_learn(condition: Condition) -> None:
         assert score.n == rejected + false_alarms
         expected = roc_auc_score(labels == k, log_odds(logits)[:, k])
         assert (area[k].value, area[k].n) == (pytest.approx(expected, abs=1e-12), len(labels))
-
-
-def test_confident_logits_keep_their_order_where_the_softmax_rounds_to_one() -> None:
-    logits = np.array([[50.0, 0.0], [60.0, 0.0], [70.0, 0.0], [80.0, 0.0]])
-    assert np.unique(softmax(logits)[:, 0]).size == 1
-    assert compute("auroc_clean", plain_evidence([1, 1, 0, 0], logits, logits)).value == 1.0
 
 
 @given(arrays(np.float64, (4, 3), elements=st.floats(-8, 8)))

@@ -73,16 +73,6 @@ def test_values_by_hand() -> None:
     assert (without.value, without.stderr) == (1 / 4, pytest.approx(math.sqrt(0.25 * 0.75 / 4)))
 
 
-def test_sensitivity_from_the_gradient_as_the_paper_writes_it() -> None:
-    """|mean over positions of the gradient, times the unit direction|, image by image."""
-    rng = np.random.default_rng(0)
-    gradients, direction = rng.normal(size=(6, 4, 5)), rng.normal(size=4)  # images, channels, positions
-    direction /= np.linalg.norm(direction)
-    expected = [abs(gradient.mean(axis=1) @ direction) for gradient in gradients]
-    score = compute("tcav_sensitivity", from_positions(np.einsum("ncp,c->np", gradients, direction)))
-    assert (score.value, score.stderr) == pytest.approx((np.mean(expected), np.std(expected, ddof=1) / math.sqrt(6)))
-
-
 @pytest.mark.parametrize("part", ["test", "val"])
 def test_the_published_numbers(published: Mapping[str, np.ndarray], part: str) -> None:
     """Of the paper's code, which counts all positions; its sensitivity is the one over positions, too."""
@@ -92,21 +82,6 @@ def test_the_published_numbers(published: Mapping[str, np.ndarray], part: str) -
         "tcav_sensitivity_positions": "mean_tcav_sensitivity",
     }.items():  # fmt: skip
         assert compute(name, evidence).value == pytest.approx(float(published[f"tcav_{part}_{key}"]), rel=1e-6), name
-
-
-def test_positions_that_go_together_count_once() -> None:
-    """Perfectly correlated positions: the naive error is sqrt(positions) times too small."""
-    n, n_positions = 400, 49
-    signs = np.where(np.random.default_rng(0).random(n) < 0.6, 1.0, -1.0)
-    score = compute("tcav_positions", from_positions(np.tile(signs[:, None], (1, n_positions))))
-    assert score.stderr == pytest.approx(math.sqrt(score.value * (1 - score.value) / n), rel=0.01)
-
-
-def test_all_zero_derivatives_leave_the_positions_undefined() -> None:
-    evidence = from_positions(np.zeros((4, 3)))
-    with pytest.raises(UndefinedMetricError, match="4 image\\(s\\) have 0 of them"):
-        compute("tcav_positions", evidence)
-    assert (compute("tcav_zero_share", evidence).value, compute("tcav", evidence).value) == (1, 0)
 
 
 @pytest.mark.parametrize("name", TCAV)

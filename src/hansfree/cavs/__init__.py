@@ -16,27 +16,3 @@ from hansfree.cavs.captum import GivenCAV, from_captum, to_captum
 from hansfree.cavs.joint import JointCAV, class_direction, join_cavs
 from hansfree.cavs.quality import CAVQuality, alignment_mean, alignment_sample, cav_auc
 from hansfree.cavs.regularised import SVMCAV, LassoCAV, LogisticCAV, RidgeCAV
-
-__all__ = [
-    "CAV",
-    "SVMCAV",
-    "CAVQuality",
-    "GivenCAV",
-    "JointCAV",
-    "LassoCAV",
-    "LogisticCAV",
-    "PairCAV",
-    "RidgeCAV",
-    "SignalCAV",
-    "alignment_mean",
-    "alignment_sample",
-    "cav_auc",
-    "class_direction",
-    "fingerprint_tensors",
-    "from_captum",
-    "join_cavs",
-    "load_cavs",
-    "read_tensors",
-    "save_cavs",
-    "to_captum",
-]

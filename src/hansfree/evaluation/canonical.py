@@ -26,6 +26,7 @@ from zennit.layer import Sum
 from zennit.rules import ZPlus
 from zennit.types import Activation, AvgPool, BatchNorm, ConvolutionStandard, Linear, MaxPool
 
+from hansfree.corrections import Projection
 from hansfree.errors import SplitError
 from hansfree.models.surgery import Traced, eval_copy, operation_name, output_node, returns_several, scalar_nodes, trace
 
@@ -100,19 +101,17 @@ class _Gated(torch.autograd.Function):
         return relevance, None
 
 
-_WITH_RULE = (Linear, Activation, AvgPool, MaxPool, Sum, Gate, nn.Identity, nn.Flatten, nn.Unflatten)
+_WITH_RULE = (Linear, Activation, AvgPool, MaxPool, Sum, Gate, Projection, nn.Identity, nn.Flatten, nn.Unflatten)
 
 
-def canonical_form(
-    model: nn.Module, probe: Tensor, *, layer: str | None = None, pass_through: tuple[type[nn.Module], ...] = ()
-) -> nn.Module:
+def canonical_form(model: nn.Module, probe: Tensor, *, layer: str | None = None) -> nn.Module:
     """Return the model in canonical form, from images to logits, or to the layer's output.
 
     It shares unchanged weights with the model and must only be read. On the probe, one image, it must give the model's
     own logits; otherwise, and where an operation has no rule, a ``SplitError`` says so.
     """
     form = _traced_form(model, probe, layer)
-    if unknown := _without_rule(form, pass_through):
+    if unknown := _without_rule(form):
         raise SplitError(f"LRP has no rule for {', '.join(unknown)} in {type(model).__name__}.")
     return form
 
@@ -205,7 +204,7 @@ def _check_logits(form: fx.GraphModule, model: nn.Module, probe: Tensor) -> None
         raise SplitError(f"The canonical form of {type(model).__name__} does not give the model's logits.")
 
 
-def _without_rule(form: fx.GraphModule, pass_through: tuple[type[nn.Module], ...]) -> list[str]:
+def _without_rule(form: fx.GraphModule) -> list[str]:
     """Name the kinds of operation that relevance meets and LRP has no rule for, each once."""
     calls = Counter(node.target for node in form.graph.nodes if node.op == "call_module")
     found: dict[str, None] = {}
@@ -216,7 +215,7 @@ def _without_rule(form: fx.GraphModule, pass_through: tuple[type[nn.Module], ...
         elif node.op == "call_module":
             module = form.get_submodule(str(node.target))
             kind = type(module).__name__
-            if isinstance(module, pass_through) or _is_idle(module):
+            if _is_idle(module):
                 continue
             if isinstance(module, BatchNorm):
                 found[f"{kind} that cannot be merged"] = None

@@ -27,6 +27,7 @@ from hansfree.models.surgery import Cut, remove_inserted
 
 Floats = NDArray[np.float64]
 Sides = tuple[Floats, Floats]  # the same images without and with the artifact, (n, features) each
+FOLDS = 5  # parts of the images; each is tested by classifiers that were trained on the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +40,8 @@ class Probe:
     layer: Score  # at the layer's pooled output: what a correction of the head leaves as it is
     hidden: Score | None  # at the input of the last layer; None where the model cannot be traced
     logits: Score  # at the output: all that users of the model see
-    changes: Floats  # (n,): how far the artifact moves each image's logits, see `change`
+    changes: Floats  # (n,): how far the artifact moves each image's logits, in units of the clean logits' spread
     trunk: str  # fingerprint of the weights up to the layer
-
-    @property
-    def change(self) -> Score:
-        """The mean change of the logits by the artifact, in units of their spread between clean images."""
-        n = len(self.changes)
-        return Score("logit_change", float(self.changes.mean()), float(self.changes.std(ddof=1) / np.sqrt(n)), n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,26 +86,23 @@ class Forgetting:
         )
 
 
-def probe_artifact(
-    model: nn.Module, *, clean: Activations, biased: Activations, folds: int = 5, seed: int = 0
-) -> Probe:
+def probe_artifact(model: nn.Module, *, clean: Activations, biased: Activations, seed: int = 0) -> Probe:
     """Train linear classifiers on a model's features to find the artifact; test each on images it did not see.
 
-    Logistic regression on standardised features; both versions of an image are in the same fold.
+    Logistic regression on standardised features, in five folds; both versions of an image are in the same one.
 
     Args:
         model: corrected or not; the activations, of held-out images without and with the artifact, are of its trunk.
-        folds: parts of the images; each is tested by classifiers that were trained on the others.
     """
     check_artifact_labels(clean, biased)
-    if not 2 <= folds <= len(clean) // 2:
-        raise OptionError(f"folds is {folds}; for {len(clean)} images 2 to {len(clean) // 2} are possible.")
+    if len(clean) < 2 * FOLDS:
+        raise DataError(f"A probe needs at least {2 * FOLDS} images, and there are {len(clean)}.")
     plain, edit = remove_inserted(model)
     cut = cut_at(plain, clean)
     # the class matters to the metrics of `judge_head` only, not to its logits
     found = judge_head(cut, cut.head_parameters(), held_out_features(cut, clean, biased, biased_class=0, edit=edit))
     logits = found.logits_clean, found.logits_biased
-    fold_of = np.random.default_rng(seed).permutation(len(clean)) % folds
+    fold_of = np.random.default_rng(seed).permutation(len(clean)) % FOLDS
     hidden: Score | None = None
     if cut.traced:
         last = cut_at(plain, clean, train="last")

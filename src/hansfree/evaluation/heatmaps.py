@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hansfree.corrections import Projection
 from hansfree.data import Images, as_tensor
 from hansfree.errors import AmbiguousLayerError, DataError, LayerNotFoundError, OptionError, SplitError, check_choice
 from hansfree.models.surgery import eval_copy
@@ -43,33 +44,24 @@ def artifact_relevance(heatmaps: Tensor | np.ndarray, masks: Tensor | np.ndarray
     return share
 
 
-def explanation_of(
-    model: nn.Module,
-    images: Tensor,
-    *,
-    layer: str | None = None,
-    pass_through: tuple[type[nn.Module], ...] = (),
-) -> Explanation:
+def explanation_of(model: nn.Module, images: Tensor, *, layer: str | None = None) -> Explanation:
     """Return how the model's logits, or a layer's output, are explained: by LRP where every operation has a rule.
 
     Layer norm, attention and layer scale have none, nor has a model that cannot be traced: a share of relevance would
     mean nothing there. One image is enough.
     """
-    form = usable_form(model, images, layer=layer, pass_through=pass_through)
-    return "gradient x input" if form is None else "lrp"
+    return "gradient x input" if usable_form(model, images, layer=layer) is None else "lrp"
 
 
-def usable_form(
-    model: nn.Module, images: Tensor, *, layer: str | None = None, pass_through: tuple[type[nn.Module], ...] = ()
-) -> nn.Module | None:
+def usable_form(model: nn.Module, images: Tensor, *, layer: str | None = None) -> nn.Module | None:
     """Return the form of the model on which LRP conserves relevance, or None with a warning."""
     from hansfree.evaluation.canonical import canonical_form  # here: zennit brings torchvision along, which takes 3 s
 
     with torch.inference_mode(False), torch.enable_grad():
         probe = images[:1].clone().to(next(model.parameters(), images))
         try:
-            form = canonical_form(model, probe, layer=layer, pass_through=pass_through)
-            propagate(form, probe, lambda output, _rows: torch.ones_like(output), pass_through=pass_through)
+            form = canonical_form(model, probe, layer=layer)
+            propagate(form, probe, lambda output, _rows: torch.ones_like(output))
             return form
         except (LayerNotFoundError, AmbiguousLayerError):
             raise
@@ -81,18 +73,12 @@ def usable_form(
     return None
 
 
-def propagate(
-    form: nn.Module,
-    images: Tensor,
-    weigh: Weigh,
-    *,
-    batch_size: int = 32,
-    pass_through: tuple[type[nn.Module], ...] = (),
-) -> Tensor:
+def propagate(form: nn.Module, images: Tensor, weigh: Weigh, *, batch_size: int = 32) -> Tensor:
     """Send relevance from the output of a canonical form down to the pixels: (n, height, width).
 
-    The composite is the paper's: epsilon rule for dense layers, z+ for convolutions, flat for the first layer. The
-    relevance that enters at the top is the explained score itself, so that the heatmap adds up to it.
+    The composite is the paper's: epsilon rule for dense layers, z+ for convolutions, flat for the first layer; what a
+    correction inserted passes relevance on unchanged. The relevance that enters at the top is the explained score
+    itself, so that the heatmap adds up to it.
     """
     from zennit.composites import EpsilonPlusFlat  # here, for the same reason
     from zennit.rules import Pass
@@ -100,7 +86,7 @@ def propagate(
 
     from hansfree.evaluation.canonical import QuickZPlus
 
-    composite = EpsilonPlusFlat(layer_map=[(pass_through, Pass()), (Convolution, QuickZPlus())])
+    composite = EpsilonPlusFlat(layer_map=[(Projection, Pass()), (Convolution, QuickZPlus())])
 
     def start(output: Tensor, rows: slice) -> Tensor:
         weights = weigh(output, rows)
@@ -143,7 +129,6 @@ def compute_heatmaps(
     explanation: Explanation | None = None,
     composite: Composite | None = None,
     batch_size: int = 32,
-    pass_through: tuple[type[nn.Module], ...] = (),
 ) -> Tensor:
     """Return the relevance of every pixel for the target class's logit, summed over channels: (n, height, width).
 
@@ -156,7 +141,6 @@ def compute_heatmaps(
         target: one class for all images, or one per image (n,).
         composite: of zennit, whose rules are used in place of ours; its canonizers are its own.
         explanation: None takes what the model allows; LRP where it is not possible is a ``SplitError``.
-        pass_through: module types that pass relevance on unchanged, such as P-ClArC's inserted projection.
 
     Examples:
         >>> model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 144, 2))
@@ -164,8 +148,8 @@ def compute_heatmaps(
         torch.Size([3, 16, 16])
     """
     images = as_tensor(images)
-    if composite is not None and (explanation is not None or pass_through):
-        raise OptionError("A composite has its own rules: leave out explanation and pass_through.")
+    if composite is not None and explanation is not None:
+        raise OptionError("A composite has its own rules: leave out explanation.")
     check_images(images, batch_size)
     if explanation is not None:
         check_choice("explanation", explanation, Explanation)
@@ -174,9 +158,6 @@ def compute_heatmaps(
         raise DataError(
             f"target must be one class, or one per image ({len(images)}), not of shape {tuple(classes.shape)}."
         )
-    for module in model.modules():
-        if isinstance(module, pass_through) and next(module.children(), None) is not None:
-            raise OptionError(f"{type(module).__name__} holds other modules, so relevance cannot pass it as a whole.")
     if len(images) == 0:
         return images.new_zeros((0, *images.shape[2:]))
     classes = classes.expand(len(images))
@@ -204,13 +185,13 @@ def compute_heatmaps(
                 return gradient_maps(hooked, images, start, like=like, batch_size=batch_size, times_input=False)
         form: nn.Module | None = None
         if explanation is None:
-            form = usable_form(model, images, pass_through=pass_through)
+            form = usable_form(model, images)
         elif explanation == "lrp":
             from hansfree.evaluation.canonical import canonical_form  # here, as zennit takes 3 s to import
 
-            form = canonical_form(model, probe, pass_through=pass_through)
+            form = canonical_form(model, probe)
         if form is not None:
-            return propagate(form, images, weigh, batch_size=batch_size, pass_through=pass_through)
+            return propagate(form, images, weigh, batch_size=batch_size)
         return gradient_maps(lambda x: plain(x.clone()), images, weigh, like=like, batch_size=batch_size)
 
 

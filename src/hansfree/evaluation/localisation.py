@@ -16,14 +16,17 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.activations import at_every_position, channel_axis
 from hansfree.cavs import CAV
 from hansfree.data import ImageDataset
-from hansfree.errors import DataError, OptionError, RunError
+from hansfree.errors import DataError, RunError
 from hansfree.evaluation.heatmaps import check_images, gradient_maps, propagate, usable_form
 from hansfree.models.surgery import inverse, layer_order, split
 
 logger = logging.getLogger(__name__)
 
 
-def masks_from_heatmaps(heatmaps: Tensor | np.ndarray, *, blur: float = 0.03) -> np.ndarray:
+BLUR = 0.03  # standard deviation of the smoothing, as a part of the shorter side
+
+
+def masks_from_heatmaps(heatmaps: Tensor | np.ndarray) -> np.ndarray:
     """Return where each heatmap is large: bool (n, height, width), never empty.
 
     Positive relevance, smoothed, and cut by Otsu's threshold of each image (the paper says only "a threshold"), which
@@ -34,18 +37,15 @@ def masks_from_heatmaps(heatmaps: Tensor | np.ndarray, *, blur: float = 0.03) ->
 
     Args:
         heatmaps: (n, height, width), as from ``compute_cav_heatmaps``.
-        blur: standard deviation of the smoothing, as a part of the shorter side; 0 for none.
     """
     relevance = np.asarray(torch.as_tensor(heatmaps).detach().cpu(), dtype=np.float64)
     if relevance.ndim != 3 or not all(relevance.shape[1:]):
         raise DataError(f"Masks are made of heatmaps (n, height, width), not of shape {relevance.shape}.")
-    if not 0 <= blur <= 0.5:
-        raise OptionError(f"blur is a part of the image's side, from 0 to 0.5, not {blur!r}.")
     if not np.isfinite(relevance).all():
         bad = np.flatnonzero(~np.isfinite(relevance).all(axis=(1, 2)))
         raise DataError(f"{len(bad)} of {len(relevance)} heatmaps are not finite; the first is number {bad[0]}.")
     positive = np.maximum(relevance, 0)
-    sigma = blur * min(relevance.shape[1:])
+    sigma = BLUR * min(relevance.shape[1:])
     smooth = gaussian_filter(positive, sigma=(0, sigma, sigma), mode="nearest")
     # The filter's rounding must not make two values out of a constant map.
     smooth[positive.max(axis=(1, 2)) == positive.min(axis=(1, 2))] = 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from hansfree._internal.registry import Registered
 from hansfree._internal.statistics import Floats, Integers
@@ -47,19 +47,12 @@ class Evidence:
     relevance: Floats | None = None  # (r,): share of absolute relevance on the artifact's mask, NaN if undefined
 
     def __post_init__(self) -> None:
-        """Convert to float64 and int64, and check every shape."""
-        for name, ndim in _DIMENSIONS.items():
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, _array(name, given, ndim))  # the dataclass is frozen
+        """Convert to float64 and int64, and check labels and logits."""
+        for each in fields(self):
+            if each.name not in ("biased_class", "n_positions") and (given := getattr(self, each.name)) is not None:
+                kind = np.int64 if each.name in _INTEGERS else np.float64
+                object.__setattr__(self, each.name, np.asarray(given, dtype=kind))  # the dataclass is frozen
         self._check_logits()
-        if self.n_positions < 1:
-            raise DataError(f"n_positions is {self.n_positions}; a layer's map has at least 1 position.")
-        if self.position_signs is not None:
-            self._check_position_signs(self.position_signs)
-        if self.position_sizes is not None and (
-            self.derivatives is None or self.position_sizes.shape != self.derivatives.shape
-        ):
-            raise DataError("position_sizes need one derivative for each image.")
 
     @property
     def n_classes(self) -> int:
@@ -102,18 +95,6 @@ class Evidence:
             )
         check_biased_class(self.biased_class, self.n_classes)
 
-    def _check_position_signs(self, signs: Integers) -> None:
-        if self.derivatives is None:
-            raise DataError("position_signs count the positions behind derivatives, which are not given.")
-        if signs.shape != (len(self.derivatives), 3):
-            raise DataError(
-                f"{len(self.derivatives)} derivatives need position_signs of shape ({len(self.derivatives)}, 3); "
-                f"given {signs.shape}."
-            )
-        # A position whose derivative is NaN has no sign, so a row may count fewer positions than there are.
-        if len(signs) and (signs.min() < 0 or signs.sum(axis=1).max() > self.n_positions):
-            raise DataError(f"position_signs must be counts of at most n_positions={self.n_positions} per image.")
-
 
 def check_biased_class(given: int, n_classes: int) -> None:
     """Refuse a class that the model does not have."""
@@ -121,22 +102,7 @@ def check_biased_class(given: int, n_classes: int) -> None:
         raise DataError(f"The biased class is {given}, but {n_classes} logits allow 0 to {n_classes - 1}.")
 
 
-_DIMENSIONS = {
-    **{"labels": 1, "logits_clean": 2, "logits_biased": 2, "labels_biased": 1},
-    **{"derivatives": 1, "position_signs": 2, "position_sizes": 1, "relevance": 1},
-}
 _INTEGERS = ("labels", "labels_biased", "position_signs")
-
-
-def _array(name: str, given: ArrayLike, ndim: int) -> NDArray[Any]:
-    array = np.asarray(given)
-    if name in _INTEGERS and not np.issubdtype(array.dtype, np.integer):
-        raise DataError(f"{name} must be integers; given {array.dtype}.")
-    if array.ndim != ndim:
-        raise DataError(f"{name} must have {ndim} dimension(s); given shape {array.shape}.")
-    return array.astype(np.int64 if name in _INTEGERS else np.float64)
-
-
 MIN_GROUP = 25  # below this a score is not available: the standard error of an accuracy reaches 10 points
 
 

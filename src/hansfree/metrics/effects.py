@@ -159,9 +159,7 @@ class TCAVSensitivityPositions(DerivativeMetric, name="tcav_sensitivity_position
     def compute(self, evidence: Evidence) -> Score:
         """Average the means of the images, which have as many positions each."""
         self.derivatives(evidence)  # a NaN at one position is a NaN in the sum
-        if evidence.position_sizes is None:
-            raise UndefinedMetricError(f"{self.name} needs position_sizes, which the evidence does not hold.")
-        return self.mean(evidence.position_sizes)
+        return self.mean(self.required(evidence, "position_sizes"))
 
 
 class ArtifactRelevance(Metric, name="artifact_relevance"):

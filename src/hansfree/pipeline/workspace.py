@@ -33,7 +33,6 @@ from hansfree.corrections import (
     Need,
     NetworkTuning,
     PaperRule,
-    Projection,
     SelectionRule,
     Validation,
     Validator,
@@ -428,7 +427,7 @@ class Workspace:
     @cached_property
     def explanation(self) -> Explanation:
         """How heatmaps are made: the same way for the original and all corrected models, so that they compare."""
-        return explanation_of(self.setting.model, self.data.test_clean.batch([0]).image, pass_through=(Projection,))
+        return explanation_of(self.setting.model, self.data.test_clean.batch([0]).image)
 
     @cached_property
     def shown_rows(self) -> np.ndarray:
@@ -448,9 +447,8 @@ class Workspace:
         if not len(rows):
             return np.zeros((0, *self.data.test_clean.pixels(0)[1].shape), dtype=np.float32)
         images, model = self.data.test_biased.batch(rows).image, on_device(model, self.device)
-        options: dict[str, Any] = {"explanation": self.explanation, "pass_through": (Projection,)}
         try:
-            return compute_heatmaps(model, images, self.data.biased_class, **options).numpy()
+            return compute_heatmaps(model, images, self.data.biased_class, explanation=self.explanation).numpy()
         except SplitError as error:  # weights so large that rounding alone changes the logits
             log.warning("No heatmaps: %s", error)
             return np.full((len(images), *images.shape[2:]), np.nan, dtype=np.float32)

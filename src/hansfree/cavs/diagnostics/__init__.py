@@ -17,21 +17,3 @@ from hansfree.cavs.diagnostics.diagnosis import (
     level_of,
 )
 from hansfree.cavs.diagnostics.resampling import Repeats, angle_to_truth, of_both_halves
-
-__all__ = [
-    "LEAST",
-    "TARGET",
-    "THRESHOLDS",
-    "Diagnosis",
-    "Finding",
-    "Level",
-    "Repeats",
-    "SuspectLabel",
-    "angle_to_truth",
-    "diagnose_cav",
-    "expected_cosine",
-    "level_of",
-    "of_both_halves",
-    "overlap_with_class",
-    "quick_check",
-]
