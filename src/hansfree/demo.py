@@ -12,7 +12,7 @@ from torch import nn
 
 from hansfree._internal.progress import Progress, silent
 from hansfree._internal.store import RunStore, open_run
-from hansfree.api import Result, complete
+from hansfree.api import complete
 from hansfree.corrections import LatentCorrection, Match
 from hansfree.corrections.training import FineTuning, Pretraining, pretrain
 from hansfree.data import Artifact, ImageDataset, SyntheticLesions, insert_bias
@@ -20,6 +20,7 @@ from hansfree.errors import OptionError
 from hansfree.evaluation import CLEAN_TRAINED
 from hansfree.models import architecture_named, build_model, write_weights
 from hansfree.pipeline import Experiment, Setting, diagnose_direction, keep_in_memory
+from hansfree.result import Result
 
 _BIASED_CLASS = 0
 

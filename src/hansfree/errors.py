@@ -81,14 +81,17 @@ def closest(given: str, allowed: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)), None)
 
 
-def import_optional(module: str, *, extra: str) -> Any:
-    """Return a module that only one extra of hansfree needs; raise an `OptionError` where it is not installed."""
+def import_optional(module: str, *, extra: str | None = None) -> Any:
+    """Return a module that hansfree does not need, or only one extra of it; an `OptionError` if it is not there."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise OptionError(
-            f"{error.name} is not installed. In your copy of the repository: pip install -e '.[{extra}]'."
-        ) from error
+        how = (
+            f"In your copy of the repository: pip install -e '.[{extra}]'."
+            if extra
+            else f"Try pip install {error.name}."
+        )
+        raise OptionError(f"{error.name} is not installed. {how}") from error
 
 
 def check_count(option: str, given: object, *, least: int) -> None:

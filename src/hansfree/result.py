@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import shutil
 import weakref
@@ -21,19 +20,15 @@ from hansfree._internal.files import read_arrays
 from hansfree.cavs import CAV, load_cavs
 from hansfree.cavs.diagnostics import Diagnosis
 from hansfree.corrections import CorrectedHead, Selection, StrengthPath, Validation
-from hansfree.errors import OptionError, RunError, nearest
+from hansfree.errors import OptionError, RunError, import_optional, nearest
 from hansfree.evaluation import (
     BIASED,
     CLEAN,
-    FLIPS,
     ORIGINAL,
     Results,
     Row,
-    Variant,
     load_results,
-    method_title,
     read_rows,
-    shown_variant,
     tested_rows,
 )
 from hansfree.export import export_run, load_corrected, open_corrected, open_example, read_run
@@ -41,16 +36,12 @@ from hansfree.metrics import Answers, Difference, Score, compare_answers
 from hansfree.models import as_module, in_form_of, plain
 from hansfree.pipeline import Depth
 from hansfree.reasons import Advice, AdviceCode, Reason, Verdict, VerdictLevel
-from hansfree.report import describe_diagnosis, write_verdict
-from hansfree.report.direction import describe_depth
-from hansfree.report.images import before_after, show_heatmaps
+from hansfree.report import describe_diagnostics, write_notebook, write_two_sentences, write_verdict
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Family = Literal["head", "network"]
-_TITLES = {FLIPS: "Flip rate", BIASED: "Accuracy with the artifact", CLEAN: "Accuracy without it"}
-_SHOWN = 3  # images with heatmaps in a notebook
 
 
 class RunFiles:
@@ -114,7 +105,7 @@ class Scores(Sequence[Row]):
         return len(self._rows)
 
     def __repr__(self) -> str:
-        lines = [f"{row.method}: {row.metric} {row.value:.3f}" for row in self._rows if row.chosen][:_SHOWN]
+        lines = [f"{row.method}: {row.metric} {row.value:.3f}" for row in self._rows if row.chosen][:3]
         return f"<Scores: {len(self)} rows, such as {'; '.join(lines)}>"
 
     @overload
@@ -134,11 +125,8 @@ class Scores(Sequence[Row]):
 
     def to_frame(self) -> DataFrame:
         """Return a pandas table with a row per score."""
-        try:
-            import pandas
-        except ImportError:
-            raise OptionError("pandas is not installed: pip install pandas.") from None
-        return pandas.DataFrame([asdict(row) for row in self._rows])
+        frame: DataFrame = import_optional("pandas").DataFrame([asdict(row) for row in self._rows])
+        return frame
 
     def compare(
         self, other: Scores, *, method: str | None = None, other_method: str | None = None
@@ -192,11 +180,7 @@ class Diagnostics:
     cost: str | None  # the estimate that was shown before the run
 
     def __str__(self) -> str:
-        lines = [describe_diagnosis(self.direction), "" if self.depth is None else describe_depth(self.depth)]
-        if self.family is not None:
-            where = "the whole network" if self.family == "network" else "the head, on cached activations"
-            lines.append(f"Chosen: corrections of {where}.")
-        return "\n".join([*filter(None, lines), *([] if self.cost is None else [f"Cost: {self.cost}."])])
+        return describe_diagnostics(self.direction, self.depth, self.family, self.cost)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -244,18 +228,9 @@ class Result:
     @cached_property
     def verdict(self) -> PlainVerdict:
         """The verdict on the best method, as data; it prints as two plain sentences."""
-        results, best = self.files.results, self.advice.best
+        best = self.advice.best
         found = Verdict(VerdictLevel.UNUSABLE) if best is None else self.verdicts[best]
-        text = write_verdict(results)
-        if text.failure or best is None:
-            first = text.failure or (results.meta.get("advice") or ["No corrected model can be used."])[0]
-            return PlainVerdict(found.level, found.reasons, found.inputs, (first, "`model` is the original model."))
-        head, *rest = text.sentences
-        level = text.headline.rstrip(".")
-        use = f"`model` is the original one: {method_title(best)} is not recommended."
-        if self.recommended is not None:
-            use = f"`model` is the one of {method_title(best)}."
-        sentences = (f"{level}: {head[:1].lower()}{head[1:]}", *(rest[:1] or [use]))
+        sentences = write_two_sentences(self.files.results, best)
         return PlainVerdict(found.level, found.reasons, found.inputs, sentences)
 
     @cached_property
@@ -357,15 +332,7 @@ class Result:
         return self.original
 
     def _repr_html_(self) -> str:
-        """Return the verdict, three scores with intervals and heatmaps before and after, for a notebook."""
-        results = self.files.results
-        shown = shown_variant(results)
-        heads = "".join(f"<th>{html.escape(each)}</th>" for each in ("", "before", "after"))
-        lines = "" if shown is None else "".join(_html_line(results, shown, metric) for metric in _TITLES)
-        return (
-            f"<div><p><strong>{html.escape(str(self.verdict))}</strong></p><table><thead><tr>{heads}</tr></thead>"
-            f"<tbody>{lines}</tbody></table>{'' if shown is None else _html_heatmaps(results, shown)}</div>"
-        )
+        return write_notebook(self.files.results, str(self.verdict))
 
 
 def load(directory: Path | str, model: nn.Module | ExportedProgram | None = None) -> Result:
@@ -403,31 +370,3 @@ def _history(rows: Sequence[Row]) -> tuple[Validation, ...]:
         Validation(seen[CLEAN], seen.get(BIASED), bool(np.isfinite(seen[CLEAN].value)), ())
         for _, seen in sorted(found.items())
     )
-
-
-def _html_line(results: Results, shown: Variant, metric: str) -> str:
-    cells = []
-    for variant in (results.original, shown):
-        row = results.chosen(variant).get(metric)
-        if row is None or variant is None:
-            cells.append("n/a")
-            continue
-        interval = results.interval(variant, metric)
-        ends = "" if interval is None else f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
-        cells.append(f"{100 * row.value:.1f} %{ends}")
-    return f"<tr><th>{_TITLES[metric]}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def _html_heatmaps(results: Results, shown: Variant) -> str:
-    rows = before_after(show_heatmaps(results, shown.method), shown.method, most=_SHOWN)
-    if not rows:
-        return ""
-    lines = []
-    for words, cells in rows:
-        images = (
-            f'<img src="{cell.source}" alt="{html.escape(cell.alt)}" width="112">' if cell.source else "not finite"
-            for cell in cells
-        )
-        lines.append(f"<tr><th>{words}</th>{''.join(f'<td>{image}</td>' for image in images)}</tr>")
-    caption = f"Heatmaps of test images with the artifact, before and after {html.escape(method_title(shown.method))}"
-    return f"<table><caption>{caption}</caption><tbody>{''.join(lines)}</tbody></table>"

@@ -210,7 +210,9 @@ def test_a_result_is_read_again_and_holds_direction_strengths_and_diagnostics(
         torch.testing.assert_close(each(images), result.model(images))
     for found in (again, result):
         np.testing.assert_array_equal(found.cav.direction_, result.cav.direction_)
-        (line,) = found.path.table()
+        (line,) = table = found.path.table()
+        assert repr(table).splitlines()[0].split()[:2] == ["strength", "clean"]
+        assert table.to_frame().to_dict("records") == table
         assert line["is_best"]
         assert line["clean"] > 0.8
         assert line["flip_rate"] == pytest.approx(result.scores["flip_rate"][-1].value, rel=1e-5)
@@ -226,7 +228,7 @@ def test_a_result_is_read_again_and_holds_direction_strengths_and_diagnostics(
 def test_a_notebook_shows_the_verdict_three_scores_and_heatmaps(result: hf.Result) -> None:
     page = result._repr_html_()
     assert html.escape(str(result.verdict)) in page
-    assert len(re.findall(r"<td>[\d.]+ % \([\d.]+ to [\d.]+\)</td>", page)) == 6
+    assert len(re.findall(r"<td>[\d.]+ \([\d.]+.[\d.]+\)</td>", page)) == 6
     assert page.count('<img src="data:image/') == 9
     assert "http" not in page
 

@@ -317,7 +317,7 @@ def test_what_fine_tuning_does_alone_is_no_correction(make_run: MakeRun) -> None
     assert (verdict.title, verdict.level) == ("RR-ClArC", VerdictLevel.NOT_CORRECTED)
     assert [reason.code for reason in results.verdicts["rr-clarc"].reasons] == [ReasonCode.FINE_TUNING_SUFFICES]
     assert verdict.lines[0].startswith("Not corrected. On 310 test images the plaster artifact changes")
-    assert verdict.lines[1:] == (verdict.why, verdict.loss, verdict.subject)
+    assert verdict.lines[1:] == (verdict.why, verdict.loss.sentence, verdict.subject)
 
 
 def test_a_vanilla_model_that_failed_need_not_be_beaten(make_run: MakeRun) -> None:
@@ -536,8 +536,8 @@ def test_the_class_that_loses_most_is_named(
     world = World(clean=clean)
     results = load(make_run, world, rr_clarc=answering(changes, world))
     verdict = write_verdict(results)
-    assert verdict.loss in verdict.lines
-    text = plain(verdict.loss)
+    assert verdict.loss.sentence in verdict.lines
+    text = plain(verdict.loss.sentence)
     if label is not None:
         rows = [results.of_classes(each, "sensitivity_clean")[label].value for each in results.methods()]
         change = f"sensitivity without the artifact {100 * rows[0]:.1f} % → {100 * rows[-1]:.1f} % "
@@ -546,11 +546,11 @@ def test_the_class_that_loses_most_is_named(
         alone = [each for each in results.paired_classes if (each.method, each.group) == ("rr-clarc", label)]
         variant = shown_variant(results)
         assert variant is not None
-        assert ", significant)" in describe_loss(replace(results, paired_classes=tuple(alone)), variant) or changes == {
-            1: (0, 1)
-        }
-        assert "significant)" not in describe_loss(replace(results, paired_classes=()), variant)
+        corrected_alone = describe_loss(replace(results, paired_classes=tuple(alone)), variant)
+        assert ", significant)" in corrected_alone.sentence or changes == {1: (0, 1)}
+        assert "significant)" not in describe_loss(replace(results, paired_classes=()), variant).sentence
     assert words in text
+    assert verdict.loss.is_significant == (", significant)" in text)
 
 
 def test_a_method_without_artifact_relevance_is_told_why(make_run: MakeRun) -> None:

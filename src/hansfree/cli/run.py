@@ -13,9 +13,9 @@ from hansfree.cli.terminal import ARTIFACTS, app, console, new_table, progress_b
 
 if TYPE_CHECKING:
     from hansfree._internal.progress import Progress
-    from hansfree.api import Result
     from hansfree.pipeline.checks import PreparedRun
     from hansfree.pipeline.class_order import ClassOrderCheck
+    from hansfree.result import Result
 
 File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run file; `hansfree init` writes one.")]
 

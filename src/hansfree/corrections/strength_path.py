@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from hansfree.corrections.selection import Select, Selection, Validation
 from hansfree.corrections.training import TrainedHead
+from hansfree.errors import import_optional
 from hansfree.metrics import Score
 from hansfree.reasons import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,36 @@ class CorrectedHead(TrainedHead):
 AnyHead = TypeVar("AnyHead", bound=TrainedHead)
 
 
+class StrengthTable(list[dict[str, float | bool | None]]):
+    """A line per strength, by column; it prints as a table.
+
+    Examples:
+        >>> StrengthTable([{"strength": 10.0, "clean": 0.8, "is_best": False}, {"strength": 100.0, "is_best": True}])
+        strength  clean  is_best
+              10  0.800       no
+             100      -      yes
+    """
+
+    def __repr__(self) -> str:
+        heads = list(dict.fromkeys(name for line in self for name in line))
+        rows = [heads, *([_write(name, line.get(name)) for name in heads] for line in self)]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
+
+    def to_frame(self) -> DataFrame:
+        """Return it as a pandas table."""
+        frame: DataFrame = import_optional("pandas").DataFrame(list(self))
+        return frame
+
+
+def _write(name: str, value: float | bool | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    return f"{value:g}" if name == "strength" else f"{value:.3f}"
+
+
 @dataclass(frozen=True, eq=False)
 class StrengthPath(Generic[AnyHead]):
     """Every strength of one method with its validations and scores; only the selected head's weights are stored."""
@@ -49,12 +81,9 @@ class StrengthPath(Generic[AnyHead]):
         """The last validation of the selected head."""
         return None if self.selection.index is None else self.histories[self.selection.index][-1]
 
-    def table(self) -> list[dict[str, float | bool | None]]:
-        """Return a line per strength: balanced accuracies on validation images, and scores on test images if any.
-
-        Lines of ``pandas.DataFrame(path.table())``.
-        """
-        return [
+    def table(self) -> StrengthTable:
+        """Return a line per strength: balanced accuracies on validation images, and scores on test images if any."""
+        return StrengthTable(
             {
                 "strength": strength,
                 "clean": history[-1].clean.value,
@@ -64,7 +93,7 @@ class StrengthPath(Generic[AnyHead]):
                 **{score.metric: score.value for score in scores if score.group is None},
             }
             for index, (strength, history, scores) in enumerate(zip(self.strengths, self.histories, self.scores))
-        ]
+        )
 
     def plot(self) -> Figure:
         """Draw the balanced accuracies on validation images by strength; a line marks the selected one."""

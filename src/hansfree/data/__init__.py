@@ -1,57 +1,77 @@
 """Images, labels and artifact labels: datasets, inserted artifacts, readers of a user's files, biased data."""
 
 from hansfree.data.artifacts import (
-    LSB,
-    Artifact,
-    Brightness,
-    FromFunction,
-    InsertFunction,
-    Patch,
-    Place,
-    Plaster,
-    PublishedTimestamp,
-    Timestamp,
-    as_artifact,
+    LSB as LSB,
+    Artifact as Artifact,
+    Brightness as Brightness,
+    FromFunction as FromFunction,
+    InsertFunction as InsertFunction,
+    Patch as Patch,
+    Place as Place,
+    Plaster as Plaster,
+    PublishedTimestamp as PublishedTimestamp,
+    Timestamp as Timestamp,
+    as_artifact as as_artifact,
 )
 from hansfree.data.biased import (
-    MIN_IMAGES,
-    SETS,
-    BiasedData,
-    check_artifact_labels,
-    check_same_images,
-    check_share,
-    count_images,
-    insert_bias,
-    insertable_artifacts,
-    natural_bias,
+    MIN_IMAGES as MIN_IMAGES,
+    SETS as SETS,
+    BiasedData as BiasedData,
+    check_artifact_labels as check_artifact_labels,
+    check_same_images as check_same_images,
+    check_share as check_share,
+    count_images as count_images,
+    insert_bias as insert_bias,
+    insertable_artifacts as insertable_artifacts,
+    natural_bias as natural_bias,
 )
-from hansfree.data.datasets import InMemory, LabelledImages, Subset, WithMasks
-from hansfree.data.examples import IMAGENET, Example, ImageDataset, ImageSource, Normalize, normalisation_for
-from hansfree.data.images import MAX_SIZE, Channels, ImageFiles, Resize, check_images, decode, to_rgb
-from hansfree.data.insertion import MultiArtifact, Pasted, WithArtifact
-from hansfree.data.lesions import SyntheticLesions
+from hansfree.data.datasets import (
+    InMemory as InMemory,
+    LabelledImages as LabelledImages,
+    Subset as Subset,
+    WithMasks as WithMasks,
+)
+from hansfree.data.examples import (
+    IMAGENET as IMAGENET,
+    Example as Example,
+    ImageDataset as ImageDataset,
+    ImageSource as ImageSource,
+    Normalize as Normalize,
+    normalisation_for as normalisation_for,
+)
+from hansfree.data.images import (
+    MAX_SIZE as MAX_SIZE,
+    Channels as Channels,
+    ImageFiles as ImageFiles,
+    Resize as Resize,
+    check_images as check_images,
+    decode as decode,
+    to_rgb as to_rgb,
+)
+from hansfree.data.insertion import MultiArtifact as MultiArtifact, Pasted as Pasted, WithArtifact as WithArtifact
+from hansfree.data.lesions import SyntheticLesions as SyntheticLesions
 from hansfree.data.listing import (
-    PART_NAMES,
-    PARTS,
-    STANDARD_COLUMNS,
-    Listing,
-    OpenedImages,
-    annotated_column,
-    find_class,
-    list_images,
-    read_annotations,
-    read_table,
+    PART_NAMES as PART_NAMES,
+    PARTS as PARTS,
+    STANDARD_COLUMNS as STANDARD_COLUMNS,
+    Listing as Listing,
+    OpenedImages as OpenedImages,
+    annotated_column as annotated_column,
+    find_class as find_class,
+    list_images as list_images,
+    read_annotations as read_annotations,
+    read_table as read_table,
 )
-from hansfree.data.printed import PrintedSkin
-from hansfree.data.splits import SourceSubset, split_rows
+from hansfree.data.printed import PrintedSkin as PrintedSkin
+from hansfree.data.splits import SourceSubset as SourceSubset, split_rows as split_rows
 from hansfree.data.torch_images import (
-    DatasetListing,
-    Images,
-    TorchImages,
-    as_biased_data,
-    as_image_dataset,
-    as_tensor,
-    given_datasets,
-    open_datasets,
+    DatasetListing as DatasetListing,
+    Images as Images,
+    TorchImages as TorchImages,
+    as_biased_data as as_biased_data,
+    as_image_dataset as as_image_dataset,
+    as_tensor as as_tensor,
+    given_datasets as given_datasets,
+    open_datasets as open_datasets,
 )
-from hansfree.data.user_images import SHARES, UserImages
+from hansfree.data.user_images import SHARES as SHARES, UserImages as UserImages

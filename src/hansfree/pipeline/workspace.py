@@ -42,6 +42,7 @@ from hansfree.corrections import (
     make_validator,
     method_named,
     original_predictions,
+    probed_images,
     split_name,
 )
 from hansfree.corrections.training import FineTuning, Heads
@@ -53,7 +54,6 @@ from hansfree.evaluation import (
     held_out_features,
     judge_head,
     measure_positions,
-    probed_images,
 )
 from hansfree.evaluation.heatmaps import Explanation, artifact_relevance, compute_heatmaps, explanation_of
 from hansfree.evaluation.localisation import compute_cav_heatmaps, kept_masks, localise_artifact

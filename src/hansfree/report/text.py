@@ -342,19 +342,29 @@ _SENSITIVITY = "sensitivity_clean"  # with the artifact the biased class must lo
 _MOST_NAMED = 3  # classes with too few images
 
 
-def describe_loss(results: Results, shown: Variant) -> str:
-    """Say which class a model recognises less often than the original did; empty where no class was scored."""
+class LossWords(NamedTuple):
+    """Which class a model recognises less often than the original did, in words."""
+
+    sentence: str = ""  # empty where no class was scored
+    is_significant: bool = False
+
+
+_NO_LOSS = LossWords()
+
+
+def describe_loss(results: Results, shown: Variant) -> LossWords:
+    """Say which class a model recognises less often than the original did."""
     before, after = (results.of_classes(each, _SENSITIVITY) for each in (results.original, shown))
     changes = {label: after[label].value - before[label].value for label in before.keys() & after.keys()}
     changes = {label: change for label, change in sorted(changes.items()) if math.isfinite(change)}
     if not changes:
-        return ""
+        return _NO_LOSS
     unknown = [f"“{results.class_title(label)}”" for label in sorted(results.unknown_classes(_SENSITIVITY))]
     of = listed(unknown) if 0 < len(unknown) <= _MOST_NAMED else f"{len(unknown):,} classes"
     end = f" {of}: n/a (too few test images)." if unknown else ""
     largest = min(changes, key=lambda label: changes[label])
     if changes[largest] >= 0:
-        return f"Without the artifact, no class has a lower sensitivity than before.{end}"
+        return LossWords(f"Without the artifact, no class has a lower sensitivity than before.{end}")
     # of many classes, one always falls by chance
     p_values = corrected_p_values({label: one for label in changes if (one := results.class_difference(shown, label))})
     clear = [label for label, p in p_values.items() if p < 1 - LEVEL and changes[label] < 0]
@@ -365,7 +375,8 @@ def describe_loss(results: Results, shown: Variant) -> str:
     details = ", ".join(filter(None, (f"n = {n:,}" if n else "", chance)))
     details = f" ({details})" if details else ""
     name = results.class_title(label)
-    return f"{what}: “{name}”, sensitivity without the artifact {old} → {new}{details}.{end}"
+    sentence = f"{what}: “{name}”, sensitivity without the artifact {old} → {new}{details}.{end}"
+    return LossWords(sentence, bool(clear))
 
 
 def describe_relevance(results: Results) -> str:
@@ -448,7 +459,7 @@ class VerdictText:
     level: VerdictLevel = VerdictLevel.UNUSABLE
     rule: str = ""
     why: str = ""  # what prevented a better level, and what flatters the model
-    loss: str = ""  # which class loses most
+    loss: LossWords = _NO_LOSS  # which class loses most
     advice: tuple[str, ...] = ()
     is_advised_against: bool = False  # the run says that none of its models is to be used
 
@@ -469,7 +480,7 @@ class VerdictText:
     @property
     def lines(self) -> tuple[str, ...]:
         """All sentences, the most important first."""
-        parts = (self.failure, self.warning, self.text, self.why, self.loss, self.others, self.subject)
+        parts = (self.failure, self.warning, self.text, self.why, self.loss.sentence, self.others, self.subject)
         return tuple(line for line in parts if line)
 
 
