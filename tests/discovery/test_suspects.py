@@ -74,14 +74,9 @@ def test_without_an_artifact_nothing_is_clear() -> None:
     assert sum(found.level != "none" for found in suspects.properties) <= 1
 
 
-def test_embeddings_hold_every_image_of_the_large_classes() -> None:
+def test_the_same_seed_finds_the_same_and_json_is_read_back() -> None:
     labels = np.repeat([0, 1, 2], [40, 35, 10])
     suspects = search(labels)
-    assert sorted(found.label for found in suspects.embeddings) == [0, 1]
-    for found in suspects.embeddings:
-        assert found.rows == tuple(np.flatnonzero(labels == found.label))
-        assert np.isfinite(found.points).all()
-        assert np.unique(found.points, axis=0).shape == (len(found.rows), 2)
     assert suspects.remarks == ("Too few images for clusters (below 30): 'c'.",)
     assert search(labels) == suspects
     assert Suspects.from_json(suspects.to_json()) == suspects

@@ -1,9 +1,8 @@
-"""The drawing of a class and the page of all suspects."""
+"""The page of suspects."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.discovery.properties import measure_images
-from hansfree.discovery.suspects import Embedding, Suspects, draw_suspects, find_suspects, write_suspects_page
+from hansfree.discovery.suspects import Suspects, find_suspects, write_suspects_page
 
 COUNT = 160
 NAMES = ("<b>one</b>", "two", "three", "four")
@@ -36,21 +35,6 @@ def suspects(images: LabelledImages) -> Suspects:
     )
 
 
-def embedding_of(suspects: Suspects, label: int) -> Embedding:
-    return next(found for found in suspects.embeddings if found.label == label)
-
-
-def test_a_class_is_drawn_with_its_clusters(suspects: Suspects, images: LabelledImages) -> None:
-    drawing = draw_suspects(suspects, embedding_of(suspects, 0), images)
-    assert drawing.name == "suspects-0"
-    assert "cluster 1: 10 images" in drawing.alt
-    embedding, *thumbnails = drawing.figure.axes
-    drawn = sum(len(points.get_offsets()) for points in embedding.collections)
-    assert drawn == (images.labels == 0).sum()
-    assert sum(len(axes.images) for axes in thumbnails) >= 6
-    assert {axes.get_ylabel() for axes in thumbnails} >= {"1"}
-
-
 def test_the_page_needs_nothing_else(suspects: Suspects, images: LabelledImages, tmp_path: Path) -> None:
     write_suspects_page(suspects, tmp_path / "suspects.html", images=images, title="demo")
     text = (tmp_path / "suspects.html").read_text(encoding="utf-8")
@@ -61,11 +45,3 @@ def test_the_page_needs_nothing_else(suspects: Suspects, images: LabelledImages,
     assert text.count("data:image/jpeg") >= 6
     assert 'class="verdict clear"' in text
     assert len(re.findall(r"<img ", text)) == len(re.findall(r'<img [^>]*alt="[^"]+"', text))
-
-
-def test_unlisted_clusters_are_not_drawn(suspects: Suspects, images: LabelledImages) -> None:
-    first = suspects.clusters[0]
-    hidden = replace(first, level="none", rows=first.rows[:6])
-    drawing = draw_suspects(replace(suspects, clusters=(first, hidden)), embedding_of(suspects, 0), images)
-    assert "(cluster 1: 10 images)" in drawing.alt
-    assert {axes.get_ylabel() for axes in drawing.figure.axes} == {"", "1"}

@@ -32,12 +32,10 @@ def suspects(
         search = search_suspects(opened, by=cast(By, by), progress=progress)
     found = search.suspects
     console.print(found.verdict)
-    for rank, cluster in enumerate(found.clusters[:_SHOWN], start=1):
-        if cluster.level != "none":
-            console.print(f"cluster {rank}: {cluster.sentence}")
-    for each in found.properties[:_SHOWN]:
-        if each.level != "none":
-            console.print(f"{each.name}: {each.sentence}")
+    for rank, cluster in found.listed[:_SHOWN]:
+        console.print(f"cluster {rank}: {cluster.sentence}")
+    for each in found.listed_properties[:_SHOWN]:
+        console.print(f"{each.name}: {each.sentence}")
     console.print(f"page: {search.page}")
     if search.lists:
         console.print(f"To label from these clusters: hansfree label {file}")

@@ -27,7 +27,6 @@ from hansfree.pipeline import RunConfig, first_logits, load_run_model, model_fac
 By = Literal["activations", "relevance"]
 
 _BATCH = 64
-_MAX_LISTS = 10  # suggested clusters
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,10 +151,9 @@ def search_suspects(opened: UnlabelledImages, *, by: By = "activations", progres
     for old in folder.glob("suspect-*.json"):
         old.unlink()  # of an earlier search
     lists = []
-    for rank, cluster in enumerate(suspects.clusters[:_MAX_LISTS], start=1):
-        if cluster.level != "none":
-            lists.append(folder / f"suspect-{rank}.json")
-            write_json(lists[-1], [opened.names[row] for row in cluster.rows])
+    for rank, cluster in suspects.listed:
+        lists.append(folder / f"suspect-{rank}.json")
+        write_json(lists[-1], [opened.names[row] for row in cluster.rows])
     write_text(folder / "suspects.json", suspects.to_json() + "\n")
     title = f"{PurePath(opened.run.model.source).name}, images clustered by {by} at {opened.layer}"
     write_suspects_page(suspects, folder / "suspects.html", images=images, title=title)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,39 +10,24 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from matplotlib.axes import Axes
 from pydantic import TypeAdapter
 from torch import nn
 from torch.nn import functional
 
 from hansfree._internal.files import open_templates, write_text
 from hansfree._internal.progress import Progress, silent
-from hansfree.data import ImageDataset, to_rgb
+from hansfree.data import ImageDataset
 from hansfree.discovery.clustering import MIN_CLASS, Cluster, by_anomaly, find_clusters, reduce_features
-from hansfree.discovery.properties import FloatArray, IntArray, Measurements, Property, compare_properties
+from hansfree.discovery.properties import IntArray, Measurements, Property, compare_properties
 from hansfree.errors import DataError
 from hansfree.evaluation.heatmaps import compute_heatmaps, explanation_of
 from hansfree.metrics import log_odds
-from hansfree.report.figures import FAINT, INK, KINDS, WIDTH, Drawing, new_figure
-from hansfree.report.images import data_address, picture_of
+from hansfree.report.images import picture_of
 
 FORMAT: Literal["hansfree.suspects.1"] = "hansfree.suspects.1"
-_MAX_EMBEDDED = 6  # classes
-_MOST_POINTS = 1000  # of a class in its embedding: t-SNE of more takes minutes
-_PERPLEXITY = 30.0
 _CAUTION = "A cluster or property may be a true feature of the class: look at the images."
 _EXPLAINED = 256  # images between two traces of the model, and between two steps of the bar
-_REST = "#BBBBBB"
-_SHOWN_CLUSTERS, _SHOWN_PROPERTIES, _SHOWN_IMAGES = 10, 15, 6
-
-
-@dataclass(frozen=True, kw_only=True)
-class Embedding:
-    """Two-dimensional embedding of the images of one class."""
-
-    label: int
-    rows: tuple[int, ...]
-    points: tuple[tuple[float, float], ...]
+_SHOWN_CLUSTERS, _SHOWN_PROPERTIES = 10, 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +41,6 @@ class Suspects:
     verdict: str
     clusters: tuple[Cluster, ...]
     properties: tuple[Property, ...]
-    embeddings: tuple[Embedding, ...]  # of the classes with the most anomalous clusters
     remarks: tuple[str, ...]
 
     @property
@@ -70,6 +53,11 @@ class Suspects:
         """The clusters that the page lists, with their ranks."""
         ranked = enumerate(self.clusters[:_SHOWN_CLUSTERS], start=1)
         return [(rank, cluster) for rank, cluster in ranked if cluster.level != "none"]
+
+    @property
+    def listed_properties(self) -> list[Property]:
+        """The properties that the page lists."""
+        return [found for found in self.properties[:_SHOWN_PROPERTIES] if found.level != "none"]
 
     def to_json(self) -> str:
         """Return everything as JSON text."""
@@ -136,12 +124,10 @@ def find_suspects(
     if not large.size:
         raise DataError(f"No class has {MIN_CLASS} images, which clusters need.")
     clusters: list[Cluster] = []
-    points: dict[int, tuple[IntArray, FloatArray]] = {}
     for label in progress(large.tolist(), total=len(large), label="clusters per class"):
         rows = np.flatnonzero(true == label)
-        points[label] = rows, reduce_features(features[rows])
         clusters += find_clusters(
-            points[label][1],
+            reduce_features(features[rows]),
             rows,
             confidence[rows, label],
             measured=measured,
@@ -160,7 +146,6 @@ def find_suspects(
         seed=seed,
         progress=progress,
     )
-    shown = list(dict.fromkeys(cluster.label for cluster in clusters))[:_MAX_EMBEDDED]
     return Suspects(
         class_names=tuple(class_names),
         n=len(true),
@@ -168,9 +153,6 @@ def find_suspects(
         verdict=_verdict(clusters, properties),
         clusters=tuple(clusters),
         properties=properties,
-        embeddings=tuple(
-            _embed(label, *points[label], seed=seed) for label in progress(shown, total=len(shown), label="embeddings")
-        ),
         remarks=_remarks(true, class_names),
     )
 
@@ -190,76 +172,8 @@ def _verdict(clusters: Sequence[Cluster], properties: Sequence[Property]) -> str
     return " ".join([*clear[0], *clear[1], _CAUTION])
 
 
-def _embed(label: int, rows: IntArray, points: FloatArray, *, seed: int) -> Embedding:
-    """Embed the images of a class by t-SNE; of a large class, a random sample."""
-    from sklearn.manifold import TSNE
-
-    shown = np.arange(len(rows))
-    if len(rows) > _MOST_POINTS:
-        shown = np.sort(np.random.default_rng(seed).choice(len(rows), _MOST_POINTS, replace=False))
-    start = points[shown, :2] if points.shape[1] > 1 else np.column_stack([points[shown, 0], np.zeros(len(shown))])
-    start = 1e-4 * start / max(float(start[:, 0].std()), np.finfo(np.float32).tiny)
-    perplexity = min(_PERPLEXITY, (len(shown) - 1) / 3)
-    placed = TSNE(2, perplexity=perplexity, init=start, random_state=seed).fit_transform(points[shown])
-    return Embedding(
-        label=label,
-        rows=tuple(rows[shown].tolist()),
-        points=tuple((round(float(x), 3), round(float(y), 3)) for x, y in placed),
-    )
-
-
-def draw_suspects(suspects: Suspects, embedding: Embedding, images: ImageDataset) -> Drawing:
-    """Draw the embedding of one class, with its clusters and their central images.
-
-    Clusters are numbered by rank; those that are not listed are not drawn.
-    """
-    label, name = embedding.label, suspects.class_names[embedding.label]
-    shown = [(rank, found) for rank, found in suspects.listed if found.label == label][: len(KINDS)]
-    figure = new_figure(width=WIDTH, height=max(3.6, 0.95 * len(shown)))
-    grid = figure.add_gridspec(max(len(shown), 1), _SHOWN_IMAGES + 1, width_ratios=[4.5] + [1] * _SHOWN_IMAGES)
-    _draw_embedding(figure.add_subplot(grid[:, 0]), embedding, shown)
-    for line, (rank, cluster) in enumerate(shown):
-        for column in range(_SHOWN_IMAGES):
-            axes = figure.add_subplot(grid[line, column + 1])
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set(color=KINDS[line][0], linewidth=1.6)
-            if column < len(cluster.centre):
-                axes.imshow(to_rgb(images.pixels(cluster.centre[column])[0]))
-            else:
-                axes.set_axis_off()
-            if column == 0:
-                axes.set_ylabel(f"{rank}", color=INK, fontsize=10, rotation=0, ha="right", va="center")
-    numbers = "; ".join(f"cluster {rank}: {found.size} images" for rank, found in shown)
-    return Drawing(
-        f"suspects-{label}",
-        figure,
-        f"The images of class {name!r} in two dimensions, with its clusters and images at their centres ({numbers}).",
-        f"Class {name!r}. Left: images that are alike lie together (t-SNE). Right: the images nearest to the centre of "
-        "each cluster, in its colour; the number is its rank.",
-    )
-
-
-def _draw_embedding(axes: Axes, embedding: Embedding, shown: list[tuple[int, Cluster]]) -> None:
-    across, up = np.array(embedding.points).T
-    rows = np.array(embedding.rows)
-    member = np.zeros(len(rows), dtype=bool)
-    for line, (rank, cluster) in enumerate(shown):
-        inside = np.isin(rows, cluster.rows)
-        member |= inside
-        colour, marker = KINDS[line]
-        axes.scatter(across[inside], up[inside], s=14, c=colour, marker=marker, linewidths=0, label=f"{rank}", zorder=2)
-    axes.scatter(across[~member], up[~member], s=8, c=_REST, marker=".", linewidths=0, zorder=1)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_color(FAINT)
-    axes.set_aspect("equal", adjustable="datalim")
-    if shown:
-        axes.legend(loc="best", fontsize=8, frameon=False, handletextpad=0.2, title="cluster", title_fontsize=8)
-
-
 def write_suspects_page(suspects: Suspects, path: Path, *, images: ImageDataset, title: str = "") -> None:
     """Write the page as one self-contained HTML file."""
-    labels = {cluster.label for _, cluster in suspects.listed}
-    drawings = [draw_suspects(suspects, each, images) for each in suspects.embeddings if each.label in labels]
     text = (
         open_templates("report", is_html=True)
         .get_template("suspects.html.jinja")
@@ -271,14 +185,7 @@ def write_suspects_page(suspects: Suspects, path: Path, *, images: ImageDataset,
                 for rank, cluster in suspects.listed
             ],
             left_out=sum(found.level != "none" for found in suspects.clusters) - len(suspects.listed),
-            properties=[found for found in suspects.properties if found.level != "none"][:_SHOWN_PROPERTIES],
-            pictures=[(drawing, _png(drawing)) for drawing in drawings],
+            properties=suspects.listed_properties,
         )
     )
     write_text(path, text)
-
-
-def _png(drawing: Drawing) -> str:
-    buffer = io.BytesIO()
-    drawing.figure.savefig(buffer, format="png", dpi=120)
-    return data_address(buffer.getvalue(), "PNG")

@@ -190,9 +190,7 @@ def test_suggestions_show_class_property_and_central_images(
         label=0, rows=rows, centre=(4, 2), anomaly=0.5, separation=2.0, chance=1.0, p=0.01, confidence=0.9,
         distinct="white share", distinct_auc=0.9, level="weak", sentence="They are richer in white.",
     )  # fmt: skip
-    found = Suspects(
-        class_names=("oval",), n=6, seed=0, verdict="", clusters=(cluster,), properties=(), embeddings=(), remarks=()
-    )
+    found = Suspects(class_names=("oval",), n=6, seed=0, verdict="", clusters=(cluster,), properties=(), remarks=())
     write_json(tmp_path / "suspect-1.json", ["2.png", "3.png", "gone.png"])
     write_text(tmp_path / "suspects.json", found.to_json())
     names = {f"{row}.png": row for row in range(6)}
