@@ -1,17 +1,5 @@
 """Every error that hansfree raises on purpose.
 
-    HansfreeError
-    ├── OptionError            (ValueError)    an option has a value that is not allowed
-    ├── UnknownNameError       (ValueError)    a registered name that does not exist
-    ├── LayerNotFoundError     (ValueError)    a layer path that matches nothing
-    ├── AmbiguousLayerError    (ValueError)    a layer that is called more than once
-    ├── SplitError             (RuntimeError)  a model that cannot be cut exactly at the layer
-    ├── DataError              (ValueError)    images, labels or artifact labels that cannot be used
-    ├── CacheError             (RuntimeError)  a cache on disk that does not belong here
-    ├── DivergedError          (RuntimeError)  fine-tuning that ended in numbers that are not finite
-    ├── UndefinedMetricError   (ValueError)    a score that these data cannot define
-    └── RunError               (RuntimeError)  a run folder that cannot be used
-
 The sentence of each says what is wrong, what was given, what is allowed, and the nearest match.
 """
 

@@ -12,38 +12,28 @@ import pytest
 import torch
 from benchmarks.comparison import Answers, Resample, compare, fit_cav, make_resamples, pick_best, run_entry
 from benchmarks.comparison.entries import (
-    AUGMENTED,
-    BALANCED_CLEAN_TRAINED,
     BASELINES,
     CANDIDATES,
     ENTRIES,
     METHODS,
     PAIR_DIRECTION,
-    PAIRING,
-    PAPER,
     PICKED,
 )
 from benchmarks.comparison.experiments import MethodComparison
-from benchmarks.comparison.page import pareto
 from benchmarks.comparison.resamples import paste_artifact
-from benchmarks.comparison.scoring import EntryResult, Outcome, baseline_model, score_model, train_for
+from benchmarks.comparison.scoring import EntryResult, Outcome
 
-from hansfree.activations import find_pairs
-from hansfree.cavs import PairCAV
-from hansfree.corrections import Correction
-from hansfree.corrections.training import FineTuning
 from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.examples import ImageDataset
 from hansfree.data.insertion import WithArtifact
-from hansfree.errors import DataError, OptionError
 from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.metrics.base import NO_PREDICTION
-from hansfree.models import build_model, predict_logits
+from hansfree.models import build_model
 from hansfree.models.weights import write_weights
 from hansfree_paper.aggregate import Finding
-from hansfree_paper.subjects import Plan, Subject
-from tests.pipeline.studies import Joint, Natural, Single, opened, rows_like
+from hansfree_paper.subjects import Subject
+from tests.pipeline.studies import Natural, Single, opened, rows_like
 
 LABELS = np.array([0, 0, 0, 0, 1, 1])
 SPLITS = (range(320), range(320, 440), range(440, 580))  # training, validation and test images
@@ -60,19 +50,6 @@ def outcome(val_biased: float = 0.5, *, label: int = 0, rejection: str = "") -> 
 
 
 # Entries
-
-
-@pytest.mark.parametrize("name", ENTRIES)
-def test_an_entry_is_what_its_name_says(name: str) -> None:
-    entry = ENTRIES[name]
-    method = entry.make(entry.cav() if entry.has_direction else None, FineTuning(seed=3))
-    assert isinstance(method, Correction.named(entry.method))
-    assert (method.tuning.optimizer == "converged") == name.endswith(("/converged", "/balanced"))
-    assert method.tuning.balanced == ("balanced" in name)
-    assert isinstance(entry.cav(), PairCAV) == ("/pair" in name)
-    assert (entry.pooling == "mean") == ("-mean" in name)
-    assert method.tuning.seed == 3
-    assert [each.title for each in ENTRIES.values()].count(entry.title) == 1
 
 
 # Scores
@@ -110,21 +87,10 @@ def test_the_interval_agrees_with_the_normal_approximation_and_widens_where_resa
     assert other.high - other.low > 3 * (one.high - one.low)
 
 
-def test_the_original_model_stands_in_where_no_strength_is_admissible() -> None:
-    original, entry = EntryResult((outcome(), outcome())), EntryResult((None, outcome(label=1)))
-    assert entry.answers(original).clean.tolist() == [[0, 0, 0], [1, 1, 1]]
-    assert list(entry.completed) == [1]
-
-
 def test_pick_best_takes_the_best_admissible_candidate() -> None:
     ours = EntryResult((outcome(0.6), outcome(0.6), None, None))
     theirs = EntryResult((outcome(0.5), outcome(0.7, rejection="x"), outcome(0.1), outcome(0.9, rejection="x")))
     assert pick_best([ours, theirs]).outcomes == (ours.outcomes[0], ours.outcomes[1], theirs.outcomes[2], None)
-
-
-def test_pareto_front() -> None:
-    points = {"a": (0.5, 0.9), "b": (0.6, 0.6), "c": (0.55, 0.5), "d": (0.7, 0.2), "e": (0.5, 0.1)}
-    assert pareto(points) == [(0.5, 0.9), (0.6, 0.6), (0.7, 0.2)]
 
 
 # Resamples with an inserted artifact
@@ -164,37 +130,6 @@ def test_other_images_of_the_biased_class_carry_the_artifact(subject: Subject, r
     torch.testing.assert_close(found, expected[0], atol=1e-5, rtol=1e-5)
 
 
-def test_pairs_are_training_images_without_the_artifact(resamples: list[Resample]) -> None:
-    for resample in resamples:
-        labelled = set(resample.train.ids[np.asarray(resample.train.has_artifact)])
-        assert labelled.isdisjoint(resample.pairs.clean.ids)
-        assert len(resample.pairs.clean) == len(resample.train) - len(labelled)
-        assert np.array_equal(resample.pairs.clean.ids, resample.pairs.biased.ids)
-        assert {*resample.val.clean.ids, *resample.test.clean.ids}.isdisjoint(resample.train.ids)
-    resample = resamples[0]
-    for name in (AUGMENTED, PAIRING):
-        train, count = train_for(ENTRIES[name], resample), len(resample.train)
-        assert np.array_equal(train.ids, [*resample.train.ids, *resample.pairs.biased.ids])
-        assert np.array_equal(train.has_artifact[:count], resample.train.has_artifact)
-        assert len(find_pairs(train)) == len(resample.pairs.clean)
-
-
-def test_baselines_have_their_own_heads(subject: Subject, resamples: list[Resample]) -> None:
-    heads = [model.classifier.weight for each in resamples for model in (each.model, each.reference)]
-    assert all(not torch.equal(a, b) for i, a in enumerate(heads) for b in heads[:i])
-    resample = resamples[0]
-    assert baseline_model(ORIGINAL, resample) is resample.model
-    logits = predict_logits(resample.model, subject.study.data("demo").test_biased)
-    assert score_model(resample, resample.model).biased == logits.argmax(1).tolist()
-    assert not np.asarray(resample.clean.has_artifact).any()
-    balanced = baseline_model(BALANCED_CLEAN_TRAINED, resample).classifier.weight
-    assert not torch.equal(balanced, resample.reference.classifier.weight)
-    again = baseline_model(BALANCED_CLEAN_TRAINED, replace(resample, train=resample.pairs.biased)).classifier.weight
-    torch.testing.assert_close(balanced, again)  # it does not depend on the biased images
-    with pytest.raises(OptionError, match="not a baseline"):
-        baseline_model(PAPER, resample)
-
-
 def test_test_images_do_not_influence_the_strength_and_directions_come_from_labels_or_pairs(
     resamples: list[Resample],
 ) -> None:
@@ -211,34 +146,6 @@ def test_test_images_do_not_influence_the_strength_and_directions_come_from_labe
     labels = np.asarray(resample.val.clean.labels)
     right = [np.mean(np.array(again.biased)[labels == label] == label) for label in np.unique(labels)]
     assert np.mean(right) == pytest.approx(again.val_biased)
-
-
-def test_data_without_pairs_or_with_relabelled_images_are_rejected(subject: Subject) -> None:
-    data = subject.study.data("demo")
-    with pytest.raises(DataError, match="needs counterfactual pairs"):
-        next(make_resamples(subject, replace(data, train_biased=None), [0]))
-    data.train.is_relabelled[0] = True
-    with pytest.raises(DataError, match="relabel"):
-        next(make_resamples(subject, data, [0]))
-
-
-def test_retrained_resamples_have_their_own_models(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = tmp_path_factory.mktemp("retrained")
-    with opened(work, Joint()) as subject:
-        first, second = make_resamples(subject, subject.study.data("demo"), [0, 1])
-    assert (first.tuning.seed, second.tuning.seed) == (0, 1)
-    models = [first.model, first.reference, second.model, second.reference]
-    kernels = [next(model.parameters()) for model in models]  # of the first layer
-    assert all(not torch.equal(a, b) for i, a in enumerate(kernels) for b in kernels[:i])
-    for name in BASELINES:
-        model = baseline_model(name, first)
-        assert score_model(first, model).biased == predict_logits(model, first.data.test_biased).argmax(1).tolist()
-    monkeypatch.setattr("hansfree_paper.subjects.pretrain", None)  # cached models are not trained again
-    with opened(work, Joint()) as subject:
-        (again,) = make_resamples(subject, subject.study.data("demo"), [1])
-    assert torch.equal(next(again.model.parameters()), next(second.model.parameters()))
 
 
 # Resamples with a natural artifact
@@ -350,22 +257,3 @@ def test_the_page_shows_every_entry(finding: Finding) -> None:
     assert summaries[0].split("|")[2].strip() == counts
     assert [drawing.name for drawing in drawings if drawing] == ["comparison"]
     assert CLEAN_TRAINED in finding.notes["results"]
-
-
-@pytest.mark.parametrize(
-    ("options", "fragment"),
-    [
-        ({}, "use --train head"),
-        ({"left_out": ("dfr",)}, "--leave-out"),
-        ({"grid": "paper"}, "--grid"),
-        ({"strengths": {"rr-clarc": (1.0,)}}, "--strengths"),
-    ],
-)
-def test_options_without_effect_are_rejected(
-    options: dict[str, object], fragment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = Single()
-    if not options:
-        monkeypatch.setattr(Single, "needs_root", True)
-    with pytest.raises(OptionError, match=fragment):
-        MethodComparison().check(study, Plan(model="demo", **options))

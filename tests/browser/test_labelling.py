@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,10 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from hansfree._internal.files import write_json
-from hansfree.discovery.label.ranking import UNKNOWN, LabelDiagnostics
 from hansfree.discovery.label.server import write_redirect
 from hansfree.discovery.label.session import Session, open_labelling
 from hansfree.pipeline.config import read_run_file
-from tests.browser.driving import PATIENCE, Browser, images_shown, opened_page, wait_until_ready, wait_until_saved
+from tests.browser.driving import Browser, images_shown, opened_page, wait_until_ready, wait_until_saved
 from tests.discovery.label.worlds import TOKEN, World, opened
 
 ALL_IMAGES = "#tab-all[aria-selected=true]"
@@ -119,21 +117,6 @@ def test_five_labels_rank_the_images_and_a_reload_shows_the_same(browser: Browse
 
 
 @pytest.mark.usefixtures("address")
-def test_after_scrolling_the_first_key_only_moves_into_view(browser: Browser) -> None:
-    browser.resize(1200, 500)
-    browser.press("2")
-    browser.wait(lambda: browser.all(ALL_IMAGES), "all images")
-    browser.script("document.getElementById('scroller').scrollTop = 1e6")
-    browser.wait(lambda: browser.all("[data-place='39']"), "the last row")
-    browser.press(" ")
-    assert labels_shown(browser) == {}
-    image = focused(browser)
-    browser.press(" ")
-    browser.wait(lambda: labels_shown(browser) == {image: "1"}, "the label of the second press")
-    wait_until_saved(browser)
-
-
-@pytest.mark.usefixtures("address")
 def test_heatmaps_by_pointer_and_key_follow_the_labels(browser: Browser, session: Session) -> None:
     assert not re.search(r"\d", browser.text("#auc"))
     browser.press(*" " * 6, *"n" * 6)
@@ -156,31 +139,6 @@ def test_heatmaps_by_pointer_and_key_follow_the_labels(browser: Browser, session
     assert found is not None
     browser.wait(lambda: browser.text("#diagnostics") == found.verdict, "the verdict")
     assert browser.one("#diagnostics").get_attribute("data-level") == found.level
-
-
-@pytest.mark.usefixtures("address")
-def test_diagnostics_of_older_labels_are_shown_as_pending(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    proceed = threading.Event()
-
-    def diagnose(*given: Any, **_: Any) -> LabelDiagnostics:
-        count = int((given[3] != UNKNOWN).sum())
-        if count == 2:
-            proceed.wait(PATIENCE)
-        return LabelDiagnostics(count, 0.5, "fair", f"{count} labelled")
-
-    monkeypatch.setattr("hansfree.discovery.label.session.diagnose_labels", diagnose)
-    browser.press(" ")
-    browser.wait(lambda: browser.text("#diagnostics") == "1 labelled", "a verdict")
-    try:
-        browser.press("n")
-        wait_until_saved(browser)
-        assert browser.text("#diagnostics") == "Updating … Before: 1 labelled"
-        assert browser.one("#diagnostics").get_attribute("data-level") == "pending"
-        assert browser.text("#auc") == "…"
-    finally:
-        proceed.set()
-    browser.wait(lambda: browser.text("#diagnostics") == "2 labelled", "the new verdict")
-    assert browser.text("#auc") == "0.50"
 
 
 @pytest.mark.usefixtures("address")

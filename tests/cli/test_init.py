@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from hansfree._internal.registry import Registered
 from hansfree.cavs import CAV
 from hansfree.cli.init import (
     Answers,
@@ -25,7 +24,6 @@ from hansfree.cli.init import (
 )
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import Optimizer
-from hansfree.data.artifacts import Artifact
 from hansfree.pipeline.checks import DEFAULTS
 from hansfree.pipeline.config import CorrectionSection, RunConfig, read_run_file
 from tests.pipeline.user import build
@@ -70,24 +68,6 @@ def test_every_key_and_every_choice_is_in_the_whole_file(tmp_path: Path, insert:
             assert re.search(rf"^(# )?{name}: ", text, re.MULTILINE), name
     assert {"knee", "squash", "edges", "binary", "adam"} <= choices
     assert choices <= set(re.findall(r"[\w-]+", text))
-
-
-@INSERTS
-@pytest.mark.parametrize(
-    ("family", "like"),
-    [
-        *((LatentCorrection, name) for name in ("leace", "rrr", "augmented")),
-        *((CAV, name) for name in ("ridge", "pair")),
-        (Artifact, "lsb"),
-    ],
-)
-def test_a_new_class_is_listed_but_not_proposed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: type[Registered], like: str, insert: str | None
-) -> None:
-    monkeypatch.setitem(family._members, "newcomer", family.named(like))
-    lines = [line for line in written(tmp_path / "a.yaml", insert=insert).splitlines() if "newcomer" in line]
-    assert lines
-    assert all("#" in line.partition("newcomer")[0] for line in lines)
 
 
 @INSERTS

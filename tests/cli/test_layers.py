@@ -54,17 +54,6 @@ def test_usable_layers_are_listed_and_all_with_reasons(call: Call) -> None:
     assert "not shown" not in out
 
 
-@pytest.mark.parametrize("name", ["demo", "densenet121"])
-def test_at_80_columns_a_layer_is_one_line(call: Call, name: str) -> None:
-    code, out, _ = call("layers", name, "--size", "64", width=80)
-    lines = out.splitlines()
-    end = next(place for place, line in enumerate(lines) if line.startswith("after: "))
-    assert code == 0
-    assert all(len(line) <= 80 for line in lines)
-    assert all(line.split()[-1] in ("yes", "recommended") for line in lines[1:end])
-    assert "…" not in out
-
-
 def test_channels_logits_and_classes_are_found(call: Call, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     code, out, err = call("layers", f"{tmp_path / 'net.py'}:one_logit", "--size", "16")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -47,17 +46,6 @@ def test_all_images_are_there_in_the_order_of_the_table(bare: Path) -> None:
     assert [name for name, _ in found.facts][:3] == ["model", "layer", "images"]
 
 
-def test_class_folders_need_no_list(bare: Path) -> None:
-    for name in CLASSES:
-        (bare / "folders" / name).mkdir(parents=True)
-    for image, label, _ in read_table(bare / "labels.csv"):
-        shutil.copy(bare / image, bare / "folders" / label)
-    found = prepared(bare, data={"root": "folders", "table": None})
-    assert len(found.images) == len(read_table(bare / "labels.csv"))
-    assert found.rows[0] == {"image": found.names[0], "label": found.names[0].split("/")[0]}
-    assert [CLASSES[label] for label in found.images.labels] == [row["label"] for row in found.rows]
-
-
 def test_bad_pictures_are_left_out_of_everything(bare: Path) -> None:
     first, second, *_ = read_table(bare / "labels.csv")
     (bare / first[0]).write_text("no picture")
@@ -68,20 +56,6 @@ def test_bad_pictures_are_left_out_of_everything(bare: Path) -> None:
     assert found.images.ids[0] == 1  # what keys an image's randomness stays
     assert [name for name, _ in found.facts].count("left out") == 1
     assert len({len(found.names), len(found.paths), len(found.rows), len(found.images)}) == 1
-
-
-def test_an_image_twice_is_refused(bare: Path) -> None:
-    rows = read_table(bare / "labels.csv")
-    write_table(bare / "labels.csv", [*rows, rows[0]], HEADER)
-    with pytest.raises(DataError, match="twice"):
-        prepared(bare)
-
-
-def test_classes_that_do_not_fit_the_model_are_refused(bare: Path) -> None:
-    rows = read_table(bare / "labels.csv")
-    write_table(bare / "labels.csv", [(rows[0][0], "green", "train"), *rows[1:]], HEADER)
-    with pytest.raises(DataError, match="The model has 2 outputs, the data have 3 classes"):
-        prepared(bare, data={"classes": None})
 
 
 def test_everything_is_written_beside_the_run(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image, ImageFilter
 
 from hansfree.data.artifacts import Brightness, Timestamp
-from hansfree.data.datasets import LabelledImages
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.discovery.properties import (
     FILE_WORDS,
@@ -25,7 +24,6 @@ from hansfree.discovery.properties import (
     compare_properties,
     compare_together,
     measure_file,
-    measure_images,
     measure_pixels,
     rank_columns,
 )
@@ -100,20 +98,6 @@ def test_a_file_has_size_and_quality(tmp_path: Path) -> None:
     Image.fromarray(noise).save(tmp_path / "a.png")
     lossless = measure_file(str(tmp_path / "a.png"))
     assert np.isnan([lossless["jpeg quality"], lossless["bytes per pixel"]]).all()
-
-
-def test_all_images_are_measured_in_order(tmp_path: Path) -> None:
-    lesions = SyntheticLesions(4, size=32)
-    images = LabelledImages(lesions, np.zeros(4, dtype=bool))
-    without = measure_images(images)
-    assert without.names == tuple(PIXEL_WORDS)
-    for row in range(4):
-        assert without.values[row] == pytest.approx(list(measure_pixels(lesions.image(row)).values()))
-        Image.fromarray(lesions.image(row)).save(tmp_path / f"{row}.png")
-    paths = [str(tmp_path / f"{row}.png") for row in range(4)]
-    both = measure_images(images, paths=paths)
-    assert both.names == (*PIXEL_WORDS, *FILE_WORDS)
-    assert both.values[:, both.names.index("width")].tolist() == [32] * 4
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
@@ -231,18 +215,6 @@ def test_a_correlation_with_the_errors_alone_is_weak() -> None:
     )
     assert first.sentence.endswith("The class itself does not differ from the others in brightness.")
     assert all(found.anomaly == 0 for found in others)
-
-
-def test_clear_comes_before_weak_with_more_anomaly() -> None:
-    """As in a real folder: the errors correlated with six properties that the class did not differ in."""
-    labels = np.repeat([0, 1, 2], 60)
-    values = np.random.default_rng(1).normal(size=(180, 3))
-    values[labels == 1, 1] += 0.9
-    first, *others = (each for each in compare(values, labels, (labels == 0) & (values[:, 0] < 0)) if each.anomaly)
-    assert (first.name, first.label, first.level) == ("contrast", 1, "clear")
-    last = others[-1]
-    assert (last.name, last.level) == ("brightness", "weak")  # only its errors differ
-    assert last.anomaly > first.anomaly
 
 
 def test_noise_has_no_significant_property() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hansfree.corrections.training import FineTuning, Pretraining
 from hansfree.data.biased import SETS, BiasedData
 from hansfree.errors import DataError, OptionError
-from hansfree_paper.dataset import PUBLISHED_METRICS, BenchmarkDataset, Recipe, find_folder, unlisted_files
+from hansfree_paper.dataset import PUBLISHED_METRICS, BenchmarkDataset, Recipe
 from hansfree_paper.embedded import Synthetic
 from hansfree_paper.natural_images import TENCH, WEB_SITE
 from hansfree_paper.subjects import recipe_for, tuning_for
@@ -198,19 +198,6 @@ def test_folders_may_be_nested_and_their_images_are_those_of_the_table(root: Pat
     (folder / folder.name / first.name).unlink()
     skipped = read(root, name, skip_bad=True).skipped
     assert [Path(line.split(" ")[0]).stem for line in skipped] == ["stray", first.stem]
-
-
-def test_a_folder_is_found_also_when_it_is_nested_once(tmp_path: Path) -> None:
-    (tmp_path / "flat").mkdir()
-    (tmp_path / "deep" / "deep").mkdir(parents=True)
-    assert find_folder(tmp_path, "flat") == tmp_path / "flat"
-    assert find_folder(tmp_path, "deep") == tmp_path / "deep" / "deep"
-    with pytest.raises(DataError, match=r"has no folder 'flut'\. Did you mean 'flat'"):
-        find_folder(tmp_path, "flut")
-    for name in ("a.jpg", "b.jpg", "LICENSE.txt"):
-        (tmp_path / name).touch()
-    assert unlisted_files(tmp_path, ["a.jpg"]) == [f"{tmp_path / 'b.jpg'} is not in the table."]
-    assert unlisted_files(tmp_path, ["a.jpg", "b.jpg"]) == []
 
 
 def replaced(file: str, old: str, new: str, *, count: int = -1) -> Callable[[Path], None]:

@@ -16,10 +16,6 @@ class Small(Synthetic):
     n_base, n_train, n_val, n_test = 120, 80, 24, 40
 
 
-class SmallText(PrintedText):
-    n_train, n_val, n_test = 36, 18, 27
-
-
 def test_it_has_every_model_and_artifact() -> None:
     assert Synthetic().size == 64
     assert set(Synthetic.recipe.epochs) == set(Synthetic.recipe.fresh_rates) == {"demo", *PAPER_MODELS}
@@ -88,24 +84,3 @@ def test_printed_text_is_large_enough_to_judge_each_class() -> None:
     assert np.bincount(data.test_clean.labels).min() >= 75
     assert np.bincount(data.val_clean.labels).min() >= 25
     assert data.biased_class not in PrintedSkin.text_classes
-
-
-def test_the_timestamp_leaks_into_half_of_one_class_and_changes_only_its_mask() -> None:
-    data = SmallText(size=48, seed=4).data("demo")
-    ids = [set(part.ids.tolist()) for part in (data.train, data.val_clean, data.test_clean)]
-    assert [len(part) for part in ids] == [36, 18, 27]
-    assert len(set.union(*ids)) == 36 + 18 + 27
-    assert len({part.fingerprint for part in (data.train, data.clean_train, data.val_clean, data.val_biased)}) == 4
-    inside = data.train.labels == data.biased_class
-    assert data.train.has_artifact[inside].mean() == 0.5
-    assert not data.train.has_artifact[~inside].any()
-    assert data.clean_train is not None
-    assert not data.clean_train.has_artifact.any()
-    assert np.array_equal(data.clean_train.ids, data.train.ids)
-    assert data.is_localized
-    for index in range(9):
-        clean, (biased, mask) = data.test_clean.pixels(index)[0], data.test_biased.pixels(index)
-        assert clean.shape == (48, 48, 3)
-        assert mask.any()
-        assert np.array_equal(clean[~mask], biased[~mask])
-        assert not np.array_equal(clean, biased)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 from hansfree.cavs import CAV
-from hansfree.corrections import LatentCorrection, RRClArC
-from hansfree.corrections.rr_clarc import Norm
-from hansfree.data.biased import BiasedData
+from hansfree.corrections import LatentCorrection
 from hansfree.errors import DataError
 from hansfree.models import build_model
 from hansfree_paper.aggregate import Finding, SubjectKey
-from hansfree_paper.experiments import _cosines, _for_one_class, _groups, measure_rises, rank_classes
+from hansfree_paper.experiments import _cosines, measure_rises, rank_classes
 from hansfree_paper.runner import Reproduction
 from hansfree_paper.subjects import BaseModels, Plan
 from tests.paper.conftest import Made
@@ -160,14 +157,6 @@ def test_what_was_left_out_or_has_no_admissible_strength_is_on_the_page(diverged
     assert "| RR-ClArC (failed: no strength is admissible: " in text
 
 
-def test_why_a_strength_was_selected_is_on_the_page(made: Made) -> None:
-    assert made.finding("table1").facts.reasons["rrr"] == "the only admissible strength (0 rejected)"
-    text = made.text("table1")
-    assert "| the only admissible strength (0 rejected) |" in text
-    assert "| Vanilla | " in text.partition("## Differences on the same images")[2].partition("##")[0]
-    assert "A-ClArC costs the selected" not in text
-
-
 # Q3
 
 
@@ -210,46 +199,6 @@ def test_changes_are_accuracies_minus_vanillas_on_the_same_images(made: Made) ->
     assert 0 < text.index(f": {selected}") < text.index("## The paper's claims")
     assert f"RR-ClArC (class {names[0]})" in text
     assert "best on biased images" not in text, "only claims about selected classes"
-
-
-def test_groups_are_disjoint_and_leave_the_biased_class_out() -> None:
-    class Two(Single):
-        def data(self, model: str) -> BiasedData:
-            data = super().data(model)
-            for images in (data.train, data.val_clean, data.val_biased, data.test_clean, data.test_biased):
-                images.labels = images.labels % 2
-            return data
-
-    data = Single().data("demo")
-    groups = _groups(data, [2], seed=0)
-    assert set(data.test_clean.labels[groups["selected"]]) == {2}
-    assert groups["all"].all()
-    drawn = [data.test_clean.labels[_groups(data, [2], seed=seed)["random"]] for seed in range(9)]
-    assert {tuple(set(labels)) for labels in drawn} == {(1,), (3,)}
-    assert set(_groups(Two().data("demo"), [1], seed=0)) == {"selected", "all"}
-
-
-@pytest.mark.parametrize("grid", ["own", "paper"])
-def test_methods_for_one_class_are_in_the_units_of_the_others(grid: str, made: Made) -> None:
-    made.finding("q3")
-    with made.subject() as subject:
-        run = subject.experiment
-        run.setting = replace(run.setting, grid=grid, strengths={"rrr": (7.0,)})
-        rrr, rr_clarc = _for_one_class(run, 1, ["rrr", "rr-clarc"])
-        parts = {"cav": run.workspace.cav, "images": subject.data.train, "tuning": None}
-        method = rr_clarc.make(**parts)
-        assert rrr.make(**parts).norm == ("cosine" if grid == "paper" else "squared")
-    assert isinstance(method, RRClArC)
-    assert (method.target, method.scale) == (1, "paper" if grid == "paper" else "artifact")
-    assert rr_clarc.strengths == (RRClArC.info.paper_strengths if grid == "paper" else RRClArC.info.strengths)
-    assert rrr.strengths == (7.0,)
-    assert [each.name for each in _for_one_class(run, 1, ["rr-clarc"])] == ["rr-clarc class-1"]
-
-
-def test_vanilla_runs_even_where_it_is_left_out(made: Made) -> None:
-    with opened(made.work, Single(artifact="lsb"), left_out=("vanilla", "rrr", "a-clarc")) as subject:
-        finding = experiment("q3").examine(subject)
-    assert {row.method for row in finding.rows} == {"vanilla", "p-clarc", "rr-clarc"}
 
 
 # Natural artifacts
@@ -309,15 +258,6 @@ def test_every_cav_has_the_same_strengths_and_nothing_is_trained_twice(made: Mad
         stages = {path.stem for path in (subject.run.path / "stages").glob("rr-clarc*.json")}
     assert stages >= {"rr-clarc", "rr-clarc cav-svm"}
     assert "rr-clarc cav-signal" not in stages
-
-
-def test_targets_and_norms_are_crossed(made: Made) -> None:
-    finding = made.finding("ablation-target")
-    pairs = {(row.target, row.norm) for row in finding.rows}
-    crossed = {(target, norm) for target in ("random", "all", "logprob") for norm in get_args(Norm)}
-    assert pairs == crossed | {("expected", "squared")}
-    strengths = {pair: {row.strength for row in finding.rows if (row.target, row.norm) == pair} for pair in pairs}
-    assert len({tuple(sorted(found)) for found in strengths.values()}) == 1
 
 
 def test_epochs_are_those_of_all_strengths_on_test_images(made: Made) -> None:

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from safetensors.torch import save_file
 
 import hansfree_paper
-from hansfree.corrections import RRClArC
 from hansfree.errors import DataError, OptionError, UnknownNameError
 from hansfree.evaluation.results import read_rows
 from hansfree.models import build_model
 from hansfree.report.text import describe_reason
-from hansfree_paper.aggregate import Finding, SubjectKey
+from hansfree_paper.aggregate import SubjectKey
 from hansfree_paper.dataset import BenchmarkDataset, Published
 from hansfree_paper.experiments import _LOCALISED
 from hansfree_paper.runner import (
     Reproduction,
     finding_of,
-    heatmaps_by_subject,
     reproduce,
     setting_of,
     write_paper_departures,
     write_settings,
 )
-from hansfree_paper.subjects import Plan, Subject
+from hansfree_paper.subjects import Plan
 from tests.paper.conftest import COMMAND, Made
-from tests.paper.examples import BRIGHT, RESNET, VGG, path, row
+from tests.paper.examples import BRIGHT, RESNET, VGG, row
 from tests.pipeline.studies import PLAN, Natural, Single, Untested, opened
 
 FIGURES = {
@@ -159,24 +155,6 @@ def test_the_papers_numbers_are_beside_ours(made: Made) -> None:
     assert "Not the paper's setting (demo · lsb · single): training started" in text
 
 
-def test_progress_names_the_subject_if_there_are_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels = []
-
-    def remember(steps: Iterable[Any], *, total: int, label: str) -> Iterator[Any]:
-        labels.append(label)
-        return iter(steps)
-
-    def examine(_: Reproduction, subject: Subject) -> Finding:
-        list(subject.progress([1], total=1, label="work"))
-        return finding_of(subject, [], data=subject.study.data("demo"))
-
-    monkeypatch.setattr(Reproduction.named("ablation-epochs"), "examine", examine)
-    subjects = [(Single(artifact=artifact), Plan(**PLAN)) for artifact in ("lsb", "brightness")]
-    for some in (subjects, subjects[:1]):
-        reproduce("ablation-epochs", some, out=tmp_path, work=tmp_path / "work", progress=remember)
-    assert labels == ["1/2 demo lsb: work", "2/2 demo brightness: work", "work"]
-
-
 def test_errors_come_before_anything_is_written(tmp_path: Path) -> None:
     twice = [(Single(size=size), Plan(**PLAN)) for size in (32, 48)]
     for name, subjects, error, fragment in (
@@ -250,16 +228,6 @@ def test_departures_from_the_paper_are_named(options: dict[str, Any], words: lis
         assert found.startswith(begin)
 
 
-def test_heatmaps_of_a_finding_are_those_called_relevance() -> None:
-    arrays = {name: np.full((2, 4, 4), i) for i, name in enumerate(("images", "masks", "relevance/a", "relevance/b"))}
-    shown = Finding(key=VGG, rows=[], arrays={**arrays, "other": np.zeros(1)})
-    found = heatmaps_by_subject([shown, Finding(key=RESNET, rows=[])])
-    assert list(found) == [VGG]
-    assert list(found[VGG].relevance) == ["a", "b"]
-    assert found[VGG].relevance["b"] is arrays["relevance/b"]
-    assert (found[VGG].images, found[VGG].masks) == (arrays["images"], arrays["masks"])
-
-
 # Settings
 
 
@@ -297,22 +265,6 @@ def test_of_cavs_the_model_and_of_corrections_everything_is_described(made: Made
     assert "seeds of the correction" not in words
     assert of_times["corrections fine-tune"] == "all that follows the layer"
     assert "strengths" not in of_times
-
-
-def test_what_the_user_chose_is_described(tmp_path: Path) -> None:
-    file = tmp_path / "demo.safetensors"
-    save_file(build_model("demo", classes=4).state_dict(), file)
-    options = {"weights": str(file), "trained": "head", "epochs": 1, "corrected": "last", "repeats": 3}
-    with opened(tmp_path, Single(), **options, grid="paper", left_out=("rrr",), strengths={}) as subject:
-        # of a method whose rows hold the chosen strength alone, all that were tried are described
-        words = setting_of(subject, path("rr-clarc", {500.0: (0.9, 0.8)}, chosen=500.0))
-    assert words["training starts from"] == "`demo.safetensors`"
-    assert words["trained on the biased images"].startswith("only what follows the layer, 1 epoch of Adam at 0.003")
-    assert words["corrections fine-tune"].startswith("the last linear layer only, 2 epochs")
-    assert words["seeds of the correction"] == "0, 1, 2; the strength is chosen with the first"
-    ends = (min(RRClArC.info.paper_strengths), max(RRClArC.info.paper_strengths))
-    assert words["strengths"] == f"rr-clarc 22 from {ends[0]:g} to {ends[1]:g}, in the paper's units"
-    assert words["not run"] == "rrr"
 
 
 @pytest.mark.parametrize(

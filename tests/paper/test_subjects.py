@@ -14,17 +14,14 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from hansfree.activations.cache import CachePass
-from hansfree.corrections.training import head_loop
 from hansfree.data.biased import SETS
-from hansfree.data.datasets import InMemory
 from hansfree.errors import DataError, HansfreeError, RunError
 from hansfree.models import architecture_named, build_model
 from hansfree.models.surgery import split
-from hansfree.pipeline.workspace import keep_in_memory
 from hansfree_paper.dataset import BenchmarkDataset
 from hansfree_paper.runner import reproduce
 from hansfree_paper.subjects import BaseModels, Plan, check_disk, recipe_for, subject_name
-from tests.pipeline.studies import Joint, Natural, Single, opened
+from tests.pipeline.studies import Joint, Single, opened
 
 
 @pytest.mark.parametrize(
@@ -210,21 +207,6 @@ def test_another_plan_has_another_folder(change: dict[str, Any], work: Path) -> 
         assert third.run.path not in (first.run.path, second.run.path)
 
 
-def test_small_sets_are_kept_in_memory_and_large_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = Single().data("demo")
-    kept = keep_in_memory(data)
-    for name in (*SETS, "clean_train"):
-        mine, theirs = getattr(kept, name), getattr(data, name)
-        assert isinstance(mine, InMemory)
-        assert (mine.fingerprint, mine.pixel_fingerprint) == (theirs.fingerprint, theirs.pixel_fingerprint)
-    one = 4 * 32 * 32  # three channels and the mask
-    monkeypatch.setattr("hansfree.pipeline.workspace._MEMORY", (2 * 104 + 130) * one)
-    kept = keep_in_memory(data)
-    fits = [name for name in (*SETS, "clean_train") if isinstance(getattr(kept, name), InMemory)]
-    assert fits == ["train", "val_clean"], "160 and 104 images; what is left has no room for as many again"
-    assert keep_in_memory(Natural().data("demo")).clean_train is None
-
-
 def test_corrections_see_a_part_of_the_images_and_the_biased_model_all() -> None:
     whole, plan = Single().data("demo"), Plan(model="demo", subset_correction=10)
     thinned = plan.thinned(whole)
@@ -258,32 +240,3 @@ def test_disk_is_checked_before_any_work(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(RunError, match=r"Choose another folder .--work.*--subset-correction"):
         reproduce("table1", [(study, plan)], out=tmp_path / "out", work=tmp_path)
     assert not (tmp_path / "models").exists()
-
-
-def test_a_stopped_method_resumes_with_the_next_group_of_strengths(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)  # each strength is a group of its own
-    options: dict[str, Any] = {"strengths": {"rr-clarc": (0.1, 1.0, 10.0)}, "correction_epochs": 1}
-    with opened(work, Single(), **options) as subject:
-        expected = subject.experiment.rows_for(subject.experiment.plain("rr-clarc"))
-    shutil.copytree(work / "models", tmp_path / "models")
-    trained: list[float] = []
-    train_group = head_loop._train_group
-
-    def counted(heads: Any, features: Any, objective: Any, strengths: Any, watch: Any, ticks: Any) -> Any:
-        if len(trained) == 2 and watch is not None:
-            trained.append(-1.0)
-            raise KeyboardInterrupt
-        trained.extend(strengths)
-        return train_group(heads, features, objective, strengths, watch, ticks)
-
-    monkeypatch.setattr(head_loop, "_train_group", counted)
-    with pytest.raises(KeyboardInterrupt), opened(tmp_path, Single(), **options) as subject:
-        subject.experiment.rows_for(subject.experiment.plain("rr-clarc"))
-    assert trained == [0.1, 1.0, -1.0]
-    with opened(tmp_path, Single(), **options) as subject:
-        resumed = subject.experiment.rows_for(subject.experiment.plain("rr-clarc"))
-    assert trained[3] == 10.0, "what is left"
-    assert len(trained) <= 5, "and the selected one again, for its weights"
-    assert resumed == expected

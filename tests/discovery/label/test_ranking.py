@@ -28,11 +28,9 @@ from hansfree.discovery.label.ranking import (
     needs_clean_labels,
     write_labels,
 )
-from hansfree.errors import DataError
 from hansfree.report import describe_diagnosis
 
 STEPS = st.lists(st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.booleans()), max_size=12)
-PLACE = Path("x.csv")
 
 
 @given(STEPS)
@@ -67,29 +65,6 @@ def test_the_table_follows_names_and_keeps_the_users_columns(tmp_path: Path) -> 
     assert found.tolist() == [UNKNOWN, NO, YES]
     write_labels(path, [{"artifact": "1", "image": "a"}], np.array([NO]), None, column="artifact")
     assert path.read_text() == "artifact,image,artifact_annotated\n0,a,1\n"
-
-
-@pytest.mark.parametrize(
-    ("rows", "column", "expected"),
-    [
-        (["1,", "0,", ",", "true,"], "artifact", [YES, NO, UNKNOWN, YES]),
-        (["1,", "0,"], "ruler", [UNKNOWN, UNKNOWN]),
-        (["True,TRUE", "False,True", "True,False", ",False"], "artifact", [YES, NO, UNKNOWN, UNKNOWN]),  # a spreadsheet
-        (["maybe,"], "artifact", "'maybe' as artifact of 'a'"),
-        (["1,yes"], "artifact", "'yes' as artifact_annotated of 'a'"),
-    ],
-)
-def test_labels_in_a_users_table_are_read(rows: list[str], column: str, expected: list[int] | str) -> None:
-    cells = [line.split(",") for line in rows]
-    table = [
-        {"image": name, "artifact": value, **({"artifact_annotated": by} if any(b for _, b in cells) else {})}
-        for name, (value, by) in zip("abcd", cells)
-    ]
-    if isinstance(expected, str):
-        with pytest.raises(DataError, match=expected):
-            labels_of(table, "abcd", column=column, place=PLACE)
-    else:
-        assert labels_of(table, "abcd"[: len(rows)], column=column, place=PLACE).tolist() == expected
 
 
 # The ranking
@@ -234,14 +209,6 @@ def test_diagnostics_are_those_of_the_labelled_images_of_the_biased_class(cav: s
     assert found.auc is not None
     assert found.auc > 0.9
     assert diagnose(X, artifact_labels, biased_class=0).verdict.startswith("Over all classes: ")
-
-
-def test_too_few_labels_are_counted() -> None:
-    artifact_labels = np.full(200, UNKNOWN)
-    artifact_labels[0] = YES
-    found = diagnose(features(artifact_labels), artifact_labels)
-    sentence = "Diagnostics need 3 more with the artifact and 4 more without it."
-    assert (found.level, found.verdict) == ("unknown", sentence)
 
 
 @pytest.mark.usefixtures("alone")

@@ -183,20 +183,6 @@ def test_the_table_holds_every_label_before_the_response(small: World, client: T
     assert not list(small.table.parent.glob("*.part*"))
 
 
-def test_undo_works_step_by_step_and_on_disk(small: World, client: TestClient) -> None:
-    send_labels(client, [1], True)
-    send_labels(client, [1, 2], False)
-    undone = client.post("api/undo").json()
-    assert undone["images"] == [1, 2]
-    assert (undone["state"]["yes"], undone["state"]["no"]) == (1, 0)
-    assert [row["artifact"] for row in table_of(small)[:3]] == ["", "1", ""]
-    assert client.post("api/undo").json()["images"] == [1]
-    last = client.post("api/undo").json()
-    assert last["images"] == []
-    assert not last["state"]["can_undo"]
-    assert {row["artifact"] for row in table_of(small)} == {""}
-
-
 def test_a_screen_stays_until_the_next_and_shows_nothing_twice(client: TestClient) -> None:
     first = client.get("api/screen").json()
     assert len(first) == SCREEN
@@ -224,20 +210,6 @@ def test_labels_and_ranking_are_the_same_after_a_restart(small: World) -> None:
         assert client.get("api/ranking").json() == before
         again = client.get("api/state").json()
     assert (again["yes"], again["no"], again["can_undo"]) == (state["yes"], state["no"], False)
-
-
-def test_diagnostics_follow_the_labels(client: TestClient, session: Session) -> None:
-    own = np.flatnonzero(np.array(client.get("api/catalogue").json()["labels"]) == 0)
-    send_labels(client, own[:5].tolist(), True)
-    send_labels(client, own[5:].tolist(), False)
-    assert session.wait()
-    state = client.get("api/state").json()
-    assert not state["is_diagnosing"]
-    assert state["diagnostics"]["n_labels"] == len(own)
-    assert 0 <= state["diagnostics"]["auc"] <= 1
-    while client.post("api/undo").json()["images"]:
-        pass
-    assert client.get("api/state").json()["diagnostics"] is None
 
 
 def test_a_table_that_cannot_be_written_is_reported(small: World, client: TestClient) -> None:

@@ -14,7 +14,6 @@ import yaml
 from hansfree._internal.files import write_json, write_text
 from hansfree.activations.shards import write_shard
 from hansfree.data.listing import Listing
-from hansfree.data.user_images import UserImages
 from hansfree.discovery import opening
 from hansfree.discovery.clustering import Cluster
 from hansfree.discovery.label.ranking import LabelDiagnostics
@@ -30,7 +29,7 @@ from hansfree.discovery.opening import label_directory
 from hansfree.discovery.suspects import Suspects
 from hansfree.errors import DataError, OptionError, RunError
 from hansfree.pipeline.config import read_run_file
-from tests.discovery.label.worlds import World, make_world, opened, page
+from tests.discovery.label.worlds import World, opened, page
 
 
 def change(world: World, **sections: dict[str, Any]) -> None:
@@ -78,29 +77,6 @@ def test_a_stopped_pass_resumes_and_is_computed_once(small: World, monkeypatch: 
     monkeypatch.setattr(opening, "plan_pass", None)  # is not called again
     with opened(small) as session:
         np.testing.assert_array_equal(session.data.pooled, pooled)
-
-
-@pytest.mark.usefixtures("three_shards")
-def test_damaged_shards_are_computed_again(small: World, caplog: pytest.LogCaptureFixture) -> None:
-    with opened(small) as session:
-        before = session.data.pooled
-    first, second, third = sorted(label_directory(read_run_file(small.file)).rglob("shard-*.safetensors"))
-    first.write_bytes(first.read_bytes()[:-100])  # a full disk, or a power loss
-    second.write_bytes(b"")
-    with opened(small) as session:
-        np.testing.assert_array_equal(session.data.pooled, before)
-    assert [path.name for path in (first, second, third) if path.name in caplog.text] == [first.name, second.name]
-
-
-@pytest.mark.parametrize("path", ["thumbnails/3.jpg", "heatmaps/3.jpg"])
-def test_an_image_that_is_deleted_meanwhile_is_reported(small: World, root: Path, path: str) -> None:
-    with opened(small) as session, page(session) as client:
-        session.label([0, 1], has_artifact=True)
-        session.label([2, 4], has_artifact=False)
-        (root / "00003.png").unlink()
-        response = client.get(path)
-        assert response.status_code == 400
-        assert response.json()["detail"].endswith("00003.png is missing.")
 
 
 @pytest.mark.parametrize("kind", ["link", "path"])
@@ -195,17 +171,6 @@ def test_suggestions_show_class_property_and_central_images(
     write_text(tmp_path / "suspects.json", found.to_json())
     names = {f"{row}.png": row for row in range(6)}
     assert read_suggestions(tmp_path, names, classes=["oval"] * 6) == {"suspect-1": expected}
-
-
-def test_the_table_is_what_a_run_reads(tmp_path: Path) -> None:
-    world = make_world(tmp_path, 120, size=32)
-    with opened(world) as session:
-        session.label(np.flatnonzero(world.has_artifact).tolist(), has_artifact=True)
-        session.label(np.flatnonzero(~world.has_artifact).tolist(), has_artifact=False)
-        assert f"data.table in {world.file} to {world.table}" in session.finish().sentence
-    train = UserImages(root=tmp_path / "pictures", table=world.table, size=32).data().train
-    np.testing.assert_array_equal(train.has_artifact, world.has_artifact[train.ids])
-    assert not (tmp_path / "out").exists()  # a run directory must be empty at the start
 
 
 def test_class_folders_are_labelled_too(small: World, tmp_path: Path) -> None:
