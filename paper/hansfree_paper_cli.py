@@ -280,19 +280,8 @@ def _sources(data: list[str] | None, root: Path | None) -> dict[str | None, Path
 
 
 def _plan(data: str | None, model: str, weights: str | None, **options: Any) -> Plan:
-    """Return a plan; an error names an option as it is typed, for the plan has other names."""
-    from hansfree.activations import Precision
-    from hansfree.errors import check_choice
-    from hansfree.models.surgery import Train
-    from hansfree.pipeline.workspace import Grid
-    from hansfree_paper.subjects import Plan, RuleName, Trained
+    from hansfree_paper.subjects import Plan
 
-    typed = {"trained": "--train", "corrected": "--corrected", "grid": "--grid", "selection": "--selection"}
-    typed |= {"precision": "--precision"}
-    choices_of = {"trained": Trained, "corrected": Train, "grid": Grid, "selection": RuleName, "precision": Precision}
-    for name, choices in choices_of.items():
-        if name in options:
-            check_choice(typed[name], options[name], choices)
     return Plan(model=model, weights=initial_weights(data, model, weights), **options)
 
 

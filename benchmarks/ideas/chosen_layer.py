@@ -1,7 +1,7 @@
 """Does layer search lead to a better correction than `layer: auto`? Over several resamples.
 
 python -m benchmarks.ideas.chosen_layer
-python -m benchmarks.ideas.chosen_layer --root FOLDER --biased-class MEL --model resnet18 --weights FILE --size 112
+python -m benchmarks.ideas.chosen_layer --root FOLDER --artifact timestamp --biased-class MEL --weights FILE --size 112
 
 Embedded lesions: one model; each resample corrects it with other training images. With --root, the images of a table:
 each resample inserts the artifact into other images and retrains the head. Layers and strengths are chosen on
@@ -15,7 +15,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,6 +27,7 @@ from benchmarks.comparison import (
     Answers,
     compare,
 )
+from benchmarks.ideas.shared import in_memory, read_arguments
 from hansfree._internal.progress import silent
 from hansfree.activations import cut_at
 from hansfree.data.datasets import Subset
@@ -51,24 +51,6 @@ class Selected:
     layers: dict[str, str]
     strengths: dict[str, float | None]  # None: no strength was admissible, and the model stays as it was
     models: dict[str, nn.Module]
-
-
-def read_arguments() -> argparse.Namespace:
-    """Read what to measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, help="folder of a table of images; without it, the embedded lesions")
-    parser.add_argument("--biased-class", help="label that the artifact leaks into, with --root")
-    parser.add_argument("--artifact", action="append", help="repeat for several; all of the embedded ones by default")
-    parser.add_argument("--model", default="demo")
-    parser.add_argument("--weights", help="of the backbone, with --root")
-    parser.add_argument("--epochs", type=int, help="of training the model, or its head")
-    parser.add_argument("--size", type=int, help="side of the images in pixels")
-    parser.add_argument("--resamples", type=int, default=5)
-    parser.add_argument("--corrected", choices=("all", "last"), default="last", help="what corrections fine-tune")
-    parser.add_argument("--tries", type=int, default=3, help="layers at which a correction is tried")
-    parser.add_argument("--images", type=int, default=1000, help="training images that score the layers")
-    parser.add_argument("--work", type=Path, default=Path("work"), help="for models and settings; models are kept")
-    return parser.parse_args()
 
 
 def iter_resamples(
@@ -100,15 +82,14 @@ def learn(study: BenchmarkDataset, plan: Plan, work: Path) -> tuple[hf.data.Bias
     return data, BaseModels(study=study, plan=plan, work=work).trained(learned, "biased model")[0]
 
 
-def select(args: argparse.Namespace, data: hf.data.BiasedData, model: nn.Module, tuning: hf.FineTuning) -> Selected:
+def select(data: hf.data.BiasedData, model: nn.Module, tuning: hf.FineTuning) -> Selected:
     """Choose the layer, take at both layers the strength of a trial, and correct; no test image is read."""
-    options = {"confirm": args.tries, "images": args.images, "train": args.corrected}
-    choice = hf.choose_layer(model, data, tuning=tuning, seed=tuning.seed, **options)
+    choice = hf.choose_layer(model, data, tuning=tuning, seed=tuning.seed, train="last")
     auto = hf.recommend_layer(model, data.val_clean.batch(range(2)).image).layer
     layers = {"auto": auto, "chosen": choice.layer}
     strengths = {}
     for layer in layers.values():  # where no correction was admissible, one that was not tried may be the choice
-        trial = choice.trials.get(layer) or try_one(args, data, model, layer, tuning)
+        trial = choice.trials.get(layer) or try_one(data, model, layer, tuning)
         strengths[layer] = trial.strength
     models = dict.fromkeys(strengths, model)
     for layer, strength in strengths.items():
@@ -116,25 +97,17 @@ def select(args: argparse.Namespace, data: hf.data.BiasedData, model: nn.Module,
             train = hf.collect_activations(model, layer, data.train)
             inside = train.labels == data.biased_class
             cav = hf.SignalCAV().fit(train.pooled[inside], train.has_artifact[inside])
-            method, cut = hf.RRClArC(cav, tuning=tuning), cut_at(model, train, train=args.corrected)
+            method, cut = hf.RRClArC(cav, tuning=tuning), cut_at(model, train, train="last")
             (head,) = method.train(cut, train, [strength])
             models[layer] = method.install(model, cut, train, head.state)
     return Selected(data, layers, strengths, {"": model, **models})
 
 
-def try_one(
-    args: argparse.Namespace, data: hf.data.BiasedData, model: nn.Module, layer: str, tuning: hf.FineTuning
-) -> Trial:
+def try_one(data: hf.data.BiasedData, model: nn.Module, layer: str, tuning: hf.FineTuning) -> Trial:
     """Try a layer as `choose_layer` tries others: the same strengths, and the same rule."""
-    setting = Setting(name=layer, data=data, model=model, layer=layer, tuning=tuning, train=args.corrected)
+    setting = Setting(name=layer, data=data, model=model, layer=layer, tuning=tuning, train="last")
     with TemporaryDirectory(prefix="hansfree-layer-") as folder:
         return try_layer(setting, STRENGTHS, Path(folder), progress=silent)
-
-
-@lru_cache(maxsize=2)
-def in_memory(images: hf.data.ImageDataset) -> hf.data.InMemory:
-    """Draw or read test images once: those of the embedded suite are the same in all resamples."""
-    return hf.data.InMemory(images)
 
 
 def predict(selected: Selected) -> dict[str, Answers]:
@@ -169,13 +142,11 @@ def report(resamples: Sequence[Selected], labels: np.ndarray) -> int:
 
 def main() -> None:
     """Measure every artifact, and count wins, ties and losses."""
-    args = read_arguments()
-    study = BenchmarkDataset.named("synthetic" if args.root is None else "table")
-    args.work.mkdir(parents=True, exist_ok=True)
+    args = read_arguments(__doc__, BenchmarkDataset.named("synthetic").artifacts)
     signs = []
-    for artifact in args.artifact or (study.artifacts if args.root is None else study.artifacts[:1]):
+    for artifact in args.artifact:
         print(artifact, flush=True)
-        resamples = [select(args, *resample) for resample in iter_resamples(args, artifact)]
+        resamples = [select(*resample) for resample in iter_resamples(args, artifact)]
         with (args.work / "chosen_layer.jsonl").open("a") as file:
             for number, resample in enumerate(resamples):
                 written = {"artifact": artifact, "resample": number, **resample.layers, "strengths": resample.strengths}

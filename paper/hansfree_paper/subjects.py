@@ -79,11 +79,11 @@ class Plan:
     def __post_init__(self) -> None:
         """Raise for unknown names and values out of range."""
         architecture_named(self.model)
-        check_choice("trained", self.trained, Trained)
-        check_choice("corrected", self.corrected, Train)
-        check_choice("grid", self.grid, Grid)
-        check_choice("selection", self.selection, RuleName)
-        check_choice("precision", self.precision, Precision)
+        check_choice("--train", self.trained, Trained)
+        check_choice("--corrected", self.corrected, Train)
+        check_choice("--grid", self.grid, Grid)
+        check_choice("--selection", self.selection, RuleName)
+        check_choice("--precision", self.precision, Precision)
         if self.subset_correction is not None and self.subset_correction < 2:
             raise OptionError(f"subset_correction is {self.subset_correction}; at least 2, or None for all images.")
         check_device(self.device)

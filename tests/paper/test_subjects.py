@@ -27,17 +27,10 @@ from tests.pipeline.studies import Joint, Single, opened
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"model": "dmo"}, "Did you mean 'demo'"),
-        ({"trained": "heads"}, "trained is 'heads'. Did you mean 'head'"),
-        ({"corrected": "lst"}, "corrected is 'lst'. Did you mean 'last'"),
         ({"precision": "float8"}, "precision is 'float8'"),
         ({"subset_correction": 1}, "at least 2"),
-        ({"grid": "papers"}, "Did you mean 'paper'"),
-        ({"trained": "head"}, "give --weights"),
+        ({"repeats": 0}, "at least 1"),
         ({"weights": "pretraned"}, "no file of weights 'pretraned'. Did you mean 'pretrained'"),
-        ({"left_out": ("rrrr",)}, "Did you mean 'rrr'"),
-        ({"strengths": {"rr-clrc": (1.0,)}}, "Did you mean 'rr-clarc'"),
-        ({"strengths": {"vanilla": (1.0,)}}, "vanilla has no strength"),
         ({"strengths": {"rrr": (1.0, -1.0)}}, "at least 0"),
         ({"strengths": {"rrr": (float("nan"),)}}, "at least 0"),
         ({"strengths": {"rrr": ()}}, "at least 0"),
