@@ -19,14 +19,18 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
+from pydantic_core import PydanticUndefined
 from torchvision.models import ResNet
 from typer.main import get_command
 
 import hansfree
 from hansfree.cli import app
+from hansfree.pipeline.config import RunConfig, Section
 from hansfree_paper.dataset import BenchmarkDataset
 from hansfree_paper.runner import Reproduction
 
@@ -224,3 +228,44 @@ def test_doctests_pass(name: str) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)  # examples build untrained models
         assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def _keys(section: type[Section], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from _keys(field.annotation, f"{before}{name}.")
+        else:
+            yield before + name, field.default
+
+
+def _printed(default: Any) -> str | None:
+    """Return a default as the page prints it; None where the page describes it."""
+    if default is PydanticUndefined:
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if default and isinstance(default, tuple):
+        return ", ".join(map(str, default))
+    return f"{default:g}" if isinstance(default, (int, float)) else default if isinstance(default, str) else None
+
+
+def test_run_file_page_has_every_key_with_its_default() -> None:
+    lines = [line for line in _read(DOCS / "run-file.md").splitlines() if line.startswith("| `")]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in lines]
+    listed = {key.strip("`"): (default, text) for key, default, text in rows}
+    known = dict(_keys(RunConfig))
+    assert sorted(listed) == sorted(known)
+    for key, default in known.items():
+        assert listed[key][1], key
+        if (printed := _printed(default)) is not None:
+            assert listed[key][0] == printed, key
+
+
+def test_reference_has_every_public_name() -> None:
+    pytest.importorskip("mkdocs")
+    assert "<!-- public names -->" in _read(DOCS / "reference.md")
+    listed = runpy.run_path(str(DOCS / "hooks.py"))["list_public_names"]()
+    names = {name for name in hansfree.__all__ if not isinstance(getattr(hansfree, name), ModuleType)}
+    found = re.findall(r"^::: hansfree(?:\.\w+)+\.(\w+)$", listed, re.MULTILINE)
+    assert names | {*hansfree.extend.__all__} <= {*found}
+    assert len(found) == len({*found})

@@ -50,24 +50,6 @@ def test_the_list_is_sorted_unique_and_shown() -> None:
     assert set(hansfree.__all__) <= set(dir(hansfree))
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="SignalCaw"):
-        _ = hansfree.SignalCaw
-    assert not hasattr(hansfree, "__wrapped__")  # inspection asks for such names
-
-
-def test_members_of_the_families_are_public() -> None:
-    from hansfree.cavs import CAV
-    from hansfree.corrections import Correction
-    from hansfree.data.artifacts import Artifact
-
-    for family, package in ((Artifact, "data"), (CAV, "cavs"), (Correction, "corrections")):
-        own = [member for member in family.members().values() if member.__module__.startswith("hansfree.")]
-        assert own
-        for member in own:
-            assert getattr(getattr(hansfree, package), member.__name__) is member
-
-
 def test_every_error_is_of_the_tree() -> None:
     from hansfree import errors
 

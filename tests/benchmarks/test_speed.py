@@ -160,21 +160,6 @@ def ran(monkeypatch):
     return ran
 
 
-def test_a_record_round_trip(path):
-    measure = Measure("demo.path_over_forward", (1.3, 1.0, 1.2), "ratio", Target("at most", 1.1))
-    Record(path, TRIAL, ["speed"]).add("floor.demo", Outcome((measure,), {"images": 4}, ("a note",)), 2.5)
-    content = json.loads(path.read_text())
-    about = content.pop("about")
-    assert content == {f"{measure.name}{end}": value for end, value in (("", 1.2), (".low", 1.0), (".high", 1.3))}
-    assert about["command"] == ["speed"]
-    assert about["sizes"]["batch"] == TRIAL.batch
-    assert {"processor", "cores", "threads", "torch", "hansfree", "code"} <= about["machine"].keys()
-    again = Record(path, TRIAL, [])
-    assert "floor.demo" in again
-    assert (again.measures, again.notes) == ([measure], ["a note"])
-    assert read_measures(path) == {measure.name: measure}
-
-
 def test_an_interrupted_run_resumes(path, ran, monkeypatch):
     def broken(self, subject, progress):
         raise KeyboardInterrupt

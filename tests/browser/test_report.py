@@ -85,16 +85,6 @@ def test_points_are_reached_by_keys(browser: Browser, plot: str) -> None:
 
 
 @pytest.mark.usefixtures("report")
-def test_the_first_screen_and_the_length_of_the_page(browser: Browser) -> None:
-    browser.resize(1440, 900)
-    for selector in (".badge.large", ".tile:nth-child(3) .how", "#tradeoff", ".before-after img"):
-        inside = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
-        assert 0 < browser.script(inside, selector) < 900
-    assert browser.script("return document.documentElement.scrollHeight") <= 6 * 900
-    assert browser.script("return document.documentElement.scrollWidth") == 1440
-
-
-@pytest.mark.usefixtures("report")
 def test_the_navigation_stays_and_marks_the_section_in_sight(browser: Browser) -> None:
     links = browser.all("header.bar nav a")
     assert [link.text for link in links] == ["Overview", "Methods", "Images", "Direction", "Evidence", "Appendix"]

@@ -32,7 +32,7 @@ from hansfree.demo import Demo
 from hansfree.evaluation.results import load_results, method_title
 from hansfree.metrics import Metric
 from hansfree.models import ARCHITECTURES, build_model
-from hansfree.report import summarize, write_verdict
+from hansfree.report import summarize
 from hansfree_paper import subjects
 from hansfree_paper.dataset import BenchmarkDataset
 from hansfree_paper.embedded import Synthetic
@@ -331,16 +331,11 @@ def test_the_run_folder_and_its_corrected_weights_are_complete(finished: Finishe
         assert changed == {"classifier.weight", "classifier.bias"}, path.stem
 
 
-def test_results_are_sane(finished: Finished) -> None:
+def test_results_are_sane_and_unique_and_one_strength_is_chosen(finished: Finished) -> None:
     table = finished.table
     qualities = {"alignment_sample", "alignment_mean", "cav_auc"}
-    assert {row["method"] for row in table} == {
-        "original",
-        "clean-trained",
-        *LatentCorrection.defaults(),
-        "match",
-        *(f"cav:{name}" for name in CAV.from_marks()),
-    }
+    methods = {"original", "clean-trained", *LatentCorrection.defaults(), "match"}
+    assert {row["method"] for row in table} == methods | {f"cav:{name}" for name in CAV.from_marks()}
     assert {row["metric"] for row in table} == {*Metric.members(), *qualities}
     assert {(row["experiment"], row["seed"]) for row in table} == {("demo-timestamp", "0")}
     for row in table:
@@ -352,16 +347,6 @@ def test_results_are_sane(finished: Finished) -> None:
         assert row["split"] == ("val" if row["epoch"] else "test"), row
     summary = json.loads((finished.folder / "results.json").read_text(encoding="utf-8"))
     assert len(summary["scores"]) == len(table)
-    assert {"original", "clean-trained", "vanilla"} <= set(summary["intervals"])
-    for row in table:
-        if row["split"] == "test" and row["chosen"] == "1" and not row["group"]:
-            low, high = summary["intervals"][row["method"]].get(row["metric"], (-1, 1))
-            assert low <= float(row["value"]) + 1e-6, row
-            assert float(row["value"]) - 1e-6 <= high or row["metric"] == "tcav_sensitivity", row
-
-
-def test_scores_are_unique_and_one_strength_is_chosen(finished: Finished) -> None:
-    table = finished.table
     key = ("method", "strength", "epoch", "split", "group", "metric")
     assert max(Counter(tuple(row[name] for name in key) for row in table).values()) == 1
     for name in LatentCorrection.defaults():
@@ -377,7 +362,7 @@ def test_scores_are_unique_and_one_strength_is_chosen(finished: Finished) -> Non
 def test_the_terminal_shows_the_first_screen_of_the_report(finished: Finished) -> None:
     folder, table = finished.folder, finished.table
     results = load_results(folder)
-    summary, verdict = summarize(results), write_verdict(results)
+    summary = summarize(results)
     *lines, report, last = finished.out.splitlines()
     assert (report, last) == (f"report: {folder / 'report.html'}", "next: hansfree init my.yaml")
     assert max(map(len, lines)) <= 80
@@ -388,8 +373,6 @@ def test_the_terminal_shows_the_first_screen_of_the_report(finished: Finished) -
     assert names == [method_title(name) for name in ("original", *methods, "clean-trained")]
     score = next(row for row in table if (row["method"], row["metric"]) == ("original", "flip_rate"))
     assert f"{100 * float(score['value']):.1f}" in lines[first].split()
-    told = [line for line in verdict.lines if line not in (verdict.text, verdict.subject)]
-    assert " ".join(lines[first + 8 :]).split()[-len(" ".join(told).split()) :] == " ".join(told).split()
     page = (folder / "report.html").read_text(encoding="utf-8")
     for tile in summary.tiles:
         for number in (tile.before, tile.after):

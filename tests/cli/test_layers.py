@@ -9,7 +9,6 @@ import torch
 
 from hansfree.models import build_model
 from tests.conftest import Call
-from tests.models.zoo import hugging_face_folder
 from tests.pipeline.user import write_run
 
 NET = """
@@ -70,12 +69,6 @@ def test_channels_logits_and_classes_are_found(call: Call, tmp_path: Path) -> No
     torch.save(build_model("demo", classes=5).state_dict(), tmp_path / "w.pt")
     _, out, _ = call("layers", "demo", "--size", "64", "--all", "--weights", tmp_path / "w.pt")
     assert ["classifier", "5", "0", "no:"] in [row[:4] for row in rows_of(out)]
-
-
-def test_a_model_that_cannot_be_traced(call: Call, tmp_path: Path) -> None:
-    code, out, _ = call("layers", f"hf:{hugging_face_folder(tmp_path)}", "--size", "32")
-    assert code == 0
-    assert sum(row[-1:] == ["recommended"] for row in rows_of(out)) == 1
 
 
 @pytest.mark.parametrize(

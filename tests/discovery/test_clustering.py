@@ -10,7 +10,6 @@ import pytest
 from hansfree.discovery.clustering import (
     MIN_CLUSTER,
     Cluster,
-    Null,
     choose_groups,
     find_clusters,
     group_points,
@@ -70,14 +69,6 @@ def test_separation_is_the_mahalanobis_distance_within_groups() -> None:
     expected = math.sqrt(step @ np.linalg.inv(within / 48) @ step)
     assert separation_of(points, inside) == pytest.approx(expected, rel=1e-4)
     assert separation_of(points, ~inside) == pytest.approx(expected, rel=1e-4)
-
-
-def test_p_values_are_log_normal() -> None:
-    null = Null(mean=1.0, spread=0.1)
-    assert null.p_value(math.e) == pytest.approx(0.5)
-    assert null.p_value(null.limit) == pytest.approx(0.05, abs=1e-3)
-    assert null.p_value(2 * null.limit) < 1e-6
-    assert null.p_value(0.0) == pytest.approx(1.0)
 
 
 def test_samples_without_clusters_are_rarely_significant() -> None:
@@ -152,15 +143,6 @@ def test_a_cluster_with_all_signs_is_described() -> None:
     assert "The model is more confident in them: AUC 1.00. They are brighter: AUC" in first.sentence
     assert all(first.anomaly > 1.5 * other.anomaly for other in others)
     assert all(found.size <= (COUNT - APART) / 2 for found in others)  # the rest of the class is no cluster
-
-
-def test_each_sign_adds_to_the_anomaly() -> None:
-    def anomaly(**signs: object) -> float:
-        return next(found.anomaly for found in clusters_of(shift=6, **signs) if found.rows == WITHIN)
-
-    confidence = np.where(np.arange(COUNT) < APART, 5.0, 0.0)
-    assert anomaly() < anomaly(confidence=confidence) < anomaly(confidence=confidence, brightness=4)
-    assert anomaly(confidence=-confidence) == anomaly()  # low confidence is no sign of a shortcut
 
 
 def test_a_cluster_of_weak_significance_is_listed_as_weak() -> None:

@@ -8,18 +8,11 @@ import pytest
 from hansfree.data.artifacts import Artifact
 from hansfree.data.biased import SETS
 from hansfree.data.printed import PrintedSkin
-from hansfree.models import PAPER_MODELS
 from hansfree_paper.embedded import PrintedText, Synthetic
 
 
 class Small(Synthetic):
     n_base, n_train, n_val, n_test = 120, 80, 24, 40
-
-
-def test_it_has_every_model_and_artifact() -> None:
-    assert Synthetic().size == 64
-    assert set(Synthetic.recipe.epochs) == set(Synthetic.recipe.fresh_rates) == {"demo", *PAPER_MODELS}
-    assert set(Synthetic.artifacts) == {name for name, kind in Artifact.members().items() if not kind.needs_file}
 
 
 @pytest.mark.parametrize("artifact", Synthetic.artifacts)

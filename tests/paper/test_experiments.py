@@ -219,13 +219,6 @@ def test_a_group_is_scored_on_its_own_images_if_it_is_large_enough(made: Made) -
     assert "| smooth-even, no ruler | 25 |" in text
 
 
-def test_a_method_without_admissible_strength_has_no_group(diverged: dict[str, Finding]) -> None:
-    finding = diverged["natural"]
-    assert {row.method for row in finding.rows} == {"original", "vanilla", "p-clarc", "a-clarc"}
-    text = experiment("natural").present([finding])[0]
-    assert "- demo · brightness · single, RR-ClArC: no strength is admissible: " in text
-
-
 class Flagged(Natural):
     def flags(self) -> dict[str, np.ndarray]:
         return {"plaster": np.zeros(140, dtype=bool)}
@@ -247,17 +240,6 @@ def test_data_that_an_experiment_cannot_use_are_rejected_before_any_work(
 
 
 # Ablations
-
-
-def test_every_cav_has_the_same_strengths_and_nothing_is_trained_twice(made: Made) -> None:
-    finding = made.finding("ablation-cav")
-    rows = rows_like(finding.rows, method="rr-clarc")
-    assert {(row.cav, row.strength) for row in rows} == {(name, s) for name in CAV.from_marks() for s in (0.1, 10.0)}
-    assert rows_like(finding.rows, method="vanilla", split="test")
-    with made.subject() as subject:
-        stages = {path.stem for path in (subject.run.path / "stages").glob("rr-clarc*.json")}
-    assert stages >= {"rr-clarc", "rr-clarc cav-svm"}
-    assert "rr-clarc cav-signal" not in stages
 
 
 def test_epochs_are_those_of_all_strengths_on_test_images(made: Made) -> None:

@@ -20,7 +20,6 @@ from hansfree.errors import DataError
 from hansfree.report.numbers import MISSING
 from hansfree_paper.medical import ISIC2019, BoneAge, bin_ages
 from hansfree_paper.natural_images import (
-    SELECTED,
     TENCH,
     CelebA,
     ImageNet,
@@ -39,7 +38,6 @@ from tests.paper.conftest import (
     WNIDS,
     attributes,
     face,
-    one_hot,
     write_rows,
 )
 
@@ -115,16 +113,6 @@ def test_images_of_one_lesion_stay_together(root):
         write_rows(root / METADATA, [("image", column), ("ISIC_0000000", "HAM_0")])
         with pytest.raises(DataError, match=f"{METADATA} has {fragment}"):
             ISIC2019(root)
-
-
-@isic
-def test_too_few_melanomas_are_rejected_by_name(root):
-    header, *rows = (root / TRUTH).read_text().splitlines()
-    names = [row.partition(",")[0] for row in rows]
-    kinds = [one_hot("MEL" if number < 3 else "NV") for number in range(len(rows))]
-    write_rows(root / TRUTH, [header.split(","), *([name, *kind] for name, kind in zip(names, kinds))])
-    with pytest.raises(DataError, match=r"8 % of the . training images of class 'Melanoma' is 0 images"):
-        ISIC2019(root, size=32).data("vgg16")
 
 
 # Pediatric Bone Age
@@ -241,15 +229,6 @@ def test_the_thousand_official_classes_have_names_and_a_pretrained_reference(roo
     assert study.starts_clean
 
 
-@imagenet
-def test_the_papers_selected_classes(root):
-    assert {len(set(wnids)) for wnids in SELECTED.values()} == {20}
-    study = ImageNet(root)
-    assert study.published_labels("vgg16") == (3,)  # the web site; the crane is of EfficientNet's
-    assert study.published_labels("efficientnet_b0") == (3, 2)
-    assert study.published_labels("demo") == ()
-
-
 # CelebA
 
 
@@ -297,17 +276,6 @@ def test_hair_is_the_class_and_the_necktie_is_the_artifact_label(root):
     missing, few = study.remarks
     assert missing == "identity_CelebA.txt is missing: images of one person may be in different parts."
     assert few.startswith(f"Only {rare[0]} validation and {rare[1]} test images are blonde with a necktie: ")
-
-
-@celeba
-def test_each_part_has_the_same_share_of_every_kind(root):
-    study = CelebA(root, size=32)
-    assert (
-        sorted(np.concatenate([part.ids for part in study.parts])) == choose_subset(COLLAR, share=0.9, seed=0).tolist()
-    )
-    kinds = [np.bincount(2 * BLONDE[part.ids] + COLLAR[part.ids], minlength=4) for part in study.parts]
-    for found, share in zip(kinds, (0.8, 0.1, 0.1)):
-        assert np.abs(found - share * sum(kinds)).max() <= 1
 
 
 @celeba

@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.evaluation.results import HeatmapSet, Row
-from hansfree.report.tables import marks_of
 from hansfree_paper import figures, tables
 from hansfree_paper.aggregate import (
     CACHED_SECONDS,
@@ -27,7 +26,6 @@ from hansfree_paper.aggregate import (
     SECONDS,
     Facts,
     Finding,
-    SubjectKey,
     average,
 )
 from hansfree_paper.claims import write_claims
@@ -200,13 +198,6 @@ def test_a_paired_lead_is_of_the_means_with_the_errors_of_pairs_and_seeds(order:
     assert found_in(rows[:2], paired=paired).lead(*wanted) is None
 
 
-def test_all_methods_of_a_column_are_marked_by_the_same_error() -> None:
-    rows = [r for m, v in (("a-clarc", 0.795), ("rrr", 0.796), ("rr-clarc", 0.8)) for r in scored(m, accuracy_biased=v)]
-    pairs = {("rr-clarc", "a-clarc"): {"accuracy_biased": (0.005, 0.001)}}  # alone it would say: behind
-    marks = marks_of(found_in(rows, paired=pairs).results(), "accuracy_biased")
-    assert {v.method: m for v, m in marks.items()} == {"a-clarc": "near", "rrr": "near", "rr-clarc": "best"}
-
-
 # Figures
 
 
@@ -275,11 +266,3 @@ def test_image_figures_need_images() -> None:
     assert figures.draw_method_heatmaps({}) is figures.draw_localisation({}) is None
     image = np.array([[[0b10100000], [0b10100011], [0b10100111]]], dtype=np.uint8)
     np.testing.assert_array_equal(figures.lowest_bits(image, 3).ravel(), [0, round(3 * 255 / 7), 255])
-
-
-@pytest.mark.parametrize(("models", "artifacts", "columns"), [(1, 1, 1), (3, 1, 3), (3, 4, 4), (2, 2, 2), (1, 5, 3)])
-def test_a_row_of_panels_is_one_model_if_it_fits(models: int, artifacts: int, columns: int) -> None:
-    keys = [SubjectKey("d", str(artifact), str(model)) for model in range(models) for artifact in range(artifacts)]
-    _, panels = figures.panel_grid(keys)
-    assert len(panels) == models * artifacts
-    assert {axes.get_subplotspec().get_gridspec().ncols for axes in panels} == {columns}

@@ -25,11 +25,10 @@ from hansfree_paper.runner import (
     reproduce,
     setting_of,
     write_paper_departures,
-    write_settings,
 )
 from hansfree_paper.subjects import Plan
 from tests.paper.conftest import COMMAND, Made
-from tests.paper.examples import BRIGHT, RESNET, VGG, row
+from tests.paper.examples import row
 from tests.pipeline.studies import PLAN, Natural, Single, Untested, opened
 
 FIGURES = {
@@ -231,20 +230,6 @@ def test_departures_from_the_paper_are_named(options: dict[str, Any], words: lis
 # Settings
 
 
-def test_of_images_alone_only_the_data_are_described(tmp_path: Path) -> None:
-    with opened(tmp_path, Single()) as subject:
-        words = setting_of(subject, [])
-        assert "data" not in vars(subject), "nothing is read into memory"
-    assert words == {
-        "dataset": "Single shortcut, 32 px, seed 0",
-        "classes": "4",
-        "images": "160 train, 104 val clean, 104 val biased, 120 test clean, 120 test biased",
-        "artifact in training": "in 20 of 40 images of class 'smooth-even' (50.0 %) and in 0 of 120 others",
-    }
-    with opened(tmp_path, Natural()) as subject:
-        assert "it is in the scenes" in setting_of(subject, [])["artifact in training"]
-
-
 def test_of_cavs_the_model_and_of_corrections_everything_is_described(made: Made) -> None:
     rows = made.finding("table1").rows
     with made.subject() as subject:
@@ -265,20 +250,3 @@ def test_of_cavs_the_model_and_of_corrections_everything_is_described(made: Made
     assert "seeds of the correction" not in words
     assert of_times["corrections fine-tune"] == "all that follows the layer"
     assert "strengths" not in of_times
-
-
-@pytest.mark.parametrize(
-    ("values", "lines"),
-    [
-        ({VGG: "a", RESNET: "a", BRIGHT: "a"}, ["- what: a"]),
-        ({VGG: "a", RESNET: "b", BRIGHT: "a"}, ["- what:", "  - vgg16: a", "  - resnet18: b"]),
-        ({VGG: "a", RESNET: "a", BRIGHT: "b"}, ["- what:", "  - timestamp: a", "  - brightness: b"]),
-        (
-            {VGG: "a", RESNET: "b", BRIGHT: "c"},
-            ["- what:", f"  - {VGG.title}: a", f"  - {RESNET.title}: b", f"  - {BRIGHT.title}: c"],
-        ),
-    ],
-)
-def test_what_differs_is_listed_by_the_word_that_decides_it(values: dict[SubjectKey, str], lines: list[str]) -> None:
-    text = write_settings({key: {"what": value} for key, value in values.items()})
-    assert text.splitlines() == ["- model: vgg16, resnet18", "- artifact: timestamp, brightness", *lines]

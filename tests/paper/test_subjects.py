@@ -192,14 +192,6 @@ def test_data_of_which_no_strength_can_be_chosen_are_refused_before_the_training
     assert not (tmp_path / "models").exists()
 
 
-@pytest.mark.parametrize("change", [{"repeats": 2}, {"strengths": {"rrr": (3.0,)}}, {"seed": 1}, {"grid": "paper"}])
-def test_another_plan_has_another_folder(change: dict[str, Any], work: Path) -> None:
-    with opened(work, Single()) as first, opened(work, Single(), **change) as second:
-        assert first.run.path != second.run.path
-    with opened(work, Single(size=40)) as third:
-        assert third.run.path not in (first.run.path, second.run.path)
-
-
 def test_corrections_see_a_part_of_the_images_and_the_biased_model_all() -> None:
     whole, plan = Single().data("demo"), Plan(model="demo", subset_correction=10)
     thinned = plan.thinned(whole)

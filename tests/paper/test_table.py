@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hansfree.data.artifacts import Brightness
 from hansfree.errors import DataError, OptionError
 from hansfree_paper.user_table import ImageTable
 from tests.paper.conftest import LABELS, PARTS, write_rows
@@ -42,16 +41,6 @@ def test_the_tables_own_split_labels_and_images(root):
     names = [data.train.class_names[label] for label in data.train.labels]
     assert names == [LABELS[row % 3] for row in range(24)]
     assert data.test_clean.pixels(2)[0][0, 0].tolist() == [32, 90, 60]  # row 32
-
-
-def test_a_share_of_the_named_class_carries_the_artifact(root):
-    data = ImageTable(root, size=32, artifact="brightness", biased_class="wart", share=0.25).data("demo")
-    inside = data.train.labels == 2
-    assert (data.biased_class, data.artifact, data.is_localized) == (2, "brightness", False)
-    assert data.train.has_artifact[inside].sum() == 2  # a quarter of 8
-    assert not data.train.has_artifact[~inside].any()
-    biased = Brightness().insert(data.test_clean.source, 0, seed=0)[0]
-    assert np.array_equal(data.test_biased.pixels(0)[0], biased)
 
 
 def test_flags_are_the_columns_of_0_and_1_of_the_test_images(root):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,15 +57,6 @@ def test_the_table_is_read_back(tmp_path_factory: pytest.TempPathFactory, values
     np.testing.assert_array_equal(labels_of(read_table(path, ()), names, column="ruler", place=path), labels)
 
 
-def test_the_table_follows_names_and_keeps_the_users_columns(tmp_path: Path) -> None:
-    path = tmp_path / "artifacts.csv"
-    write_labels(path, [{"image": name} for name in "abc"], np.array([YES, NO, UNKNOWN]), None, column="artifact")
-    found = labels_of(read_table(path, ()), ["new", "b", "a"], column="artifact", place=path)
-    assert found.tolist() == [UNKNOWN, NO, YES]
-    write_labels(path, [{"artifact": "1", "image": "a"}], np.array([NO]), None, column="artifact")
-    assert path.read_text() == "artifact,image,artifact_annotated\n0,a,1\n"
-
-
 # The ranking
 
 
@@ -96,14 +86,6 @@ def test_without_enough_labels_there_is_no_score(rows: list[int]) -> None:
     X, truth = sample()
     assert Ranking(X).score(labels_for(truth, rows)) is None
     assert Ranking(X[:8]).score(np.ones(8, dtype=np.int8)) is None
-
-
-def test_scores_do_not_depend_on_the_units_of_a_channel() -> None:
-    X, truth = sample()
-    labels = labels_for(truth, range(30))
-    scale, shift = np.geomspace(1e-3, 1e3, X.shape[1]), np.linspace(-5, 5, X.shape[1])
-    one, other = Ranking(X).score(labels), Ranking(X.astype(np.float64) * scale + shift).score(labels)
-    np.testing.assert_allclose(one, other, atol=1e-3)
 
 
 def test_a_screen_alternates_likely_and_uncertain_images() -> None:
@@ -140,14 +122,6 @@ def test_the_first_images_are_spread_out() -> None:
     assert np.mean([any(choice.image % 100 == 0 for choice in screen) for screen in screens]) > 0.9
     equal = Ranking(np.ones((30, 4), dtype=np.float32)).choose(nothing[:30], None, count=12)
     assert len({choice.image for choice in equal}) == 12
-
-
-def test_the_same_seed_shows_the_same_images() -> None:
-    X, truth = sample()
-    labels = labels_for(truth, [1, 2])
-    one, same, other = (Ranking(X, seed=seed).choose(labels, None, count=12) for seed in (1, 1, 2))
-    assert one == same != other
-    assert not {1, 2} & {choice.image for choice in one}
 
 
 def test_the_auc_is_of_held_out_images() -> None:

@@ -22,12 +22,11 @@ from hansfree.discovery.label.session import (
     Session,
     address_file,
     describe_finish,
-    open_labelling,
     read_suggestions,
 )
 from hansfree.discovery.opening import label_directory
 from hansfree.discovery.suspects import Suspects
-from hansfree.errors import DataError, OptionError, RunError
+from hansfree.errors import DataError, RunError
 from hansfree.pipeline.config import read_run_file
 from tests.discovery.label.worlds import World, opened, page
 
@@ -110,14 +109,6 @@ def test_one_process_labels_and_a_second_prints_its_address(small: World) -> Non
             pass
         kept.write_text("http://127.0.0.1:1/here/")
         with pytest.raises(RunError, match=r"already open at http://127\.0\.0\.1:1/here/$"), opened(small):
-            pass
-
-
-def test_an_unknown_biased_class_is_refused_and_the_lock_released(small: World) -> None:
-    change(small, artifact={"biased_class": "smoth-even"})
-    run = read_run_file(small.file)
-    for _ in range(2):
-        with pytest.raises(OptionError, match="Did you mean 'smooth-even'"), open_labelling(run, file=small.file):
             pass
 
 
