@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from hansfree.cli.terminal import app, console, new_table, progress_bars, show_table
+from hansfree.cli.terminal import Address, Engine, app, console, new_table, progress_bars, show_table
 
 if TYPE_CHECKING:
     from hansfree_paper.dataset import BenchmarkDataset
@@ -177,11 +177,14 @@ def reproduce(
     skip_bad: SkipBad = False,
     biased_class: BiasedClass = None,
     share: Share = None,
+    engine: Engine = "local",
+    address: Address = None,
     out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = _RESULTS,
     work: Annotated[Path | None, typer.Option(help="Folder for models, caches and runs. [default: OUT/work]")] = None,
 ) -> None:
     """Run one of the paper's experiments; stops and resumes."""
     from hansfree.models import PAPER_MODELS
+    from hansfree.pipeline.ray import open_executor
     from hansfree_paper.runner import Reproduction
     from hansfree_paper.runner import reproduce as run
 
@@ -214,7 +217,7 @@ def reproduce(
         for source in sources
     }
     subjects = []
-    with progress_bars() as progress:
+    with open_executor(engine, address=address) as executor, progress_bars() as progress:
         for source, folder in sources.items():
             artifacts: list[str | None] = [*artifact] if artifact else [None]
             if artifact == [_ALL]:
@@ -230,7 +233,8 @@ def reproduce(
                 for one in artifacts
             ]
         command = f"{context.find_root().info_name} {shlex.join(sys.argv[1:])}"
-        page = run(name, subjects, out=out, work=work or out / "work", command=command, progress=progress)
+        folders = {"out": out, "work": work or out / "work"}
+        page = run(name, subjects, **folders, executor=executor, command=command, progress=progress)
     console.print(f"results: {page}")
 
 

@@ -48,6 +48,14 @@ def _methods(subject: Subject) -> list[str]:
     return [name for name in LatentCorrection.defaults() if name not in subject.plan.left_out]
 
 
+class _AllMethods(Reproduction):
+    """All methods of the paper, but those that the plan leaves out."""
+
+    def specs(self, subject: Subject) -> list[MethodSpec]:
+        """Return the plain methods."""
+        return [*map(subject.experiment.plain, _methods(subject))]
+
+
 class Overview(Reproduction, name="overview"):
     """Clean and biased images side by side, and the hidden bits of an LSB attack."""
 
@@ -132,7 +140,7 @@ def _cosines(cav: CAV, change: np.ndarray) -> np.ndarray:
     return cosines
 
 
-class Table1(Reproduction, name="table1"):
+class Table1(_AllMethods, name="table1"):
     """All methods on clean and biased test images, at the strength that validation images chose."""
 
     title = "Q2: correction by all methods (Table 1, the detailed tables, best strengths, scatter, heatmaps)"
@@ -201,8 +209,7 @@ class ClassSpecific(Reproduction, name="q3"):
         rises = subject.run.stage("q3 rises", lambda: measure_rises(experiment, data))
         selected = rank_classes(rises, data.biased_class)
         groups = _groups(data, selected, seed=subject.plan.seed)
-        methods = [name for name in LatentCorrection.defaults() if name == Vanilla.name or name in _methods(subject)]
-        specs = [*map(experiment.plain, methods), *_for_one_class(experiment, data.biased_class, methods)]
+        specs = self.specs(subject)
         rows = _rows(experiment, specs)
         baseline = experiment.predictions.load(Vanilla.name)["correct_clean"]
         for spec in specs:
@@ -212,6 +219,12 @@ class ClassSpecific(Reproduction, name="q3"):
         shown = {names[place]: rises[label] for place, label in enumerate(selected)}
         shown |= {"biased class": rises[data.biased_class], "mean of all classes": float(np.mean(rises))}
         return finding_of(subject, rows, notes={"selected": names, "rises": shown})
+
+    def specs(self, subject: Subject) -> list[MethodSpec]:
+        """Return all methods, with Vanilla even if it is left out, and those for one class."""
+        experiment, kept = subject.experiment, _methods(subject)
+        methods = [name for name in LatentCorrection.defaults() if name == Vanilla.name or name in kept]
+        return [*map(experiment.plain, methods), *_for_one_class(experiment, subject.data.biased_class, methods)]
 
 
 def measure_rises(experiment: Experiment, data: BiasedData) -> list[float]:
@@ -295,7 +308,7 @@ def _tested(rows: Iterable[Row]) -> dict[str, Any] | None:
     return next((asdict(row) for row in rows if row.chosen and row.split == "test"), None)
 
 
-class Natural(Reproduction, name="natural"):
+class Natural(_AllMethods, name="natural"):
     """Accuracy by class and natural artifact, where a group has enough images for it to be known."""
 
     title = "Natural artifacts: accuracy by class with and without them"
@@ -354,13 +367,9 @@ def _group_row(experiment: Experiment, about: Mapping[str, Any], inside: np.ndar
 class _Ablation(Reproduction):
     """RR-ClArC with one thing varied."""
 
-    def specs(self, experiment: Experiment) -> list[MethodSpec]:
-        """Return what is run."""
-        return [experiment.plain(RRClArC.name)]
-
     def examine(self, subject: Subject) -> Finding:
         """Correct by each variant along its strengths."""
-        return finding_of(subject, _rows(subject.experiment, self.specs(subject.experiment)))
+        return finding_of(subject, _rows(subject.experiment, self.specs(subject)))
 
 
 class CAVType(_Ablation, name="ablation-cav"):
@@ -369,8 +378,9 @@ class CAVType(_Ablation, name="ablation-cav"):
     title = "Q4: the CAV's type"
     sections, drawings = (tables.write_variants,), (figures.draw_cav_types,)
 
-    def specs(self, experiment: Experiment) -> list[MethodSpec]:
+    def specs(self, subject: Subject) -> list[MethodSpec]:
         """Return Vanilla, and RR-ClArC along each CAV."""
+        experiment = subject.experiment
         plain = experiment.plain(RRClArC.name)
         strengths = experiment.setting.strengths.get(RRClArC.name, plain.strengths)
         along = [
@@ -388,11 +398,14 @@ class Strength(_Ablation, name="ablation-strength"):
     title = "Q4: the strength"
     sections = (tables.write_path,)
 
+    def specs(self, subject: Subject) -> list[MethodSpec]:
+        """Return Vanilla and RR-ClArC."""
+        return [*map(subject.experiment.plain, (Vanilla.name, RRClArC.name))]
+
     def examine(self, subject: Subject) -> Finding:
         """Correct along all strengths, and explain some of the models."""
-        experiment = subject.experiment
-        rows = _rows(experiment, map(experiment.plain, (Vanilla.name, RRClArC.name)))
-        return finding_of(subject, rows, arrays=_heatmaps_along(experiment, rows))
+        rows = _rows(subject.experiment, self.specs(subject))
+        return finding_of(subject, rows, arrays=_heatmaps_along(subject.experiment, rows))
 
     def draw(self, findings: Sequence[Finding]) -> list[Drawing | None]:
         """Draw the curves."""
@@ -461,8 +474,9 @@ class Target(_Ablation, name="ablation-target"):
     title = "Q4: gradient target and norm"
     sections, drawings = (tables.write_variants, _ABOUT_TARGETS), (figures.draw_targets,)
 
-    def specs(self, experiment: Experiment) -> list[MethodSpec]:
+    def specs(self, subject: Subject) -> list[MethodSpec]:
         """Return RR-ClArC with every pair of target and norm, along all strengths of the experiment's grid."""
+        experiment = subject.experiment
         # the expectation is of the square only
         pairs = [("expected", "squared")]
         pairs += [(target, norm) for target in ("random", "all", "logprob") for norm in get_args(Norm)]

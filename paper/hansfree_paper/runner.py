@@ -24,7 +24,7 @@ from hansfree.errors import DataError, OptionError
 from hansfree.evaluation import BIASED_ACCURACY, HeatmapSet, Row, claims, write_table
 from hansfree.metrics import chance_level, majority_rate
 from hansfree.models import PRETRAINED
-from hansfree.pipeline import Experiment
+from hansfree.pipeline import ExecutorFactory, Experiment, MethodSpec
 from hansfree.reasons import Reason
 from hansfree.report import describe_claims, describe_reason
 from hansfree.report.figures import Drawing
@@ -187,6 +187,10 @@ class Reproduction(Registered, ABC):
     def examine(self, subject: Subject) -> Finding:
         """Run the experiment on one subject; finished stages are not repeated."""
 
+    def specs(self, subject: Subject) -> list[MethodSpec]:
+        """Return the corrections that `examine` asks for, which a cluster can run ahead of it."""
+        return []
+
     def describe(self, subject: Subject, finding: Finding) -> Words:
         """Return the setting of a subject for the page."""
         return setting_of(subject, finding.rows)
@@ -304,6 +308,7 @@ def reproduce(
     *,
     out: Path,
     work: Path,
+    executor: ExecutorFactory | None = None,
     command: str = "",
     progress: Progress = silent,
 ) -> Path:
@@ -314,6 +319,7 @@ def reproduce(
 
     Args:
         work: Folder for models, caches and runs, which all experiments share; what is there is not done again.
+        executor: Computes activations and corrections on a cluster; None does all in this process.
         command: What the user typed, for the page.
     """
     experiment = Reproduction.named(name)()
@@ -345,6 +351,8 @@ def reproduce(
     for place, (study, plan) in enumerate(subjects, start=1):
         about = f"{place}/{len(subjects)} {plan.model} {study.artifact}: " if len(subjects) > 1 else ""
         with open_subject(study, plan, work, progress=_labelled(progress, about)) as subject:
+            if executor is not None and experiment.uses_cache:
+                subject.run_ahead(executor, experiment.specs(subject))
             finding = experiment.examine(subject)
             findings.append(finding)
             settings[finding.key] = experiment.describe(subject, finding)

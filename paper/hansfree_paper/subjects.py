@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,15 @@ from hansfree.data import SETS, BiasedData, ImageDataset, Subset
 from hansfree.errors import OptionError, RunError, check_choice
 from hansfree.models import PRETRAINED, architecture_named, build_model, check_weights, read_weights, write_weights
 from hansfree.models.surgery import Train, check_device, split
-from hansfree.pipeline import Experiment, Grid, Setting, keep_in_memory
+from hansfree.pipeline import (
+    ExecutorFactory,
+    Experiment,
+    Grid,
+    MethodSpec,
+    Setting,
+    WorkerSetup,
+    keep_in_memory,
+)
 from hansfree_paper.dataset import BenchmarkDataset
 
 Trained = Literal["whole", "head"]
@@ -195,14 +203,17 @@ class Subject:
     @cached_property
     def data(self) -> BiasedData:
         """The study's sets."""
-        return keep_in_memory(self.plan.thinned(self.study.data(self.plan.model)), progress=self.progress)
+        return keep_in_memory(self._unread_data(), progress=self.progress)
+
+    def _unread_data(self) -> BiasedData:
+        return self.plan.thinned(self.study.data(self.plan.model))
 
     @cached_property
     def experiment(self) -> Experiment:
         """The experiment on the biased model, which is trained first unless the work folder has it."""
         study, plan, data = self.study, self.plan, self.data
         check_selectable(data)  # before the training, which may take hours
-        model, _ = self.models.trained(data.learned, "biased model")
+        model, self._weights = self.models.trained(data.learned, "biased model")
         self.run.check_weights(fingerprint_model(model))
         rules = choose_rule(data), PaperRule()
         rule, compared = rules if plan.selection == "own" else rules[::-1]
@@ -225,6 +236,23 @@ class Subject:
         )
         return Experiment(setting, self.run, cache=self.work / "activations", progress=self.progress)
 
+    def run_ahead(self, executor: ExecutorFactory, specs: Sequence[MethodSpec]) -> None:
+        """Compute activations and corrections on a cluster, whose workers take the trained model from its file.
+
+        The original model and the reference are trained and judged here.
+        """
+        experiment = self.experiment
+        setup = WorkerSetup(
+            setting=replace(experiment.setting, data=self._unread_data(), reference=lambda: None),
+            build=partial(_load, self.plan.model, len(self.data.train.class_names), self._weights.absolute()),
+            specs=specs,
+            run=self.run.path.absolute(),
+            cache=experiment.workspace.cache.absolute(),
+        )
+        with executor(setup, self.run, self.progress) as workers:
+            workers.collect()
+            workers.correct(experiment, [spec.name for spec in specs])
+
     @property
     def tuning(self) -> FineTuning:
         """How the plan fine-tunes."""
@@ -244,6 +272,12 @@ class Subject:
         if self.data.clean_train is None:
             return None
         return self.models.trained(self.data.clean_train, "clean reference")[0]
+
+
+def _load(model: str, classes: int, weights: Path) -> nn.Module:
+    built = build_model(model, classes=classes)
+    built.load_state_dict(load_file(weights))
+    return built.eval()
 
 
 _COPIES = 6  # of the head's input, at most: with tangents, and after the shifts of A- and P-ClArC

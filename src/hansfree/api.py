@@ -48,6 +48,7 @@ from hansfree.pipeline import (
     Experiment,
     PreparedRun,
     RunConfig,
+    WorkerSetup,
     adapt_run_model,
     advise,
     assemble_run,
@@ -213,10 +214,11 @@ def run(
         keep_images(prepared)
         write_text(config.out / "run.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
         methods = config.correction.trials
-        with nullcontext() if executor is None else executor(prepared, store, progress) as workers:
+        setup = WorkerSetup.of(prepared, store)
+        with nullcontext() if executor is None else executor(setup, store, progress) as workers:
             if workers is not None:
-                workers.collect()
-            setting = prepared.setting.in_memory(methods, progress=progress)
+                workers.collect(pairs=config.correction.needs_pairs)
+            setting = prepared.setting.in_memory(setup.specs, progress=progress)
             experiment = Experiment(setting, store, progress=progress)
             experiment.check(methods)
             names = _image_names(images)
@@ -228,7 +230,7 @@ def run(
             if by_depth:
                 family, methods = _family_by(depth, methods)
             if workers is not None:
-                workers.correct(experiment, methods)
+                workers.correct(experiment, (ORIGINAL, *methods))
         rows = experiment.rows(methods)
         has_both = images.is_natural and setting.data.is_inserted
         similarities = [compare_insertion(experiment)] if has_both else []

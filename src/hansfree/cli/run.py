@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hansfree.cli.terminal import ARTIFACTS, app, console, new_table, progress_bars, show_summary, show_table
+from hansfree.cli.terminal import (
+    ARTIFACTS,
+    Address,
+    Engine,
+    app,
+    console,
+    new_table,
+    progress_bars,
+    show_summary,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from hansfree._internal.progress import Progress
@@ -40,13 +50,7 @@ def check(file: File) -> None:
 
 
 @app.command()
-def run(
-    file: File,
-    engine: Annotated[str, typer.Option(help="Where tasks run: local, or ray (a cluster).")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Address of the Ray cluster: auto or HOST:PORT. [default: found by Ray]")
-    ] = None,
-) -> None:
+def run(file: File, engine: Engine = "local", address: Address = None) -> None:
     """Diagnose and correct a model, measure what is left of the bias, export the corrected weights; resumes."""
     from hansfree import api
     from hansfree._internal.files import display_path

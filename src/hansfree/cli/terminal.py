@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -40,6 +40,9 @@ errors = Console(markup=False, emoji=False, highlight=False, soft_wrap=True, std
 # registered names.
 ARTIFACTS = ("timestamp", "brightness", "lsb", "plaster")  # of the demo: they need no file
 INSERTABLE = ("timestamp", "brightness", "lsb", "patch")  # into images of users
+
+Engine = Annotated[str, typer.Option(help="Where tasks run: local, or ray (a cluster).")]
+Address = Annotated[str | None, typer.Option(help="Of the Ray cluster: auto or HOST:PORT. [default: found by Ray]")]
 
 _INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 _NUMBER = 10  # columns of the head of a number

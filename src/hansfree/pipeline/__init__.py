@@ -42,7 +42,7 @@ from hansfree.pipeline.outcome import (
     weights_file as weights_file,
     write_outcome as write_outcome,
 )
-from hansfree.pipeline.ray import ExecutorFactory as ExecutorFactory
+from hansfree.pipeline.ray import ExecutorFactory as ExecutorFactory, WorkerSetup as WorkerSetup
 from hansfree.pipeline.recommendation import advise as advise, recommend as recommend
 from hansfree.pipeline.workspace import (
     Grid as Grid,

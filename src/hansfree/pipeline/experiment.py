@@ -99,11 +99,15 @@ class Experiment:
 
     # Tasks
 
-    def plan_tasks(self, name: str) -> list[list[Task]]:
-        """Return a method's missing tasks in rounds: the tasks of a round need the rounds before, not each other."""
+    def plan_tasks(self, name: str, spec: MethodSpec | None = None) -> list[list[Task]]:
+        """Return a method's missing tasks in rounds: the tasks of a round need the rounds before, not each other.
+
+        Args:
+            spec: None is the plain method.
+        """
         rounds = [[Task(name)]]
         if name != ORIGINAL:
-            spec = self.plain(name)
+            spec = spec or self.plain(name)
             path = self.path(spec)
             n_groups = 0 if self.run.has(name) else len(path.groups)
             groups = [
@@ -113,12 +117,12 @@ class Experiment:
         missing = ([task for task in tasks if not self.run.has(task.name)] for tasks in rounds)
         return [tasks for tasks in missing if tasks]
 
-    def run_task(self, task: Task) -> None:
+    def run_task(self, task: Task, spec: MethodSpec | None = None) -> None:
         """Run one task, unless it is finished."""
         if task.method == ORIGINAL:
             self.original_rows()
             return
-        spec = self.plain(task.method)
+        spec = spec or self.plain(task.method)
         if task.kind == "strengths":
             self.run.stage(task.name, lambda: [asdict(record) for record in self.path(spec).train_group(task.number)])
         elif task.kind == "seed":

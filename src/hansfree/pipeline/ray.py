@@ -26,13 +26,12 @@ from hansfree._internal.progress import Progress
 from hansfree._internal.store import RunStore, join_run, join_token
 from hansfree.activations import CachePass
 from hansfree.errors import HansfreeError, OptionError, RunError, check_choice, import_optional
-from hansfree.evaluation import ORIGINAL
 from hansfree.pipeline.checks import PreparedRun, load_run_model
 from hansfree.pipeline.config import RunConfig
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.outcome import weights_file
 from hansfree.pipeline.paths import Task
-from hansfree.pipeline.workspace import Setting, Workspace
+from hansfree.pipeline.workspace import MethodSpec, Setting, Workspace
 
 log = logging.getLogger(__name__)
 
@@ -49,30 +48,44 @@ def installed() -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WorkerSetup:
-    """Everything that a worker process needs to join a run, without the model.
+    """Everything that a worker process needs to join a run.
 
-    A user's class cannot be sent to a machine that has not imported it, so that every process builds the model from the
-    run file, with the weights of the run directory.
+    A user's class cannot be sent to a machine that has not imported it, so that every process builds the model itself.
+
+    Args:
+        build: Returns the setting's model, on every machine.
+        specs: The corrections that are run.
+        run: The run directory, and ``cache`` that of the activations.
     """
 
-    run: RunConfig
     setting: Setting
-    weights: str  # fingerprint of the model
-    token: str  # to join the run
+    build: Callable[[], nn.Module]
+    specs: Sequence[MethodSpec]
+    run: Path
+    cache: Path
+    weights: str = ""  # fingerprint of the model
+    token: str = ""  # to join the run
     working_directory: Path = field(default_factory=Path.cwd)  # where `package.module:function` may be
     versions: dict[str, str] = field(default_factory=installed)
 
     @classmethod
-    def of(cls, prepared: PreparedRun, store: RunStore, token: str) -> WorkerSetup:
+    def of(cls, prepared: PreparedRun, store: RunStore) -> WorkerSetup:
         """Return the setup of a run, which has stored the weights of its model."""
         model = {"weights": str(weights_file(store).absolute()), "layer": prepared.setting.layer}
-        resolved = {"model": prepared.run.model.model_copy(update=model), "out": prepared.run.out.absolute()}
-        return cls(
-            run=prepared.run.model_copy(update=resolved),
-            setting=replace(prepared.setting, model=nn.Identity()),
-            weights=fingerprint_model(prepared.setting.model),
-            token=token,
-        )
+        run = prepared.run.model_copy(update={"model": prepared.run.model.model_copy(update=model)})
+        specs = [MethodSpec.plain(name) for name in run.correction.trials]
+        folder = store.path.absolute()
+        build = partial(_build_run_model, run)
+        return cls(setting=prepared.setting, build=build, specs=specs, run=folder, cache=folder / "activations")
+
+    def sent(self, token: str) -> WorkerSetup:
+        """Return what is sent to the workers: all but the model."""
+        setting = replace(self.setting, model=nn.Identity())
+        return replace(self, setting=setting, weights=fingerprint_model(self.setting.model), token=token)
+
+
+def _build_run_model(run: RunConfig) -> nn.Module:
+    return load_run_model(run).model
 
 
 class Worker:
@@ -81,28 +94,28 @@ class Worker:
     def __init__(self, setup: WorkerSetup) -> None:
         if (here := installed()) != setup.versions:
             raise RunError(f"The versions are {here}, where the run was started {setup.versions}. Install the same.")
-        self.run: RunStore = join_run(setup.run.out, setup.token)
+        self.run: RunStore = join_run(setup.run, setup.token)
         with contextlib.suppress(OSError):  # needed for few sources, whose error says what is missing
             os.chdir(setup.working_directory)
-        model = load_run_model(setup.run).model
+        model = setup.build()
         if fingerprint_model(model) != setup.weights:
-            raise RunError(f"{setup.run.model.source} builds another model than where the run was started.")
+            raise RunError("The model that is built here is another one than where the run was started.")
         # Ray shows each worker its own GPU only, as the first one.
         tuning = replace(setup.setting.tuning, device=torch.device(setup.setting.tuning.device).type)
         network = replace(setup.setting.network, device=tuning.device)
         self.setting = replace(setup.setting, model=model, tuning=tuning, network=network)
-        self.methods = setup.run.correction.trials
+        self.cache, self.specs = setup.cache, {spec.name: spec for spec in setup.specs}
         self._plan: tuple[str, CachePass] | None = None
 
     def work(self, task: Task) -> None:
         """Compute one shard of a set, or run one task of a method."""
         if task.kind != "shard":
             self._plan = None
-            self._experiment.run_task(task)
+            self._experiment.run_task(task, self.specs.get(task.method))
             return
         if self._plan is None or self._plan[0] != task.method:
             self._plan = None  # first, so that two copies of the model are never in memory
-            workspace = Workspace(self.setting, self.run.path, self.run.path / "activations")
+            workspace = Workspace(self.setting, self.run.path, self.cache)
             self._plan = (task.method, workspace.plan(task.method))
         plan = self._plan[1]
         if plan.home is not None:
@@ -110,7 +123,7 @@ class Worker:
 
     @cached_property
     def _experiment(self) -> Experiment:
-        return Experiment(self.setting.in_memory(self.methods), self.run)
+        return Experiment(self.setting.in_memory([*self.specs.values()]), self.run, cache=self.cache)
 
 
 _workers: dict[str, Worker] = {}  # by token: the one workspace of this worker process
@@ -142,29 +155,29 @@ class RayExecutor:
 
     Args:
         ray: The module, connected to a cluster.
-        setup: A reference to the `WorkerSetup`.
+        sent: A reference to the setup as the workers get it.
     """
 
-    def __init__(self, ray: Any, setup: Any, prepared: PreparedRun, store: RunStore, progress: Progress) -> None:
-        self._ray, self._setup, self._store, self._progress = ray, setup, store, progress
-        self._setting = prepared.setting
-        self._pairs = ["train_biased"] if prepared.run.correction.needs_pairs else []
-        on_gpus = torch.device(prepared.setting.tuning.device).type == "cuda"
+    def __init__(self, ray: Any, setup: WorkerSetup, sent: Any, store: RunStore, progress: Progress) -> None:
+        self._ray, self._setup, self._sent, self._store, self._progress = ray, setup, sent, store, progress
+        on_gpus = torch.device(setup.setting.tuning.device).type == "cuda"
         self._cpus = task_cpus(ray.nodes(), on_gpus=on_gpus)
         self._remote = ray.remote(run_job).options(
             num_cpus=self._cpus, num_gpus=int(on_gpus), max_retries=_RETRIES, scheduling_strategy="SPREAD"
         )
 
-    def collect(self) -> None:
-        """Compute the shards of activations that are missing."""
-        workspace = Workspace(self._setting, self._store.path, self._store.path / "activations")
-        names = (*workspace.filled_sets, *self._pairs)
+    def collect(self, *, pairs: bool = False) -> None:
+        """Compute the shards of activations that are missing, on request also those of the counterfactual pairs."""
+        setting = self._setup.setting
+        workspace = Workspace(setting, self._store.path, self._setup.cache)
+        names = [*workspace.filled_sets, *["train_biased"] * pairs]
         tasks = [Task(name, "shard", rows.start) for name in names for rows in workspace.plan(name).missing()]
-        self._run([tasks], f"shards at {self._setting.layer} (Ray)")
+        self._run([tasks], f"shards at {setting.layer} (Ray)")
 
     def correct(self, experiment: Experiment, methods: Sequence[str]) -> None:
         """Run the tasks of the methods that are missing; the CAVs exist already."""
-        planned = [experiment.plan_tasks(name) for name in (ORIGINAL, *methods)]
+        specs = {spec.name: spec for spec in self._setup.specs}
+        planned = [experiment.plan_tasks(name, specs.get(name)) for name in methods]
         self._run([[*chain(*tasks)] for tasks in zip_longest(*planned, fillvalue=[])], "corrections (Ray)")
 
     def _run(self, rounds: Sequence[Sequence[Task]], label: str) -> None:
@@ -175,7 +188,7 @@ class RayExecutor:
 
     def _run_round(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, str]]:
         """Yield finished tasks with the address of their node."""
-        pending = {self._remote.remote(self._setup, task, self._cpus): task for task in tasks}
+        pending = {self._remote.remote(self._sent, task, self._cpus): task for task in tasks}
         try:
             while pending:
                 (reference,), _ = self._ray.wait(list(pending), num_returns=1)
@@ -212,7 +225,7 @@ def task_cpus(nodes: Sequence[dict[str, Any]], *, on_gpus: bool) -> int:
     return max(1, min(shares))
 
 
-ExecutorFactory = Callable[[PreparedRun, RunStore, Progress], AbstractContextManager[RayExecutor]]
+ExecutorFactory = Callable[[WorkerSetup, RunStore, Progress], AbstractContextManager[RayExecutor]]
 
 
 @contextmanager
@@ -250,10 +263,9 @@ def open_executor(name: str, *, address: str | None = None) -> Iterator[Executor
 
 
 @contextmanager
-def _ray_executor(ray: Any, prepared: PreparedRun, store: RunStore, progress: Progress) -> Iterator[RayExecutor]:
+def _ray_executor(ray: Any, setup: WorkerSetup, store: RunStore, progress: Progress) -> Iterator[RayExecutor]:
     with join_token(store) as token:
-        setup = ray.put(WorkerSetup.of(prepared, store, token))
-        yield RayExecutor(ray, setup, prepared, store, progress)
+        yield RayExecutor(ray, setup, ray.put(setup.sent(token)), store, progress)
 
 
 def _check_address(address: str) -> None:

@@ -133,9 +133,9 @@ class Setting:
         """Whether a rule asks for the derivative along the artifact."""
         return any(rule.needs_derivative for rule in (self.rule, self.compared_rule) if rule is not None)
 
-    def in_memory(self, methods: Sequence[str], *, progress: Progress = silent) -> Setting:
+    def in_memory(self, specs: Sequence[MethodSpec], *, progress: Progress = silent) -> Setting:
         """Return the setting with its images in memory, if any method trains on them, epoch after epoch."""
-        reads_images = any(is_deep(name) or Need.MASKS in method_named(name).info.needs for name in methods)
+        reads_images = any(is_deep(spec.name) or spec.uses_masks for spec in specs)
         return replace(self, data=keep_in_memory(self.data, progress=progress)) if reads_images else self
 
     @property

@@ -53,7 +53,7 @@ def setup(prepared: PreparedRun, tmp_path: Path) -> Iterator[WorkerSetup]:
     moved = replace(prepared, run=prepared.run.model_copy(update={"out": out}))
     with open_run(out, {"a": 1}) as run, join_token(run) as word:
         write_weights(weights_file(run), prepared.setting.model.state_dict())
-        found = WorkerSetup.of(moved, run, word)
+        found = WorkerSetup.of(moved, run).sent(word)
         sent = {name: pickle.loads(pickle.dumps(getattr(found.setting, name))) for name in ("removed", "protected")}
         yield replace(found, setting=replace(found.setting, **sent))
 
@@ -67,7 +67,7 @@ def test_it_makes_the_shard_and_the_stages_that_the_run_itself_would(setup: Work
     finally:
         hidden.rename(own)
     assert fingerprint_model(worker.setting.model) == fingerprint_model(prepared.setting.model)
-    run = RunStore(setup.run.out)
+    run = RunStore(setup.run)
     plan = Experiment(prepared.setting, run).workspace.plan("train")
     first, *others = plan.missing()
     worker.work(Task("train", "shard", first.start))
@@ -87,7 +87,7 @@ def test_it_makes_the_shard_and_the_stages_that_the_run_itself_would(setup: Work
     ("changed", "sentence"),
     [
         ({"token": "another"}, r"^On the node here: The run directory .* is not the same here"),
-        ({"weights": "another"}, r"^On the node here: .*net\.py:build builds another model"),
+        ({"weights": "another"}, r"^On the node here: The model that is built here is another one"),
         ({"versions": {"hansfree": "9"}}, r"^On the node here: The versions are .*Install the same"),
     ],
 )
@@ -165,7 +165,8 @@ class FakeRay:
 
 
 def run_round(prepared: PreparedRun, ray: FakeRay) -> list[tuple[Task, str]]:
-    executor = RayExecutor(ray, None, prepared, RunStore(Path()), lambda steps, **_: steps)
+    store = RunStore(Path())
+    executor = RayExecutor(ray, WorkerSetup.of(prepared, store), None, store, lambda steps, **_: steps)
     return list(executor._run_round([TASK] * len(ray.results)))
 
 
