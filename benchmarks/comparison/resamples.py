@@ -35,12 +35,7 @@ from hansfree.models import architecture_named
 from hansfree.models.surgery import Cut, Train
 from hansfree.pipeline.auto_pairs import make_auto_pairs
 from hansfree.pipeline.workspace import keep_in_memory
-from hansfree_paper.subjects import (
-    BaseModels,
-    Plan,
-    Subject,
-    tuning_for,
-)
+from hansfree_paper.subjects import BaseModels, Plan, Subject, tuning_for
 
 
 def paste_artifact(subject: Subject, parts: Sequence[ImageDataset]) -> BiasedData:

@@ -13,24 +13,13 @@ from torch import nn
 from benchmarks.comparison.entries import BALANCED_CLEAN_TRAINED, ComparisonEntry
 from benchmarks.comparison.resamples import Resample
 from hansfree._internal.statistics import RESAMPLES, TAILS
-from hansfree.activations import (
-    Activations,
-    FeatureSpec,
-    compute_features,
-    cut_at,
-    find_pairs,
-    join,
-)
+from hansfree.activations import Activations, FeatureSpec, compute_features, cut_at, find_pairs, join
 from hansfree.cavs import CAV
 from hansfree.corrections import Need, Vanilla, fit_path
 from hansfree.corrections.selection import BalancedRule, Validator, has_enough
 from hansfree.corrections.training import Heads, balanced_weights
 from hansfree.errors import OptionError
-from hansfree.evaluation.evaluate import (
-    State,
-    held_out_features,
-    judge_head,
-)
+from hansfree.evaluation.evaluate import State, held_out_features, judge_head
 from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.metrics import MIN_GROUP, predict_classes
 from hansfree.metrics.effects import is_flipped

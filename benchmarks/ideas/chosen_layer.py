@@ -22,22 +22,14 @@ import numpy as np
 from torch import nn
 
 import hansfree as hf
-from benchmarks.comparison import (
-    MEASURES,
-    Answers,
-    compare,
-)
+from benchmarks.comparison import MEASURES, Answers, compare
 from benchmarks.ideas.shared import in_memory, read_arguments
 from hansfree._internal.progress import silent
 from hansfree.activations import cut_at
 from hansfree.data.datasets import Subset
 from hansfree.metrics import predict_classes
 from hansfree.models import predict_logits
-from hansfree.pipeline.layer_search import (
-    STRENGTHS,
-    Trial,
-    try_layer,
-)
+from hansfree.pipeline.layer_search import STRENGTHS, Trial, try_layer
 from hansfree.pipeline.workspace import Setting
 from hansfree_paper.dataset import BenchmarkDataset
 from hansfree_paper.subjects import BaseModels, Plan, tuning_for

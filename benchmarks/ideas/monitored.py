@@ -12,12 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 import hansfree as hf
-from benchmarks.comparison import (
-    Answers,
-    Comparison,
-    Resample,
-    compare,
-)
+from benchmarks.comparison import Answers, Comparison, Resample, compare
 from benchmarks.ideas.shared import FLIPS, iter_resamples, learn_direction, read_arguments, with_test
 
 RATE = 0.01

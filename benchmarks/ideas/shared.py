@@ -31,21 +31,12 @@ from benchmarks.comparison import (
     make_validator,
 )
 from hansfree.activations import Activations, collect_activations, cut_at
-from hansfree.corrections.selection import (
-    BalancedRule,
-    SelectionRule,
-    Validation,
-)
+from hansfree.corrections.selection import BalancedRule, SelectionRule, Validation
 from hansfree.corrections.training import Heads, TrainedHead
 from hansfree.data.examples import ImageDataset
 from hansfree.models import architecture_named
 from hansfree_paper.dataset import BenchmarkDataset
-from hansfree_paper.subjects import (
-    BaseModels,
-    Plan,
-    open_subject,
-    tuning_for,
-)
+from hansfree_paper.subjects import BaseModels, Plan, open_subject, tuning_for
 
 WITH_IT, FLIPS = "balanced_accuracy_biased", "flip_rate"
 BEST = BalancedRule()

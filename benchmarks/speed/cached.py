@@ -24,12 +24,7 @@ from hansfree.activations import (
 )
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import LatentCorrection, RRClArC
-from hansfree.corrections.selection import (
-    BalancedRule,
-    Validation,
-    Validator,
-    original_predictions,
-)
+from hansfree.corrections.selection import BalancedRule, Validation, Validator, original_predictions
 from hansfree.corrections.training import FineTuning, Heads, train_heads
 from hansfree.models.surgery import Cut
 

@@ -17,11 +17,7 @@ from torch.utils.data import DataLoader
 from hansfree._internal.progress import Progress
 from hansfree.corrections.training import FineTuning
 from hansfree.data.artifacts import Timestamp
-from hansfree.data.datasets import (
-    InMemory,
-    LabelledImages,
-    Subset,
-)
+from hansfree.data.datasets import InMemory, LabelledImages, Subset
 from hansfree.data.examples import Example, ImageDataset
 from hansfree.data.images import ImageFiles
 from hansfree.data.insertion import WithArtifact

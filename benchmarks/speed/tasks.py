@@ -35,11 +35,7 @@ from hansfree.cavs import CAV, SignalCAV
 from hansfree.cavs.regularised import PENALTIES
 from hansfree.corrections import RRR, RRClArC, Vanilla
 from hansfree.corrections.training import Heads, large_head
-from hansfree.data.artifacts import (
-    Artifact,
-    Brightness,
-    Timestamp,
-)
+from hansfree.data.artifacts import Artifact, Brightness, Timestamp
 from hansfree.data.datasets import InMemory
 from hansfree.data.examples import Example
 from hansfree.data.insertion import WithArtifact

@@ -11,29 +11,23 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.comparison import Answers, Resample, compare, fit_cav, make_resamples, pick_best, run_entry
-from benchmarks.comparison.entries import (
-    BASELINES,
-    CANDIDATES,
-    ENTRIES,
-    METHODS,
-    PAIR_DIRECTION,
-    PICKED,
-)
+from benchmarks.comparison.entries import BASELINES, CANDIDATES, ENTRIES, METHODS, PAIR_DIRECTION, PICKED
 from benchmarks.comparison.experiments import MethodComparison
 from benchmarks.comparison.resamples import paste_artifact
-from benchmarks.comparison.scoring import EntryResult, Outcome
+from benchmarks.comparison.scoring import EntryResult, Outcome, baseline_model, score_model
 
 from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.examples import ImageDataset
 from hansfree.data.insertion import WithArtifact
+from hansfree.errors import OptionError
 from hansfree.evaluation.results import CLEAN_TRAINED, ORIGINAL
 from hansfree.metrics.base import NO_PREDICTION
-from hansfree.models import build_model
+from hansfree.models import build_model, predict_logits
 from hansfree.models.weights import write_weights
 from hansfree_paper.aggregate import Finding
-from hansfree_paper.subjects import Subject
-from tests.pipeline.studies import Natural, Single, opened, rows_like
+from hansfree_paper.subjects import Plan, Subject
+from tests.pipeline.studies import Joint, Natural, Single, opened, rows_like
 
 LABELS = np.array([0, 0, 0, 0, 1, 1])
 SPLITS = (range(320), range(320, 440), range(440, 580))  # training, validation and test images
@@ -257,3 +251,41 @@ def test_the_page_shows_every_entry(finding: Finding) -> None:
     assert summaries[0].split("|")[2].strip() == counts
     assert [drawing.name for drawing in drawings if drawing] == ["comparison"]
     assert CLEAN_TRAINED in finding.notes["results"]
+
+
+def test_retrained_resamples_have_their_own_models(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path_factory.mktemp("retrained")
+    with opened(work, Joint()) as subject:
+        first, second = make_resamples(subject, subject.study.data("demo"), [0, 1])
+    assert (first.tuning.seed, second.tuning.seed) == (0, 1)
+    models = [first.model, first.reference, second.model, second.reference]
+    kernels = [next(model.parameters()) for model in models]  # of the first layer
+    assert all(not torch.equal(a, b) for i, a in enumerate(kernels) for b in kernels[:i])
+    for name in BASELINES:
+        model = baseline_model(name, first)
+        assert score_model(first, model).biased == predict_logits(model, first.data.test_biased).argmax(1).tolist()
+    monkeypatch.setattr("hansfree_paper.subjects.pretrain", None)  # cached models are not trained again
+    with opened(work, Joint()) as subject:
+        (again,) = make_resamples(subject, subject.study.data("demo"), [1])
+    assert torch.equal(next(again.model.parameters()), next(second.model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({}, "use --train head"),
+        ({"left_out": ("dfr",)}, "--leave-out"),
+        ({"grid": "paper"}, "--grid"),
+        ({"strengths": {"rr-clarc": (1.0,)}}, "--strengths"),
+    ],
+)
+def test_options_without_effect_are_rejected(
+    options: dict[str, object], fragment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Single()
+    if not options:
+        monkeypatch.setattr(Single, "needs_root", True)
+    with pytest.raises(OptionError, match=fragment):
+        MethodComparison().check(study, Plan(model="demo", **options))

@@ -66,25 +66,6 @@ def test_a_toggle_moves_the_points_and_a_point_shows_its_images(browser: Browser
 
 
 @pytest.mark.usefixtures("report")
-@pytest.mark.parametrize("plot", ["effect", "tradeoff"])
-def test_points_are_reached_by_keys(browser: Browser, plot: str) -> None:
-    assert len(browser.all(f"#{plot} .point[tabindex='0']")) == 1  # one stop of the tab key
-    browser.script(f"document.querySelector('#{plot} .point[tabindex=\"0\"]').focus()")
-    last = f"return document.querySelector('#{plot}').lastElementChild.getAttribute('class')"
-    browser.wait(lambda: browser.script(last) == "front", "the copy above the other points")
-    labels = set()
-    for _ in range(3):
-        browser.wait(lambda: browser.one("#tip").is_displayed(), "the tip")
-        labels.add(browser.script("return document.activeElement.getAttribute('aria-label')"))
-        browser.press(Keys.ARROW_RIGHT)
-    assert len(labels) == 3
-    assert len(browser.all(".front")) == 1
-    browser.press(Keys.ESCAPE)
-    assert not browser.one("#tip").is_displayed()
-    assert not browser.all(".front")
-
-
-@pytest.mark.usefixtures("report")
 def test_the_navigation_stays_and_marks_the_section_in_sight(browser: Browser) -> None:
     links = browser.all("header.bar nav a")
     assert [link.text for link in links] == ["Overview", "Methods", "Images", "Direction", "Evidence", "Appendix"]
@@ -99,20 +80,6 @@ def test_the_navigation_stays_and_marks_the_section_in_sight(browser: Browser) -
     assert browser.script("return document.activeElement.hash") == "#overview"
     browser.press(Keys.TAB, Keys.ENTER)
     browser.wait(lambda: links[1].get_attribute("aria-current") == "true", "the methods")
-
-
-@pytest.mark.usefixtures("report")
-def test_folding_by_mouse_and_by_keys(browser: Browser) -> None:
-    n_open = "return document.querySelectorAll('details[open]').length"
-    assert browser.script(n_open) == 0
-    browser.script("document.querySelector('#methods summary').focus()")
-    browser.press(Keys.ENTER)
-    assert browser.script(n_open) == 1
-    browser.click("#fold")
-    assert browser.script(n_open) == len(browser.all("details"))
-    browser.wait(lambda: browser.text("#fold") == "Fold all", "the other label")
-    browser.click("#fold")
-    assert browser.script(n_open) == 0
 
 
 @pytest.mark.usefixtures("report")

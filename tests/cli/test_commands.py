@@ -116,6 +116,7 @@ print([name for name in ("torch", "sklearn", "scipy", "matplotlib") if name in s
         (("demo", "--size", "8"), 1, "at least 32"),
         (("demo", "--seed", "-1"), 1, "at least 0"),
         (("report", "nowhere"), 1, "There is no run folder nowhere."),
+        (("export", "nowhere"), 1, "There is no run folder nowhere."),
         ((), 2, "Usage"),
         (("dmo",), 2, "dmo"),
         (("demo", "--size", "large"), 2, "valid integer"),

@@ -16,12 +16,7 @@ from PIL import Image
 from torch import nn
 
 from hansfree.cavs import CAV
-from hansfree.cli.init import (
-    Answers,
-    inspect_model,
-    measure_resize,
-    write_run_file,
-)
+from hansfree.cli.init import Answers, inspect_model, measure_resize, write_run_file
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import Optimizer
 from hansfree.pipeline.checks import DEFAULTS

@@ -243,26 +243,6 @@ def test_errors_of_a_run_file_are_one_sentence(call: Call, user: Path) -> None:
         assert call("check", typed) == (1, "", f"Error: {hint}\n")
 
 
-def test_names_with_brackets_are_printed_as_they_are(call: Call, user: Path) -> None:
-    table = Path("labels.csv").read_text()
-    Path("labels.csv").write_text(table.replace(",dark,", ",nevus [benign],").replace(",bright,", ",[/x] :x:,"))
-    write_run(user / "[run].yaml", data={"classes": None}, artifact={"biased_class": "nevus [benign]"})
-    code, out, _ = call("check", "[run].yaml")
-    assert code == 1
-    assert "biased class 'nevus [benign]'" in " ".join(out.split())
-    assert "taken to be [/x] :x:, nevus [benign], in that order" in " ".join(out.split())
-    assert "[nevus [benign], [/x] :x:] would give" in out  # the alphabet's order is not the model's
-    write_run(user / "[run].yaml", data={"classes": ["nevus [benign]", "[/x] :x:"]}, artifact={"biased_class": None})
-    code, out, err = call("check", "[run].yaml")
-    assert code == 0, err
-    assert "Next: hansfree run [run].yaml" in out
-    write_run(user / "few.yaml", data={"classes": None}, artifact={"biased_class": "[/x] :x:"})
-    code, out, err = call("check", "few.yaml")
-    assert (code, out) == (1, "")
-    assert "2 of the 28 training images of the biased class '[/x] :x:' have the artifact" in err
-    assert "but 14 of the 16 training images with the artifact (88 %) are of 'nevus [benign]'" in err
-
-
 def test_suspects_prints_what_is_anomalous_and_the_page(call: Call, user: Path) -> None:
     assert "Did you mean 'activations'?" in call("suspects", "nowhere.yaml", "--by", "activation")[2]
     rows = [(image, label, split) for image, label, _, split in read_table(user / "labels.csv")]

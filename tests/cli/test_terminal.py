@@ -84,17 +84,6 @@ def test_an_unfinished_or_empty_stage_leaves_no_line(monkeypatch: pytest.MonkeyP
     assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_long_stage_is_reported_in_between_where_there_is_no_bar(
-    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
-) -> None:
-    stream = record(monkeypatch, is_terminal=is_terminal)
-    monkeypatch.setattr("hansfree._internal.progress._INTERVAL", -1.0)
-    with terminal.progress_bars() as progress:
-        list(progress(range(2), total=2, label="training"))
-    assert ("training: 1/2 after 0 s\n" in stream.getvalue()) != is_terminal
-
-
 def test_the_first_screen_fits_into_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, make_run: MakeRun
 ) -> None:

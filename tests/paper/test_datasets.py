@@ -14,7 +14,6 @@ from hansfree.corrections.training import FineTuning, Pretraining
 from hansfree.data.biased import SETS, BiasedData
 from hansfree.errors import DataError, OptionError
 from hansfree_paper.dataset import PUBLISHED_METRICS, BenchmarkDataset, Recipe
-from hansfree_paper.embedded import Synthetic
 from hansfree_paper.natural_images import TENCH, WEB_SITE
 from hansfree_paper.subjects import recipe_for, tuning_for
 from tests.paper.conftest import ATTRIBUTES, BUILDERS, FACES, attributes, face, one_hot
@@ -50,14 +49,6 @@ def test_every_member_says_what_it_is_and_what_it_needs(study: type[BenchmarkDat
             study(root, artifact="tattoo")
     with pytest.raises(OptionError, match="seed is 0 or more"):
         study(root, seed=-1)
-
-
-def test_the_embedded_suite_is_the_default_and_has_nothing_to_read_or_remark() -> None:
-    assert [study for study in MEMBERS.values() if study.is_default] == [BenchmarkDataset.default()] == [Synthetic]
-    study = Synthetic()
-    assert (study.skipped, study.remarks, study.starts_clean) == ([], [], False)
-    assert study.published_labels("vgg16") == ()
-    assert study.flags() == {}
 
 
 # The paper's numbers

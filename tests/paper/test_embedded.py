@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from hansfree.data.artifacts import Artifact
-from hansfree.data.biased import SETS
 from hansfree.data.printed import PrintedSkin
 from hansfree_paper.embedded import PrintedText, Synthetic
 
@@ -61,15 +60,6 @@ def test_no_image_is_in_two_parts_and_corrections_see_a_part_of_what_the_model_l
     for index in (0, 79):
         for ours, theirs in zip(data.train.pixels(index), data.learned.pixels(index)):
             assert np.array_equal(ours, theirs)
-
-
-def test_seed_and_size_change_the_images_and_the_model_does_not() -> None:
-    def prints(model: str = "demo", **options: int) -> tuple[str, ...]:
-        data = Small(**{"size": 32, **options}).data(model)
-        return tuple(getattr(data, name).fingerprint for name in SETS)
-
-    assert prints() == prints("vgg16")
-    assert not set(prints()) & {*prints(seed=1), *prints(size=40)}
 
 
 def test_printed_text_is_large_enough_to_judge_each_class() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from hansfree.models import build_model
 from hansfree_paper.aggregate import Finding, SubjectKey
 from hansfree_paper.experiments import _cosines, measure_rises, rank_classes
 from hansfree_paper.runner import Reproduction
-from hansfree_paper.subjects import BaseModels, Plan
+from hansfree_paper.subjects import Plan
 from tests.paper.conftest import Made
 from tests.pipeline.studies import PLAN, Joint, Natural, Single, opened, rows_like, value_of
 
@@ -48,20 +47,6 @@ def diverged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
 def biases(artifact: str, biased: np.ndarray, *, model: str = "demo") -> Finding:
     arrays = {"clean": GREY, "biased": biased.astype(np.uint8)}
     return Finding(key=SubjectKey("d", artifact, model), rows=[], arrays=arrays, notes={"is_inserted": True})
-
-
-def test_the_overview_trains_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BaseModels, "trained", None)
-    findings = []
-    for study in (Natural(), Single(artifact="brightness")):
-        with opened(tmp_path, study) as subject:
-            findings.append(experiment("overview").examine(subject))
-            images = subject.data.test_biased
-        assert np.array_equal(findings[-1].arrays["biased"], [images.pixels(row)[0] for row in range(4)])
-    assert not (tmp_path / "models").exists()
-    (drawing,) = experiment("overview").present(findings)[1]
-    assert drawing is not None
-    assert "; for natural · plaster, images without" in drawing.caption
 
 
 @pytest.mark.parametrize(
@@ -129,22 +114,6 @@ def test_every_method_is_compared_with_every_other_on_the_same_images(made: Made
     assert {row.method for row in finding.rows} >= models | {"cav:signal"}
     shown = METHODS | {"original"}
     assert {name for name in finding.arrays if "/" in name} == {f"relevance/{name}" for name in shown}
-
-
-def test_either_rule_selects_and_the_other_is_recorded_beside(made: Made) -> None:
-    found, options = {}, {"strengths": {"rr-clarc": (0.1, 10.0, 1e4)}, "left_out": ("rrr", "p-clarc", "a-clarc")}
-    for rule in ("own", "paper"):
-        with opened(made.work, Single(artifact="lsb"), selection=rule, **options) as subject:
-            found[rule] = experiment("table1").examine(subject)
-    chosen = {
-        rule: {row.method: row.strength for row in finding.rows if row.chosen and row.strength is not None}
-        for rule, finding in found.items()
-    }
-    assert found["paper"].facts.compared == chosen["own"]
-    assert found["own"].facts.compared == chosen["paper"]
-    text = experiment("table1").present([found["paper"]])[0]
-    assert "| RR-ClArC | the paper's | " in text
-    assert "| RR-ClArC | ours | " in text
 
 
 def test_what_was_left_out_or_has_no_admissible_strength_is_on_the_page(diverged: dict[str, Finding]) -> None:
@@ -240,18 +209,6 @@ def test_data_that_an_experiment_cannot_use_are_rejected_before_any_work(
 
 
 # Ablations
-
-
-def test_epochs_are_those_of_all_strengths_on_test_images(made: Made) -> None:
-    rows = made.finding("ablation-epochs").rows
-    assert {row.split for row in rows} == {"test"}
-    assert {(row.strength, row.epoch) for row in rows} == {(s, epoch) for s in (0.1, 10.0) for epoch in (1, 2)}
-    tested = made.finding("ablation-strength").rows
-    for metric in ("accuracy_clean", "accuracy_biased", "balanced_accuracy_clean", "balanced_accuracy_biased"):
-        for strength in (0.1, 10.0):
-            options = {"method": "rr-clarc", "metric": metric, "strength": strength, "split": "test"}
-            (last,), (after,) = rows_like(rows, epoch=2, **options), rows_like(tested, epoch=None, **options)
-            assert (last.value, last.stderr) == pytest.approx((after.value, after.stderr)), "after the last epoch"
 
 
 def test_heatmaps_along_the_strength_are_those_of_the_trained_models(made: Made) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,22 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hansfree.corrections.training import pretrain
 from hansfree.data.artifacts import LSB, Brightness, PublishedTimestamp
 from hansfree.data.biased import SETS
 from hansfree.data.examples import normalisation_for
 from hansfree.errors import DataError
-from hansfree.report.numbers import MISSING
 from hansfree_paper.medical import ISIC2019, BoneAge, bin_ages
-from hansfree_paper.natural_images import (
-    TENCH,
-    CelebA,
-    ImageNet,
-    choose_subset,
-    name_classes,
-)
-from tests.conftest import Call
-from tests.paper import conftest
+from hansfree_paper.natural_images import SELECTED, TENCH, CelebA, ImageNet, choose_subset, name_classes
 from tests.paper.conftest import (
     AGES,
     ATTRIBUTES,
@@ -227,6 +215,8 @@ def test_the_thousand_official_classes_have_names_and_a_pretrained_reference(roo
     assert not study.starts_clean
     study.wnids, study.source.class_names = OFFICIAL, names
     assert study.starts_clean
+    assert {len(set(wnids)) for wnids in SELECTED.values()} == {20}
+    assert [ImageNet(root).published_labels(model) for model in ("vgg16", "demo")] == [(3,), ()]  # the web site
 
 
 # CelebA
@@ -299,67 +289,3 @@ def test_kaggles_table_gives_the_same(root):
     header = ",".join(["image_id", *ATTRIBUTES])
     (root / "list_attr_celeba.csv").write_text("\n".join([header, *(attributes(row, ",") for row in range(FACES))]))
     assert CelebA(root, size=32).data("vgg16").train.fingerprint == official
-
-
-@celeba
-def test_the_lower_edge_is_kept_and_images_that_are_not_drawn_need_not_be_there(root):
-    picture = np.zeros((27, 22, 3), dtype=np.uint8)
-    picture[-3:] = 255
-    Image.fromarray(picture).save(root / "img_align_celeba" / face(0), quality=95)
-    undrawn = np.setdiff1d(np.arange(FACES), choose_subset(COLLAR, share=0.9, seed=0))
-    assert len(undrawn)
-    for row in undrawn:
-        (root / "img_align_celeba" / face(row)).unlink()
-    study = CelebA(root, size=32)
-    assert study.source.image(0)[-1].min() > 200
-    assert not study.skipped
-
-
-# Table 1 of all
-
-
-def test_table1_of_all_datasets_is_one_page_in_any_order(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = np.arange(900)
-    larger = {"ISIC_COUNTS": (280, 280, *[10] * 6), "AGES": [1, 228, *np.repeat([30, 120], 280)], "PER_CLASS": (280, 4)}
-    larger |= {"WNIDS": (TENCH, WNIDS[1]), "FACES": 900, "BLONDE": rows % 2 == 0, "COLLAR": rows % 3 == 0}
-    for name, value in larger.items():
-        monkeypatch.setattr(conftest, name, value)
-    monkeypatch.setattr(CelebA, "subset_share", 1.0)
-    monkeypatch.chdir(tmp_path)
-    datasets = ("isic2019", "bone_age", "imagenet", "celeba")
-    for name in datasets:
-        Path(name).mkdir()
-        conftest.BUILDERS[name](Path(name))
-    words = ["reproduce", "table1", "--model", "demo", "--size", "32", "--epochs", "1", "--correction-epochs", "1"]
-    words += ["--strengths", "rr-clarc=1", *(f"--leave-out={name}" for name in ("rrr", "p-clarc", "a-clarc"))]
-
-    def table(names: Sequence[str]) -> dict[str, list[str]]:
-        code, out, err = call(*words, *(f"--data={name.replace('_', '-')}={name}" for name in names))
-        assert code == 0, err
-        assert out.endswith("/table1.md\n")
-        lines = (tmp_path / out.removeprefix("results: ").strip()).read_text(encoding="utf-8").splitlines()
-        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-        head = next(line for line in cells if line[:2] == ["model", "method"])
-        assert [cell.split("(")[1].split(")")[0] for cell in head[2::3]] == list(datasets)
-        return {line[1]: line[2:] for line in cells if line[0] == "demo" and len(line) == len(head)}
-
-    some = table(["celeba", "isic2019"])["Vanilla"]
-    assert [place for place, cell in enumerate(some) if cell == MISSING] == list(range(3, 9)), (
-        "what is missing is blank"
-    )
-    monkeypatch.setattr("hansfree_paper.subjects.pretrain", pretrained := CountingPretrain())
-    found = table(["imagenet", "celeba", "bone_age", "isic2019"])
-    assert (found["Vanilla"][:3], found["Vanilla"][9:]) == (some[:3], some[9:])
-    assert MISSING not in found["Vanilla"]
-    assert pretrained.models == 4, "biased model and reference of the two that are new"
-
-
-class CountingPretrain:
-    def __init__(self) -> None:
-        self.models = 0
-
-    def __call__(self, *arguments: Any, **options: Any) -> None:
-        self.models += 1
-        pretrain(*arguments, **options)

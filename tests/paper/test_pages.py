@@ -9,6 +9,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -19,14 +20,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansfree.evaluation.results import HeatmapSet, Row
+from hansfree.report.numbers import MISSING
 from hansfree_paper import figures, tables
 from hansfree_paper.aggregate import (
     CACHED_SECONDS,
     CHANGE,
     SECONDS,
+    Average,
     Facts,
     Finding,
+    SubjectKey,
     average,
+    write_average,
 )
 from hansfree_paper.claims import write_claims
 from hansfree_paper.dataset import Published
@@ -122,6 +127,9 @@ FINDINGS = [
 ]
 WRITERS: dict[str, Callable[[Sequence[Finding]], str]] = {
     "table1": tables.write_table1,
+    "table1 of two datasets": lambda findings: tables.write_table1(
+        [replace(found, key=key) for found, key in zip(findings, (SubjectKey("celeba", "collar", "vgg16"), RESNET))]
+    ),
     "details": tables.write_details,
     "differences": tables.write_differences,
     "strengths": tables.write_strengths,
@@ -165,14 +173,6 @@ def test_the_mean_has_two_errors(pairs: list[tuple[float, float]]) -> None:
     assert found.spread == pytest.approx(stdev(values), abs=1e-12)
     assert found.stderr == pytest.approx(math.sqrt(mean(e * e for e in errors)))
     assert found.error == pytest.approx(math.sqrt(mean(e * e for e in errors) + stdev(values) ** 2 / len(values)))
-
-
-def test_equal_repeats_do_not_make_the_error_of_the_images_smaller() -> None:
-    rows = [row("vanilla", "accuracy_clean", 0.8, stderr=0.04, seed=seed) for seed in range(4)]
-    for some in (rows, rows[:1]):
-        (found,) = average(some, lambda r: r.method).values()
-        assert (found.error, found.repeats) == (pytest.approx(0.04), len(some))
-    assert found.spread is None
 
 
 def test_only_chosen_final_scores_of_all_test_images_count() -> None:
@@ -266,3 +266,18 @@ def test_image_figures_need_images() -> None:
     assert figures.draw_method_heatmaps({}) is figures.draw_localisation({}) is None
     image = np.array([[[0b10100000], [0b10100011], [0b10100111]]], dtype=np.uint8)
     np.testing.assert_array_equal(figures.lowest_bits(image, 3).ravel(), [0, round(3 * 255 / 7), 255])
+
+
+def test_averages_are_written_with_both_errors() -> None:
+    averages = {MISSING: None, "NaN": Average(math.nan, 0.1, None, 1), "87.1": Average(0.871, None, None, 1)}
+    averages |= {"87.1 ± 1.2": Average(0.871, 0.012, None, 1), "87.1 ± 1.2 (0.4)": Average(0.871, 0.012, 0.004, 3)}
+    for text, found in averages.items():
+        assert write_average("accuracy_biased", found) == text
+
+
+@pytest.mark.parametrize(("models", "artifacts", "columns"), [(1, 1, 1), (3, 1, 3), (3, 4, 4), (2, 2, 2), (1, 5, 3)])
+def test_a_row_of_panels_is_one_model_if_it_fits(models: int, artifacts: int, columns: int) -> None:
+    keys = [SubjectKey("d", str(artifact), str(model)) for model in range(models) for artifact in range(artifacts)]
+    _, panels = figures.panel_grid(keys)
+    assert len(panels) == models * artifacts
+    assert {axes.get_subplotspec().get_gridspec().ncols for axes in panels} == {columns}

@@ -12,6 +12,7 @@ import pytest
 from safetensors.torch import save_file
 
 import hansfree_paper
+from hansfree.corrections import RRClArC
 from hansfree.errors import DataError, OptionError, UnknownNameError
 from hansfree.evaluation.results import read_rows
 from hansfree.models import build_model
@@ -19,16 +20,10 @@ from hansfree.report.text import describe_reason
 from hansfree_paper.aggregate import SubjectKey
 from hansfree_paper.dataset import BenchmarkDataset, Published
 from hansfree_paper.experiments import _LOCALISED
-from hansfree_paper.runner import (
-    Reproduction,
-    finding_of,
-    reproduce,
-    setting_of,
-    write_paper_departures,
-)
+from hansfree_paper.runner import Reproduction, finding_of, reproduce, setting_of, write_paper_departures
 from hansfree_paper.subjects import Plan
 from tests.paper.conftest import COMMAND, Made
-from tests.paper.examples import row
+from tests.paper.examples import path, row
 from tests.pipeline.studies import PLAN, Natural, Single, Untested, opened
 
 FIGURES = {
@@ -250,3 +245,19 @@ def test_of_cavs_the_model_and_of_corrections_everything_is_described(made: Made
     assert "seeds of the correction" not in words
     assert of_times["corrections fine-tune"] == "all that follows the layer"
     assert "strengths" not in of_times
+
+
+def test_what_the_user_chose_is_described(tmp_path: Path) -> None:
+    file = tmp_path / "demo.safetensors"
+    save_file(build_model("demo", classes=4).state_dict(), file)
+    options = {"weights": str(file), "trained": "head", "epochs": 1, "corrected": "last", "repeats": 3, "momentum": 0.9}
+    with opened(tmp_path, Single(), **options, grid="paper", left_out=("rrr",), strengths={}) as subject:
+        # of a method whose rows hold the chosen strength alone, all that were tried are described
+        words = setting_of(subject, path("rr-clarc", {500.0: (0.9, 0.8)}, chosen=500.0))
+    assert words["training starts from"] == "`demo.safetensors`"
+    assert words["trained on the biased images"].startswith("only what follows the layer, 1 epoch of Adam at 0.003")
+    assert words["corrections fine-tune"].startswith("the last linear layer only, 2 epochs of SGD with momentum 0.9 at")
+    assert words["seeds of the correction"] == "0, 1, 2; the strength is chosen with the first"
+    ends = (min(RRClArC.info.paper_strengths), max(RRClArC.info.paper_strengths))
+    assert words["strengths"] == f"rr-clarc 22 from {ends[0]:g} to {ends[1]:g}, in the paper's units"
+    assert words["not run"] == "rrr"

@@ -13,15 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from hansfree.activations.cache import CachePass
 from hansfree.data.biased import SETS
 from hansfree.errors import DataError, HansfreeError, RunError
 from hansfree.models import architecture_named, build_model
 from hansfree.models.surgery import split
 from hansfree_paper.dataset import BenchmarkDataset
 from hansfree_paper.runner import reproduce
-from hansfree_paper.subjects import BaseModels, Plan, check_disk, recipe_for, subject_name
-from tests.pipeline.studies import Joint, Single, opened
+from hansfree_paper.subjects import BaseModels, Plan, check_disk, recipe_for
+from tests.pipeline.studies import Single, opened
 
 
 @pytest.mark.parametrize(
@@ -136,35 +135,6 @@ def test_training_goes_on_after_a_kill_and_ends_in_the_same_weights(
     assert sorted((tmp_path / "models").iterdir()) == [again.with_suffix(".json"), again], "weights and their checksum"
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, expected.state_dict()[name]), name
-
-
-def test_shortcuts_of_one_model_share_the_cache_of_clean_images(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passed, run = [], CachePass._run_trunk
-
-    def counting(plan: CachePass, batches: Any) -> Any:
-        for shard in run(plan, batches):
-            passed.append(len(shard["labels"]))
-            yield shard
-
-    monkeypatch.setattr(CachePass, "_run_trunk", counting)
-    n_clean = Joint.n_val + Joint.n_test
-    # of the second artifact the training images have other labels and the biased ones are others; clean ones are cached
-    for artifact, expected in (("timestamp", Joint.n_train + 2 * n_clean), ("brightness", Joint.n_train + n_clean)):
-        passed.clear()
-        with opened(work, Joint(artifact=artifact)) as subject:
-            subject.experiment.cav_rows()
-        assert sum(passed) == expected
-    passed.clear()
-    with opened(work, Joint(artifact="timestamp")) as subject:
-        setting = subject.experiment.setting
-        assert subject.experiment.workspace.activations["train"].has_artifact is not None
-        reference = setting.reference()
-    assert not passed
-    assert reference is not None
-    assert not torch.equal(reference.classifier.weight, setting.model.classifier.weight)
-    assert setting.name == "synthetic-timestamp-demo" == subject_name(subject.study, subject.plan)
-    assert subject.run.path.parent == work / "runs"
-    assert subject.run.path.name.startswith(setting.name)
 
 
 def test_pretrained_weights_that_know_the_classes_are_the_reference(

@@ -17,13 +17,7 @@ from hansfree.data.listing import Listing
 from hansfree.discovery import opening
 from hansfree.discovery.clustering import Cluster
 from hansfree.discovery.label.ranking import LabelDiagnostics
-from hansfree.discovery.label.session import (
-    ClusterSuggestion,
-    Session,
-    address_file,
-    describe_finish,
-    read_suggestions,
-)
+from hansfree.discovery.label.session import ClusterSuggestion, Session, address_file, describe_finish, read_suggestions
 from hansfree.discovery.opening import label_directory
 from hansfree.discovery.suspects import Suspects
 from hansfree.errors import DataError, RunError
@@ -131,6 +125,8 @@ def test_a_suggested_cluster_is_accepted_in_one_step(small: World) -> None:
         assert session.undo().images == [2]
         assert client.post("api/suspects", json={"suspect": "suspect-1"}).json()["yes"] == 2
         assert client.post("api/undo").json()["images"] == [2, 4]
+        assert session.undo().images == []
+        assert session.state().diagnostics is None
 
 
 @pytest.mark.parametrize("content", ["{", "[1]"])
@@ -171,7 +167,7 @@ def test_class_folders_are_labelled_too(small: World, tmp_path: Path) -> None:
         name, label, *_ = line.split(",")
         (folders / label).mkdir(parents=True, exist_ok=True)
         shutil.copy(root / name, folders / label / name)
-    change(small, data={"root": str(folders), "table": None})
+    change(small, data={"root": str(folders), "table": None}, artifact={"biased_class": "smooth-even"})
     with opened(small) as session:
         session.label(list(range(0, 40, 4)), has_artifact=True)
         session.label([image for image in range(40) if image % 4], has_artifact=False)
