@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,13 +127,9 @@ def test_in_print_everything_is_shown(browser: Browser) -> None:
     closed = "return document.querySelectorAll('details:not([open])').length"
     n_closed = browser.script(closed)
     assert n_closed == len(browser.all("details")) > 4
-    printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
-    content = base64.b64decode(printed["data"])
-    assert len(re.findall(rb"/Type\s*/Page\b", content)) >= 3
-    browser.script("dispatchEvent(new Event('beforeprint'))")
-    assert browser.script(closed) == 0
-    browser.script("dispatchEvent(new Event('afterprint'))")
-    assert browser.script(closed) == n_closed
+    for event, n in (("beforeprint", 0), ("afterprint", n_closed)):
+        browser.script(f"dispatchEvent(new Event('{event}'))")
+        assert browser.script(closed) == n
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         browser.script("dispatchEvent(new Event('beforeprint'))")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from hansfree.corrections import LatentCorrection
 from hansfree.errors import DataError
 from hansfree.models import build_model
 from hansfree_paper.aggregate import Finding, SubjectKey
-from hansfree_paper.experiments import _cosines, measure_rises, rank_classes
+from hansfree_paper.experiments import measure_rises, rank_classes
 from hansfree_paper.runner import Reproduction
 from hansfree_paper.subjects import Plan
 from tests.paper.conftest import Made
@@ -29,16 +28,6 @@ GREY = np.full((2, 8, 8, 3), 128, dtype=np.uint8)
 
 def experiment(name: str) -> Reproduction:
     return Reproduction.named(name)()
-
-
-@pytest.fixture(scope="module")
-def diverged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
-    """Findings where RRR was left out, and no strength of RR-ClArC is admissible."""
-    options: dict[str, Any] = {"strengths": {"rr-clarc": (1e38,)}, "left_out": ("rrr",)}
-    with opened(tmp_path_factory.mktemp("diverged"), Single(), **options) as subject:
-        found = {name: experiment(name).examine(subject) for name in ("table1", "natural")}
-        assert not (subject.run.path / "stages" / "rrr.json").exists()
-    return found
 
 
 # Overview
@@ -53,7 +42,6 @@ def biases(artifact: str, biased: np.ndarray, *, model: str = "demo") -> Finding
     ("findings", "figures"),
     [
         ([biases("lsb", GREY ^ 0b111)], ["biases", "lsb"]),
-        ([biases("bright", GREY + 40)], ["biases"]),
         ([biases("nothing", GREY)], ["biases"]),
         ([biases("bright", GREY + 40), biases("lsb", GREY ^ 1)], ["biases", "lsb"]),
         ([biases("a", GREY), biases("a", GREY, model="vgg16")], ["biases"]),
@@ -93,13 +81,6 @@ def test_s_of_every_sample_is_the_cosine_with_its_own_change(made: Made) -> None
     assert all(finding.arrays[name].shape == finding.arrays["masks"].shape for name in maps)
 
 
-def test_a_sample_that_does_not_change_has_no_alignment() -> None:
-    cav = CAV.named("signal")().fit(np.array([[0.0, 0.0], [1.0, 0.1], [0.0, 0.1], [1.0, 0.0]]), np.arange(4) % 2)
-    found = _cosines(cav, np.array([[0.0, 0.0], [2.0, 0.0], [0.0, -3.0]]))
-    assert np.isnan(found[0])
-    assert found[1:] == pytest.approx([1, 0])
-
-
 # Table 1
 
 
@@ -114,16 +95,6 @@ def test_every_method_is_compared_with_every_other_on_the_same_images(made: Made
     assert {row.method for row in finding.rows} >= models | {"cav:signal"}
     shown = METHODS | {"original"}
     assert {name for name in finding.arrays if "/" in name} == {f"relevance/{name}" for name in shown}
-
-
-def test_what_was_left_out_or_has_no_admissible_strength_is_on_the_page(diverged: dict[str, Finding]) -> None:
-    finding = diverged["table1"]
-    assert not rows_like(finding.rows, method="rrr")
-    assert not [pair for pair in finding.facts.paired if "rrr" in pair]
-    assert "vanilla" not in finding.facts.reasons
-    text = experiment("table1").present([finding])[0]
-    assert "| RRR | not run |" in text
-    assert "| RR-ClArC (failed: no strength is admissible: " in text
 
 
 # Q3
@@ -245,13 +216,9 @@ def test_every_method_takes_ten_turns_after_one_that_does_not_count(
     monkeypatch.setattr(LatentCorrection, "train", counted)
     with opened(made.work, Single(artifact="lsb"), left_out=("rrr", "a-clarc")) as subject:
         finding = experiment("runtime").examine(subject)
-    timed = dict.fromkeys(METHODS - {"rrr", "a-clarc"}, 11)
-    assert calls == timed
+    assert calls == dict.fromkeys(METHODS - {"rrr", "a-clarc"}, 11)
     assert epochs == {1}
     whole, cached = (rows_like(finding.rows, metric=f"seconds_per_epoch{kind}") for kind in ("", "_cached"))
-    assert Counter(row.method for row in whole) == Counter(row.method for row in cached) == dict.fromkeys(timed, 10)
-    passes = {turn: set[float]() for turn in range(10)}
-    for both, head in zip(whole, cached):
-        assert both.value > head.value > 0
-        passes[head.seed or 0].add(round(both.value - head.value, 9))
-    assert all(len(seconds) == 1 for seconds in passes.values()), "all methods of a turn share the pass"
+    passes = {(row.seed, round(both.value - row.value, 9)) for both, row in zip(whole, cached)}
+    assert sorted(turn or 0 for turn, _ in passes) == [*range(10)], "all methods of a turn share the pass"
+    assert all(seconds > 0 for _, seconds in passes)

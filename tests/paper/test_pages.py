@@ -132,6 +132,7 @@ WRITERS: dict[str, Callable[[Sequence[Finding]], str]] = {
     ),
     "details": tables.write_details,
     "differences": tables.write_differences,
+    "no differences": lambda findings: tables.write_differences(findings[1:]),
     "strengths": tables.write_strengths,
     "times": tables.write_times,
     "changes": tables.write_changes,

@@ -16,14 +16,13 @@ from hansfree.corrections import RRClArC
 from hansfree.errors import DataError, OptionError, UnknownNameError
 from hansfree.evaluation.results import read_rows
 from hansfree.models import build_model
-from hansfree.report.text import describe_reason
 from hansfree_paper.aggregate import SubjectKey
 from hansfree_paper.dataset import BenchmarkDataset, Published
 from hansfree_paper.experiments import _LOCALISED
 from hansfree_paper.runner import Reproduction, finding_of, reproduce, setting_of, write_paper_departures
 from hansfree_paper.subjects import Plan
 from tests.paper.conftest import COMMAND, Made
-from tests.paper.examples import path, row
+from tests.paper.examples import path
 from tests.pipeline.studies import PLAN, Natural, Single, Untested, opened
 
 FIGURES = {
@@ -142,13 +141,6 @@ def test_figures_of_an_earlier_page_are_removed(made: Made, tmp_path: Path) -> N
     assert "```" not in page.read_text(encoding="utf-8")  # no command was given
 
 
-def test_the_papers_numbers_are_beside_ours(made: Made) -> None:
-    made.finding("table1")
-    text = run("table1", made.work, made.work / "in-paper", InThePaper()).read_text(encoding="utf-8")
-    assert "| 78.8 ± 1.2 |" in text
-    assert "Not the paper's setting (demo · lsb · single): training started" in text
-
-
 def test_errors_come_before_anything_is_written(tmp_path: Path) -> None:
     twice = [(Single(size=size), Plan(**PLAN)) for size in (32, 48)]
     for name, subjects, error, fragment in (
@@ -223,28 +215,6 @@ def test_departures_from_the_paper_are_named(options: dict[str, Any], words: lis
 
 
 # Settings
-
-
-def test_of_cavs_the_model_and_of_corrections_everything_is_described(made: Made) -> None:
-    rows = made.finding("table1").rows
-    with made.subject() as subject:
-        words, of_cavs = (
-            setting_of(subject, some) for some in (rows, [row for row in rows if row.method.startswith("cav:")])
-        )
-        of_times = setting_of(subject, [row("rr-clarc", "seconds_per_epoch", 1.0, chosen=None, split=None)])
-        rule = describe_reason(subject.experiment.setting.rule.summary())
-    assert words.items() > of_cavs.items()
-    assert of_cavs["training starts from"] == "random weights"
-    trained = "the whole model, 2 epochs of Adam at 0.003, batches of 32, seed 0, on cpu"
-    assert of_cavs["trained on the biased images"] == trained
-    assert of_cavs["layer"] == "`features.10`"
-    corrected = "all that follows the layer, 2 epochs of SGD at 0.0001, batches of 32, seed 0"
-    assert words["corrections fine-tune"] == corrected
-    assert words["strengths"] == "rrr 0.1; rr-clarc 0.1, 10, in our units"
-    assert words["strength chosen by"] == rule
-    assert "seeds of the correction" not in words
-    assert of_times["corrections fine-tune"] == "all that follows the layer"
-    assert "strengths" not in of_times
 
 
 def test_what_the_user_chose_is_described(tmp_path: Path) -> None:

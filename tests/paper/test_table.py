@@ -51,14 +51,6 @@ def test_flags_are_the_columns_of_0_and_1_of_the_test_images(root):
     assert ImageTable(root, size=32, skip_bad=True).flags()["ruler"].tolist() == [True, False, False, False, True]
 
 
-def test_a_group_is_never_in_two_parts(root):
-    write_table(root / "labels.csv", split=None, group=lambda n: n // 3)
-    study = ImageTable(root, biased_class="wart")
-    assert study.remarks == []
-    seen = [set(part.ids // 3) for part in study.parts]
-    assert sum(map(len, seen)) == len(set.union(*seen))
-
-
 def test_any_single_table_will_do_but_not_two(root):
     (root / "labels.csv").rename(root / "skin.csv")
     assert len(ImageTable(root).source) == len(ROWS)

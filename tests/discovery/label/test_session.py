@@ -177,24 +177,20 @@ def test_class_folders_are_labelled_too(small: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("diagnostics", "missing"),
+    ("diagnostics", "title", "missing", "start"),
     [
-        (LabelDiagnostics(40, 0.9, "fair", "Use it."), None),
-        (LabelDiagnostics(9, 0.6, "poor", "9 artifact images are too few."), "9 artifact images are too few."),
-        (None, "The diagnostics are not finished."),
+        (LabelDiagnostics(40, 0.9, "fair", "Use it."), "Ready for a run", "", "Set data.table in "),
+        (LabelDiagnostics(9, 0.6, "poor", "Too few."), "Saved, but not ready for a run", "Too few.", "To run anyway: "),
+        (None, "Saved, but not ready for a run", "The diagnostics are not finished.", "To run anyway: set data.table "),
     ],
 )
 def test_labels_suffice_by_their_diagnostics(
-    unlabelled: Session, diagnostics: LabelDiagnostics | None, missing: str | None
+    unlabelled: Session, diagnostics: LabelDiagnostics | None, title: str, missing: str, start: str
 ) -> None:
     found = describe_finish(unlabelled.data, diagnostics, unlabelled=31)
     assert found.proposed.startswith("31 of the 40 images are not labelled.")
-    if missing is None:
-        assert (found.title, found.missing) == ("Ready for a run", "")
-        assert found.sentence.startswith("Set data.table in ")
-    else:
-        assert (found.title, found.missing) == ("Saved, but not ready for a run", missing)
-        assert found.sentence.startswith("To run anyway: set data.table in ")
+    assert (found.title, found.missing) == (title, missing)
+    assert found.sentence.startswith(start)
 
 
 def test_every_change_has_another_version_and_finish_waits_for_its_diagnostics(session: Session) -> None:
