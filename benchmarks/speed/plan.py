@@ -10,6 +10,7 @@ from hansfree._internal.files import format_bytes
 from hansfree.corrections import RRR, RRClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import OptionError
+from hansfree.report import markdown_table
 
 _HEATMAPS = 1_000  # of test images, as many as a report looks at
 
@@ -83,13 +84,12 @@ def write_plan(
     measures: Mapping[str, Measure], models: Sequence[str], machines: Sequence[Machine], *, images: int, marked: int
 ) -> str:
     """Return a Markdown table: for every model and stage the bytes, and for every machine the hours and their price."""
-    header = ["model", "stage", "on disk", *(machine.name for machine in machines)]
-    lines = [header, ["---"] * len(header)]
+    lines = []
     for model in models:
         for stage in plan_stages(measures, model, images=images, marked=marked):
             size = "" if stage.bytes is None else format_bytes(stage.bytes)
             lines.append([model, stage.name, size, *(_cell(stage.hours(machine), machine) for machine in machines)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return markdown_table(["model", "stage", "on disk", *(machine.name for machine in machines)], lines) + "\n"
 
 
 def _cell(hours: float, machine: Machine) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from scipy.stats import spearmanr
 from benchmarks.whole_network.__main__ import CANDIDATES, DEEP
 from benchmarks.whole_network.settings import SETTINGS
 from hansfree.corrections.deep.selection import EFFECT_COST, ValidationScore, choose_candidate, merit
+from hansfree.report import markdown_table
 
 TABLE = Path("results/whole_network.csv")
 PAGES = {"page.md": Path("docs/whole-network.md"), "tables.md": Path("results/whole_network.md")}  # by template
@@ -98,12 +99,6 @@ def _name(row: Row) -> str:
     return row["method"] if row["strength"] is None else f"{row['method']} {row['strength']:g}"
 
 
-def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [list(header), *map(list, rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def is_corrected(original: Row, chosen: Row, reference: Row) -> bool:
     """Whether the chosen model meets all three limits of the benchmark."""
     gap = reference["test_biased"] - original["test_biased"]
@@ -134,7 +129,7 @@ def choices(trials: Sequence[Trial]) -> tuple[str, str]:
     settings = {line[0].partition(",")[0] for line in lines}
     below = f" Biased accuracy is below the original's or RR-ClArC's in: {', '.join(worse)}." if worse else ""
     summary = f"Limits are met in {sum(met)} of {len(met)} trials of {len(settings)} settings.{below}"
-    return _table(header, lines), summary
+    return markdown_table(header, lines), summary
 
 
 def true_pairs(trials: Sequence[Trial]) -> str:
@@ -148,15 +143,8 @@ def true_pairs(trials: Sequence[Trial]) -> str:
             lines.append(
                 [trial.setting, _three(row), _percent(row["versus_reference"]), interval, *map(_percent, flips)]
             )
-    header = [
-        "setting",
-        "true pairs",
-        "biased accuracy - reference",
-        "95 % interval",
-        "flips",
-        "flips of the reference",
-    ]
-    return _table(header, lines)
+    header = ["setting", "true pairs", "biased accuracy - reference", "95 % interval", "flips", "reference's flips"]
+    return markdown_table(header, lines)
 
 
 def trap_sets(trials: Sequence[Trial]) -> str:
@@ -174,7 +162,7 @@ def trap_sets(trials: Sequence[Trial]) -> str:
                 )
                 is_tuned = row["method"] in DEEP
                 cells.setdefault(_name(row) if is_tuned else row["method"], {})[trial.setting] = value
-    return _table(
+    return markdown_table(
         ["method", *(trial.setting for trial in traps)],
         [[name, *(found.get(trial.setting, "") for trial in traps)] for name, found in cells.items()],
     )
@@ -215,7 +203,7 @@ def rule_quality(trials: Sequence[Trial]) -> str:
     if not lines:
         return "No controlled setting is complete."
     lines.append(["mean", "", f"{np.mean(correlations):.2f}", _percent(float(np.mean(regrets)))])
-    return _table(["setting", "models", "rank correlation", "regret in points"], lines)
+    return markdown_table(["setting", "models", "rank correlation", "regret in points"], lines)
 
 
 def methods(trials: Sequence[Trial]) -> str:
@@ -228,7 +216,7 @@ def methods(trials: Sequence[Trial]) -> str:
     for name in names:
         found = [next((row for row in trial.rows if _label(row) == name), None) for trial in inserted]
         lines.append([name, *(_short(row) for row in found), _passes(found)])
-    return _table(["method", *(trial.setting for trial in inserted), "passes"], lines)
+    return markdown_table(["method", *(trial.setting for trial in inserted), "passes"], lines)
 
 
 def _label(row: Row) -> str:
@@ -254,7 +242,7 @@ def limited_labels(trials: Sequence[Trial]) -> str:
         if trial.labels != "all" and trial.is_complete and original is not None:
             chosen = trial.chosen(original)
             lines.append([trial.title, trial.labels, _name(chosen), _three(chosen), _three(original)])
-    return _table(["setting", "labels", "chosen", "its scores", "original"], lines) if lines else "Not run yet."
+    return markdown_table(["setting", "labels", "chosen", "its scores", "original"], lines) if lines else "Not run yet."
 
 
 def write_pages(table: Path = TABLE, folder: Path = Path()) -> None:
