@@ -14,14 +14,7 @@ from torch import Tensor, nn
 from hansfree.export import fold_projection
 from hansfree.models import build_model
 from tests.corrections.examples import Residual
-from tests.export.examples import (
-    CHANNELS,
-    CLASSES,
-    Chain,
-    corrected,
-    images,
-    sequential,
-)
+from tests.export.examples import CHANNELS, CLASSES, Chain, corrected, images, sequential
 
 FLAT = 3 * 8 * 8
 

@@ -302,11 +302,7 @@ def test_the_card_says_what_the_scores_do_not_show(make_run: MakeRun) -> None:
     [
         (list, None, "**Verdict on the test images: corrected.** The rule: "),
         (list, {}, "**The run has no verdict on this model:**"),
-        (
-            collapsed,
-            None,
-            "**Do not use this model:** its balanced accuracy on images without the artifact is at",
-        ),
+        (collapsed, None, "**Do not use this model:** its balanced accuracy on images without the artifact is at"),
     ],
 )
 def test_the_card_has_the_verdict_of_the_run(

@@ -9,12 +9,11 @@ from torch import nn
 
 from hansfree.activations import collect_activations
 from hansfree.cavs import PairCAV, SignalCAV
-from hansfree.data.artifacts import Timestamp
-from hansfree.data.biased import BiasedData, insert_bias
+from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import Subset
-from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError
 from hansfree.pipeline.auto_pairs import make_auto_pairs
+from tests.pipeline.worlds import stamped
 
 LAYER = "0"
 
@@ -31,11 +30,6 @@ def colours() -> nn.Module:
 MODEL = colours()
 
 
-def data_of() -> BiasedData:
-    parts = [SyntheticLesions(n, size=32, start=start) for n, start in ((120, 0), (8, 120), (40, 128))]
-    return insert_bias(parts, Timestamp(), biased_class=0, share=0.5)
-
-
 def signal(data: BiasedData) -> SignalCAV:
     train = collect_activations(MODEL, LAYER, data.train)
     inside = train.labels == 0
@@ -43,7 +37,7 @@ def signal(data: BiasedData) -> SignalCAV:
 
 
 def test_the_pairs_are_the_clean_images_and_the_same_with_a_part_of_a_marked_one() -> None:
-    data = data_of()
+    data = stamped(120, 8, 40, classes=4)
     clean, biased = make_auto_pairs(MODEL, LAYER, signal(data), data.train)
     assert not clean.has_artifact.any()
     assert biased.has_artifact.all()
@@ -59,7 +53,7 @@ def test_the_pairs_are_the_clean_images_and_the_same_with_a_part_of_a_marked_one
 
 
 def test_their_direction_is_near_the_change_of_true_pairs() -> None:
-    data = data_of()
+    data = stamped(120, 8, 40, classes=4)
     pairs = (*make_auto_pairs(MODEL, LAYER, signal(data), data.train), data.test_clean, data.test_biased)
     clean, biased, without, within = (collect_activations(MODEL, LAYER, images).pooled for images in pairs)
     change = (within.astype(float) - without).mean(axis=0)
@@ -68,7 +62,7 @@ def test_their_direction_is_near_the_change_of_true_pairs() -> None:
 
 
 def test_what_cannot_be_cut_out_or_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = data_of()
+    data = stamped(120, 8, 40, classes=4)
     cav = signal(data)
     clean = Subset(data.train, np.flatnonzero(~data.train.has_artifact))
     with pytest.raises(DataError, match=f"0 of {len(clean)} carry it"):

@@ -11,55 +11,40 @@ import pytest
 from torch import nn
 
 from hansfree._internal.hashing import seeded
-from hansfree._internal.store import open_run
 from hansfree.activations import collect_activations
 from hansfree.cavs import PairCAV
 from hansfree.cavs.diagnostics import quick_check
 from hansfree.corrections import LatentCorrection, Need, RRClArC
 from hansfree.corrections.training import FineTuning
-from hansfree.data.artifacts import Timestamp
-from hansfree.data.biased import insert_bias
-from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import OptionError
 from hansfree.models import build_model
-from hansfree.pipeline.diagnosis import (
-    Depth,
-    InsertionSimilarity,
-    compare_insertion,
-    diagnose_direction,
-    measure_depth,
-)
+from hansfree.pipeline.diagnosis import Depth, InsertionSimilarity, compare_insertion, diagnose_direction, measure_depth
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.workspace import MethodSpec, Setting
 from hansfree.report.advice import describe_similarity
 from hansfree.report.direction import describe_depth
+from tests.pipeline.worlds import opened, stamped
+
+
+def setting_of(cav: str) -> Setting:
+    with seeded(0):
+        model = build_model("demo", classes=2).eval()
+    data, tuning, strengths = stamped(80, 60, 60), FineTuning(epochs=1), {"rr-clarc": (1.0,)}
+    return Setting(
+        name="tiny", data=data, model=model, layer="features.10", tuning=tuning, cav=cav, strengths=strengths
+    )
 
 
 @pytest.fixture(scope="module")
 def signal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiment]:
-    yield from opened(tmp_path_factory.mktemp("signal"), "signal")
+    with opened(setting_of("signal"), tmp_path_factory.mktemp("signal") / "run") as experiment:
+        yield experiment
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiment]:
-    yield from opened(tmp_path_factory.mktemp("pair"), "pair")
-
-
-def opened(folder: Path, cav: str) -> Iterator[Experiment]:
-    parts = [SyntheticLesions(n, size=32, classes=2, start=start) for n, start in ((80, 0), (60, 80), (60, 140))]
-    with seeded(0):
-        model = build_model("demo", classes=2).eval()
-    setting = Setting(
-        name="tiny",
-        data=insert_bias(parts, Timestamp(), biased_class=0, share=0.5),
-        model=model,
-        layer="features.10",
-        tuning=FineTuning(epochs=1),
-        cav=cav,
-        strengths={"rr-clarc": (1.0,)},
-    )
-    with open_run(folder / "run", {"cav": cav}) as run:
-        yield Experiment(setting, run)
+    with opened(setting_of("pair"), tmp_path_factory.mktemp("pair") / "run") as experiment:
+        yield experiment
 
 
 def test_pairs_of_training_images_give_the_direction_and_its_row(pair: Experiment) -> None:
@@ -78,10 +63,7 @@ def test_labels_are_the_default_and_a_method_may_ask_for_pairs(signal: Experimen
     assert "cav:pair" not in {row.method for row in signal.cav_rows()}
     assert not list(signal.run.path.glob("cav-*"))  # no pass over pairs that nobody asked for
     spec = MethodSpec(
-        name="along-pairs",
-        make=lambda cav, images, tuning: RRClArC(cav, tuning=tuning),
-        cav="pair",
-        strengths=(1.0,),
+        name="along-pairs", make=lambda cav, images, tuning: RRClArC(cav, tuning=tuning), cav="pair", strengths=(1.0,)
     )
     assert {row.cav for row in signal.rows_for(spec)} == {"pair"}
 
@@ -159,8 +141,7 @@ def test_the_depth_of_the_artifact_takes_one_pass_and_is_stored(
 
 def test_a_network_without_stages_is_no_error(signal: Experiment, tmp_path: Path) -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
-    with open_run(tmp_path / "run", {}) as run:
-        experiment = Experiment(replace(signal.setting, model=flat, layer="1"), run)
+    with opened(replace(signal.setting, model=flat, layer="1"), tmp_path / "run") as experiment:
         assert measure_depth(experiment) is measure_depth(experiment) is None
 
 

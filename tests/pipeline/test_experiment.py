@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from hansfree._internal.store import open_run
 from hansfree.cavs import CAV
 from hansfree.corrections import LatentCorrection, RRClArC, latent
 from hansfree.corrections.selection import BalancedRule
 from hansfree.corrections.training import FineTuning, head_loop
-from hansfree.data.artifacts import Timestamp
-from hansfree.data.biased import insert_bias
-from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import DataError, OptionError
 from hansfree.evaluation.results import Row
 from hansfree.models import build_model
@@ -29,7 +24,7 @@ from hansfree.pipeline.paths import Task
 from hansfree.pipeline.workspace import MethodSpec, Setting
 from hansfree.reasons import Reason, ReasonCode
 from tests.pipeline.studies import rows_like, value_of, values_of
-from tests.pipeline.worlds import Mixing, make_data
+from tests.pipeline.worlds import Mixing, make_data, opened, stamped
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +43,13 @@ def setting() -> Setting:
 @pytest.fixture(scope="module")
 def untrained() -> Setting:
     """A convolutional network, and an artifact that can be inserted into training images."""
-    parts = [SyntheticLesions(n, size=32, classes=2, start=start) for n, start in ((80, 0), (60, 80), (60, 140))]
     return Setting(
         name="tiny",
-        data=insert_bias(parts, Timestamp(), biased_class=0, share=0.5),
+        data=stamped(80, 60, 60),
         model=build_model("demo", classes=2).eval(),
         layer="features.10",
         tuning=FineTuning(epochs=1, learning_rate=1e-2),
     )
-
-
-@contextmanager
-def opened(setting: Setting, folder: Path, cache: Experiment | None = None) -> Iterator[Experiment]:
-    with open_run(folder, {"tiny": True}) as run:
-        yield Experiment(setting, run, cache=cache and cache.workspace.cache)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +144,7 @@ def test_a_repeat_is_what_training_with_that_seed_gives(
     name: str, setting: Setting, done: tuple[list[Row], Experiment], tmp_path: Path
 ) -> None:
     quick = replace(setting, tuning=replace(setting.tuning, epochs=4), repeats=3)
-    with opened(quick, tmp_path / "all", done[1]) as experiment:
+    with opened(quick, tmp_path / "all", done[1].workspace.cache) as experiment:
         rows = experiment.rows_for(experiment.plain(name))
         chosen = experiment.selection(experiment.plain(name))["strength"]
     assert (chosen is not None) == (name == "rr-clarc")
@@ -164,7 +152,7 @@ def test_a_repeat_is_what_training_with_that_seed_gives(
         repeated = rows_like(rows, seed=seed)
         assert {(row.strength, row.chosen, row.split, row.epoch) for row in repeated} == {(chosen, 1, "test", None)}
         alone = replace(quick, tuning=replace(quick.tuning, seed=seed), repeats=1, strengths={name: (chosen or 0.0,)})
-        with opened(alone, tmp_path / f"{seed}", done[1]) as fresh:
+        with opened(alone, tmp_path / f"{seed}", done[1].workspace.cache) as fresh:
             expected = values_of(rows_like(fresh.rows_for(fresh.plain(name)), split="test"))
         expected = {key: value for key, value in expected.items() if key[-1] != "artifact_relevance"}
         assert values_of(repeated) == expected  # to the last bit
@@ -185,7 +173,9 @@ def test_specs_have_columns_of_their_own_and_finished_stages_are_not_repeated(
     ]
 
     def everything() -> list[list[Row]]:
-        with opened(replace(setting, tuning=FineTuning(epochs=1)), tmp_path / "run", done[1]) as experiment:
+        with opened(
+            replace(setting, tuning=FineTuning(epochs=1)), tmp_path / "run", done[1].workspace.cache
+        ) as experiment:
             return [experiment.original_rows(), *(experiment.rows_for(spec) for spec in specs)]
 
     first = everything()
@@ -214,7 +204,7 @@ def test_every_rival_runs_when_it_is_named(name: str, experiment: Experiment) ->
 def test_seeds_follow_the_selected_strength(untrained: Setting, experiment: Experiment, tmp_path: Path) -> None:
     for strength in (0.1, 0.2):
         given = replace(untrained, repeats=2, strengths={"rr-clarc": (strength,)}, rule=BalancedRule(budget=1.0))
-        with opened(given, tmp_path / "run", experiment) as repeated:
+        with opened(given, tmp_path / "run", experiment.workspace.cache) as repeated:
             rows = repeated.rows_for(repeated.plain("rr-clarc"))
             assert {(row.seed, row.strength) for row in rows if row.split == "test"} == {(0, strength), (1, strength)}
             repeated.run.forget("rr-clarc")  # as a user does who deletes it
@@ -269,13 +259,13 @@ def outcome(one: Experiment) -> tuple[list[Row], dict[str, Any], bytes]:
 def test_tasks_in_any_order_give_what_one_run_gives(
     spread: Setting, done: tuple[list[Row], Experiment], trained: list[list[float]], tmp_path: Path
 ) -> None:
-    with opened(spread, tmp_path / "alone", done[1]) as one:
+    with opened(spread, tmp_path / "alone", done[1].workspace.cache) as one:
         expected = outcome(one)
     chosen = expected[1]["strength"]
     assert expected[1]["diverged"] == [1e30]
     assert trained == [list(STRENGTHS), [chosen], [chosen]]
     trained.clear()
-    with opened(spread, tmp_path / "apart", done[1]) as one:
+    with opened(spread, tmp_path / "apart", done[1].workspace.cache) as one:
         assert one.plan_tasks(NAME) == [APART, [Task(NAME)], SEEDS]
         for task in (*reversed(APART), Task(NAME), *reversed(SEEDS)):
             Experiment(spread, one.run, cache=done[1].workspace.cache).run_task(task)  # each on a machine of its own
@@ -284,7 +274,7 @@ def test_tasks_in_any_order_give_what_one_run_gives(
         assert trained == [*reversed(groups), again, [chosen], [chosen]]
         assert one.plan_tasks(NAME) == []
         assert outcome(one) == expected
-    with opened(spread, tmp_path / "some", done[1]) as one:
+    with opened(spread, tmp_path / "some", done[1].workspace.cache) as one:
         one.run_task(APART[1])
         assert one.plan_tasks(NAME)[0] == [APART[0], APART[2]]
         trained.clear()

@@ -19,14 +19,7 @@ from hansfree.errors import DataError, OptionError
 from hansfree.metrics import Score
 from hansfree.models.layers import feature_layers
 from hansfree.models.surgery import exact_forward_mode, split
-from hansfree.pipeline.layer_search import (
-    EveryLayer,
-    LayerChoice,
-    LayerScore,
-    Trial,
-    _take,
-    choose_layer,
-)
+from hansfree.pipeline.layer_search import EveryLayer, LayerChoice, LayerScore, Trial, _take, choose_layer
 from hansfree.reasons import Reason, ReasonCode
 from tests.corrections.examples import CASES, TinyImages, snapshot
 from tests.pipeline.worlds import Mixing, Squares, make_data

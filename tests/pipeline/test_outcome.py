@@ -13,21 +13,19 @@ import torch
 
 from hansfree._internal.hashing import hash_weights
 from hansfree.corrections.training import FineTuning
-from hansfree.data.artifacts import Timestamp
-from hansfree.data.biased import BiasedData, insert_bias
-from hansfree.data.lesions import SyntheticLesions
+from hansfree.data.biased import BiasedData
 from hansfree.metrics import Evidence, predict_classes
 from hansfree.models import build_model
 from hansfree.pipeline.outcome import collect_cases, hash_contents, probabilities_of
 from hansfree.pipeline.workspace import Setting, keep_in_memory
+from tests.pipeline.worlds import stamped
 
 N = 230
 
 
 @pytest.fixture(scope="module")
 def data() -> BiasedData:
-    parts = [SyntheticLesions(n, size=80, start=start) for n, start in ((8, 0), (8, 8), (N, 16))]
-    return keep_in_memory(insert_bias(parts, Timestamp(), biased_class=0, share=0.5, seed=0))
+    return keep_in_memory(stamped(8, 8, N, size=80, classes=4))
 
 
 def evidence_of(data: BiasedData, seed: int, *, labels_biased: Any = None) -> Evidence:
@@ -79,8 +77,7 @@ def test_what_is_not_known_is_left_out(data: BiasedData) -> None:
 
 
 def setting(*, seed: int = 0) -> Setting:
-    parts = [SyntheticLesions(n, size=32, start=start) for n, start in ((40, 0), (104, 40), (40, 144))]
-    data = insert_bias(parts, Timestamp(), biased_class=0, share=0.5, seed=seed)
+    data = stamped(40, 104, 40, classes=4, seed=seed)
     return Setting(
         name="x", data=data, model=build_model("demo", classes=4), layer="features.10", tuning=FineTuning(epochs=1)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from hansfree.data.biased import BiasedData
+from hansfree._internal.store import open_run
+from hansfree.data.artifacts import Timestamp
+from hansfree.data.biased import BiasedData, insert_bias
 from hansfree.data.examples import ImageDataset, Normalize
 from hansfree.data.lesions import SyntheticLesions
+from hansfree.pipeline import Experiment, Setting
 
 
 class Squares(ImageDataset):
@@ -84,3 +89,17 @@ def write_table(root: Path) -> None:
         part = "train" if row < 80 else "val" if row < 136 else "test"
         lines.append(f"{row}.png,{'AB'[images.labels[row]]},{part}")
     (root / "labels.csv").write_text("\n".join(lines))
+
+
+def stamped(*counts: int, size: int = 32, classes: int = 2, seed: int = 0) -> BiasedData:
+    """Return drawn lesions, so many of each split, and a timestamp in half of one class that can be inserted."""
+    starts = np.cumsum((0, *counts))
+    parts = [SyntheticLesions(n, size=size, classes=classes, start=int(start)) for n, start in zip(counts, starts)]
+    return insert_bias(parts, Timestamp(), biased_class=0, share=0.5, seed=seed)
+
+
+@contextmanager
+def opened(setting: Setting, folder: Path, cache: Path | None = None) -> Iterator[Experiment]:
+    """Return an experiment in a run directory of its own."""
+    with open_run(folder, {"tiny": True}) as run:
+        yield Experiment(setting, run, cache=cache)

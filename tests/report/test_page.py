@@ -304,12 +304,7 @@ def test_the_page_of_a_natural_bias(make_run: MakeRun) -> None:
     parts = POOR.parts()
     path = write_report(make_run(**parts | {"meta": parts["meta"] | {"claims": claims}}))
     text = text_of(path)
-    assert heads_of(path) == [
-        "Methods",
-        "Classes",
-        "Evidence",
-        "Appendix",
-    ]
+    assert heads_of(path) == ["Methods", "Classes", "Evidence", "Appendix"]
     assert "What it costs Accuracy with the artifact is not drawn against accuracy without it: two cl" in text
     assert text.index("Flip rate cannot be claimed. Natural") < text.index("(TCAV) can be claimed. Known on the 67")
     assert "† Too few images with the artifact are of classes where the shortcut is wrong." in text

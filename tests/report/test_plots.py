@@ -154,7 +154,7 @@ def test_every_strength_is_a_point_and_the_chosen_are_marked(make_run: MakeRun, 
     assert "P-ClArC: 88.0 % without the artifact, 82.2 % with it" in labels
     assert len(labels) == 2 + len(STRENGTHS["rrr"]) + len(CHOSEN) - len(STRENGTHS), "without what diverged"
     assert texts_of(svg)[-len(CHOSEN) :] == [
-        *("Original", "Vanilla", "RRR", "P-ClArC", "A-ClArC", "RR-ClArC", "Clean-trained"),
+        *("Original", "Vanilla", "RRR", "P-ClArC", "A-ClArC", "RR-ClArC", "Clean-trained")
     ]
     assert ("" if not lost else f" {lost} strength") in plot.caption
     assert ("outside the axes" in plot.caption) == (lost > 0)

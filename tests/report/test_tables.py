@@ -179,7 +179,7 @@ def test_unavailable_scores_and_one_sided_accuracy(make_run: MakeRun) -> None:
 
 def test_numbers() -> None:
     assert [write_value("probability_change", value) for value in (-0.02, 0.02, -0.00001)] == [
-        *("\N{MINUS SIGN}2.0", "+2.0", "0.0"),
+        *("\N{MINUS SIGN}2.0", "+2.0", "0.0")
     ]
     assert write_value("flip_rate", 0.0614) == "6.1"
     assert write_value("tcav_sensitivity", 0.0012345) == "1.23"
@@ -216,7 +216,7 @@ def test_every_rival_has_a_line_and_every_difference_its_interval(paired: Result
         low, high = map(number, cell.interval.split(" to "))
         assert low < 100 * (after - before) < high
     assert [cells[f"{metric} McNemar p"].value for metric in ("accuracy_biased", "flip_rate", "accuracy_clean")] == [
-        *("< 0.001", "< 0.001", "1.00"),  # the same answers on clean images
+        *("< 0.001", "< 0.001", "1.00")  # the same answers on clean images
     ]
     theirs = cells_of(pairs_with(paired, "p-clarc"), "RR-ClArC")
     for key in ("flip_rate rate", "accuracy_biased accuracy"):
@@ -279,7 +279,7 @@ def test_side_effects_have_a_line_per_model_and_columns_per_artifact(make_run: M
     heads = [("No artifact", 1), ("timestamp (of this run)", 2), ("lsb (removed too)", 2), ("<ink> (kept)", 2)]
     assert table.heads == heads
     assert [(line.title, line.kind) for line in table.lines] == [
-        *(("Original", "reference"), ("P-ClArC", "method"), ("RR-ClArC", "method")),
+        *(("Original", "reference"), ("P-ClArC", "method"), ("RR-ClArC", "method"))
     ]
     for line, (method, flips) in zip(table.lines, FLIPS.items()):
         clean, biased, own_flips, _ = CHOSEN[method]

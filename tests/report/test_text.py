@@ -79,11 +79,7 @@ REASONS: list[tuple[ReasonCode, dict[str, Any], str]] = [
     (ReasonCode.DIVERGED, {}, "diverged"),
     (ReasonCode.NEVER_ANSWERS, {"labels": [0, 1]}, "never answers naevus, melanoma"),
     (ReasonCode.CLEAN_DROP, {"drop": 0.1, "budget": 0.02}, "loses more than 2 points on clean images"),
-    (
-        ReasonCode.CLASS_DROP,
-        {"label": 1, "drop": 0.1, "budget": 0.1},
-        "more than 10 points of melanoma on",
-    ),
+    (ReasonCode.CLASS_DROP, {"label": 1, "drop": 0.1, "budget": 0.1}, "more than 10 points of melanoma on"),
     (ReasonCode.NO_BIASED_IMAGE, {}, "no biased validation image"),
     (ReasonCode.NO_CANDIDATE, {}, "no candidate was trained"),
     (

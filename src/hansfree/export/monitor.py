@@ -31,15 +31,7 @@ from hansfree.data import SETS, ImageFiles, Images, as_tensor, check_artifact_la
 from hansfree.errors import CacheError, DataError, OptionError, RunError
 from hansfree.export.run import read_run
 from hansfree.models.surgery import AxisOrder, Cut, remove_inserted, split
-from hansfree.pipeline import (
-    PreparedRun,
-    Workspace,
-    check_unchanged,
-    is_deep,
-    prepare_run,
-    read_run_file,
-    weights_file,
-)
+from hansfree.pipeline import PreparedRun, Workspace, check_unchanged, is_deep, prepare_run, read_run_file, weights_file
 
 FORMAT = "hansfree.export.monitor.1"
 

@@ -56,15 +56,7 @@ from hansfree.models import (
 )
 from hansfree.models.surgery import check_device, split
 from hansfree.pipeline.concepts import ConceptLabels, describe_concept, find_concepts, read_concept_labels
-from hansfree.pipeline.config import (
-    AUTO,
-    COLUMN,
-    DataSection,
-    Rule,
-    RunConfig,
-    is_deep,
-    without_deep,
-)
+from hansfree.pipeline.config import AUTO, COLUMN, DataSection, Rule, RunConfig, is_deep, without_deep
 from hansfree.pipeline.identity import check_tried, known_config
 from hansfree.pipeline.transplants import Transplants, find_transplants
 from hansfree.pipeline.workspace import Setting, missing_pairs

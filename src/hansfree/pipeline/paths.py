@@ -340,11 +340,7 @@ class NetworkPath(MethodPath):
     def _train(self, strengths: Sequence[float]) -> Iterator[Candidate]:
         setting = self.workspace.setting
         return self.method.candidates(
-            setting.model,
-            setting.data.train,
-            strengths,
-            folder=self._checkpoints,
-            progress=self.workspace.progress,
+            setting.model, setting.data.train, strengths, folder=self._checkpoints, progress=self.workspace.progress
         )
 
     def close(self) -> None:

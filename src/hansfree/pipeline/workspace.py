@@ -48,13 +48,7 @@ from hansfree.corrections import (
 from hansfree.corrections.training import FineTuning, Heads
 from hansfree.data import SETS, BiasedData, ImageDataset, InMemory, WithMasks
 from hansfree.errors import DataError, OptionError, SplitError
-from hansfree.evaluation import (
-    HeldOutFeatures,
-    State,
-    held_out_features,
-    judge_head,
-    measure_positions,
-)
+from hansfree.evaluation import HeldOutFeatures, State, held_out_features, judge_head, measure_positions
 from hansfree.evaluation.heatmaps import Explanation, artifact_relevance, compute_heatmaps, explanation_of
 from hansfree.evaluation.localisation import compute_cav_heatmaps, kept_masks, localise_artifact
 from hansfree.metrics import MIN_GROUP, Evidence, predict_classes

@@ -130,10 +130,7 @@ def draw_alignment(results: Results) -> Drawing | None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, labelcolor=INK)
     words = "; ".join(f"{name}, {_ALIGNMENTS[metric][0]}: {row.value:.2f}" for (name, metric), row in rows.items())
     return Drawing(
-        "alignment",
-        figure,
-        f"Bars of the alignment of each CAV. {words}.",
-        SENTENCES["captions"]["alignment"],
+        "alignment", figure, f"Bars of the alignment of each CAV. {words}.", SENTENCES["captions"]["alignment"]
     )
 
 
