@@ -235,12 +235,7 @@ def assemble_run(
     concept_labels: ConceptLabels | None = None,
     notes: Sequence[str] = (),
 ) -> PreparedRun:
-    """Check that model, images and settings fit together, pass a first batch, and estimate the disk usage.
-
-    Args:
-        concept_labels: What `read_concept_labels` found.
-        notes: Warnings to show.
-    """
+    """Check that model, images and settings fit together, pass a first batch, and estimate the disk usage."""
     data = replace(images.data(), artifact=_artifact_name(run, images))
     transplants = None
     if run.artifact.transplant and not data.is_inserted and not has_counter_examples(data):

@@ -66,9 +66,6 @@ def choose_resize(model: nn.Module, listing: Listing, seen: Preprocessing) -> Re
     """Measure both ways of resizing on labelled images, validation images where there is a split.
 
     Where they are level, images that have the model's size are kept whole; for others the library's way is taken.
-
-    Args:
-        model: gives a logit per class.
     """
     rows = np.arange(len(listing.labels)) if listing.parts is None else np.asarray(listing.parts[1])
     tried = rows[_spread(listing.labels[rows], _MEASURED)]
@@ -111,11 +108,7 @@ def assess_class_order(
     """Return a warning if the model is hardly better than chance on clean images, or another order fits far better.
 
     The first may be the shortcut itself: a model that predicts a class only with the artifact never predicts it here.
-
-    Args:
-        answers: index of the largest output, per clean image; negative where there is none.
-        labels: class index of each image, as the names are ordered now.
-        where: which images these are, for the message.
+    Answers are indices of the largest output per image, negative where there is none.
     """
     numbers = np.arange(len(class_names))
     # Found on every other image and tested on the rest: among many orders one always fits by chance.

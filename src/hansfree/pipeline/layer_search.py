@@ -237,11 +237,7 @@ class Trial:
 
 
 def try_layer(setting: Setting, strengths: Sequence[float], folder: Path, *, progress: Progress) -> Trial:
-    """Correct at the setting's layer and choose a strength by its rule; test images are not looked at.
-
-    Args:
-        folder: An empty one, for the cache.
-    """
+    """Correct at the setting's layer and choose a strength by its rule, with an empty folder for the cache."""
     data = setting.data
     # The stages want test images; the validation images again are the same cache, and no test image is read.
     blind = replace(setting, data=replace(data, test_clean=data.val_clean, test_biased=data.val_biased))

@@ -142,9 +142,6 @@ def collect_cases(
     """Return a sample of the test images and the extreme cases of each method, with the predictions of every model.
 
     Empty if no test image carries the artifact, or the original model gives no finite probabilities.
-
-    Args:
-        stored: Arrays per image of each finished stage, with the original model.
     """
     known = {name: arrays for name, arrays in stored.items() if _is_finite(arrays)}
     n = len(data.test_biased)
@@ -194,12 +191,8 @@ def weights_file(store: RunStore) -> Path:
 def write_outcome(experiment: Experiment, rows: Sequence[Row], results: Results, about: Mapping[str, Any]) -> None:
     """Write ``results.csv``, ``results.json`` and arrays for the report.
 
-    No heatmaps and no cases are written where no test image carries the artifact.
-
-    Args:
-        rows: All scores, in the order in which they are written.
-        results: What `gather_results` found in the experiment.
-        about: What only the caller knows: title, model, command.
+    No heatmaps and no cases are written where no test image carries the artifact. ``about`` is what only the caller
+    knows: title, model, command.
     """
     folder, stored, names = experiment.run.path, experiment.predictions, list(results.selection)
     cases = collect_cases(stored.data, stored.finished(*names), seed=stored.seed)
@@ -235,10 +228,6 @@ def gather_results(
     """Return what the report will know of the scores, with the verdict on every method.
 
     All methods are compared with each other, which takes long where there are many.
-
-    Args:
-        rows: What the experiment gave for these methods.
-        insertion_differs: The inserted artifact is not the one of the labelled images.
     """
     stored, seed = experiment.predictions, experiment.setting.tuning.seed
     labels, answers = stored.test_labels, answers_of(stored.finished(*methods))

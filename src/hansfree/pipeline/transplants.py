@@ -41,10 +41,7 @@ _PARTS = ("train", "val", "test")
 class Transplanted(ImageDataset):
     """Images with the artifact of one of the ``donors``; which one depends on the seed and the image's id.
 
-    Args:
-        clean: images without the artifact.
-        donors: images with it.
-        masks: uint8, how much of each pixel of each donor is transplanted.
+    ``masks`` (uint8) hold how much of each pixel of each donor is transplanted.
     """
 
     def __init__(
@@ -124,11 +121,7 @@ class Transplants:
 def find_transplants(
     model: nn.Module, data: BiasedData, *, device: str, stored: Path | None = None
 ) -> Transplants | None:
-    """Return how the artifact is transplanted; None where no transplant stands for it, or too few images carry it.
-
-    Args:
-        stored: file that an earlier start of the run wrote.
-    """
+    """Return how the artifact is transplanted; None where no transplant stands for it, or too few images carry it."""
     donors = _donors(data)
     if min(map(len, donors)) < MIN_GROUP:
         return None

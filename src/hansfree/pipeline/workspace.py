@@ -208,8 +208,7 @@ class Workspace:
     def of_network(self, model: nn.Module, folder: Path, *, cache: Path, name: str, sets: Sequence[str]) -> Workspace:
         """Return the workspace of a network in which all layers changed, with a CAV of its own activations.
 
-        Args:
-            folder: For the CAV; not the run directory, which has those of the original model.
+        Not in the run directory, which has the CAVs of the original model.
         """
         setting = replace(self.setting, model=model)
         own = Workspace(setting, folder, cache, progress=self.progress, sets=sets, suffix=f" after {name}")
