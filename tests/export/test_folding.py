@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hansfree.export import fold_projection
-from hansfree.models import build_model
 from tests.corrections.examples import Residual
 from tests.export.examples import CHANNELS, CLASSES, Chain, corrected, images, sequential
 
@@ -118,17 +117,6 @@ def test_whatever_is_not_exact_stays_a_module(case: str) -> None:
     assert reason in folding.sentence
     assert list(folded.state_dict()) == list(model.state_dict())
     assert torch.equal(folded(images()), model(images()))
-
-
-@pytest.mark.parametrize(("layer", "kind"), [("layer4.1.add", "module"), ("layer4.1", "next")])
-def test_resnet(layer: str, kind: str) -> None:
-    plain = build_model("resnet18", classes=CLASSES).eval()
-    model = corrected(plain, layer, channels=512, pooling="mean")
-    folded, folding = fold_projection(model, images(2, 64))
-    assert folding.kind == kind
-    if kind == "next":
-        assert changed(plain, folded) == {"fc"}
-        exact(folded, model, images(2, 64, seed=1))
 
 
 @settings(max_examples=25, deadline=None)

@@ -105,19 +105,6 @@ def test_a_monitor_survives_a_file_and_serves_corrected_models(tmp_path: Path) -
         assert json.loads(file.metadata()["monitor"])["asked"] == 0.1
 
 
-def test_a_model_that_is_cut_by_hooks_needs_an_example(tmp_path: Path) -> None:
-    case, data = CASES["hooks"], TinyImages(60, artifact="none")
-    model = case.model()
-    clean = collect(case, model, data)
-    test = replace(clean, ids=clean.ids + 500)
-    monitor = Monitor.fit(model, CAV_, clean=clean, test_clean=test, false_fire_rate=0.1)
-    assert monitor.hits is None
-    assert "unknown" in monitor.describe()
-    monitor.save(tmp_path / "m.safetensors")
-    again = Monitor.load(tmp_path / "m.safetensors", model, example=data.images[:2])
-    np.testing.assert_array_equal(again.flags(data.images), monitor.flags(data.images))
-
-
 def test_another_model_or_file_is_refused(tmp_path: Path) -> None:
     make().save(tmp_path / "monitor.safetensors")
     other = copy.deepcopy(MODEL)

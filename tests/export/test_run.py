@@ -88,17 +88,6 @@ def test_a_function_gets_the_number_of_classes_that_it_asks_for(
         open_model(read_run(run))
 
 
-def test_a_single_picture_is_compared_too(make_run: MakeRun) -> None:
-    run, method = make_run(), "p-clarc"
-    shown, kept = np.load(run / "heatmaps.npz"), run / "stages" / f"{method}.npz"
-    np.savez(run / "heatmaps.npz", **{name: shown[name][:1] for name in shown.files})
-    logits = np.load(kept)["shown_logits"][:1]
-    np.savez(kept, shown_logits=logits)
-    done = export_run(run, method)
-    assert done.weights.images > 1, "ONNX needs more than one"
-    assert "these agree with what the run evaluated" in done.card.read_text()
-
-
 def test_one_label_of_many_is_compared_as_it_was_evaluated(make_run: MakeRun) -> None:
     run, method = make_run(), "p-clarc"
     content = {"model": {"source": "demo", "output": "label", "label": "odd"}, "data": {"classes": ["a", "odd", "b"]}}

@@ -54,13 +54,6 @@ def test_a_shortcut_is_no_wrong_order() -> None:
     assert not warning.is_order
 
 
-@pytest.mark.parametrize(("n", "is_doubted"), [(40, True), (600, False)])
-def test_the_interval_decides_and_not_the_accuracy_alone(n: int, is_doubted: bool) -> None:
-    labels = np.arange(n) % 2
-    answers = np.where(np.arange(n) // 2 % 20 < 13, labels, 1 - labels)
-    assert (assess_class_order(answers, labels, ("a", "b")) is not None) == is_doubted
-
-
 def test_missing_predictions_and_classes_do_not_count() -> None:
     answers, labels = answered((0, 1, 2, 3), right=1.0)
     assert assess_class_order(answers[labels != 3], labels[labels != 3], NAMES) is None

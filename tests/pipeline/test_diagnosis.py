@@ -18,7 +18,7 @@ from hansfree.corrections import LatentCorrection, Need, RRClArC
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import OptionError
 from hansfree.models import build_model
-from hansfree.pipeline.diagnosis import Depth, InsertionSimilarity, compare_insertion, diagnose_direction, measure_depth
+from hansfree.pipeline.diagnosis import Depth, InsertionSimilarity, compare_insertion, measure_depth
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.workspace import MethodSpec, Setting
 from hansfree.report.advice import describe_similarity
@@ -74,17 +74,6 @@ def test_data_without_pairs_are_refused_before_any_work(signal: Experiment) -> N
     using = [name for name, member in LatentCorrection.members().items() if Need.PAIRS in member.info.needs]
     assert len(using) >= 2
     assert str(error.value).endswith(f"('pair' as a CAV; {', '.join(map(repr, using))} as a method).")
-
-
-def test_the_diagnostics_take_the_pairs_of_all_classes_as_the_corrections_do(pair: Experiment) -> None:
-    train = pair.setting.data.train
-    pair.cav_rows()
-    # no label was given by a person: what was inserted needs none
-    found = diagnose_direction(pair, is_marked=np.zeros(int(train.ids.max()) + 1, dtype=bool))
-    n = int((~train.has_artifact).sum())
-    assert (found.cav, found.n_artifact, found.n_clean, found.is_paired) == ("pair", n, n, True)
-    assert pair.workspace.cav.class_count_.tolist() == [n, n]
-    assert found.finding("class_overlap").value is not None
 
 
 def test_cosine_and_size_are_those_of_the_two_mean_changes(signal: Experiment) -> None:

@@ -167,17 +167,3 @@ def test_one_backward_pass_gives_the_derivative_from_every_layer(name: str) -> N
                 spread(torch.from_numpy(shifts[layer]), live),
             )[1]
         np.testing.assert_allclose(slopes, expected.numpy(), rtol=1e-8, atol=1e-12, err_msg=layer)
-
-
-def test_a_layer_that_gives_no_row_per_image_is_dropped() -> None:
-    class Windows(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.inner, self.fc = nn.Conv2d(3, 4, 4, stride=4), nn.Linear(4, 4), nn.Linear(4, 3)
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            rows = self.conv(images).permute(0, 2, 3, 1).reshape(-1, 2, 4)
-            return self.fc(self.inner(rows).reshape(-1, 4, 4).mean(1))
-
-    every = EveryLayer(Windows().eval(), ["conv", "inner"], DATA.images[:2])
-    assert every.layers == ("conv",)

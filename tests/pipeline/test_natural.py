@@ -15,7 +15,6 @@ from hansfree.corrections.training import FineTuning
 from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import WithMasks
 from hansfree.evaluation.results import Row, load_results
-from hansfree.metrics import MIN_GROUP
 from hansfree.models import architecture_named, build_model
 from hansfree.pipeline.experiment import Experiment
 from hansfree.pipeline.outcome import gather_results, write_outcome
@@ -83,24 +82,6 @@ def test_rrr_is_trained_with_masks_of_the_cav_and_not_scored_by_such(many: tuple
 
 
 # No counter-examples, or no held-out image with the artifact at all
-
-
-def test_every_method_is_run_and_nothing_is_said_of_too_few_images(few: tuple[Experiment, list[Row]]) -> None:
-    experiment, rows = few
-    assert {row.method for row in rows} == {"original", *METHODS}
-    assert not [row for row in rows if row.metric.endswith("_biased") or row.metric == "cav_auc"]
-    assert not rows_like(rows, metric="artifact_relevance")
-    assert all(row.n >= MIN_GROUP for row in rows), "no score of a small group"
-    data = experiment.setting.data
-    assert {row.n for row in rows_like(rows, metric="tcav")} == {len(data.test_clean) + len(data.test_biased)}
-
-
-def test_the_strength_is_chosen_by_the_derivative_and_that_is_told(few: tuple[Experiment, list[Row]]) -> None:
-    experiment, _ = few
-    assert type(experiment.setting.rule) is DerivativeRule
-    selection = experiment.selection(experiment.plain("rr-clarc"))
-    assert (selection["strength"] is None) == (selection["derivative"]["chosen"] is None)
-    assert selection["derivative"]["original"] > 0
 
 
 def test_the_derivative_is_measured_on_all_validation_images(few: tuple[Experiment, list[Row]]) -> None:

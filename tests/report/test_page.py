@@ -17,9 +17,7 @@ import yaml
 from hansfree.cavs.diagnostics import diagnose_cav
 from hansfree.errors import RunError
 from hansfree.evaluation.results import Row, load_results
-from hansfree.evaluation.verdict import shown_variant
 from hansfree.report import describe_diagnosis, describe_finding, summarize, write_report, write_verdict
-from hansfree.report.tables import class_tables
 from tests.report.conftest import (
     CHOSEN,
     META,
@@ -259,15 +257,6 @@ def test_unproven_weights_are_never_called_corrected(make_run: MakeRun) -> None:
     folded = re.sub(r"<details.*?</details>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     body = folded.partition("<main>")[2].partition("<script>")[0]
     assert "corrected" not in body.lower().replace("not corrected", "")
-
-
-def test_a_binary_model_has_no_repeated_columns(make_run: MakeRun) -> None:
-    parts = WORLD.parts()
-    two = {"class_names": ["benign", "malignant"]}
-    tables = class_tables(
-        results := load_results(make_run(**parts | {"meta": parts["meta"] | two})), shown_variant(results)
-    )
-    assert [[column.head for column in table.columns] for table in tables] == [["Images", *["Sensitivity"] * 3]] * 2
 
 
 def test_settings_tell_no_folders_of_the_machine(make_run: MakeRun) -> None:

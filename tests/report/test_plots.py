@@ -77,10 +77,15 @@ def test_alignment_bars_are_the_scores(make_run: MakeRun) -> None:
 
 
 def test_the_curves_run_over_the_strengths(make_run: MakeRun) -> None:
-    drawing = draw_strengths(load_results(make_run()))
+    def change(rows: list[Row]) -> list[Row]:
+        paths = [row for row in rows if row.method == "rr-clarc"]
+        return [*rows, *(replace(row, method=f"rr-clarc@{cav}") for cav in ("svm", "ridge", "lasso") for row in paths)]
+
+    drawing = draw_strengths(load_results(make_run(change=change)))
     assert drawing is not None
-    panels = {axes.get_title(): axes for axes in drawing.figure.axes}
-    assert set(panels) == {"RRR", "RR-ClArC"}
+    panels = {axes.get_title().replace("\n", " "): axes for axes in drawing.figure.axes}
+    along = {f"RR-ClArC along {cav}" for cav in ("svm", "ridge", "lasso")}
+    assert set(panels) == {"RRR", "RR-ClArC", *along}, "the places of a second row that are left over are empty"
     np.testing.assert_allclose(panels["RR-ClArC"].lines[0].get_xdata(), [s for s in STRENGTHS["rr-clarc"] if s != 1e5])
     crosses = [line for line in panels["RR-ClArC"].lines if line.get_marker() == "x"]
     np.testing.assert_allclose(crosses[0].get_xdata(), [1e5])

@@ -454,15 +454,6 @@ def test_validation_images_choose_whom_to_show(make_run: MakeRun) -> None:
         assert write_verdict(replace(results, validated=validated_rows(given))).title == title
 
 
-def test_known_groups_are_told_without_insertion(make_run: MakeRun) -> None:
-    results = load(make_run, RICH)
-    verdict = write_verdict(results)
-    assert verdict.level == VerdictLevel.PARTLY_CORRECTED
-    assert told(results).startswith("After RR-ClArC, balanced accuracy rises from ")
-    assert "decisions" not in told(results)
-    assert "It is the best of 4 methods" in verdict.beside
-
-
 @pytest.mark.parametrize("world", [POOR, NONE], ids=["few", "none"])
 def test_where_it_cannot_be_known_no_correction_is_claimed(make_run: MakeRun, world: World) -> None:
     results = load(make_run, world)
