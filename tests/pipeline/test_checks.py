@@ -164,6 +164,18 @@ def test_too_few_validation_images_are_reported_with_advice(user: Path) -> None:
         prepared(user)
 
 
+def test_a_size_and_a_crop_that_do_not_fit_the_images_are_noted(user: Path) -> None:
+    def notes(**data: Any) -> list[str]:
+        facts = prepared(user, data=data).facts
+        return [told for name, told in facts if name == "note" and "the first image has 32 x 32 pixels" in told]
+
+    assert notes(size=64) == []
+    (told,) = notes(size=65)
+    assert told.startswith("Images are enlarged to 65 x 65 pixels")
+    (told,) = notes(size=56, resize="crop")
+    assert told.startswith("`resize: crop` discards 23 % of each image")  # 1 - (224 / 256) ** 2
+
+
 def test_an_image_that_cannot_be_read_is_refused_or_left_out(user: Path) -> None:
     (user / "images" / "train-0-0-3.png").write_bytes(b"not a picture")
     with pytest.raises(DataError, match=r"train-0-0-3\.png"):

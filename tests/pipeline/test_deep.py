@@ -26,7 +26,7 @@ from hansfree.pipeline.identity import run_config
 from hansfree.pipeline.paths import Task
 from hansfree.reasons import Reason, ReasonCode
 from tests.conftest import Call
-from tests.pipeline.user import COUNTS, read_results, write_run
+from tests.pipeline.user import COUNTS, make_user, read_results, write_run
 
 DEEP = {"methods": ["match", "transplant"], "strengths": {"match": [0.3, 1]}, "network": {"epochs": 2}}
 
@@ -105,6 +105,19 @@ def test_each_strength_is_a_task_whose_network_is_not_trained_again(
     expected = [row for row in read_results(finished) if row["method"] == "match"]
     ours = [row.value for row in rows if row.metric == "accuracy_clean"]
     assert ours == pytest.approx([float(row["value"]) for row in expected if row["metric"] == "accuracy_clean"])
+
+
+@pytest.mark.usefixtures("unreported")
+def test_without_counter_examples_strengths_are_compared_by_transplants_or_association(tmp_path: Path) -> None:
+    counts = {**COUNTS, ("val", 1, 1): 2, ("train", 1, 1): 8}
+    user = make_user(tmp_path / "user", counts)
+    correction = {**DEEP, "methods": ["match"], "strengths": {"match": [0.3]}}
+    file = write_run(user / "run.yaml", artifact={"transplant": False}, correction=correction)
+    api.run(prepare_run(read_run_file(file)))
+    results = json.loads((user / "run" / "results.json").read_text())
+    selection = results["selection"]["match"]
+    assert selection["derivative"]["chosen"] is None
+    assert selection["strength"] == 0.3 or selection["reason"]["code"] == ReasonCode.NO_BETTER_THAN_ORIGINAL
 
 
 def test_a_network_that_diverged_is_rejected_with_the_reason(

@@ -206,6 +206,12 @@ def test_details_stand_beside_the_strength(experiment: Experiment) -> None:
     assert details["vanilla"] == []
 
 
+def test_an_artifact_that_cannot_be_put_in_has_no_pairs(untrained: Setting, tmp_path: Path) -> None:
+    natural = replace(untrained, data=replace(untrained.data, train_biased=None))
+    with opened(natural, tmp_path / "run") as experiment, pytest.raises(DataError, match=r"Set artifact\.insert"):
+        experiment.rows_for(experiment.plain("augmented"))
+
+
 # Tasks
 
 
@@ -267,3 +273,18 @@ def test_tasks_in_any_order_give_what_one_run_gives(
         trained.clear()
         assert outcome(one) == expected
     assert trained[0] == [0.1, 1.0, 1e30], "what is left is trained by the method itself"
+
+
+def test_groups_of_another_size_are_not_taken(
+    spread: Setting,
+    done: tuple[list[Row], Experiment],
+    trained: list[list[float]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with opened(spread, tmp_path / "run", done[1].workspace.cache) as one:
+        one.run_task(APART[0])
+        monkeypatch.setattr(head_loop, "_STACKED_BYTES", 2**30)
+        assert one.plan_tasks(NAME) == [[Task(NAME)], SEEDS], "small heads are trained together"
+        one.run_task(Task(NAME))
+    assert trained[-1] == list(STRENGTHS)

@@ -19,7 +19,15 @@ from hansfree.errors import DataError, OptionError
 from hansfree.metrics import Score
 from hansfree.models.layers import feature_layers
 from hansfree.models.surgery import exact_forward_mode, split
-from hansfree.pipeline.layer_search import EveryLayer, LayerChoice, LayerScore, Trial, _take, choose_layer
+from hansfree.pipeline.layer_search import (
+    EveryLayer,
+    LayerChoice,
+    LayerScore,
+    Trial,
+    _take,
+    choose_layer,
+    measure_direction,
+)
 from hansfree.reasons import Reason, ReasonCode
 from tests.corrections.examples import CASES, TinyImages, snapshot
 from tests.pipeline.worlds import Mixing, Squares, make_data
@@ -88,6 +96,13 @@ def test_without_counter_examples_a_trial_tells_only_that_the_clean_accuracy_is_
     assert "n/a" in found.reason
 
 
+def test_a_layer_whose_trial_would_take_long_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansfree.pipeline.layer_search._LARGEST", 0.99)  # `apart` is as large as an image
+    found = choose_layer(Mixing().eval(), make_data(), tuning=FineTuning(epochs=1), strengths=[1.0], confirm=1)
+    assert [*found.trials] == ["mixed"]
+    assert found.remarks == ("apart was not tried: its output is larger than an image, and a trial takes long.",)
+
+
 # The rule, on numbers
 
 
@@ -122,6 +137,19 @@ def test_of_those_near_the_best_the_one_that_changes_least_is_taken() -> None:
     layer, reason = _take(scores, {"middle": trial(None), "late": trial(None)})
     assert layer == "middle"
     assert "n/a" in reason
+
+
+def test_the_shift_is_the_averaged_one_along_the_direction_of_the_maxima() -> None:
+    rng = np.random.default_rng(0)
+    bits = np.arange(40) % 2 == 0
+    maxima, means = rng.normal(size=(2, 40, 5))
+    maxima[bits] += [3, 0, 0, 0, 0]
+    found = measure_direction(maxima, means, bits, None, seed=0)
+    unit = maxima[bits].mean(0) - maxima[~bits].mean(0)
+    unit /= np.linalg.norm(unit)
+    expected = unit * (unit @ (means[bits].mean(0) - means[~bits].mean(0)))
+    np.testing.assert_allclose(found.shift, expected, rtol=1e-10)
+    assert found.overlap is None
 
 
 DATA = TinyImages(10)

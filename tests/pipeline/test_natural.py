@@ -14,6 +14,7 @@ from hansfree.corrections.selection import BalancedRule, DerivativeRule
 from hansfree.corrections.training import FineTuning
 from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import WithMasks
+from hansfree.errors import SplitError
 from hansfree.evaluation.results import Row, load_results
 from hansfree.models import architecture_named, build_model
 from hansfree.pipeline.experiment import Experiment
@@ -126,3 +127,15 @@ def test_a_rule_that_the_data_cannot_feed_is_replaced_and_its_budget_kept() -> N
     assert replaced.rule == DerivativeRule(0.05, {1: 0.1})
     assert setting_of(rich(), rule=BalancedRule(0.05)).rule == BalancedRule(0.05)
     assert setting_of(rich(), rule=DerivativeRule()).rule == DerivativeRule()
+
+
+def test_a_model_too_broken_for_lrp_has_no_heatmap(
+    many: tuple[Experiment, list[Row]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise SplitError("The canonical form does not give the model's logits.")
+
+    monkeypatch.setattr("hansfree.evaluation.canonical.canonical_form", refuse)
+    experiment = many[0]
+    assert experiment.workspace.explanation == "lrp"
+    assert np.isnan(experiment.workspace.heatmaps(experiment.setting.model, np.arange(2))).all()

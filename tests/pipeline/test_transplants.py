@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,25 +25,21 @@ from tests.pipeline.user import COUNTS, make_user, write_run
 NO_COUNTER_EXAMPLES = {**COUNTS, ("train", 1, 1): 0, ("val", 1, 1): 0, ("test", 1, 1): 0}
 
 
+def halves(seed: int, images: Drawn) -> dict[str, Subset]:
+    """Return validation (2) or test images (3) without and with the artifact."""
+    part = {2: "val", 3: "test"}[seed]
+    has = images.has_artifact
+    return {
+        f"{part}_clean": Subset(images, np.flatnonzero(~has)),
+        f"{part}_biased": Subset(images, np.flatnonzero(has)),
+    }
+
+
 def labelled(kind: Kind) -> BiasedData:
     """Return the images of a world as a user has them: the artifact is in half of one class, and nowhere else."""
-
-    def held_out(seed: int, with_it: bool) -> Subset:
-        images = Drawn(kind, 300, seed=seed)
-        return Subset(images, np.flatnonzero(images.has_artifact == with_it))
-
-    return BiasedData(
-        train=world(kind).train,
-        val_clean=held_out(2, False),
-        val_biased=held_out(2, True),
-        test_clean=held_out(3, False),
-        test_biased=held_out(3, True),
-        biased_class=1,
-        artifact=kind,
-        is_localized=False,
-        is_inserted=False,
-        has_masks=False,
-    )
+    held_out = [halves(seed, Drawn(kind, 300, seed=seed)) for seed in (2, 3)]
+    options = {"is_localized": False, "is_inserted": False, "has_masks": False}
+    return BiasedData(train=world(kind).train, **held_out[0], **held_out[1], biased_class=1, artifact=kind, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,6 +72,19 @@ def test_a_resumed_run_has_the_same_transplants(tmp_path: Path, damage: Callable
         again.apply(natural, seed=0).val_biased.fingerprint,
         again.coverage,
     ]
+
+
+def test_labels_at_random_give_no_transplant() -> None:
+    def unmarked(count: int, seed: int) -> Drawn:
+        images = Drawn("patch", count, inserted="none", seed=seed)
+        pixels = [images.pixels(index) for index in range(count)]
+        images.has_artifact = (images.labels == 1) & (np.random.default_rng(seed).random(count) < 0.5)
+        images.pixels = pixels.__getitem__  # type: ignore[method-assign]
+        return images
+
+    held_out = [halves(seed, unmarked(200, seed)) for seed in (2, 3)]
+    data = replace(labelled("patch"), train=unmarked(400, 1), **held_out[0], **held_out[1])
+    assert find_transplants(world("patch").model, data, device="cpu") is None
 
 
 def test_a_run_with_labels_alone_counts_flips_by_transplants(tmp_path: Path, unreported: None) -> None:

@@ -184,6 +184,11 @@ def test_a_job_that_loses_every_worker_is_an_error(prepared: PreparedRun) -> Non
         run_round(prepared, FakeRay(FakeRay.exceptions.RayError()))
 
 
+def test_warnings_of_workers_name_their_node(prepared: PreparedRun, caplog: pytest.LogCaptureFixture) -> None:
+    assert run_round(prepared, FakeRay(("10.0.0.1", ["odd"]))) == [(TASK, "10.0.0.1")]
+    assert caplog.messages == ["odd (node 10.0.0.1)"]
+
+
 # Options
 
 
