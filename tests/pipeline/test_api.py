@@ -276,10 +276,7 @@ def test_what_a_method_refuses_is_told_before_any_is_trained(user: Path, unrepor
     assert not (user / "run" / "stages" / "vanilla.json").exists()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [lambda path: path.write_bytes(path.read_bytes()[:-50]), lambda path: path.write_bytes(bytes(50)), Path.unlink],
-)
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-50]), Path.unlink])
 def test_damaged_and_lost_files_are_computed_again(
     user: Path, unreported: None, damage: Callable[[Path], object]
 ) -> None:
@@ -319,23 +316,17 @@ def write_marked(user: Path, *, marked: int) -> Path:
     return write_run(user / "run.yaml", data={"table": "marked.csv"}, correction=FEW)
 
 
-@pytest.mark.parametrize(
-    ("marked", "sentence"),
-    [
-        (8, "Only the 16 marked images were examined; the other 12"),
-        (2, "This measures agreement with the labelling page's own proposal, not the truth: 24 of these 28 labels"),
-    ],
-)
-def test_proposed_bits_are_told_everywhere(user: Path, unreported: None, marked: int, sentence: str) -> None:
+def test_proposed_bits_are_told_everywhere(user: Path, unreported: None) -> None:
+    marked = 8
     prepared = prepare_run(read_run_file(write_marked(user, marked=marked)))
     (told,) = (note for name, note in prepared.facts if name == "note" and "artifact labels" in note)
     n = len(read_table(user / "marked.csv"))
     by_hand = 3 * marked + 2  # there are two bright training images with the artifact
     assert told.startswith(f"A person gave {by_hand} of the {n} artifact labels, and the labelling page proposed")
     finished = api.run(prepared)
-    assert sentence in finished.sentences[0]
+    assert "Only the 16 marked images were examined; the other 12" in finished.sentences[0]
     proposed = json.loads((user / "run" / "diagnostics.json").read_text())["proposed"]
-    assert proposed["n"] in (12, 24)
+    assert proposed["n"] == 12
     assert told in describe_notes(load_results(user / "run"))  # what report and card print
     with pytest.raises(RunError):  # the same bits, and the doctor would say another thing
         api.run(prepare_run(read_run_file(write_marked(user, marked=marked + 1))))

@@ -11,9 +11,8 @@ import pytest
 from PIL import Image
 
 from hansfree import api
-from hansfree.api import run_config
 from hansfree.cavs import SignalCAV, load_cavs
-from hansfree.errors import DataError, OptionError, RunError
+from hansfree.errors import DataError, OptionError
 from hansfree.evaluation.results import load_results
 from hansfree.pipeline.checks import PreparedRun, prepare_run
 from hansfree.pipeline.config import read_run_file
@@ -125,20 +124,3 @@ def test_what_looks_like_the_artifact_cannot_be_kept(user: Path, monkeypatch: py
     with pytest.raises(DataError, match=r"^sticker \(signal\) lies at \d+\.\d degrees to what is protected"):
         api.run(prepared(user, keep="lsb"))
     assert not (user / "run" / "stages" / "p-clarc.json").exists()
-
-
-def test_it_is_another_run(user: Path, unreported: None) -> None:
-    rows = mark(user)
-    plain = run_config(prepared(user))
-    assert plain["artifact"]["remove"] == []
-    config = run_config(prepared(user, remove="ink"))
-    assert config["artifact"]["remove"] == ["ink"]
-    api.run(prepared(user, remove="ink"))
-    for changed in ({"remove": "lsb"}, {}, {"remove": "ink", "keep": "hair"}):
-        with pytest.raises(RunError, match=r"holds another run \(artifact\.(remove|keep) was"):
-            api.run(prepared(user, **changed))
-    with pytest.raises(OptionError, match="Did you mean 'ink'"):  # rather than that it is another run
-        prepared(user, remove="inc")
-    api.run(prepared(user, remove="ink", also=["lsb"]))  # which changes no model
-    write_table(user / "labels.csv", [(*row[:4], str(1 - int(row[4])), row[5]) for row in rows], HEADER)
-    assert run_config(prepared(user, remove="ink"))["images"] != config["images"], "other marks"

@@ -14,13 +14,13 @@ from hansfree._internal.hashing import seeded
 from hansfree.activations import collect_activations
 from hansfree.cavs import PairCAV
 from hansfree.cavs.diagnostics import quick_check
-from hansfree.corrections import LatentCorrection, Need, RRClArC
+from hansfree.corrections import LatentCorrection, Need
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import OptionError
 from hansfree.models import build_model
 from hansfree.pipeline.diagnosis import Depth, InsertionSimilarity, compare_insertion, measure_depth
 from hansfree.pipeline.experiment import Experiment
-from hansfree.pipeline.workspace import MethodSpec, Setting
+from hansfree.pipeline.workspace import Setting
 from hansfree.report.advice import describe_similarity
 from hansfree.report.direction import describe_depth
 from tests.pipeline.worlds import opened, stamped
@@ -57,15 +57,6 @@ def test_pairs_of_training_images_give_the_direction_and_its_row(pair: Experimen
     assert len(clean) == int((~setting.data.train.has_artifact).sum())
     expected = PairCAV().fit_pairs(clean, biased)
     np.testing.assert_allclose(pair.workspace.cav.directions_, expected.directions_, atol=1e-4)
-
-
-def test_labels_are_the_default_and_a_method_may_ask_for_pairs(signal: Experiment) -> None:
-    assert "cav:pair" not in {row.method for row in signal.cav_rows()}
-    assert not list(signal.run.path.glob("cav-*"))  # no pass over pairs that nobody asked for
-    spec = MethodSpec(
-        name="along-pairs", make=lambda cav, images, tuning: RRClArC(cav, tuning=tuning), cav="pair", strengths=(1.0,)
-    )
-    assert {row.cav for row in signal.rows_for(spec)} == {"pair"}
 
 
 def test_data_without_pairs_are_refused_before_any_work(signal: Experiment) -> None:

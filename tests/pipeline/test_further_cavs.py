@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hansfree.api import Result
-from hansfree.errors import OptionError
-from tests.pipeline.user import make_user, prepare, run_unreported
+from tests.pipeline.user import make_user, run_unreported
 
 METHODS = ["vanilla", "p-clarc", "rr-clarc"]
 ALONG = {"methods": METHODS, "further_cavs": ["svm", "pair"], "strengths": {"rr-clarc": [0.1, 1]}, "repeats": 2}
@@ -69,8 +68,3 @@ def test_a_run_that_was_begun_without_goes_on(user: Path, plain: Result, finishe
     assert [repr(row).replace("'plain'", "'run'") for row in later.scores] == [repr(row) for row in finished.scores]
     fewer = run(moved, artifact=PATCH, correction={**ALONG, "further_cavs": "svm"}, out="plain")
     assert {row.method for row in fewer.scores if "@" in row.method} == {"rr-clarc@svm", "p-clarc@svm"}
-
-
-def test_pairs_need_an_artifact_that_can_be_put_in(user: Path) -> None:
-    with pytest.raises(OptionError, match=r"Set artifact\.insert"):
-        prepare(user / "run.yaml", correction=ALONG, out="none")

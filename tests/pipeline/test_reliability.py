@@ -53,7 +53,7 @@ def expected(user: Path) -> bytes:
 
 
 def test_a_few_trials_of_every_kind_of_stress(tmp_path: Path) -> None:
-    counts = {"kill": 4, "damage": 3, "input": 8, "disk": 1, "two": 1, "change": 1}
+    counts = {"kill": 2, "damage": 2, "input": 4, "disk": 1, "two": 1, "change": 1}
     options = [word for kind, count in counts.items() for word in (f"--{kind}", str(count))]
     command = [sys.executable, "-m", "benchmarks.stress", "--work", tmp_path / "work", "--results", tmp_path, *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
