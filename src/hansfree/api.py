@@ -238,6 +238,7 @@ def run(
         about = {
             **_about(prepared, command),
             **experiment.workspace.describe_joint(),
+            "warnings": [asdict(warning) for warning in prepared.warnings],
             "remarks": [*images.remarks, *map(describe_similarity, similarities), *concept_warnings],
             "depth": None if depth is None else asdict(depth),
             **({"family": family, "cost": cost} if by_depth else {}),

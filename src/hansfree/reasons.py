@@ -67,6 +67,8 @@ class ReasonCode(str, Enum):
     ONE_STANDARD_ERROR_RULE = "one_standard_error_rule"
     DERIVATIVE_RULE = "derivative_rule"  # share
     PAPER_RULE = "paper_rule"
+    # What to know about the data.
+    SHARED_DONORS = "shared_donors"  # part: the held-out split with too few images with the artifact; count
     # What to know about a method's training.
     PAIRS_USED = "pairs_used"  # pairs, unpaired
     EMPTY_GROUPS = "empty_groups"  # only_with, only_without: labels

@@ -141,8 +141,9 @@ def test_the_command_says_what_it_wrote(make_run: MakeRun) -> None:
     result = CliRunner().invoke(app, ["export", str(run), "p-clarc"])
     assert result.exit_code == 0, result.output
     assert "stays one small module" in result.output
-    assert "Checked on 4 images: loaded into a copy of the original, it gives the logits of" in result.output
-    assert re.search(r"corrected model, (exactly|up to differences of \S+)\.$", result.output, re.MULTILINE)
+    assert "Checked on 4 images: loaded into a copy of the original, the weights give the logits" in result.output
+    assert re.search(r"evaluated as P-ClArC, (exactly|up to differences of \S+)\.$", result.output, re.MULTILINE)
+    assert re.search(r"^Verdict of the run: do not use: \w.*\.$", result.output, re.MULTILINE)
     for word, name in (("weights", "model.safetensors"), ("loader", "load_corrected.py"), ("card", "MODEL_CARD.md")):
         assert f"{word}: {run / 'exported' / 'p-clarc' / name}" in result.output.replace("\n", "")
     again = CliRunner().invoke(app, ["export", str(run), "p-clarc"])

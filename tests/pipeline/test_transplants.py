@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 from hansfree import api
+from hansfree.cli import app
 from hansfree.data import BiasedData, Subset
 from hansfree.pipeline.checks import prepare_run
 from hansfree.pipeline.config import read_run_file
@@ -108,6 +110,16 @@ def test_a_run_with_labels_alone_counts_flips_by_transplants(tmp_path: Path, unr
     assert again.setting.data.test_biased.fingerprint == prepared.setting.data.test_biased.fingerprint
     off = write_run(user / "off.yaml", artifact={"transplant": False}, out="off")
     assert prepare_run(read_run_file(off)).transplants is None
+
+
+def test_shared_donors_are_a_warning(tmp_path: Path) -> None:
+    user = make_user(tmp_path / "user", {**NO_COUNTER_EXAMPLES, ("val", 0, 1): 3})
+    file = write_run(user / "run.yaml", correction={"methods": ["vanilla"], "strengths": {}, "epochs": 1})
+    warning = "The validation split has 3 images with the artifact, too few to transplant it from"
+    checked = CliRunner().invoke(app, ["check", str(file)])
+    assert warning in " ".join(checked.output.split())
+    api.run(prepare_run(read_run_file(file)))
+    assert warning in (user / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_function_of_the_user_inserts_the_artifact_in_a_run(user: Path, unreported: None) -> None:

@@ -117,16 +117,21 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier export.")] = False,
 ) -> None:
     """Export a corrected model as safetensors with the original keys, verified, with a model card."""
+    from hansfree.evaluation import load_results, method_title
     from hansfree.export.run import export_run
+    from hansfree.report import describe_rejection, describe_verdict
 
     done = export_run(run, method, out=out, onnx=onnx, force=force)
-    weights = done.weights
+    weights, results = done.weights, load_results(run)
+    verdict, variant = describe_verdict(results, done.method), results.variant(done.method)
+    reasons = (describe_rejection(results, variant) if variant else "") or verdict.reasons
     console.print(weights.folding.sentence)
     same = "exactly" if weights.difference == 0 else f"up to differences of {weights.difference:.2g}"
     console.print(
-        f"Checked on {weights.images} images: loaded into a copy of the original, it gives the logits of the run's "
-        f"corrected model, {same}."
+        f"Checked on {weights.images} images: loaded into a copy of the original, the weights give the logits that the "
+        f"run evaluated as {method_title(done.method)}, {same}."
     )
+    console.print(f"Verdict of the run: {': '.join(filter(None, (verdict.level, reasons.rstrip('.'))))}.")
     for word, path in (("weights", weights.weights), ("loader", weights.loader), ("onnx", done.onnx)):
         if path is not None:
             console.print(f"{word}: {path}")

@@ -93,11 +93,15 @@ def _check_order(prepared: PreparedRun, progress: Progress) -> ClassOrderCheck:
 
 def _show_facts(prepared: PreparedRun, asked: ClassOrderCheck | None, duration: str = "") -> None:
     """Print what was found, and the result of the class-order check."""
+    from hansfree.report import describe_reason
+
     table = new_table(left=["", ""])
     table.show_header = False
     table.columns[0].style, table.columns[0].no_wrap = "bold", True
     for name, sentence in prepared.facts:
         table.add_row(name, sentence)
+    for warning in prepared.warnings:
+        table.add_row("note", f"{describe_reason(warning)}.")
     if duration:
         table.add_row("time", duration)
     if asked is not None:

@@ -59,13 +59,17 @@ class Candidate:
 
     method: str
     strength: float
-    build: Callable[[], nn.Module] | None
-    error: HansfreeError | None = None
+    build: Callable[[], nn.Module] | HansfreeError
+
+    @property
+    def error(self) -> HansfreeError | None:
+        """Why there is no model."""
+        return self.build if isinstance(self.build, HansfreeError) else None
 
     @property
     def model(self) -> nn.Module | None:
         """The corrected model; None after an error."""
-        return None if self.build is None else self.build()
+        return None if isinstance(self.build, HansfreeError) else self.build()
 
 
 class Correction(Registered, ABC):
@@ -179,9 +183,8 @@ class Correction(Registered, ABC):
     ) -> nn.Module:
         """Return a corrected model of the same class; ``model`` is not changed."""
         (candidate,) = self.candidates(model, data, [self.strength], folder=folder, progress=progress)
-        if candidate.error is not None:
-            raise candidate.error
-        assert candidate.build is not None
+        if isinstance(candidate.build, HansfreeError):
+            raise candidate.build
         return candidate.build()
 
 

@@ -151,7 +151,7 @@ class LatentCorrection(Correction):
                     settings.append(f"a learning rate below {self.tuning.learning_rate:g}")
                 advice = f" Use {' or '.join(settings)}." if settings else ""
                 error = DivergedError(f"{type(self).__name__} diverged: the weights are not finite.{advice}")
-                yield Candidate(self.name, head.strength, None, error)
+                yield Candidate(self.name, head.strength, error)
 
     @final
     def path(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -283,10 +284,9 @@ class UserImages:
                 seed=self.seed,
                 transform=self.transform,
             )
-        assert self._insert is not None, "one of them was required"
         data = insert_bias(
             self.parts,
-            self._insert,
+            cast(Artifact, self._insert),  # without artifact labels, one was required
             biased_class=self.biased_class,
             share=self._share,
             seed=self.seed,

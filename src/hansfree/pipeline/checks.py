@@ -58,8 +58,9 @@ from hansfree.models.surgery import check_device, split
 from hansfree.pipeline.concepts import ConceptLabels, describe_concept, find_concepts, read_concept_labels
 from hansfree.pipeline.config import AUTO, COLUMN, DataSection, Rule, RunConfig, is_deep, without_deep
 from hansfree.pipeline.identity import check_tried, known_config
-from hansfree.pipeline.transplants import Transplants, find_transplants
+from hansfree.pipeline.transplants import Transplants, find_transplants, shared_donors
 from hansfree.pipeline.workspace import Setting, missing_pairs
+from hansfree.reasons import Reason
 
 DEFAULTS = Preprocessing(size=224, channels=3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resize="squash")
 
@@ -191,6 +192,7 @@ class PreparedRun:
     images: UserImages
     transplants: Transplants | None  # between labelled images, where nothing else is inserted
     facts: tuple[tuple[str, str], ...]  # what was found or chosen, as (name, sentence)
+    warnings: tuple[Reason, ...] = ()  # on the data; the report puts them in words
 
 
 def prepare_run(run: RunConfig, *, progress: Progress = silent) -> PreparedRun:
@@ -240,7 +242,9 @@ def assemble_run(
     transplants = None
     if run.artifact.transplant and not data.is_inserted and not has_counter_examples(data):
         transplants = find_transplants(loaded.model, data, device=run.device, stored=transplants_file(run.out))
+    warnings: tuple[Reason, ...] = ()
     if transplants is not None:
+        warnings = tuple(filter(None, [shared_donors(data)]))
         data = transplants.apply(data, seed=run.seed)
     check_selectable(data, advice=advise_more(images))
     if "methods" not in run.correction.model_fields_set:
@@ -295,7 +299,9 @@ def assemble_run(
         *(("note", remark) for remark in (*notes, *images.remarks)),
         *(("left out", sentence) for sentence in images.skipped),
     ]
-    return PreparedRun(run=run, setting=setting, images=images, transplants=transplants, facts=tuple(facts))
+    return PreparedRun(
+        run=run, setting=setting, images=images, transplants=transplants, facts=tuple(facts), warnings=warnings
+    )
 
 
 def transplants_file(out: Path) -> Path:

@@ -32,6 +32,7 @@ from hansfree.corrections.deep import (
 )
 from hansfree.data import BiasedData, ImageDataset, Subset
 from hansfree.errors import DataError, RunError, SplitError
+from hansfree.reasons import Reason, ReasonCode
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +155,14 @@ def _donors(data: BiasedData) -> tuple[ImageDataset, ...]:
     val, test = data.val_biased, data.test_biased
     train = Subset(data.train, np.flatnonzero(data.train.has_artifact))
     return train, val if len(val) >= MIN_GROUP else test, test if len(test) >= MIN_GROUP else val
+
+
+def shared_donors(data: BiasedData) -> Reason | None:
+    """Return which held-out split takes the artifact images of the other one; None where each has enough."""
+    for part, images in (("validation", data.val_biased), ("test", data.test_biased)):
+        if len(images) < MIN_GROUP:
+            return Reason(ReasonCode.SHARED_DONORS, {"part": part, "count": len(images)})
+    return None
 
 
 def _masks(network: nn.Module, measured: Measured, images: ImageDataset) -> np.ndarray:

@@ -94,9 +94,11 @@ _MOST_SKIPPED = 10  # files named one by one
 
 
 def describe_notes(results: Results) -> list[str]:
-    """Return remarks on the data, and files that were left out."""
+    """Return warnings and remarks on the data, and files that were left out."""
     skipped = list(results.meta.get("skipped") or ())
-    notes = [*(results.meta.get("remarks") or ()), *(f"Left out: {name}" for name in skipped[:_MOST_SKIPPED])]
+    warnings = map(Reason.from_json, results.meta.get("warnings") or ())
+    notes = [f"{describe_reason(warning, results.class_title)}." for warning in warnings]
+    notes += [*(results.meta.get("remarks") or ()), *(f"Left out: {name}" for name in skipped[:_MOST_SKIPPED])]
     if more := len(skipped[_MOST_SKIPPED:]):
         notes.append(f"Left out: {more:,} more, which results.json names.")
     return notes

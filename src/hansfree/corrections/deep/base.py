@@ -250,7 +250,7 @@ class DeepCorrection(Correction):
             try:
                 network = self._train(model, images, strength, checkpoint, progress)
             except (DivergedError, NoTransplantError) as error:
-                yield Candidate(self.name, strength, None, error)
+                yield Candidate(self.name, strength, error)
                 continue
             yield Candidate(self.name, strength, lambda network=network: network)  # type: ignore[misc]
 
