@@ -80,7 +80,6 @@ def walk(
     strengths: Sequence[float] = RRClArC.info.strengths,
     epochs_timed: int | None = None,
     times: int = 1,
-    method: type[RRClArC] = RRClArC,
 ) -> Walk:
     """Collect activations, fit the CAV, train all strengths with validation after every epoch, choose one.
 
@@ -88,7 +87,6 @@ def walk(
         epochs_timed: Train a single strength for so many epochs, and multiply up to all of them (for heads of
             which the whole path would take hours). None runs all.
         times: The head sees every image so many times, a little different each time; the pass is multiplied up.
-        method: What trains the heads.
     """
     start = clock()
     plans = [plan_pass(model, layer, part) for part in images.loaders(tuning.batch_size)]
@@ -101,7 +99,7 @@ def walk(
     original = validator(Heads(cut, 1, tuning.device))[0]
     watch = _Laps(validator)
     run, tried = (tuning, strengths) if epochs_timed is None else (replace(tuning, epochs=epochs_timed), [1.0])
-    correction = method(cav, tuning=run)
+    correction = RRClArC(cav, tuning=run)
     features = _repeated(compute_features(cut, train, correction.features(train)), times)
     prepared = clock()
     begun: list[float] = []  # what training does once for all strengths is done by then

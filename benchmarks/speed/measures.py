@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import TypeAdapter
 
 import hansfree
 from benchmarks.speed.setup import Sizes, Subject
@@ -68,18 +69,6 @@ class Measure:
     def high(self) -> float:
         """The largest sample."""
         return max(self.samples)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of the record."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Measure:
-        """Return a measure from the content of a record."""
-        target = content["target"]
-        return cls(
-            content["name"], tuple(content["samples"]), content["unit"], None if target is None else Target(**target)
-        )
 
 
 def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], target: Target | None = None) -> Measure:
@@ -193,7 +182,7 @@ class Record:
                 f"{measure.name}.low": measure.low,
                 f"{measure.name}.high": measure.high,
             }
-        benchmarks = {name: _entry(outcome, seconds) for name, (outcome, seconds) in self.outcomes.items()}
+        benchmarks = {name: {"seconds": seconds, **asdict(found)} for name, (found, seconds) in self.outcomes.items()}
         about = {"command": self.command, "commit": commit(), **self.conditions, "benchmarks": benchmarks}
         write_json(self.path, content | {"about": about})
 
@@ -216,7 +205,7 @@ class Record:
             if self.conditions[kind].get(name) != about[kind].get(name)
         ]
         if not differing:
-            self.outcomes = {key: _outcome(entry) for key, entry in about["benchmarks"].items()}
+            self.outcomes = {key: (_outcome(entry), entry["seconds"]) for key, entry in about["benchmarks"].items()}
         elif not again:
             raise RunError(
                 f"{self.path} was measured under other conditions ({', '.join(sorted(differing))} differ), so this run "
@@ -238,7 +227,7 @@ def read_record(path: Path) -> dict[str, Any]:
 def read_measures(path: Path) -> dict[str, Measure]:
     """Return all measures of a file by name."""
     entries = read_record(path)["benchmarks"].values()
-    return {measure.name: measure for entry in entries for measure in _outcome(entry)[0].measures}
+    return {measure.name: measure for entry in entries for measure in _outcome(entry).measures}
 
 
 def _plain(sizes: Sizes) -> dict[str, Any]:
@@ -248,18 +237,8 @@ def _plain(sizes: Sizes) -> dict[str, Any]:
     return content
 
 
-def _entry(outcome: Outcome, seconds: float) -> dict[str, Any]:
-    return {
-        "seconds": seconds,
-        "facts": outcome.facts,
-        "notes": outcome.notes,
-        "measures": [measure.as_json() for measure in outcome.measures],
-    }
-
-
-def _outcome(entry: dict[str, Any]) -> tuple[Outcome, float]:
-    measures = tuple(map(Measure.from_json, entry["measures"]))
-    return Outcome(measures, entry["facts"], tuple(entry["notes"])), entry["seconds"]
+def _outcome(entry: dict[str, Any]) -> Outcome:
+    return TypeAdapter(Outcome).validate_python(entry)
 
 
 def draw_ratios(path: Path, measures: Sequence[Measure]) -> None:

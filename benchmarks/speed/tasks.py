@@ -120,16 +120,15 @@ class PathBenchmark(Benchmark, name="path"):
         return Outcome(tuple(measures), _facts(subject, steps), _notes(subject, steps))
 
 
-def _walk(subject: Subject, strengths: tuple[float, ...], *, times: int = 1, method: type[RRClArC] = RRClArC) -> Walk:
+def _walk(subject: Subject, strengths: Sequence[float], *, images: Images | None = None, times: int = 1) -> Walk:
     return walk(
         subject.model,
         subject.layer,
-        subject.images,
+        subject.images if images is None else images,
         subject.tuning,
         strengths=strengths,
         epochs_timed=subject.epochs_timed,
         times=times,
-        method=method,
     )
 
 
@@ -194,11 +193,12 @@ class FloorBenchmark(Benchmark, name="floor"):
         fastest = min(tried, key=tried.__getitem__)
         with TemporaryDirectory(prefix="hansfree-bench-") as folder:
             files = subject.images.as_files(Path(folder))
+            strengths, times = RRClArC.info.strengths, subject.times
             sides: dict[str, Side] = {
                 "forward": timed(lambda: subject.forward(subject.images, fastest)),
-                "path": lambda: _path(subject, subject.images),
+                "path": lambda: _walk(subject, strengths, times=times).seconds,
                 "forward_jpeg": timed(lambda: subject.forward(files, fastest)),
-                "path_jpeg": lambda: _path(subject, files),
+                "path_jpeg": lambda: _walk(subject, strengths, images=files, times=times).seconds,
                 "jpeg": timed(lambda: _read(files, fastest)),
             }
             label = f"floor {subject.name}"
@@ -220,17 +220,6 @@ class FloorBenchmark(Benchmark, name="floor"):
             {"images": len(subject.images), "floor_batch": fastest, "floor_batches_tried": tried},
             (f"{name}: the floor's batch is {fastest}, the fastest of {', '.join(map(str, batches))}.{multiplied}",),
         )
-
-
-def _path(subject: Subject, images: Images) -> float:
-    return walk(
-        subject.model,
-        subject.layer,
-        images,
-        subject.tuning,
-        epochs_timed=subject.epochs_timed,
-        times=subject.times,
-    ).seconds
 
 
 def _read(images: Images, batch: int) -> None:
