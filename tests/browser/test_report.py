@@ -123,10 +123,13 @@ def test_a_table_is_sorted_by_the_heads_of_its_columns(browser: Browser) -> None
 
 
 @pytest.mark.usefixtures("report")
-def test_in_print_everything_is_shown(browser: Browser) -> None:
+def test_unfolded_or_in_print_everything_is_shown(browser: Browser) -> None:
     closed = "return document.querySelectorAll('details:not([open])').length"
     n_closed = browser.script(closed)
     assert n_closed == len(browser.all("details")) > 4
+    for n in (0, n_closed):
+        browser.click("#fold")
+        assert browser.script(closed) == n
     for event, n in (("beforeprint", 0), ("afterprint", n_closed)):
         browser.script(f"dispatchEvent(new Event('{event}'))")
         assert browser.script(closed) == n
