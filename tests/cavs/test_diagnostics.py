@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hansfree._internal.progress import OneBar, silent
 from hansfree.cavs import CAV, PairCAV, SignalCAV
 from hansfree.cavs.base import samples_of_pairs
-from hansfree.cavs.diagnostics import TARGET, THRESHOLDS, Diagnosis, diagnose_cav, level_of, quick_check
+from hansfree.cavs.diagnostics import TARGET, THRESHOLDS, Diagnosis, diagnose_cav, quick_check
 from hansfree.cavs.diagnostics.checks import compare_solvers
-from hansfree.cavs.diagnostics.resampling import Repeats, assign_folds, bootstrap_draw, disjoint_draws, shuffle_bits
+from hansfree.cavs.diagnostics.resampling import assign_folds, bootstrap_draw, disjoint_draws, shuffle_bits
 from hansfree.errors import DataError, OptionError, UnknownNameError
 from tests.cavs.samples import gaussian, size_for
 
@@ -58,15 +58,6 @@ def test_angles_between_halves_and_resamples_follow_theory() -> None:
     np.testing.assert_allclose(limits["bootstrap_angle"], between_resamples(limits["expected_error"]), atol=0.1)
 
 
-def test_the_need_is_met_by_that_many_images() -> None:
-    few = examined(20.0, n_artifact=40, n_clean=40, channels=200)
-    need = few.finding("images_needed").value
-    assert need is not None
-    n = round(need)
-    X, bits, _ = gaussian(n, n, 200, size=size_for(20.0, 40, 40, 200), seed=1)
-    assert diagnose_cav(X, bits).finding("expected_error").value == pytest.approx(10.0, abs=1.0)
-
-
 def test_bits_without_meaning_are_refused() -> None:
     X, bits, _ = gaussian(40, 80, 64, size=0.0, seed=3)
     diagnosis = diagnose_cav(X, bits)
@@ -76,17 +67,6 @@ def test_bits_without_meaning_are_refused() -> None:
     assert diagnosis.finding("images_needed").value is None
     assert diagnosis.finding("suspect_labels").level == "unknown"
     assert diagnosis.finding("bootstrap_angle").value == pytest.approx(45, abs=4)
-
-
-def test_p_values_of_noise_are_uniform() -> None:
-    values = []
-    for seed in range(30):
-        X, bits, _ = gaussian(10, 20, 8, size=0.0, seed=100 + seed)
-        X = X - X.mean(axis=0)
-        repeats = Repeats(SignalCAV().fit(X, bits), X, bits, seed=seed)
-        values.append(np.mean(repeats.null().auc >= repeats.held_out().auc))
-    assert 0.3 < np.mean(values) < 0.7  # the mean of 30 uniform numbers is within 0.5 ± 0.16 but once in 400
-    assert min(values) < 0.25 < 0.75 < max(values)
 
 
 def test_planted_wrong_bits_are_found_on_both_sides() -> None:
@@ -117,15 +97,6 @@ def test_a_direction_that_is_the_class_is_warned_of() -> None:
     assert apart.level == "good"
 
 
-def test_the_overlap_is_not_drawn_to_the_opposite_by_shared_noise() -> None:
-    """The clean images stand in both directions; fitted on the same ones, pure noise would give about -0.5."""
-    X, bits, _ = gaussian(40, 40, 200, size=0.0)
-    others = 3.0 + np.random.default_rng(6).normal(size=(4000, 200))
-    found = diagnose_cav(X, bits, others=others).finding("class_overlap")
-    assert abs(found.value) < 0.1
-    assert found.level == "unknown"
-
-
 def test_solvers_are_compared_except_those_that_the_samples_defeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     clear = examined(6.0)
@@ -150,18 +121,6 @@ def test_every_cav_can_be_examined(cav: str) -> None:
     assert diagnosis.cav == cav
     assert diagnosis.finding("held_out_auc").value > 0.95
     assert diagnosis.finding("permutation_p").level == "good"
-
-
-def test_units_origin_and_axes_do_not_matter() -> None:
-    X, bits, _ = gaussian(10, 14, 6, size=4.0)
-    one = diagnose_cav(X, bits)
-    for scale, offset, seed in ((1e-3, 50.0, 0), (1e3, -3.0, 1)):
-        rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(6, 6)))[0]
-        other = diagnose_cav(scale * (X @ rotation) + offset, bits)
-        for name in ("expected_error", "split_half_angle", "bootstrap_angle", "held_out_auc", "permutation_p"):
-            assert other.finding(name).value == pytest.approx(one.finding(name).value, rel=1e-4), name
-            assert other.finding(name).level == one.finding(name).level
-        np.testing.assert_allclose(other.scores, one.scores, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(("cav", "n_artifact"), [("signal", 50), ("ridge", 12)])
@@ -200,12 +159,10 @@ NOISE = np.random.default_rng(0).normal(size=(12, 3))
         (NOISE, np.arange(12) >= 3, {}, DataError, "at least 4 images without the artifact"),
         (NOISE, BITS[:5], {}, DataError, "one artifact label for each of 12 samples"),
         (NOISE, BITS * 2, {}, DataError, "0 or 1"),
-        (NOISE, ["no", "yes"] * 6, {}, DataError, "0 or 1"),
         (np.ones((12, 3)), BITS, {}, DataError, "constant"),
-        (np.where(np.arange(12)[:, None] == 4, np.nan, NOISE), BITS, {}, DataError, "1 of 12 samples hold NaN"),
+        (np.where(np.arange(12)[:, None] == 4, np.nan, NOISE), BITS, {}, DataError, "contains NaN"),
         (NOISE[:, 0], BITS, {}, DataError, "Expected 2D array"),
         (NOISE, BITS, {"others": NOISE[:, :2]}, DataError, "other classes with 3 channels"),
-        (NOISE, BITS, {"others": NOISE * np.inf}, DataError, "finite"),
         (NOISE, BITS, {"paired": True}, DataError, "all clean samples and then"),
         (NOISE, BITS, {"in_class": BITS[:3]}, DataError, "one class label for each"),
         (NOISE, BITS, {"ids": [1, 2]}, DataError, "one id"),
@@ -296,13 +253,3 @@ def test_proposed_bits_do_not_count_as_truth() -> None:
     assert plain.proposed is None
     assert plain.level != "poor"
     assert (few.findings, few.level) == (plain.findings, "unknown")  # nothing circular is called good
-
-
-@pytest.mark.parametrize("name", THRESHOLDS)
-def test_levels_are_in_order(name: str) -> None:
-    threshold = THRESHOLDS[name]
-    step = -1e-6 if threshold.more_is_better else 1e-6
-    assert level_of(name, threshold.good) == "good"
-    assert level_of(name, threshold.good + step) == "fair"
-    assert level_of(name, threshold.fair) == "fair"
-    assert level_of(name, threshold.fair + step) == "poor"

@@ -72,14 +72,6 @@ def test_scores_lead_from_no_artifact_to_all_of_them() -> None:
     assert joint.predict(np.stack([clean, clean + shift])).tolist() == [False, True]
 
 
-def test_two_artifacts_along_one_direction_are_one_direction() -> None:
-    cav = signal(0)
-    joint = join_cavs([cav, cav])
-    assert joint.directions_.shape == (1, CHANNELS)
-    np.testing.assert_allclose(joint.directions_, cav.directions_)
-    np.testing.assert_allclose(joint.size_, np.sqrt(2) * cav.size_)
-
-
 def test_what_is_protected_is_taken_out_first() -> None:
     cavs: list[CAV] = [signal(0), pairs(1)]
     benign, axis = signal(2), np.eye(CHANNELS)[3] * 40
@@ -93,15 +85,6 @@ def test_what_is_protected_is_taken_out_first() -> None:
         assert squares(gradient, [joint]) == pytest.approx(squares(apart, cavs), rel=1e-10)
     rows = join_cavs(cavs, protect=[np.stack([first, 2 * second, first + second])])  # the same plane, once too many
     np.testing.assert_allclose(rows.size_, joint.size_)
-
-
-def test_the_angle_is_that_of_the_artifact_and_what_is_protected() -> None:
-    cav = signal(0)
-    across = np.eye(CHANNELS)[0] - cav.direction_[0] * cav.direction_
-    turned = np.cos(np.radians(30)) * cav.direction_ + np.sin(np.radians(30)) * across / np.linalg.norm(across)
-    joint = join_cavs([cav], protect=[turned])
-    assert joint.angles_ == pytest.approx([30])
-    assert joint.size_ == pytest.approx(cav.size_ * 0.5)
 
 
 def test_the_label_lists_the_names() -> None:

@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 from hansfree.cavs import SignalCAV
 from hansfree.cavs.quality import alignment_mean, alignment_sample, cav_auc
-from hansfree.errors import DataError, UndefinedMetricError
+from hansfree.errors import UndefinedMetricError
 from tests.cavs.samples import activations
 
 
@@ -45,15 +45,6 @@ def test_standard_error_is_the_spread_over_new_samples(measure):
 
 
 @pytest.mark.parametrize("measure", [alignment_sample, alignment_mean])
-def test_samples_that_did_not_change_are_left_out(measure):
-    h, deltas = np.arange(1.0, 5.0), changes()
-    padded = measure(h, np.concatenate([deltas, np.zeros((7, 4))]))
-    plain = measure(h, deltas)
-    assert (padded.value, padded.standard_error) == (plain.value, plain.standard_error)
-    assert padded.n == 50
-
-
-@pytest.mark.parametrize("measure", [alignment_sample, alignment_mean])
 def test_one_sample_has_no_standard_error(measure):
     assert measure([1.0, 0.0], [[3.0, 4.0]]).value == pytest.approx(0.6)
     assert measure([1.0, 0.0], [[3.0, 4.0]]).standard_error is None
@@ -61,31 +52,21 @@ def test_one_sample_has_no_standard_error(measure):
 
 @pytest.mark.parametrize("measure", [alignment_sample, alignment_mean])
 def test_alignment_of_nothing_is_an_error(measure):
-    for direction, deltas, error, sentence in (
-        ([1.0, 0.0], np.zeros((5, 2)), UndefinedMetricError, "changed none of the 5 samples"),
-        ([0.0, 0.0], [[1.0, 0.0]], DataError, "has no length"),
-        ([1.0, 0.0], [[np.nan, 0.0]], DataError, "NaN"),
-        ([1.0, 0.0], [[1.0, 0.0, 0.0]], DataError, r"\(2,\) and \(1, 3\)"),
-    ):
-        with pytest.raises(error, match=sentence):
-            measure(direction, deltas)
+    with pytest.raises(UndefinedMetricError, match="changed none of the 5 samples"):
+        measure([1.0, 0.0], np.zeros((5, 2)))
     with pytest.raises(UndefinedMetricError, match="mean change over 2 samples is zero"):
         alignment_mean([1.0, 0.0], [[1.0, 1.0], [-1.0, -1.0]])
 
 
-def test_auc_is_that_of_the_scores_and_needs_the_labels_of_the_cav():
+def test_auc_is_that_of_the_scores_and_needs_both_classes():
     X, bits = activations()
     names = np.where(bits, "ruler", "clean")
     cav = SignalCAV().fit(X, names)
     quality = cav_auc(cav, X, names)
     assert (quality.value, quality.n) == (pytest.approx(roc_auc_score(bits, cav.decision_function(X))), 60)
     assert quality.standard_error > 0
-    with pytest.raises(UndefinedMetricError, match="have the label 'ruler'"):
+    with pytest.raises(UndefinedMetricError, match="all 20 are of one"):
         cav_auc(cav, X[bits], np.full(bits.sum(), "ruler"))
-    with pytest.raises(DataError, match="'hair' is not one of"):
-        cav_auc(cav, X, np.where(bits, "hair", "clean"))
-    with pytest.raises(DataError, match="one label"):
-        cav_auc(cav, X, ["clean"])
     few = np.append(np.flatnonzero(~bits), np.flatnonzero(bits)[0])
     assert cav_auc(cav, X[few], names[few]).standard_error is None
 

@@ -65,7 +65,7 @@ def from_captum(cav: captum.CAV, X: ArrayLike, y: ArrayLike, *, concept: str | i
     return GivenCAV(weights[classes.index(wanted)].tolist()).fit(X, y)
 
 
-def to_captum(cav: CAV, layer: str, *, concept: str = "artifact", rest: str = "none") -> captum.CAV:
+def to_captum(cav: CAV, layer: str, *, concept: str = "artifact") -> captum.CAV:
     """Return a fitted CAV as captum's, with two concepts: the artifact is the first.
 
     captum computes TCAV on a layer's flattened output, so that a CAV of pooled activations fits flat layers.
@@ -84,7 +84,7 @@ def to_captum(cav: CAV, layer: str, *, concept: str = "artifact", rest: str = "n
     import torch
 
     direction = torch.from_numpy(np.stack([cav.direction_, -cav.direction_])).float()
-    concepts = [library.Concept(number, name, None) for number, name in enumerate((concept, rest))]
+    concepts = [library.Concept(number, name, None) for number, name in enumerate((concept, "none"))]
     stats = {"weights": direction, "classes": [0, 1]}
     found: captum.CAV = library.CAV(concepts, layer, stats)
     return found

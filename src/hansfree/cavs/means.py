@@ -10,9 +10,10 @@ from scipy.linalg import eigh
 from typing_extensions import Self
 
 from hansfree.cavs.base import CAV, ClassMeans, FloatArray, samples_of_pairs
-from hansfree.errors import DataError, OptionError, check_count
+from hansfree.errors import DataError, check_count
 
 MAX_DIRECTIONS = 10  # tried where held-out pairs decide how many
+LEAST_GAIN = 0.01  # share of the squared change that a further direction has to explain
 _RANK = 1e-12  # of the largest squared size: below, a direction is rounding noise
 
 
@@ -45,12 +46,11 @@ class PairCAV(CAV, name="pair"):
     """The mean change over pairs of the same image without and with the artifact, and the main ways it varies.
 
     The first direction is the mean change. Further ones are the leading directions of the remaining changes, as long as
-    each explains at least ``least_gain`` of the squared change of held-out pairs. ``fit`` takes samples that are not
+    each explains at least one percent of the squared change of held-out pairs. ``fit`` takes samples that are not
     paired, and finds the first only.
 
     Args:
         count: Number of directions; None chooses it by held-out pairs, up to ten.
-        least_gain: Share of the squared change that a further direction has to explain.
         folds: Parts of the cross-validation that chooses the number.
         seed: Of the shuffle before the pairs are divided.
 
@@ -74,9 +74,8 @@ class PairCAV(CAV, name="pair"):
     change_size_: FloatArray
     explained_: FloatArray
 
-    def __init__(self, *, count: int | None = None, least_gain: float = 0.01, folds: int = 5, seed: int = 0) -> None:
+    def __init__(self, *, count: int | None = None, folds: int = 5, seed: int = 0) -> None:
         self.count = count
-        self.least_gain = least_gain
         self.folds = folds
         self.seed = seed
 
@@ -109,7 +108,9 @@ class PairCAV(CAV, name="pair"):
         return self.change_size_ if hasattr(self, "change_size_") else self.scale_
 
     def _direction(self, X: FloatArray, has_artifact: NDArray[np.bool_]) -> FloatArray:
-        self._check_options()
+        check_count("count", 1 if self.count is None else self.count, least=1)
+        check_count("folds", self.folds, least=2)
+        check_count("seed", self.seed, least=0)
         for name in ("change_size_", "explained_"):  # of pairs that it was fitted on before
             self.__dict__.pop(name, None)
         return _covariance_with(has_artifact, X)
@@ -130,15 +131,8 @@ class PairCAV(CAV, name="pair"):
             along[: len(directions)] = np.square(held_out @ directions.T).sum(axis=0)
             explained += along.cumsum()
         self.explained_ = explained / np.square(changes).sum()
-        is_enough = np.diff(self.explained_) >= self.least_gain
+        is_enough = np.diff(self.explained_) >= LEAST_GAIN
         return 1 + int(np.argmin([*is_enough, False]))
-
-    def _check_options(self) -> None:
-        check_count("count", 1 if self.count is None else self.count, least=1)
-        check_count("folds", self.folds, least=2)
-        check_count("seed", self.seed, least=0)
-        if not 0 < self.least_gain < 1:
-            raise OptionError(f"least_gain is a share, above 0 and below 1, not {self.least_gain!r}.")
 
 
 def leading_directions(changes: FloatArray, count: int) -> FloatArray:
