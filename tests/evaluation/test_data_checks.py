@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hansfree.evaluation.data_checks import BIASED_ACCURACY, WORST_GROUP, claims
+from hansfree.evaluation.verdict import BIASED_ACCURACY, WORST_GROUP, claims
 from hansfree.report import describe_claims
 from tests.corrections.examples import held_out
 

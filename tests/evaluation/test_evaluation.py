@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hansfree.activations import Activations, collect_activations, cut_at
+from hansfree.activations import Activations, collect_activations
 from hansfree.cavs import SignalCAV
 from hansfree.corrections import LatentCorrection
 from hansfree.corrections.training import FineTuning
 from hansfree.errors import CacheError, DataError
-from hansfree.evaluation.evaluate import evaluate, held_out_features, judge_head, measure_positions
+from hansfree.evaluation.evaluate import evaluate
 from tests.corrections.examples import CASES, Case, TinyImages, collect, fit_cav, snapshot
 from tests.corrections.reference import along, gradient_at_layer
 
@@ -114,23 +114,6 @@ def test_scores_are_those_of_slow_loops_over_images(name: str, method: str | Non
         assert 0 < scores["flip_rate"] < 1
         assert 0 < scores["tcav_positions"] < 1
         assert not any(metric.startswith("tcav") for metric in scene.scores(model, cav=None))
-
-
-def test_large_sets_are_judged_in_parts() -> None:
-    """More images than one batch of the evaluation holds."""
-    case = CASES["mlp"]
-    model, data = case.model(), TinyImages(300, artifact="all")
-    activations = collect(case, model, data)
-    cut = cut_at(model, activations)
-    cav = fit_cav(collect(case, model, TinyImages(30)))
-    evidence = judge_head(
-        cut, cut.head_parameters(), held_out_features(cut, activations, activations, biased_class=1, cav=cav)
-    )
-    with torch.no_grad():
-        np.testing.assert_allclose(evidence.logits_biased, model(data.images).numpy(), rtol=1e-4, atol=1e-5)
-    assert evidence.derivatives is not None
-    assert len(evidence.derivatives) == 300
-    assert len(measure_positions(cut, cut.head_parameters(), [activations], cav, biased_class=1)[0]) == 300
 
 
 def test_images_that_cannot_be_paired_are_scored_apart() -> None:

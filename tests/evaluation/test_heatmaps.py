@@ -266,23 +266,6 @@ def test_a_product_that_is_no_gate_is_named(sharp: bool, says: str, caplog) -> N
     assert bool(says) == bool(caplog.records)
 
 
-@pytest.mark.parametrize("layer", ["layer4.1.add", "layer4.1.bn2", "layer1.0.relu_0"])
-def test_it_ends_at_the_layer(layer: str) -> None:
-    model = settle(resnet18(num_classes=3), bias=True)
-    images = seeded(2, 3, 32, 32)
-    form = canonical_form(model, images[:1], layer=layer)
-    expected = split(model, layer).trunk(images)[0]
-    torch.testing.assert_close(form(images), expected)
-    assert "fc" not in dict(form.named_modules())
-
-
-def test_weights_that_do_not_change_are_shared() -> None:
-    model = settle(small_vgg(), bias=True)
-    form = canonical_form(model, seeded(1, 3, 32, 32))
-    assert form.classifier.get_submodule("0").weight.data_ptr() == model.classifier[0].weight.data_ptr()
-    assert form.features.get_submodule("0").weight.data_ptr() != model.features[0].weight.data_ptr()
-
-
 class Odd(nn.Module):
     """A convolution and a batch norm that do not simply follow each other."""
 
@@ -316,14 +299,6 @@ class Odd(nn.Module):
 def test_models_without_a_form_are_named(kind: str, layer: str | None, words: str) -> None:
     with pytest.raises(SplitError, match=words):
         canonical_form(settle(Odd(kind), bias=True), seeded(1, 3, 8, 8), layer=layer)
-
-
-def test_other_squeeze_excite_nets_conserve_relevance_too(caplog) -> None:
-    model = without_biases("mobilenet_v3_small")
-    images = seeded(2, 3, 64, 64, seed=9)
-    total = compute_heatmaps(model, images, 1).sum(dim=(1, 2))
-    torch.testing.assert_close(total, model(images)[:, 1].detach(), rtol=0.05, atol=0)
-    assert not caplog.records
 
 
 class ChannelsLast(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansfree.evaluation.data_checks import WORST_GROUP
+from hansfree.evaluation import WORST_GROUP
 from hansfree.evaluation.results import Results, Row, load_results
 from hansfree.evaluation.verdict import shown_variant
 from hansfree.report.numbers import percent, write_p, write_stderr, write_value

@@ -1,10 +1,5 @@
 """What a model does with and without the artifact, and what that means."""
 
-from hansfree.evaluation.data_checks import (
-    BIASED_ACCURACY as BIASED_ACCURACY,
-    WORST_GROUP as WORST_GROUP,
-    claims as claims,
-)
 from hansfree.evaluation.evaluate import (
     HeldOutFeatures as HeldOutFeatures,
     SideEffects as SideEffects,
@@ -49,15 +44,18 @@ from hansfree.evaluation.results import (
 )
 from hansfree.evaluation.verdict import (
     BIASED as BIASED,
+    BIASED_ACCURACY as BIASED_ACCURACY,
     CLEAN as CLEAN,
     EFFECT as EFFECT,
     FLIPS as FLIPS,
     MARGIN as MARGIN,
     TOLERATED as TOLERATED,
     TOLERATED_ALONE as TOLERATED_ALONE,
+    WORST_GROUP as WORST_GROUP,
     ModelStatus as ModelStatus,
     better_rivals as better_rivals,
     breaks_rule as breaks_rule,
+    claims as claims,
     competing_variants as competing_variants,
     exceeds_budget as exceeds_budget,
     find_rejection as find_rejection,

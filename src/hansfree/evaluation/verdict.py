@@ -1,15 +1,19 @@
-"""Which models may be used, what each is called, and which one a report is about; all as data."""
+"""What the data allow to claim, which models may be used, and which one a report is about; all as data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
 
 from hansfree._internal.statistics import LEVEL, Interval
-from hansfree.corrections import Vanilla
+from hansfree.corrections import Vanilla, has_counter_examples
+from hansfree.data import BiasedData, ImageDataset
 from hansfree.evaluation.results import CLEAN_TRAINED, FIRST, ORIGINAL, REFERENCES, Results, Row, Variant
-from hansfree.metrics import Difference
+from hansfree.metrics import MIN_GROUP, Difference, large_classes
 from hansfree.reasons import Improvement, Reason, ReasonCode, Verdict, VerdictInputs, VerdictLevel
 
 ModelStatus = Literal["method", "reference", "failed", "chance", "collapsed"]
@@ -280,3 +284,37 @@ def shown_variant(results: Results) -> Variant | None:
     wanted = [variant for variant in competing if variant.method == lead] or competing
     scores = {variant: score for variant in wanted if (score := results.validation_score(variant)) is not None}
     return max(scores, key=lambda variant: scores[variant]) if scores else next(iter(wanted), None)
+
+
+BIASED_ACCURACY, WORST_GROUP = "accuracy with the artifact", "worst group"  # the claims' names
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that a reader would like to conclude, whether the data allow it, and the facts that decide it."""
+
+    name: str
+    can_be_made: bool
+    facts: dict[str, Any]
+
+
+def claims(data: BiasedData) -> tuple[Claim, ...]:
+    """Return what the data allow to claim about any model; known before one is trained."""
+    n, few = len(data.test_biased), []
+    for kind, images in (("without", data.test_clean), ("with", data.test_biased)):
+        few += [[name, kind, count] for name, count in _count(images).items() if count < MIN_GROUP]
+    inserted = {"is_inserted": data.is_inserted, "transplant": data.transplant, "n": n}
+    is_known = data.is_inserted or len(large_classes(data.test_biased.labels)) >= 2
+    return (
+        Claim(BIASED_ACCURACY, is_known, {**inserted, "images": _count(data.test_biased)}),
+        Claim("flip rate", data.is_inserted, inserted),
+        Claim(WORST_GROUP, not few, {"few": few}),
+        Claim("strength chosen by accuracy", has_counter_examples(data), {"images": _count(data.val_biased)}),
+        Claim("derivative along the CAV (TCAV)", True, {**inserted, "n_clean": len(data.test_clean)}),
+    )
+
+
+def _count(images: ImageDataset) -> dict[str, int]:
+    """Return how many images there are of each class."""
+    counts = np.bincount(images.labels, minlength=len(images.class_names))
+    return dict(zip(images.class_names, map(int, counts)))
