@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import functional_call
 
-from hansfree.activations import Features, FeatureSpec, compute_features, cut_at
+from hansfree.activations import FeatureSpec, compute_features, cut_at
 from hansfree.corrections.selection import (
     BalancedRule,
     DerivativeRule,
@@ -256,11 +256,6 @@ def test_only_the_best_head_stays_in_memory() -> None:
     assert path.best is not None
 
 
-def test_a_path_without_heads_has_no_selection() -> None:
-    path = fit_path(iter(()), BALANCED.selector(ORIGINAL))
-    assert (path.selection.index, path.best, path.final) == (None, None, None)
-
-
 def test_the_only_head_is_taken_and_the_reason_says_whether_the_rule_rejects_it() -> None:
     for clean, code in ((0.9, Code.NO_STRENGTH), (0.1, Code.NO_STRENGTH_REJECTED)):
         path = fit_path([trained(0.0, judged(clean, 0.5))], BALANCED.selector(ORIGINAL, has_strength=False))
@@ -321,23 +316,6 @@ def test_a_nan_head_and_a_constant_head_are_found_out_and_never_chosen() -> None
     assert BalancedRule().choose([broken, constant, overflowing], worse).index is None
 
 
-def test_finite_weights_with_logits_that_overflow_are_not_finite() -> None:
-    cut, validator = make_validator()
-    heads = Heads(cut, 1, "cpu")
-    with torch.no_grad():
-        heads.parameters["fc.weight"].fill_(3e38)
-        heads.parameters["conv.weight"].mul_(1e6)
-    assert heads.are_finite() == [True]
-    assert not validator(heads)[0].is_finite
-
-
-def test_only_classes_that_the_original_answers_can_be_lost() -> None:
-    cut, validator = make_validator()
-    modest = Validator(validator.clean, validator.biased, 0, np.zeros(30, dtype=np.int64))
-    assert modest(head_answering(cut, [5.0, 0.0, 0.0]))[0].lost == ()
-    assert modest(head_answering(cut, [0.0, 5.0, 0.0]))[0].lost == (0,)
-
-
 def test_biased_images_that_are_others_are_judged_by_their_own_labels() -> None:
     """A natural bias: there are fewer of them, and the clean images' labels say nothing about them."""
     model = CASE.model()
@@ -386,7 +364,7 @@ def test_the_derivative_is_that_of_the_log_odds(where: str) -> None:
     with torch.no_grad():
         for parameter in heads.parameters.values():
             parameter[1] *= 2.0
-    found = slope_sizes(heads, [features], 1, batch_size=4)
+    found = slope_sizes(heads, [features], 1)
 
     layer, *others = next(activations.stream())
     step = torch.from_numpy(shift[0])
@@ -426,16 +404,3 @@ def test_too_few_biased_images_leave_their_accuracy_unknown(count: int) -> None:
     assert found.is_finite
     assert found.derivative is not None
     assert found.derivative > 0
-
-
-def test_a_derivative_that_is_no_number_is_a_broken_head() -> None:
-    cut, validator = probed_validator()
-    broken = Features(
-        validator.probed[0].values,
-        tuple(np.full_like(tangent, np.inf) for tangent in validator.probed[0].tangents),
-        validator.probed[0].labels,
-        validator.probed[0].n_positions,
-    )
-    _, validator = probed_validator(probed=(broken,))
-    (found,) = validator(Heads(cut, 1, "cpu"))
-    assert not found.is_finite

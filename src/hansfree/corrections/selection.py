@@ -150,14 +150,17 @@ def original_predictions(cut: Cut, clean: Features, device: str = "cpu") -> np.n
     return predictions
 
 
+BATCH = 256  # images whose derivatives are taken together
+
+
 @torch.no_grad()
-def slope_sizes(heads: Heads, probed: Iterable[Features], label: int, *, batch_size: int = 256) -> list[float]:
+def slope_sizes(heads: Heads, probed: Iterable[Features], label: int) -> list[float]:
     """Return per head the mean over images of ``|u|``: how far one step along the tangents moves a class's log-odds."""
     heads.cut.eval_mode()
     found = []
     for features in probed:
-        for start in range(0, len(features), batch_size):
-            values, tangents = heads.rows(features, slice(start, start + batch_size))
+        for start in range(0, len(features), BATCH):
+            values, tangents = heads.rows(features, slice(start, start + BATCH))
             steps = tuple(tangent[0] for tangent in tangents)
 
             def slope(head: FunctionalHead, values: Live = values, steps: Live = steps) -> Tensor:

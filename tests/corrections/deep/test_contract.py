@@ -93,17 +93,6 @@ def test_a_killed_training_resumes_to_the_same_bytes(
         METHODS[name](tuning=replace(SHORT, seed=1)).correct(biased.model, biased.train, folder=tmp_path)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_path_is_the_correction_at_each_strength(name: str, tmp_path: Path, biased: World) -> None:
-    method = METHODS[name](tuning=SHORT)
-    candidates = list(method.candidates(biased.model, biased.train, (0.0, 1.0), folder=tmp_path))
-    assert [candidate.strength for candidate in candidates] == [0.0, 1.0]
-    for candidate in candidates:
-        single = METHODS[name](strength=candidate.strength, tuning=SHORT).correct(biased.model, biased.train)
-        assert candidate.model is not None
-        assert snapshot(candidate.model) == snapshot(single)
-
-
 def test_a_diverged_strength_is_an_error_and_no_candidate(biased: World) -> None:
     method = Match(strength=1.0, tuning=NetworkTuning(learning_rate=1e30, epochs=1))
     with pytest.raises(DivergedError, match="smaller strength or rate"):

@@ -48,26 +48,11 @@ def test_classes_count_the_same_and_a_confined_artifact_is_left_out() -> None:
         assert np.ptp(weights[(labels == label) & ~has_artifact]) < 1e-15
 
 
-def test_with_counterexamples_the_artifact_is_independent_of_the_class() -> None:
-    labels = np.repeat([0, 1], 200)
-    has_artifact = np.concatenate([np.arange(200) < 30, np.arange(200) < 120])
-    images = known(labels, has_artifact)
-    weights = images.task_weights()
-    np.testing.assert_allclose(shares(images), (30 / 200 + 120 / 200) / 2)
-    np.testing.assert_allclose([weights[labels == label].sum() for label in (0, 1)], 0.5)
-
-
 def test_no_image_is_drawn_more_often_than_the_cap() -> None:
     labels = np.repeat([0, 1], [10, 1000])
     weights = known(labels, np.arange(1010) % 3 == 0).task_weights()
     assert weights.max() * np.count_nonzero(weights) <= MAX_REPEATS + 1e-9
     assert weights[labels == 0].sum() > 0.08
-
-
-def test_classes_stay_balanced_where_most_images_are_left_out() -> None:
-    labels = np.repeat([0, 1], [3100, 20])
-    weights = known(labels, (labels == 0) & (np.arange(3120) >= 100)).task_weights()
-    assert weights[labels == 1].sum() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -138,20 +123,6 @@ def test_each_image_is_drawn_its_expected_number_of_times() -> None:
     assert (counts.sum(1) == 10).all()
     assert (np.abs(counts - 10 * weights) < 1).all()
     np.testing.assert_allclose(counts.mean(0), 10 * weights, atol=0.05)
-
-
-def test_plain_datasets_and_hansfrees_own_are_read_alike() -> None:
-    own = Drawn("patch", 40)
-    batch = own.batch(range(40))
-    plain = TrainingImages(TensorDataset(batch.image, batch.label, batch.has_artifact))
-    other = TrainingImages(own)
-    np.testing.assert_array_equal(plain.labels, other.labels)
-    np.testing.assert_array_equal(plain.artifacts, other.artifacts)
-    np.testing.assert_array_equal(plain.task_weights(), other.task_weights())
-    rows = np.array([7, 3, 3])
-    assert torch.equal(plain.batch(rows), batch.image[rows])
-    assert torch.equal(other.batch(rows), batch.image[rows])
-    assert len(plain) == 40
 
 
 def test_worker_processes_read_the_same_images() -> None:

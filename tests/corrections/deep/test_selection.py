@@ -15,7 +15,6 @@ from hansfree.corrections.deep.selection import (
     BUDGET,
     DeepValidation,
     ValidationScore,
-    balanced_accuracy,
     choose_candidate,
 )
 from hansfree.errors import DataError, UndefinedMetricError
@@ -181,9 +180,3 @@ def test_validation_images_that_show_nothing_are_refused() -> None:
 )
 def test_the_choice(original: ValidationScore, candidates: list[dict[str, Any]], chosen: int | None) -> None:
     assert choose_candidate([replace(original, **each) for each in candidates], original) == chosen
-
-
-def test_balanced_accuracy_is_the_mean_over_the_classes() -> None:
-    labels, predicted = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
-    assert balanced_accuracy(predicted, labels) == pytest.approx((2 / 3 + 1) / 2)
-    assert balanced_accuracy(predicted, labels, np.array([1, 1, 2, 5])) == pytest.approx((2 / 4 + 1) / 2)

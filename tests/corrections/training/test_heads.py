@@ -23,13 +23,11 @@ from hansfree.corrections.training import (
     HeadBatch,
     Heads,
     TrainedHead,
-    balanced_weights,
-    group_strengths,
     head_loop,
 )
 from hansfree.errors import DivergedError
 from hansfree.metrics import predict_classes
-from hansfree.models.surgery import Cut, forward_mode, split
+from hansfree.models.surgery import forward_mode, split
 from tests.corrections.examples import CASES, Case, ConvHead, MLPHead, TinyImages, collect, fit_cav, gradients
 from tests.corrections.reference import rr_loss
 
@@ -149,35 +147,35 @@ def _memory(name: str) -> int:
     return 1024 * int(line.split()[1])
 
 
-def test_heads_at_their_minimum_stay_together_for_each_starts_from_the_one_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
-    cut = Scene().cut
-    assert group_strengths(cut, [0.0, 1.0], FineTuning()) == [[0.0], [1.0]]
-    assert group_strengths(cut, [0.0, 1.0], FineTuning(optimizer="converged")) == [[0.0, 1.0]]
-
-
 @pytest.mark.parametrize(
     ("name", "optimizer"),
-    [*((name, "sgd") for name in CASES), ("mlp", "adam"), ("convolution", "adam"), ("mlp", "momentum")],
+    [
+        *((name, "sgd") for name in CASES),
+        ("mlp", "adam"),
+        ("convolution", "adam"),
+        ("mlp", "momentum"),
+        ("mlp", "balanced"),
+    ],
 )
 def test_two_steps_are_the_paper_by_hand(name: str, optimizer: Any) -> None:
     """Cross-entropy plus lambda times the mean of Eq. 5 over the signs, through the whole model in float64."""
     scene, strength = Scene(CASES[name]), 0.7
-    options = {"optimizer": "sgd", "momentum": 0.9} if optimizer == "momentum" else {"optimizer": optimizer}
+    options = {"momentum": {"momentum": 0.9}, "balanced": {"balanced": True}}.get(optimizer, {"optimizer": optimizer})
     tuning = FineTuning(**options, learning_rate=0.01, epochs=2, batch_size=100)
     (ours,) = scene.train(scene.rr(tuning), [strength])
 
     whole = scene.case.model().double()
     parameters = {key: whole.get_parameter(key) for key in scene.cut.trainable}
-    rules = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "momentum": partial(torch.optim.SGD, momentum=0.9)}
-    step = rules[optimizer](parameters.values(), lr=0.01)
+    rules = {"adam": torch.optim.Adam, "momentum": partial(torch.optim.SGD, momentum=0.9)}
+    step = rules.get(optimizer, torch.optim.SGD)(parameters.values(), lr=0.01)
     images, labels = DATA.images.double(), torch.from_numpy(DATA.labels)
     h = torch.from_numpy(scene.cav.directions_[0] * scene.cav.scale_[0])
     for _ in range(2):
         penalty = sum(rr_loss(whole, scene.case, images, m, h) for m in torch.eye(3).double())
-        loss = functional.cross_entropy(whole(images), labels) + strength * penalty.mean()
+        wrong = functional.cross_entropy(whole(images), labels, reduction="none")
+        if optimizer == "balanced":  # every class counts the same
+            wrong = torch.stack([wrong[labels == label].mean() for label in range(3)])
+        loss = wrong.mean() + strength * penalty.mean()
         for key, gradient in gradients(loss, parameters).items():
             parameters[key].grad = gradient
         step.step()
@@ -187,50 +185,33 @@ def test_two_steps_are_the_paper_by_hand(name: str, optimizer: Any) -> None:
         torch.testing.assert_close(taken, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item() + 1e-7)
 
 
-def test_every_image_is_seen_once_per_epoch_in_an_order_of_its_own() -> None:
+def test_every_image_is_seen_once_per_epoch_and_every_step_draws_anew() -> None:
     scene = Scene()
-    seen: list[np.ndarray] = []
 
-    class Watching(Vanilla):
-        def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-            seen.append(batch.rows)
-            np.testing.assert_array_equal(batch.labels.numpy(), DATA.labels[batch.rows])
-            return super().loss_terms(head, batch)
+    def watched(seed: int) -> tuple[list[np.ndarray], list[tuple[float, float]]]:
+        seen: list[np.ndarray] = []
+        drawn: list[tuple[float, float]] = []
 
-    scene.train(Watching(tuning=FineTuning(epochs=2, batch_size=8)), [0.0])
+        class Watching(Vanilla):
+            def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
+                np.testing.assert_array_equal(batch.labels.numpy(), DATA.labels[batch.rows])
+                seen.append(batch.rows)
+                # what dropout draws from, and what a method draws from
+                drawn.append((torch.rand(()).item(), torch.rand((), generator=batch.noise).item()))
+                return super().loss_terms(head, batch)
+
+        scene.train(Watching(tuning=FineTuning(epochs=2, batch_size=8, seed=seed)), [0.0])
+        return seen, drawn
+
+    seen, drawn = watched(0)
     assert [len(rows) for rows in seen] == [8, 8, 4] * 2
     epochs = [np.concatenate(seen[:3]), np.concatenate(seen[3:])]
     for rows in epochs:
         np.testing.assert_array_equal(np.sort(rows), np.arange(20))
     assert not np.array_equal(*epochs)
-
-
-def test_every_step_has_randomness_of_its_own_which_the_seed_repeats() -> None:
-    scene = Scene()
-
-    def drawn(seed: int) -> list[tuple[float, float]]:
-        found: list[tuple[float, float]] = []
-
-        class Drawing(Vanilla):
-            def loss_terms(self, head: FunctionalHead, batch: HeadBatch) -> tuple[Tensor, Tensor | None]:
-                # What dropout draws from, and what a method draws from.
-                found.append((torch.rand(()).item(), torch.rand((), generator=batch.noise).item()))
-                return super().loss_terms(head, batch)
-
-        scene.train(Drawing(tuning=FineTuning(epochs=2, batch_size=8, seed=seed)), [0.0])
-        return found
-
-    first = drawn(0)
-    assert len(set(first)) == len(first) == 6
-    assert drawn(0) == first
-    assert set(drawn(1)).isdisjoint(first)
-
-
-def test_strength_zero_is_vanilla() -> None:
-    scene, tuning = Scene(DROPOUT), FineTuning(learning_rate=0.05, epochs=2, batch_size=8)
-    (vanilla,) = scene.train(Vanilla(tuning=tuning), [0.0])
-    for method in (scene.rr(tuning), scene.rr(tuning, target="random"), scene.rr(tuning, norm="cosine", target=1)):
-        close(scene.train(method, [0.0])[0], vanilla)
+    assert len(set(drawn)) == 6
+    assert watched(0)[1] == drawn
+    assert set(watched(1)[1]).isdisjoint(drawn)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -292,19 +273,6 @@ def test_a_method_without_strength_is_blamed_for_none(caplog: pytest.LogCaptureF
         scene.rr(replace(wild, learning_rate=0.05), strength=1e300).correct(scene.model, scene.activations)
 
 
-def test_dropout_is_off_when_watched() -> None:
-    random = Scene(DROPOUT)
-    features = compute_features(random.cut, random.activations)
-    seen: list[bool] = []
-
-    def watch(heads: Heads) -> list[None]:
-        seen.append(torch.equal(heads.logits(features), heads.logits(features)))
-        return [None] * heads.count
-
-    random.train(random.rr(FineTuning(epochs=2)), [0.0, 1.0], watch=watch)
-    assert seen == [True, True]
-
-
 @pytest.mark.parametrize("train_norm", [False, True])
 def test_batch_norm_is_trained_on_request_and_keeps_its_statistics(train_norm: bool) -> None:
     scene = Scene(CASES["convolution"])
@@ -330,37 +298,9 @@ def test_the_watch_is_called_after_every_epoch_with_the_heads_of_that_epoch() ->
         torch.testing.assert_close(head.history[1], shorter.state, rtol=1e-4, atol=1e-6)
 
 
-def test_progress_counts_every_step() -> None:
-    scene, ticks = Scene(), []
-
-    def progress(steps: Any, *, total: int, label: str) -> Any:
-        for step in steps:
-            ticks.append((step, total, label))
-            yield step
-
-    scene.train(scene.rr(FineTuning(epochs=2, batch_size=8)), [0.0, 1.0], progress=progress)
-    assert ticks == [(step, 6, "rr-clarc") for step in range(6)]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_stacked_logits_are_the_models_own(name: str) -> None:
-    scene = Scene(CASES[name])
-    features = compute_features(scene.cut, scene.activations)
-    both = Heads(scene.cut, 2, "cpu")
-    logits = both.logits(features, batch_size=7)
-    expected = scene.model(DATA.images)
-    torch.testing.assert_close(logits, torch.stack([expected, expected]).detach(), rtol=1e-4, atol=1e-5)
-    assert both.are_finite() == [True, True]
-    with torch.no_grad():
-        next(iter(both.parameters.values()))[1].view(-1)[0] = float("nan")
-    assert both.are_finite() == [True, False]
-    assert all(torch.isfinite(value).all() for value in both.state(0).values())
-
-
-@pytest.mark.parametrize("strengths", [[1.0], [0.0, 1.0]], ids=["one", "stacked"])
 @pytest.mark.parametrize("name", METHODS)
 def test_training_on_another_device_takes_everything_there_and_leaves_the_cut(
-    name: str, strengths: list[float], monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device "meta" has no numbers, but like a GPU it refuses to meet tensors of the CPU."""
     monkeypatch.setitem(forward_mode._KINDS, "meta", lambda: True)
@@ -368,66 +308,7 @@ def test_training_on_another_device_takes_everything_there_and_leaves_the_cut(
     monkeypatch.setattr(Heads, "state", lambda self, _number: {key: p.device for key, p in self.parameters.items()})
     scene = Scene(CASES["convolution"])
     method = METHODS[name](scene, FineTuning(device="meta", epochs=1, batch_size=8))
-    for head in scene.train(method, strengths):
+    for head in scene.train(method, [0.0, 1.0]):
         assert {device.type for device in head.state.values()} == {"meta"}
     for part in (scene.cut.trunk, scene.cut.phi, scene.cut.head):
         assert {tensor.device.type for tensor in [*part.parameters(), *part.buffers()]} <= {"cpu"}
-
-
-UNEQUAL = TinyImages(40)
-
-
-def unequal_scene() -> tuple[Cut, Activations]:
-    case = CASES["convolution"]
-    model = case.model()
-    activations = collect(case, model, UNEQUAL)
-    labels = np.where(np.arange(40) < 30, 0, 1 + np.arange(40) % 2)  # 30, 5 and 5
-    activations = replace(activations, labels=labels)
-    return cut_at(model, activations), activations
-
-
-def test_every_group_has_the_same_sum_and_images_count_one_on_average() -> None:
-    groups = np.array([3, 3, 3, 3, 7, 7, 0])
-    weights = balanced_weights(groups)
-    assert [round(weights[groups == group].sum(), 12) for group in (0, 3, 7)] == [round(7 / 3, 12)] * 3
-    assert weights.mean() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("strength", [0.0, 0.3])
-def test_a_step_is_that_of_the_weighted_loss(strength: float) -> None:
-    cut, activations = unequal_scene()
-    rate = 0.1
-    tuning = FineTuning(learning_rate=rate, epochs=1, batch_size=40, balanced=True)
-    method = RRClArC(fit_cav(activations), tuning=tuning)
-    (head,) = method.train(cut, activations, [strength])
-    features = compute_features(cut, activations, method.features(activations))
-    values, tangents = (torch.from_numpy(np.array(part[0])) for part in (features.values, features.tangents))
-    labels = torch.from_numpy(np.asarray(activations.labels))
-    parameters = {
-        name: parameter.detach().clone().requires_grad_() for name, parameter in cut.head_parameters().items()
-    }
-
-    def logits(inputs: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(cut.head, parameters, (inputs,))
-
-    each = functional.cross_entropy(logits(values), labels, reduction="none")
-    loss = torch.stack([each[labels == label].mean() for label in range(3)]).mean()  # every class alike
-    _, along = torch.func.jvp(logits, (values,), (tangents[:, 0],))
-    (loss + strength * along.square().sum(1).mean()).backward()
-    for name, parameter in parameters.items():
-        assert parameter.grad is not None
-        torch.testing.assert_close(head.state[name], parameter.detach() - rate * parameter.grad, rtol=1e-4, atol=1e-6)
-
-
-def test_it_is_as_if_rare_images_were_repeated() -> None:
-    """Thirty images of one class and five of each other are, balanced, thirty of each."""
-    cut, activations = unequal_scene()
-    tuning = FineTuning(optimizer="converged", anchor=1.0)
-    repeated = np.concatenate([np.arange(30), *[np.arange(30, 40)] * 6])
-    more = activations.select(repeated)
-    (balanced,) = Vanilla(tuning=replace(tuning, balanced=True)).train(cut, activations, [0.0])
-    (plain,) = Vanilla(tuning=tuning).train(cut, activations, [0.0])
-    (expected,) = Vanilla(tuning=tuning).train(cut, more, [0.0])
-    torch.testing.assert_close(balanced.state, expected.state, rtol=1e-3, atol=1e-4)
-    with pytest.raises(AssertionError):
-        torch.testing.assert_close(plain.state, expected.state, rtol=1e-3, atol=1e-4)

@@ -110,23 +110,6 @@ def drawn(images, inputs=40, *, directions=2):
     return Features((values,), (tangents,), np.arange(images) % CLASSES, 1)
 
 
-def test_the_untrained_layer_answers_as_before():
-    weight, features = torch.randn(7, 40), drawn(3)
-    found = large_head.Span("w", weight, features)
-    assert found.start.shape == (7, 9)
-    (own, rest), (along, rest_along) = found.written(features).rows(slice(None))
-    (values,), (tangents,) = features.rows(slice(None))
-    torch.testing.assert_close(own @ found.start.T + rest, values @ weight.T, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(along @ found.start.T + rest_along, tangents @ weight.T, rtol=1e-4, atol=1e-4)
-
-
-def test_images_that_are_the_same_do_no_harm():
-    rows = np.float32(np.ones((6, 40)))
-    found = large_head.Span("w", torch.randn(7, 40), Features((rows,), (), np.arange(6), 1))
-    assert np.isfinite(found.written(Features((rows,), (), np.arange(6), 1)).values[0]).all()
-    assert torch.isfinite(found.whole(found.start + 1)).all()
-
-
 def test_what_lies_on_disk_stays_there(tmp_path):
     features = drawn(5)
     for name, array in (("values", features.values[0]), ("tangents", features.tangents[0])):
@@ -143,11 +126,6 @@ def test_what_lies_on_disk_stays_there(tmp_path):
         assert isinstance(other, np.memmap)
         np.testing.assert_array_equal(one, other)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tangents.npy", "values.npy"]
-
-
-def test_adam_is_left_alone(monkeypatch, world):
-    _, used = train(monkeypatch, world, METHODS["vanilla"], spans=True, optimizer="adam")
-    assert used == 0
 
 
 def test_what_needs_more_than_features_is_left_alone(world):

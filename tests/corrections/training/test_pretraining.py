@@ -20,7 +20,6 @@ from hansfree.data.insertion import WithArtifact
 from hansfree.data.lesions import SyntheticLesions
 from hansfree.errors import CacheError, DivergedError, OptionError
 from hansfree.models import build_model
-from hansfree.models.surgery import forward_mode
 
 T = TypeVar("T")
 BATCHES = 5  # of 8 images in an epoch
@@ -116,16 +115,6 @@ def test_mixed_precision_trains_nearly_the_same(data: InMemory) -> None:
     assert all(tensor.dtype == torch.float32 for tensor in mixed.values())
 
 
-def test_it_learns_and_ends_in_eval_mode(data: InMemory) -> None:
-    model, batch = small_model(), data.batch(range(len(data)))
-    before = functional.cross_entropy(model(batch.image), torch.as_tensor(batch.label)).item()
-    pretrain(model, data, Pretraining(epochs=8, batch_size=8, learning_rate=0.02))
-    assert not any(module.training for module in model.modules())
-    assert all(parameter.is_contiguous() for parameter in model.parameters())
-    after = functional.cross_entropy(model(batch.image), torch.as_tensor(batch.label)).item()
-    assert after < before - 0.1
-
-
 def test_the_same_seed_gives_the_same_bytes_whatever_the_global_state(data: InMemory) -> None:
     states = []
     for noise, seed in ((1, 5), (2, 5), (2, 6)):
@@ -174,12 +163,9 @@ def test_plain_sgd_is_the_textbooks(data: InMemory) -> None:
     torch.testing.assert_close(model[1].bias.double(), bias, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_images_from_a_loader_give_the_same_weights_as_those_in_memory(
-    data: InMemory, stamped: WithArtifact, workers: int
-) -> None:
+def test_images_from_a_loader_give_the_same_weights_as_those_in_memory(data: InMemory, stamped: WithArtifact) -> None:
     found = []
-    for images, processes in ((data, 0), (stamped, workers)):
+    for images, processes in ((data, 0), (stamped, 2)):
         model = small_model()
         before = torch.random.get_rng_state()
         pretrain(model, images, small(epochs=2), workers=processes)
@@ -196,33 +182,18 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-@pytest.mark.parametrize("name", ["demo", "with dropout"])
-def test_killed_and_resumed_ends_in_the_same_bytes(
-    data: InMemory, tmp_path: Path, recipe: dict[str, Any], name: str
-) -> None:
-    def fresh() -> nn.Module:
-        return build_model("demo", classes=4) if name == "demo" else small_model()
-
-    straight, path, counted = fresh(), tmp_path / "training.pt", Watched()
+def test_killed_and_resumed_ends_in_the_same_bytes(data: InMemory, tmp_path: Path, recipe: dict[str, Any]) -> None:
+    straight, path, counted = small_model(), tmp_path / "training.pt", Watched()
     pretrain(straight, data, small(**recipe))
     for at in (BATCHES + 2, BATCHES + 1):  # in the second epoch; in the third, as the first is done by then
         with pytest.raises(KilledError):
-            pretrain(fresh(), data, small(**recipe), checkpoint=path, progress=Watched(at))
+            pretrain(small_model(), data, small(**recipe), checkpoint=path, progress=Watched(at))
         assert [file.name for file in tmp_path.iterdir()] == ["training.pt"]
-    resumed = fresh()
+    resumed = small_model()
     pretrain(resumed, data, small(**recipe), checkpoint=path, progress=counted)
     assert counted.total == BATCHES  # the third epoch alone
     assert are_equal(weights(resumed), weights(straight))
     assert [file.name for file in tmp_path.iterdir()] == ["training.pt"], "it stays until the model is safe"
-
-
-def test_a_training_killed_after_its_last_epoch_has_nothing_to_do(data: InMemory, tmp_path: Path) -> None:
-    first, second, counted = small_model(), small_model(), Watched()
-    with pytest.raises(KilledError):
-        pretrain(first, data, small(), checkpoint=tmp_path / "c", progress=Watched(3 * BATCHES))
-    pretrain(second, data, small(), checkpoint=tmp_path / "c", progress=counted)
-    assert counted.total == 0
-    assert are_equal(weights(first), weights(second))
 
 
 @pytest.fixture
@@ -285,28 +256,3 @@ def test_divergence_is_an_error_and_no_checkpoint(data: InMemory, tmp_path: Path
         pretrain(model, data, small(optimizer="sgd", learning_rate=1e30), checkpoint=tmp_path / "c")
     assert not (tmp_path / "c").exists()
     assert not model.training
-
-
-def test_the_model_is_trained_on_the_device_and_comes_back(data: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a second device here, ``meta`` stands for one: it shows where model and batches are sent."""
-    places: set[str] = set()
-
-    class Recorded(nn.Linear):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            places.update((inputs.device.type, self.weight.device.type))
-            raise KilledError  # meta has no numbers to train on
-
-    model = nn.Sequential(nn.Flatten(), Recorded(3 * 32 * 32, 4))
-    moves: list[str] = []
-    to = nn.Module.to
-
-    def watched(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-        moves.extend(str(place) for place in args)
-        return self if "cpu" in args else to(self, *args, **kwargs)  # what is on meta cannot come back
-
-    monkeypatch.setattr(nn.Module, "to", watched)
-    monkeypatch.setitem(forward_mode._KINDS, "meta", lambda: True)
-    with pytest.raises(KilledError):
-        pretrain(model, data, small(device="meta"))
-    assert places == {"meta"}
-    assert moves == ["meta", "cpu"]

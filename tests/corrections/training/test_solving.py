@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -75,30 +74,6 @@ def test_the_slope_of_the_objective_is_zero(directions: int, strength: float) ->
     assert max(float(weight.grad.abs().max()) for weight in weights if weight.grad is not None) < 3e-4
 
 
-def test_without_penalty_it_is_logistic_regression() -> None:
-    """From a head of zeros, L2 towards it is scikit-learn's ridge on the weights."""
-    case = Case(lambda: LinearHead(bias=False), "features", "features")
-    model = case.model()
-    with torch.no_grad():
-        model.fc.weight.zero_()
-    activations = collect(case, model, DATA)
-    cut = cut_at(model, activations)
-    (head,) = solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
-    values = compute_features(cut, activations).values[0].astype(np.float64)
-    theirs = LogisticRegression(C=1 / (2 * TUNING.anchor * len(values)), fit_intercept=False, tol=1e-10).fit(
-        values, activations.labels
-    )
-    np.testing.assert_allclose(head.state["fc.weight"].numpy(), theirs.coef_, atol=2e-3)
-
-
-def test_the_way_to_a_strength_does_not_matter() -> None:
-    _, activations, cut = scene()
-    method = RRClArC(fit_cav(activations), tuning=TUNING)
-    *_, along = solved(method, cut, activations, [0.01, 1.0, 5.0])
-    (alone,) = solved(method, cut, activations, [5.0])
-    torch.testing.assert_close(along.state, alone.state, atol=2e-3, rtol=0)
-
-
 def along_pairs(activations: Activations) -> RRClArCStep:
     """The second direction of pairs has no side: each of its two steps counts by half."""
     clean, biased = find_pairs(activations).T
@@ -143,13 +118,6 @@ def test_a_strength_that_runs_away_does_not_spoil_the_next() -> None:
     torch.testing.assert_close(after.state, alone.state, atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("options", [{"target": "random"}, {"norm": "cosine", "target": 0}], ids=str)
-def test_an_option_without_a_minimum_at_the_heads_input_is_refused(options: dict[str, Any]) -> None:
-    _, activations, cut = scene()
-    with pytest.raises(OptionError, match="does not support rr-clarc"):
-        solved(RRClArC(fit_cav(activations), tuning=TUNING, **options), cut, activations, [1.0])
-
-
 def test_a_method_without_a_minimum_at_the_heads_input_is_refused() -> None:
     """Also one that the solver has never heard of."""
 
@@ -158,7 +126,9 @@ def test_a_method_without_a_minimum_at_the_heads_input_is_refused() -> None:
             return FeatureSpec(at_layer=True)
 
     _, activations, cut = scene()
-    for method in (RRR(DATA, tuning=TUNING), AtLayer(tuning=TUNING)):
+    options: tuple[dict[str, Any], ...] = ({"target": "random"}, {"norm": "cosine", "target": 0})
+    sampled = [RRClArC(fit_cav(activations), tuning=TUNING, **each) for each in options]
+    for method in (RRR(DATA, tuning=TUNING), AtLayer(tuning=TUNING), *sampled):
         with pytest.raises(OptionError, match="needs more than the inputs of the head"):
             solved(method, cut, activations, [1.0])
 

@@ -19,10 +19,9 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.corrections.base import Candidate, Correction
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.insertion import NoTransplantError, is_above_low_bits
-from hansfree.corrections.training import Checkpoint
+from hansfree.corrections.training import Checkpoint, check_training
 from hansfree.data import BiasedData
 from hansfree.errors import DataError, DivergedError, OptionError
-from hansfree.models.surgery import check_device
 
 MAX_GRADIENT = 2.0  # norm; the first steps of a strong penalty would otherwise diverge
 
@@ -53,16 +52,9 @@ class NetworkTuning:
     mixed_precision: bool | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        check_device(self.device)
-        if not self.learning_rate > 0 or not 0 <= self.momentum < 1:
-            raise OptionError(
-                f"learning_rate is {self.learning_rate} and momentum {self.momentum}; above 0, and from 0 to below 1."
-            )
-        if min(self.epochs, self.batch_size) < 1 or min(self.seed, self.workers) < 0:
-            raise OptionError(
-                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}, workers={self.workers}: at "
-                "least 1, 1, 0 and 0 are needed."
-            )
+        check_training(self)
+        if self.workers < 0:
+            raise OptionError(f"workers={self.workers}: at least 0 is needed.")
 
 
 class Objective(nn.Module, ABC):

@@ -79,7 +79,7 @@ class TrainingImages:
         """Yield the images of each list of rows; with ``workers``, other processes read ahead."""
         if self.workers == 0:
             return map(self.batch, rows)
-        return read_ahead(_ImagesOnly(self.dataset), [each.tolist() for each in rows], self.workers)
+        return (batch[0] for batch in read_ahead(self.dataset, [each.tolist() for each in rows], self.workers))
 
     def all_batches(self, rows: np.ndarray) -> Iterator[Tensor]:
         """Yield these images in batches."""
@@ -125,14 +125,6 @@ class TrainingImages:
         if not torch.equal(first, again):
             raise DataError("The dataset returns another image each time. Give one without random transforms.")
         return [first.numpy()]
-
-
-class _ImagesOnly(Dataset[Tensor]):
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.as_tensor(self.dataset[index][0])
 
 
 def split_rows(rows: np.ndarray) -> list[np.ndarray]:

@@ -10,7 +10,10 @@ from hansfree.corrections.base import MethodInfo, Need
 from hansfree.corrections.deep.base import DeepCorrection, NetworkTuning, Objective, Step
 from hansfree.corrections.deep.images import TrainingImages
 from hansfree.corrections.deep.stages import Stage, collect_pooled, find_stages, recorded
-from hansfree.errors import DataError, OptionError
+from hansfree.errors import DataError
+
+GROUP_SIZE = 12  # artifact images, and as many non-artifact images, of one class per step
+MEMORY = 0.9  # share of the running gap that a step keeps
 
 
 class Match(DeepCorrection, name="match"):
@@ -19,11 +22,6 @@ class Match(DeepCorrection, name="match"):
     A signal-CAV is the difference of the mean features of artifact and non-artifact images. The penalty is its squared
     length within each class, relative to the variance of the features, at the outputs of the network's stages, mean-
     and max-pooled. Artifact images that would predict the class are in the penalty only, never in the task loss.
-
-    Args:
-        group_size: artifact images, and as many non-artifact images, of one class per step.
-        memory: share of the running gap that a step keeps.
-        stages: how many depths are matched.
 
     Examples:
         >>> import hansfree as hf
@@ -37,21 +35,8 @@ class Match(DeepCorrection, name="match"):
 
     info = MethodInfo(title="Match", strengths=(3.0,), needs=frozenset({Need.ARTIFACT_LABELS}))
 
-    def __init__(
-        self,
-        *,
-        strength: float = 3.0,
-        group_size: int = 12,
-        memory: float = 0.9,
-        stages: int = 4,
-        tuning: NetworkTuning | None = None,
-    ) -> None:
+    def __init__(self, *, strength: float = 3.0, tuning: NetworkTuning | None = None) -> None:
         super().__init__(strength=strength, tuning=tuning)
-        if group_size < 2 or stages < 1 or not 0 <= memory < 1:
-            raise OptionError(
-                f"group_size={group_size}, stages={stages}, memory={memory}: at least 2 and 1, and from 0 to below 1."
-            )
-        self.group_size, self.memory, self.stages = group_size, memory, stages
 
     def check(self, images: TrainingImages) -> None:
         """Raise DataError if some artifact has no class with enough images both with and without it."""
@@ -65,15 +50,13 @@ class Match(DeepCorrection, name="match"):
 
     def objective(self, network: nn.Module, images: TrainingImages) -> Objective:
         """Find the stages, and start the running gaps from all training images."""
-        stages = find_stages(network, images.batch([0, 1]).to(self.tuning.device), self.stages)
-        return _Matching(self, network, images, stages)
+        return _Matching(network, images, find_stages(network, images.batch([0, 1]).to(self.tuning.device)))
 
 
 class _Matching(Objective):
-    def __init__(self, method: Match, network: nn.Module, images: TrainingImages, stages: tuple[Stage, ...]) -> None:
+    def __init__(self, network: nn.Module, images: TrainingImages, stages: tuple[Stage, ...]) -> None:
         super().__init__()
-        self.stages, self.group_size, self.memory = stages, method.group_size, method.memory
-        self.groups = images.groups()
+        self.stages, self.groups = stages, images.groups()
         needed = np.unique(np.concatenate([rows for group in self.groups for rows in (group.with_it, group.without)]))
         place = np.full(len(images), -1)
         place[needed] = np.arange(len(needed))
@@ -90,7 +73,7 @@ class _Matching(Objective):
         """Return artifact and non-artifact images of one class; all classes and artifacts take turns at random."""
         group = int(rng.integers(len(self.groups)))
         chosen = [
-            rng.choice(rows, self.group_size, replace=len(rows) < self.group_size)
+            rng.choice(rows, GROUP_SIZE, replace=len(rows) < GROUP_SIZE)
             for rows in (self.groups[group].with_it, self.groups[group].without)
         ]
         return np.concatenate(chosen), group
@@ -103,10 +86,10 @@ class _Matching(Objective):
         penalty = logits.new_zeros(())
         for index, stage in enumerate(self.stages):
             features = pooled[stage.name][count:]
-            gap = features[: self.group_size].mean(0) - features[self.group_size :].mean(0)
+            gap = features[:GROUP_SIZE].mean(0) - features[GROUP_SIZE:].mean(0)
             running = getattr(self, f"gap_{index}")
             penalty = penalty + matching_penalty(gap, running[group].clone(), getattr(self, f"variance_{index}"))
-            running[group].mul_(self.memory).add_(gap.detach(), alpha=1 - self.memory)
+            running[group].mul_(MEMORY).add_(gap.detach(), alpha=1 - MEMORY)
         return logits[:count], penalty / len(self.stages)
 
 

@@ -29,8 +29,11 @@ class Stage:
         return output if self.order is None else output.permute(self.order)
 
 
-def find_stages(model: nn.Module, example: Tensor, count: int = 4) -> tuple[Stage, ...]:
-    """Return ``count`` stages, first to last: the last module output at each resolution, as in a ResNet's four layers.
+COUNT = 4  # stages that are matched
+
+
+def find_stages(model: nn.Module, example: Tensor) -> tuple[Stage, ...]:
+    """Return the stages, first to last: the last module output at each resolution, as in a ResNet's four layers.
 
     A network that keeps one resolution (ViT) is divided evenly by its blocks. The modules are found by one forward
     pass in eval mode, so the network need not be traceable.
@@ -42,11 +45,11 @@ def find_stages(model: nn.Module, example: Tensor, count: int = 4) -> tuple[Stag
     runs = [names for positions, names in by_resolution.items() if positions > 1]
     if not runs:
         raise SplitError(f"{type(model).__name__} has no module with maps or tokens whose features could be matched.")
-    chosen = [names[-1] for names in runs][-count:]
-    if len(chosen) < count:
+    chosen = [names[-1] for names in runs][-COUNT:]
+    if len(chosen) < COUNT:
         longest = max(runs, key=len)
         blocks = [name for name in longest if _is_block(model, name)] or longest
-        places = np.linspace(0, len(blocks) - 1, count - len(chosen) + 2).round().astype(int)[1:-1]
+        places = np.linspace(0, len(blocks) - 1, COUNT - len(chosen) + 2).round().astype(int)[1:-1]
         chosen += [blocks[place] for place in places]
     chosen = [name for name, _ in outputs if name in chosen]
     orders = layer_orders(model, chosen, example)

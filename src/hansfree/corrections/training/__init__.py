@@ -11,10 +11,10 @@ from hansfree.corrections.training.head_loop import (
     Watch as Watch,
     balanced_weights as balanced_weights,
     check_momentum as check_momentum,
+    check_training as check_training,
     group_strengths as group_strengths,
     push as push,
     train_heads as train_heads,
-    warn_of_strengths as warn_of_strengths,
 )
 from hansfree.corrections.training.model_loop import (
     Checkpoint as Checkpoint,

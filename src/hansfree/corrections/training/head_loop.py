@@ -79,24 +79,27 @@ class FineTuning:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise for values that cannot train."""
         check_choice("optimizer", self.optimizer, Optimizer)
-        check_device(self.device)
-        if not self.learning_rate > 0:
-            raise OptionError(f"learning_rate is {self.learning_rate}; it must be above 0.")
-        check_momentum(self.momentum, self.optimizer)
+        check_training(self, optimizer=self.optimizer)
         if not self.anchor > 0:
             raise OptionError(f"anchor is {self.anchor}; it must be above 0, or the minimum may lie at infinity.")
-        if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
-            raise OptionError(
-                f"epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}: at least 1, 1 and 0 are needed."
-            )
 
 
 def check_momentum(momentum: float, optimizer: str) -> None:
     """Raise for a momentum that SGD does not take, or that another optimizer would ignore."""
     if not 0 <= momentum < 1 or (momentum and optimizer != "sgd"):
         raise OptionError(f"momentum is {momentum}; from 0 to below 1, and for optimizer='sgd' only.")
+
+
+def check_training(tuning: Any, *, optimizer: str = "sgd", batch: int = 1) -> None:
+    """Raise for a device, a rate, a momentum or numbers that cannot train; a batch has at least ``batch`` images."""
+    check_device(tuning.device)
+    if not tuning.learning_rate > 0:
+        raise OptionError(f"learning_rate is {tuning.learning_rate}; it must be above 0.")
+    check_momentum(tuning.momentum, optimizer)
+    for name, least in (("epochs", 1), ("batch_size", batch), ("seed", 0)):
+        if (given := getattr(tuning, name)) < least:
+            raise OptionError(f"{name}={given}: at least {least} is needed.")
 
 
 class FunctionalHead:

@@ -19,10 +19,9 @@ from hansfree._internal.files import written_atomically
 from hansfree._internal.hashing import fingerprint, fingerprint_model, seeded
 from hansfree._internal.progress import Progress, silent
 from hansfree.activations import read_batches
-from hansfree.corrections.training.head_loop import check_momentum, shuffled
+from hansfree.corrections.training.head_loop import check_training, shuffled
 from hansfree.data import Example, ImageDataset, InMemory
 from hansfree.errors import CacheError, DivergedError, OptionError, check_choice
-from hansfree.models.surgery import check_device
 
 log = logging.getLogger(__name__)
 _MAGIC = b"hansfree checkpoint\n"
@@ -99,14 +98,8 @@ class Pretraining:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Raise for values that cannot train."""
         check_choice("optimizer", self.optimizer, Optimizer)
-        check_device(self.device)
-        if not self.learning_rate > 0 or self.epochs < 1 or self.batch_size < 2 or self.seed < 0:
-            raise OptionError(
-                f"{self}: the rate must be above 0, epochs at least 1, a batch at least 2, and the seed at least 0."
-            )
-        check_momentum(self.momentum, self.optimizer)
+        check_training(self, optimizer=self.optimizer, batch=2)
         after = self.milestones or ()
         if min(after, default=1) < 1 or list(after) != sorted(set(after)):
             raise OptionError(f"milestones are {after}; rising numbers of epochs are needed, from 1 up.")
