@@ -64,6 +64,38 @@ def test_a_toggle_moves_the_points_and_a_point_shows_its_images(browser: Browser
 
 
 @pytest.mark.usefixtures("report")
+def test_folding_the_first_screen_and_the_length_of_the_page(browser: Browser) -> None:
+    browser.resize(1440, 900)
+    n_open = "return document.querySelectorAll('details[open]').length"
+    assert browser.script(n_open) == 0
+    for selector in (".badge.large", ".tile:nth-child(3) .how", "#tradeoff", ".before-after img"):
+        inside = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+        assert 0 < browser.script(inside, selector) < 900
+    assert browser.script("return document.documentElement.scrollHeight") <= 6 * 900
+    assert browser.script("return document.documentElement.scrollWidth") == 1440
+    browser.script("document.querySelector('#methods summary').focus()")
+    browser.press(Keys.ENTER)
+    assert browser.script(n_open) == 1
+    browser.click("#fold")
+    assert browser.script(n_open) == len(browser.all("details"))
+    browser.wait(lambda: browser.text("#fold") == "Fold all", "the other label")
+    browser.click("#fold")
+    assert browser.script(n_open) == 0
+
+
+@pytest.mark.usefixtures("report")
+def test_on_a_telephone_the_flip_rate_of_every_method_is_in_sight(browser: Browser) -> None:
+    browser.resize(400, 800)
+    assert browser.script("return document.documentElement.scrollWidth") == 400
+    cells = "return [...document.querySelectorAll('#methods > .scroll tbody tr')].map((row) => row.cells[1])"
+    places = browser.script(f"{cells}.map((cell) => cell.getBoundingClientRect()).map((box) => [box.left, box.right])")
+    heads = "return [...document.querySelectorAll('#methods > .scroll tbody th')]"
+    widest = max(browser.script(f"{heads}.map((head) => head.scrollWidth + head.getBoundingClientRect().left)"))
+    assert browser.all("#methods thead .head")[0].text == "Flip rate"
+    assert all(widest <= left + 1 and right <= 400 for left, right in places)
+
+
+@pytest.mark.usefixtures("report")
 def test_the_navigation_stays_and_marks_the_section_in_sight(browser: Browser) -> None:
     links = browser.all("header.bar nav a")
     assert [link.text for link in links] == ["Overview", "Methods", "Images", "Direction", "Evidence", "Appendix"]

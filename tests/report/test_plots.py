@@ -345,4 +345,7 @@ def test_an_image_says_which_it_is_and_the_caption_what_is_explained() -> None:
     assert [row[0].title for row in found.rows] == ["deep/a.png: melanoma", "test image, id 4: naevus"]
     assert found.rows[0][1].alt == "Heatmap of deep/a.png: melanoma, Original"
     assert found.caption.startswith("LRP (epsilon, z+, flat): red pixels speak for “naevus”")
-    assert shown(maps, explanation="gradient x input").caption.startswith("Gradient x input: ")
+    other = shown(maps, explanation="gradient x input")
+    assert other.caption.startswith("Gradient x input: ")
+    assert other.legend.endswith("LRP has no rule for some operations of this network.")
+    assert "no rule" not in found.legend

@@ -116,10 +116,10 @@ def test_rows_and_columns(make_run: MakeRun) -> None:
     titles = ["Original", "Vanilla", "RRR", "P-ClArC", "A-ClArC", "RR-ClArC", "Clean-trained", "Majority rate"]
     assert [line.title for line in table.lines] == titles
     assert [line.kind for line in table.lines] == ["reference", *["method"] * 5, "reference", "reference"]
-    assert table.heads[:3] == [("Accuracy", 2), ("Balanced accuracy", 2), ("AUROC", 2)]
+    assert table.heads[:4] == [("Flip rate", 1), ("Accuracy", 2), ("Balanced accuracy", 2), ("AUROC", 2)]
     assert sum(span for _, span in table.heads) == len(table.columns)
     majority, ours = line_of(table, "Majority rate").cells, line_of(table, "RR-ClArC")
-    assert [cell.value for cell in majority[:4]] == ["41.0", "41.0", "25.0", "25.0"]
+    assert [cell.value for cell in majority[1:5]] == ["41.0", "41.0", "25.0", "25.0"]
     assert ours.detail == "strength 10"
     worst = ours.cells[[c.metric for c in table.columns].index("accuracy_worst_group")]
     assert (worst.value, worst.group) == ("67.1", "melanoma with artifact")

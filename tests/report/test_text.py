@@ -11,6 +11,7 @@ import pytest
 from hansfree.evaluation.results import Results, Row, Variant, load_results, validated_rows
 from hansfree.evaluation.verdict import judge_methods, shown_variant, status_of, why_no_model
 from hansfree.reasons import Improvement, Reason, ReasonCode, Verdict, VerdictInputs, VerdictLevel
+from hansfree.report.notebook import write_two_sentences
 from hansfree.report.numbers import percent
 from hansfree.report.tables import marks_of
 from hansfree.report.text import (
@@ -538,6 +539,11 @@ def test_the_class_that_loses_most_is_named(
         assert "significant)" not in describe_loss(replace(results, paired_classes=()), variant).sentence
     assert words in text
     assert verdict.loss.is_significant == (", significant)" in text)
+    verdict = replace(verdict, failure="")
+    with pytest.MonkeyPatch.context() as patch:  # models that must not be used have lost a class too
+        patch.setattr("hansfree.report.notebook.write_verdict", lambda _: verdict)
+        second = write_two_sentences(results, "rr-clarc")[1]
+    assert second.endswith(f"; l{verdict.loss.sentence[1:]}") == verdict.loss.is_significant
 
 
 def test_a_method_without_artifact_relevance_is_told_why(make_run: MakeRun) -> None:

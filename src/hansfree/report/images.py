@@ -103,16 +103,18 @@ def show_heatmaps(results: Results, shown: str) -> Maps | None:
     choices = tuple((method, method_title(method)) for method in methods if method != ORIGINAL)
     first = shown if shown in dict(choices) else next(iter(dict(choices)), "")
     kind, biased = str(results.meta.get("explanation") or "lrp"), results.meta.get("biased_class")
-    kind = "LRP (epsilon, z+, flat)" if kind.lower() == "lrp" else kind.capitalize()
+    is_lrp = kind.lower() == "lrp"
+    kind = "LRP (epsilon, z+, flat)" if is_lrp else kind.capitalize()
+    why = "" if is_lrp else " LRP has no rule for some operations of this network."
     explained = f"“{results.class_title(biased)}”" if isinstance(biased, int) else "the explained class"
     return Maps(
         _rows(results, maps, {method: (method_title(method), maps.relevance[method]) for method in methods}),
         f"{kind}: red pixels speak for {explained}, blue ones against it, whatever the model answers. Under each "
         "image: which it is, and its true class. The same images and one colour scale for all methods"
-        f"{_outlined(maps)}.",
+        f"{_outlined(maps)}.{why}",
         choices,
         first,
-        f"{kind}: red speaks for {explained}, blue against it{_outlined(maps)}. One colour scale.",
+        f"{kind}: red speaks for {explained}, blue against it{_outlined(maps)}. One colour scale.{why}",
     )
 
 

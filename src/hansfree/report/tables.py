@@ -151,9 +151,9 @@ def group_title(results: Results, group: int | None, artifact: str | None = None
 
 
 def insertion_table(results: Results) -> Table:
-    """Return what test images show without and with the artifact: metrics that need the answers only."""
-    members = Metric.members().items()
-    return _table(results, [name for name, metric in members if not metric.needs and not metric.is_per_class])
+    """Return what test images show without and with the artifact: metrics that need the answers only, flips first."""
+    names = [name for name, metric in Metric.members().items() if not metric.needs and not metric.is_per_class]
+    return _table(results, sorted(names, key=lambda name: name != FLIPS))
 
 
 def inner_table(results: Results) -> Table:
