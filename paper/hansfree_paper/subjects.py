@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.utils.data import DataLoader
 
 from hansfree._internal.files import are_intact, format_bytes, write_checksums
 from hansfree._internal.hashing import fingerprint, fingerprint_model, hash_weights
@@ -153,7 +154,8 @@ class BaseModels:
             options: dict[str, Any] = {"progress": self.progress}
             if isinstance(self.recipe, FineTuning):
                 layer, folder = architecture_named(plan.model).layer, self.work / "activations"
-                activations = collect_activations(model, layer, data, folder=folder, device=plan.device, **options)
+                loader = DataLoader(data, batch_size=64, num_workers=plan.workers)
+                activations = collect_activations(model, layer, loader, folder=folder, device=plan.device, **options)
                 model = Vanilla(tuning=self.recipe).correct(model, activations, **options)
             else:
                 options |= {"workers": plan.workers, "label": f"train {label}", "checkpoint": checkpoint}
