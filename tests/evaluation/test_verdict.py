@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hansfree._internal.statistics import balanced_difference_interval, difference_interval, share_interval
-from hansfree.evaluation.verdict import decide, find_reasons
-from hansfree.metrics import mcnemar
+from hansfree.evaluation.results import Results, Row
+from hansfree.evaluation.verdict import (
+    BIASED,
+    FLIPS,
+    better_rivals,
+    competing_variants,
+    decide,
+    find_reasons,
+    find_rejection,
+    judge_methods,
+    shown_variant,
+    why_no_model,
+)
+from hansfree.metrics import Difference, mcnemar
 from hansfree.reasons import Improvement, Reason, ReasonCode, Verdict, VerdictInputs, VerdictLevel
 
 AS_REFERENCE, CORRECTED, PARTLY_CORRECTED, NOT_CORRECTED, UNKNOWN, UNUSABLE = VerdictLevel
@@ -172,3 +185,60 @@ def test_with_more_images_like_these_nothing_better_is_called_worse(
     assume((flips[3].sum() <= flips[1:3].sum(axis=1)).all() and (recalls[3] >= recalls[1:3]).all())
     few, many = see(flips, right), see(np.tile(flips, more), np.tile(right, more))
     assert RANKS.index(decide(many)) >= RANKS.index(decide(few))
+
+
+def scored(method: str, clean: float, biased: float, flips: float, sensitivity: float = 0.9) -> list[Row]:
+    """Return the rows of a model on the test images; those of class 1 say whether it is ever predicted."""
+    about: dict[str, Any] = {"experiment": "e", "method": method, "chosen": 1, "seed": 0, "stderr": 0.01, "n": 400}
+    values = {BIASED: biased, FLIPS: flips, "balanced_accuracy_clean": clean}
+    of_class = {"sensitivity_clean": sensitivity, "specificity_clean": 1 - sensitivity, "specificity_biased": 0.8}
+    rows = [Row(metric=metric, value=value, **about) for metric, value in values.items()]
+    return [*rows, *(Row(metric=metric, value=value, group=1, **about) for metric, value in of_class.items())]
+
+
+def less(method: str, metric: str, value: float) -> Difference:
+    return Difference(method, "original", metric, value, 0.01, value - 0.02, value + 0.02, p=0.001)
+
+
+MODELS = {  # its scores, and why it must not be used
+    "original": ((0.9, 0.5, 0.5), None),
+    "clean-trained": ((0.9, 0.88, 0.05), None),
+    "vanilla": ((float("nan"), 0.5, 0.5), ReasonCode.NOT_FINITE),
+    "p-clarc": ((0.5, 0.5, 0.0), ReasonCode.CHANCE_LEVEL),
+    "a-clarc": ((0.85, 0.8, 0.1, 0.0), ReasonCode.LOST_CLASS),
+    "rrr": ((0.8, 0.7, 0.2), ReasonCode.CLEAN_BUDGET),
+    "r-clarc": ((0.9, 0.7, 0.2, 0.6), ReasonCode.CLASS_BUDGET),
+    "rr-clarc": ((0.9, 0.8, 0.1), None),
+    "leace": ((0.9, 0.86, 0.08), None),
+    "dfr": ((0.9, 0.8, 0.1), ReasonCode.REJECTED_ON_VALIDATION),
+}
+
+
+def test_every_model_is_judged_by_its_scores() -> None:
+    rejected = {"admissible": False, "rejection": {"code": ReasonCode.DIVERGED.value, "values": {}}}
+    none = {"reason": {"code": ReasonCode.NO_CANDIDATE.value, "values": {}}}
+    better = [less(method, BIASED, 0.3) for method in ("rr-clarc", "leace")]
+    fewer = [less(method, FLIPS, -0.4) for method in ("rr-clarc", "leace")]
+    rival = [
+        replace(less("leace", metric, 0.05 * sign), rival="rr-clarc") for metric, sign in ((BIASED, 1), (FLIPS, -1))
+    ]
+    results = Results(
+        rows=tuple(row for method, (scores, _) in MODELS.items() for row in scored(method, *scores)),
+        meta={"chance_level": 0.5, "class_budgets": {"1": 0.1}, "seed": 0, "biased_class": 1},
+        selection={"dfr": rejected, "match": none},
+        heatmaps=None,
+        paired=(*better, *fewer, *rival),
+    )
+    variants = {variant.method: variant for variant in results.methods()}
+    found = {method: find_rejection(results, variant) for method, variant in variants.items()}
+    assert {method: None if each is None else each.code for method, each in found.items()} == {
+        method: code for method, (_, code) in MODELS.items()
+    }
+    verdicts = judge_methods(results)
+    assert {verdicts[method].level for method in ("vanilla", "rrr", "match")} == {UNUSABLE}
+    assert verdicts["leace"].level == CORRECTED
+    assert verdicts["leace"].inputs.false_alarms == pytest.approx((0.2, 0.2))
+    shown = shown_variant(results)
+    assert shown == variants["rr-clarc"]
+    assert better_rivals(results, shown, competing_variants(results)) == [variants["leace"]]
+    assert why_no_model(results, "match").code == ReasonCode.NO_MODEL

@@ -23,6 +23,7 @@ from hansfree.corrections.training import (
     HeadBatch,
     Heads,
     TrainedHead,
+    group_strengths,
     head_loop,
 )
 from hansfree.errors import DivergedError
@@ -145,6 +146,15 @@ def test_memory_of_a_validation_does_not_grow_with_its_images() -> None:
 def _memory(name: str) -> int:
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return 1024 * int(line.split()[1])
+
+
+def test_heads_at_their_minimum_stay_together_for_each_starts_from_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(head_loop, "_STACKED_BYTES", 1)
+    cut = Scene().cut
+    assert group_strengths(cut, [0.0, 1.0], FineTuning()) == [[0.0], [1.0]]
+    assert group_strengths(cut, [0.0, 1.0], FineTuning(optimizer="converged")) == [[0.0, 1.0]]
 
 
 @pytest.mark.parametrize(
