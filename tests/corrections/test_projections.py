@@ -71,25 +71,6 @@ def test_the_score_is_the_target_afterwards_and_twice_is_once(kind: str, pooling
     torch.testing.assert_close(pool(once, "mean") @ rest, pool(activations, "mean") @ rest, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("k", [1, 2])
-@pytest.mark.parametrize("name", CASES)
-def test_p_clarc_gives_every_image_the_clean_mean_score(name: str, k: int) -> None:
-    case, data = CASES[name], TinyImages()
-    model = case.model()
-    activations = collect(case, model, data)
-    cav = fit_cav(activations, k)
-    fixed = PClArC(cav, tuning=TUNING).correct(model, activations)
-    directions = torch.from_numpy(cav.directions_).float()
-    clean = activations.pooled[~np.asarray(activations.has_artifact)] @ cav.directions_.T
-    np.testing.assert_allclose(cav.clean_score_, clean.mean(0), rtol=1e-5)
-
-    # Collected from the corrected model, the layer's output is the projected one.
-    again = collect(case, fixed, data)
-    scores = torch.from_numpy(again.pooled) @ directions.T
-    expected = torch.from_numpy(cav.clean_score_).float().expand(len(data), k)
-    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
-
-
 def test_a_clarc_trains_on_shifted_activations_and_leaves_the_model_alone() -> None:
     """One step on all images equals a step, by hand, of the whole model with its activation shifted."""
     case, data = CASES["convolution"], TinyImages()

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from hansfree.activations import (
     Activations,
     FeatureSpec,
-    Live,
     compute_features,
     cut_at,
     find_pairs,
@@ -28,9 +27,9 @@ from hansfree.activations.features import spread
 from hansfree.cavs import CAV, PairCAV
 from hansfree.corrections import RRClArC, RRClArCStep, rr_clarc
 from hansfree.corrections.rr_clarc import StepNorm
-from hansfree.corrections.training import FineTuning, FunctionalHead, HeadBatch
+from hansfree.corrections.training import FineTuning
 from hansfree.errors import DataError, OptionError
-from hansfree.models.surgery import Cut, HeadParts, Stage
+from hansfree.models.surgery import Cut
 from tests.corrections.examples import (
     CASES,
     CLASSES,
@@ -316,16 +315,6 @@ def test_the_cache_holds_what_phi_does_over_the_whole_step(name: str) -> None:
             np.testing.assert_allclose(step[:, i], (after - before).detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_saturated_head_hides_from_the_derivative_and_not_from_the_step() -> None:
-    """Below its kink the head is flat; the artifact's whole shift carries it over."""
-    cav = fit_cav(collect(CASES["convolution"], CASES["convolution"].model(), DATA))
-    bent, batch = weighted(nn.Threshold(1, 1)), at_head((torch.zeros(1, 2),), (torch.full((1, 1, 2), 3.0),))
-    _, derivative = RRClArC(cav)._respond(bent, batch)
-    _, change = RRClArCStep(cav)._respond(bent, batch)
-    assert derivative.abs().max() == 0
-    assert change.flatten().tolist() == [2.0, 2.0]
-
-
 def cav_without_side(case: Case) -> tuple[PairCAV, Activations]:
     """Fit two directions to pairs; along the second the artifact moves images both ways."""
     activations = collect(case, case.model(), TinyImages(60, artifact="pairs"))
@@ -358,13 +347,3 @@ def test_for_a_linear_head_it_is_rr_clarc(has_side: bool, norm: StepNorm) -> Non
         penalties.append(value_and_gradients(cut, method, batch)[1])
     assert (penalties[0] > 1e-6).all()
     torch.testing.assert_close(penalties[1], penalties[0], **EXACT)
-
-
-def weighted(head: nn.Module) -> FunctionalHead:
-    return FunctionalHead(HeadParts(head, (Stage(head),)), dict(head.named_parameters()))
-
-
-def at_head(values: Live, tangents: Live) -> HeadBatch:
-    n, nothing = len(values[0]), nn.Identity()
-    labels, noise = torch.zeros(n, dtype=torch.int64), torch.Generator()
-    return HeadBatch(values, tangents, labels, np.arange(n), noise, nothing, nothing)

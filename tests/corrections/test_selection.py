@@ -170,12 +170,6 @@ def test_the_class_furthest_over_its_budget_is_named_and_others_may_lose() -> No
         assert rejection.values.items() >= {"label": label, "budget": budget}.items()
 
 
-def test_a_head_stays_a_contender_while_a_better_one_may_make_it_the_knee() -> None:
-    candidates = accuracies(0.69, 0.685, 0.7, 0.709)
-    assert [KNEE.choose(candidates[:n], ORIGINAL).index for n in (1, 2, 3, 4)] == [0, 0, 0, 2]
-    assert KNEE.choose(candidates[:3], ORIGINAL).contenders == (2,)
-
-
 def test_a_rule_without_its_evidence_is_an_error() -> None:
     with pytest.raises(UndefinedMetricError, match="biased validation images"):
         BALANCED.choose([slope(1.0)], ORIGINAL)

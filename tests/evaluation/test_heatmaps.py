@@ -207,15 +207,6 @@ def test_relevance_is_conserved_exactly_by_a_rule_that_loses_none(model: nn.Modu
     assert not caplog.records
 
 
-def test_relevance_is_conserved_by_the_papers_composite(model: nn.Module, images: Tensor) -> None:
-    # z+ loses relevance where no input of a neuron contributes positively. After ReLU such a neuron has none;
-    # after SiLU, negative outputs carry a little (1.2 % in EfficientNet, 3e-6 in the others).
-    logit = model(images)[:, 1].detach()
-    total = compute_heatmaps(model, images, 1).sum(dim=(1, 2))
-    has_silu = any(isinstance(module, nn.SiLU) for module in model.modules())
-    torch.testing.assert_close(total, logit, rtol=0.03 if has_silu else 1e-4, atol=0)
-
-
 @pytest.mark.parametrize(
     ("build", "canonizer"),
     [(small_vgg, VGGCanonizer), (lambda: resnet18(num_classes=3), ResNetCanonizer)],

@@ -99,28 +99,6 @@ def test_what_does_not_fit_is_named(layer: str, direction: Tensor, error: type[E
         compute_cav_heatmaps(settle(small_net(), bias=True), layer, direction, seeded(1, 3, 20, 20))
 
 
-def patch(size: int, *, height: float = 1.0, noise: float = 0.2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return a grainy heatmap with a square of larger relevance, and the square."""
-    rng = np.random.default_rng(seed)
-    mask = np.zeros((64, 64), dtype=bool)
-    mask[20 : 20 + size, 30 : 30 + size] = True
-    return (mask * rng.exponential(height, mask.shape) + noise * rng.normal(size=mask.shape)), mask
-
-
-@pytest.mark.parametrize("size", [8, 16, 28])
-def test_a_grainy_patch_is_covered_whatever_its_size(size: int) -> None:
-    heatmap, truth = patch(size)
-    (found,) = masks_from_heatmaps(heatmap[None])
-    assert (found & truth).sum() > 0.75 * truth.sum()
-    assert (found & ~truth).sum() < 0.35 * truth.sum()
-
-
-def test_negative_relevance_does_not_count() -> None:
-    heatmap, _ = patch(12, noise=0.0)
-    heatmap[50:60, 50:60] = -10
-    np.testing.assert_array_equal(masks_from_heatmaps(heatmap[None]), masks_from_heatmaps(np.maximum(heatmap, 0)[None]))
-
-
 @given(seed=st.integers(0, 2**32 - 1), power=st.integers(-20, 20))
 def test_the_unit_of_the_heatmap_does_not_matter(seed: int, power: int) -> None:
     heatmap = np.random.default_rng(seed).normal(size=(2, 12, 9))

@@ -6,27 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hansfree.cavs.quality import CAVQuality
 from hansfree.errors import RunError
 from hansfree.evaluation.results import (
     COLUMNS,
     Row,
-    _cell,
     read_rows,
     row_of_quality,
     rows_of,
     write_table,
 )
 from hansfree.metrics import NotAvailable, Score
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False), st.one_of(st.none(), st.integers(0, 10**9)))
-def test_numbers_come_back_with_six_digits(value: float, n: int | None) -> None:
-    assert abs(float(_cell(value)) - value) <= 1e-5 * abs(value)
-    assert _cell(n) == ("" if n is None else str(n))
 
 
 def test_what_is_unknown_is_a_line_without_value_and_no_score(tmp_path: Path) -> None:

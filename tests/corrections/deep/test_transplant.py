@@ -13,13 +13,11 @@ from hansfree._internal.hashing import seeded
 from hansfree.corrections.deep import Transplant
 from hansfree.corrections.deep.base import Step
 from hansfree.corrections.deep.images import TrainingImages
-from hansfree.corrections.deep.insertion import Color, Given, LowBits, Measured, Region, find_insertion
+from hansfree.corrections.deep.insertion import Color, LowBits, Measured, Region, find_insertion
 from hansfree.corrections.deep.stages import find_stages
-from hansfree.data import FromFunction
 from hansfree.errors import DataError
 from tests.corrections.deep.examples import (
     HALF,
-    SIZE,
     Drawn,
     Kind,
     SmallNet,
@@ -103,25 +101,6 @@ def test_low_bits_are_carried_and_nothing_else() -> None:
     pixels = pixels.round().astype(np.uint8)
     truth = np.stack([insert("low bits", image)[0] for image in clean.plain])
     np.testing.assert_array_equal(pixels, truth)
-
-
-def test_a_given_function_is_reproducible_by_its_seed() -> None:
-    def speckle(image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        assert image.dtype == np.uint8
-        assert image.shape == (16, 16, 3)
-        mask = rng.random(image.shape[:2]) < 0.1
-        return np.where(mask[..., None], np.uint8(255), image), mask
-
-    data = Drawn("patch", 8, inserted="none")
-    images = all_images(data)[0]
-    given = Given(FromFunction(speckle, size=SIZE), HALF)
-    first, same, other = (given.insert(images, images, torch.ones(8, 16, 16), seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
-    changed = (first != images).any(1)
-    assert not torch.equal(changed[0], changed[1]), "each image has randomness of its own"
-    alone = Given(FromFunction(lambda image, rng: speckle(image, rng)[0], size=SIZE), HALF)
-    assert torch.equal(alone.insert(images, images, torch.ones(8, 16, 16), seed=1), first)
 
 
 @pytest.mark.parametrize(

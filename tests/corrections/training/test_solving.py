@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -131,20 +130,6 @@ def test_a_method_without_a_minimum_at_the_heads_input_is_refused() -> None:
     for method in (RRR(DATA, tuning=TUNING), AtLayer(tuning=TUNING), *sampled):
         with pytest.raises(OptionError, match="needs more than the inputs of the head"):
             solved(method, cut, activations, [1.0])
-
-
-def test_a_solver_that_does_not_arrive_says_so(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    _, activations, cut = scene()
-    monkeypatch.setattr(solver, "MAX_ITERATIONS", 1)
-    method = RRClArC(fit_cav(activations), tuning=TUNING)
-    solved(method, cut, activations, [100.0, 1000.0])
-    (caught,) = caplog.messages
-    slope = r"\(gradient \d\.\de[+-]\d\d\)"
-    words = rf"rr-clarc: the solver stopped before the minimum at strength 100 {slope}, 1000 {slope}\."
-    assert re.fullmatch(words, caught)
-    caplog.clear()
-    solved(Vanilla(tuning=TUNING), cut, activations, [0.0])
-    assert re.fullmatch(rf"vanilla: the solver stopped before the minimum {slope}\.", caplog.messages[0])
 
 
 def test_strengths_without_a_solution_are_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
