@@ -72,6 +72,7 @@ from hansfree.pipeline import (
 from hansfree.report import (
     describe_advice,
     describe_diagnosis,
+    describe_reason,
     describe_similarity,
     describe_suspects,
     write_report,
@@ -152,6 +153,8 @@ def unlearn(
             insert = {"has_artifact": has_artifact, "artifact": artifact}
             prepared = _prepare(run_file, as_module(model), source, groups=groups, **insert)
             cost = None
+            for sentence in (*prepared.images.doubts, *(f"{describe_reason(each)}." for each in prepared.warnings)):
+                log.warning(sentence)
             if method == "auto":
                 cost = estimate_time(prepared)
                 announce(f"Cost of all methods, of which the depth of the artifact selects: {cost}.", progress)

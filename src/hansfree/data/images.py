@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -218,14 +218,16 @@ def find_copies(paths: Sequence[str | Path]) -> list[list[int]]:
     """
     groups = [list(range(len(paths)))]
     for key in (os.path.getsize, lambda path: _hash_content(path, _BLOCK), lambda path: _hash_content(path, None)):
-        finer: list[list[int]] = []
-        for group in groups:
-            by_key: dict[object, list[int]] = {}
-            for index in group:
-                by_key.setdefault(key(paths[index]), []).append(index)
-            finer += [same for same in by_key.values() if len(same) > 1]
-        groups = finer
+        groups = [same for group in groups for same in find_equal({index: key(paths[index]) for index in group})]
     return groups
+
+
+def find_equal(keys: Mapping[int, object]) -> list[list[int]]:
+    """Return groups of indices with the same key."""
+    by_key: dict[object, list[int]] = {}
+    for index, key in keys.items():
+        by_key.setdefault(key, []).append(index)
+    return [same for same in by_key.values() if len(same) > 1]
 
 
 def _hash_content(path: str | Path, block: int | None) -> bytes:

@@ -17,7 +17,7 @@ from PIL import Image
 
 from hansfree._internal.progress import Progress, silent
 from hansfree.data.examples import ImageSource
-from hansfree.data.images import Channels, ImageFiles, Resize, check_images
+from hansfree.data.images import Channels, ImageFiles, Resize, check_images, find_copies
 from hansfree.data.splits import SourceSubset
 from hansfree.errors import DataError, OptionError, closest, nearest
 
@@ -171,6 +171,10 @@ class Listing:
                 raise DataError(f"{file} lists {name!r}, which is not an image below {root}.{nearest(name, known)}")
             found[same] = True
         return found
+
+    def find_copies(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Return groups of these rows whose images have the same content."""
+        return [rows[group] for group in find_copies([self.paths[row] for row in rows])]
 
     def open(
         self,

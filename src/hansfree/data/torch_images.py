@@ -20,6 +20,7 @@ from hansfree.data.artifacts import Artifact, FromFunction, InsertFunction
 from hansfree.data.biased import BiasedData
 from hansfree.data.datasets import LabelledImages
 from hansfree.data.examples import IMAGENET, ImageDataset, Normalize
+from hansfree.data.images import find_equal
 from hansfree.data.listing import PARTS, Listing, OpenedImages
 from hansfree.data.user_images import UserImages
 from hansfree.errors import DataError, OptionError
@@ -190,6 +191,11 @@ class DatasetListing(Listing):
         if self.parts is not None or self.groups is not None:
             return None
         return "The dataset has no groups: images of one subject may be in different parts of the split."
+
+    def find_copies(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Return groups of these rows whose images have the same pixels."""
+        contents = {index: fingerprint(self.images.images[row]) for index, row in enumerate(rows)}
+        return [rows[group] for group in find_equal(contents)]
 
     def open(self, **_: Any) -> OpenedImages:
         """Return the images, which were checked when they were read."""

@@ -12,7 +12,7 @@ from hansfree._internal.progress import Progress, silent
 from hansfree.data.artifacts import Artifact
 from hansfree.data.biased import MIN_IMAGES, BiasedData, check_share, insert_bias, natural_bias
 from hansfree.data.examples import IMAGENET, Normalize
-from hansfree.data.images import Channels, ImageFiles, Resize, find_copies
+from hansfree.data.images import Channels, Resize
 from hansfree.data.listing import PART_NAMES, Listing, find_class, listed
 from hansfree.data.splits import split_rows
 from hansfree.errors import DataError, OptionError, check_count, nearest
@@ -105,6 +105,7 @@ class UserImages:
         self.seed, self.skip_bad, self.shares = seed, skip_bad, tuple(shares)
         self._insert, self._share = insert, share
         self.remarks: list[str] = []  # sentences for the report: what the files leave open
+        self.doubts: list[str] = []  # those of them that name something wrong
 
         self.listing = listing or Listing.read(root, table=table, classes=classes, label=label)
         self.artifact_labels = has_artifact  # by row of the listing; None where there are none
@@ -172,8 +173,7 @@ class UserImages:
         self.source = opened.source
         self.skipped = opened.skipped  # a sentence per image that was left out
         self.parts = opened.split(parts)
-        if isinstance(self.source, ImageFiles):
-            self._remark_on_copies(self.source)
+        self._remark_on_copies(opened.rows, parts)
         if lost := opened.untrained_classes(self.parts[0]):
             self.remarks.append(f"No training image is of {listed(lost)}: a correction may harm what it never sees.")
         if len(np.unique(self.source.labels)) < 2:
@@ -189,32 +189,37 @@ class UserImages:
             name = listing.class_names[self.biased_class]
             self.remarks.append(f"No biased class was given: the artifact is inserted into {name!r}, the first.")
 
-    def _remark_on_copies(self, files: ImageFiles) -> None:
-        """Note files with the same content: in two parts they make scores too good, and their labels may differ."""
-        part_of = np.empty(len(files), dtype=np.int64)
-        for number, part in enumerate(self.parts):
-            part_of[np.isin(files.ids, part.ids)] = number
-        across: dict[tuple[int, ...], list[list[int]]] = {}
-        within: list[list[int]] = []
-        contrary: list[list[int]] = []
-        for copies in find_copies(files.paths):
+    def _doubt(self, sentence: str) -> None:
+        self.doubts.append(sentence)
+        self.remarks.append(sentence)
+
+    def _remark_on_copies(self, rows: np.ndarray, parts: Sequence[np.ndarray]) -> None:
+        """Note images with the same content: in two parts they make scores too good, and their labels may differ."""
+        listing = self.listing
+        part_of = np.empty(len(listing.labels), dtype=np.int64)
+        for number, part in enumerate(parts):
+            part_of[part] = number
+        across: dict[tuple[int, ...], list[np.ndarray]] = {}
+        within: list[np.ndarray] = []
+        contrary: list[np.ndarray] = []
+        for copies in listing.find_copies(rows):
             found = tuple(np.unique(part_of[copies]).tolist())
             within.append(copies) if len(found) == 1 else across.setdefault(found, []).append(copies)
-            labels = [files.labels, *([] if self.artifact_labels is None else [self.artifact_labels[files.ids]])]
+            labels = [listing.labels, *([] if self.artifact_labels is None else [self.artifact_labels])]
             if any(len(np.unique(each[copies])) > 1 for each in labels):
                 contrary.append(copies)
         for found, groups in across.items():
             names = " and ".join(PART_NAMES[number] for number in found)
-            self.remarks.append(
-                f"Some {names} images have the same content ({_name_copies(groups, files.paths)}), which makes scores "
-                "too good. Keep each image in one split."
+            self._doubt(
+                f"Some {names} images have the same content ({_name_copies(groups, listing.paths)}), which makes "
+                "scores too good. Keep each image in one split."
             )
         for groups, sentence in (
             (within, "Images of one split have the same content ({}): each counts as often as it is listed."),
             (contrary, "Images with the same content have different labels ({}): some of these labels are wrong."),
         ):
             if groups:
-                self.remarks.append(sentence.format(_name_copies(groups, files.paths)))
+                self._doubt(sentence.format(_name_copies(groups, listing.paths)))
 
     def _check_artifact_labels(self, by_row: np.ndarray) -> None:
         place, n = self.listing.place, len(self.source)
@@ -237,12 +242,12 @@ class UserImages:
                 self.remarks.append(f"No {name} image has the artifact: its effect on them is not available.")
         labels, names = self.parts[0].labels, self.listing.class_names
         if full := [names[label] for label in np.unique(labels) if bits[0][labels == label].all()]:
-            self.remarks.append(
+            self._doubt(
                 f"All training images of {listed(full)} have the artifact: nothing shows what a network should see "
                 "without it. Check these artifact labels."
             )
         if 2 * bits[0].sum() > len(bits[0]):
-            self.remarks.append(
+            self._doubt(
                 f"{100 * bits[0].mean():.0f} % of the training images have the artifact. Check that 1 means with the "
                 "artifact, and 0 without."
             )
@@ -269,7 +274,7 @@ class UserImages:
                 f"({100 * carry[most] / carry.sum():.0f} %) are of {names[most]!r}, and {some} of {name!r}. Is it the "
                 "class that the artifact is correlated with?"
             )
-            self.remarks.append(doubt)
+            self._doubt(doubt)
         _check_enough(name, some, every, doubt)
 
     def data(self) -> BiasedData:
@@ -307,7 +312,7 @@ class UserImages:
         return self.artifact_labels is not None
 
 
-def _name_copies(groups: Sequence[Sequence[int]], paths: Sequence[str]) -> str:
+def _name_copies(groups: Sequence[np.ndarray], paths: Sequence[str | Path]) -> str:
     """Return how many groups of copies there are, and the first of them by name."""
     shown = [" = ".join(Path(paths[index]).name for index in group[:_NAMED]) for group in groups[:_NAMED]]
     return f"{len(groups)}: {', '.join([*shown, *['...'] * (len(groups) > _NAMED)])}"

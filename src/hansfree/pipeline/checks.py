@@ -462,10 +462,11 @@ def check_preprocessing(images: UserImages, seen: Preprocessing) -> list[str]:
 
 
 def advise_more(images: UserImages) -> str:
-    """Return how to get more clean validation images."""
-    if not images.is_drawn:
-        return "Move images without the artifact into the validation split."
-    return (
-        f"Their share is {100 * images.shares[1]:g} %. Raise it (data.shares), collect more images without the "
-        "artifact, or give the split: a column `split`, or folders train, val and test."
-    )
+    """Return how to get more clean validation images, after what is doubtful about the labels."""
+    advice = "Move images without the artifact into the validation split."
+    if images.is_drawn:
+        advice = (
+            f"Their share is {100 * images.shares[1]:g} %. Raise it (data.shares), collect more images without the "
+            "artifact, or give the split: a column `split`, or folders train, val and test."
+        )
+    return " ".join([*images.doubts, advice])
