@@ -277,11 +277,12 @@ def test_the_card_says_what_the_scores_do_not_show(make_run: MakeRun) -> None:
     ]
     run = make_run(claims=claims, unknown=unknown, class_names=["wound", "burn", "mole"])
     section = card_of(run).partition("## What the scores do not show\n\n")[2].partition("\n## ")[0]
-    assert section.splitlines()[:4] == [
+    assert section.splitlines()[:5] == [
         "- Natural artifact, no counterfactual pairs: how many predictions it changes is not available.",
+        "- Flip rate (mole): n/a (7 images are too few).",
         "- Balanced accuracy, biased / AUROC, biased: n/a (two classes are needed).",
-        "- Flip rate of mole (n = 7): n/a (7 images are too few).",
-        "- Sensitivity of burn, clean (n = 14), wound, biased (n = 5): n/a (at least 25 images are needed for each).",
+        "- Sensitivity, clean (burn): n/a (at least 25 images are needed, and there are 14).",
+        "- Sensitivity, biased (wound): n/a (at least 25 images are needed, and there are 5).",
     ]
     assert "Every class has at least" not in section
     assert "other than timestamp" in section

@@ -61,7 +61,7 @@ def test_their_direction_is_near_the_change_of_true_pairs() -> None:
     assert auto @ change / np.linalg.norm(change) > 0.6
 
 
-def test_what_cannot_be_cut_out_or_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_cut_out(monkeypatch: pytest.MonkeyPatch) -> None:
     data = stamped(120, 8, 40, classes=4)
     cav = signal(data)
     clean = Subset(data.train, np.flatnonzero(~data.train.has_artifact))

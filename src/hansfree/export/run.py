@@ -25,7 +25,7 @@ from hansfree.data import IMAGENET, SETS, Normalize
 from hansfree.errors import OptionError, RunError, nearest
 from hansfree.evaluation import ORIGINAL, Results, Row, load_results, method_title
 from hansfree.export.weights import Exported, check_onnx, export_model, export_onnx, load_corrected
-from hansfree.metrics import MIN_GROUP, Metric, NotAvailable
+from hansfree.metrics import Metric
 from hansfree.models import (
     adapt,
     build_model,
@@ -291,24 +291,12 @@ def compare_scores(before: Iterable[Row], after: Iterable[Row], *, results: Resu
 
 
 def _unknown(results: Results) -> list[str]:
-    """Return a sentence for each reason why scores are not available; those of single classes by metric."""
-    whole: dict[str, list[str]] = {}
-    of_classes: dict[str, list[NotAvailable]] = {}
+    """Return a sentence for each reason why scores are not available."""
+    labels: dict[str, list[str]] = {}  # by the reason
     for each in results.unknown:
-        if each.group is not None:
-            of_classes.setdefault(_label(each.metric).partition(", ")[0], []).append(each)
-        else:
-            whole.setdefault(each.reason, []).append(_label(each.metric))
-    sentences = [f"{' / '.join(labels)}: n/a ({reason})." for reason, labels in whole.items()]
-    for head, group in of_classes.items():
-        conditions = [_label(each.metric).partition(", ")[1:] for each in group]
-        named = ", ".join(
-            f"{group_title(results, each.group)}{''.join(condition)} (n = {each.n})"
-            for each, condition in zip(group, conditions)
-        )
-        reason = group[0].reason if len(group) == 1 else f"at least {MIN_GROUP} images are needed for each"
-        sentences.append(f"{head} of {named}: n/a ({reason}).")
-    return sentences
+        title = group_title(results, each.group)
+        labels.setdefault(each.reason, []).append(f"{_label(each.metric)}{title and f' ({title})'}")
+    return [f"{' / '.join(found)}: n/a ({reason})." for reason, found in labels.items()]
 
 
 def _label(metric: str) -> str:
