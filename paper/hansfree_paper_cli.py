@@ -306,8 +306,8 @@ def _open_dataset(
 
 def initial_weights(data: str | None, model: str, given: str | None) -> str | None:
     """Return what training starts from; weights that cannot be used raise before the images of a dataset are read."""
-    from hansfree.models import architecture_named, check_start
-    from hansfree.models.weights import PRETRAINED, check_weights
+    from hansfree.models import PRETRAINED, architecture_named, check_weights
+    from hansfree_paper.starts import check_start
 
     known = architecture_named(model)
     if given is None:  # as in the paper, on its datasets

@@ -13,7 +13,16 @@ from torch import nn
 from benchmarks.comparison.entries import BALANCED_CLEAN_TRAINED, ComparisonEntry
 from benchmarks.comparison.resamples import Resample
 from hansfree._internal.statistics import RESAMPLES, TAILS
-from hansfree.activations import Activations, FeatureSpec, compute_features, cut_at, find_pairs, join
+from hansfree.activations import (
+    Activations,
+    FeatureSpec,
+    Pooling,
+    compute_features,
+    cut_at,
+    find_pairs,
+    join,
+    pool,
+)
 from hansfree.cavs import CAV
 from hansfree.corrections import Need, Vanilla, fit_path
 from hansfree.corrections.selection import BalancedRule, Validator, has_enough
@@ -217,8 +226,7 @@ def fit_cav(entry: ComparisonEntry, resample: Resample) -> CAV:
     """Fit the CAV of an entry to the training images of the resample."""
 
     def pooled(images: Activations) -> np.ndarray:
-        again = images if entry.pooling == images.pooling else images.repool(entry.pooling)
-        return np.asarray(again.pooled)
+        return np.asarray(_repooled(images, entry.pooling).pooled)
 
     if entry.direction == "signal":
         has_artifact = np.asarray(resample.train.has_artifact)[resample.cav_rows]
@@ -241,7 +249,15 @@ def train_for(entry: ComparisonEntry, resample: Resample) -> Activations:
     if Need.PAIRS in entry.kind.info.needs:
         train = join(train, resample.pairs.biased)
         find_pairs(train)  # raises where there are none
-    return train if entry.pooling == train.pooling else train.repool(entry.pooling)
+    return _repooled(train, entry.pooling)
+
+
+def _repooled(images: Activations, pooling: Pooling) -> Activations:
+    """Return the same activations, pooled in another way for the CAV."""
+    if images.pooling == pooling:
+        return images
+    pooled = np.concatenate([pool(layer, pooling).numpy() for layer, *_ in images.stream()])
+    return replace(images, pooled=pooled, pooling=pooling)
 
 
 def make_validator(resample: Resample, edit: nn.Module | None = None) -> Validator:

@@ -7,15 +7,32 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hansfree.corrections.training import FineTuning
-from hansfree.models.zoo import Activation
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+
+
+@dataclass(frozen=True)
+class Activation:
+    """The activation that follows a layer, and which of its calls: what enters it is the layer's output."""
+
+    module: str
+    call: int = 0
+
+
+ACTIVATIONS = {
+    "demo": Activation("features.11"),
+    "vgg16": Activation("features.29"),
+    "resnet18": Activation("layer4.1.relu", call=1),  # the block's one ReLU serves twice; the sum comes second
+    "efficientnet_b0": Activation("features.8.2"),
+}
+"""By architecture: what the output of its layer enters."""
 
 
 class PaperTraining:

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader
 
+from benchmarks.speed.reference import ACTIVATIONS
 from hansfree._internal.progress import Progress
 from hansfree.corrections.training import FineTuning
 from hansfree.data.artifacts import Timestamp
@@ -153,7 +154,7 @@ class Subject:
     def __init__(self, sizes: Sizes, name: str) -> None:
         architecture = architecture_named(name)
         self.sizes, self.name = sizes, name
-        self.layer, self.activation = architecture.layer, architecture.following
+        self.layer, self.activation = architecture.layer, ACTIVATIONS[name]
         self.tuning = FineTuning(optimizer=architecture.optimizer, batch_size=sizes.batch)
 
     @cached_property

@@ -10,13 +10,13 @@ from torch import nn
 
 from benchmarks.whole_network.settings import Data, Images, Setting
 from hansfree.corrections.training.model_loop import Pretraining, pretrain
-from hansfree.models import build_model
 from hansfree.models.weights import read_weights, write_weights
+from hansfree_paper.starts import start_model
 
 
 def initial_model(setting: Setting, root: Path, classes: int, seed: int = 0) -> nn.Module:
     """Return the architecture with ImageNet weights and a fresh last layer."""
-    return build_model(setting.architecture, classes=classes, seed=seed, weights=_pretrained(setting, root))
+    return start_model(setting.architecture, classes=classes, seed=seed, weights=_pretrained(setting, root))
 
 
 def recipe(setting: Setting, seed: int) -> Pretraining:

@@ -14,7 +14,8 @@ from PIL import Image, ImageDraw
 
 from hansfree._internal.hashing import fingerprint
 from hansfree.data.artifacts import LSB, Artifact, Brightness, Patch, Timestamp
-from hansfree.data.examples import Example, ImageDataset, Normalize, normalisation_for
+from hansfree.data.examples import Example, ImageDataset, Normalize
+from hansfree_paper.starts import normalisation_for
 
 Kind = Literal["inserted", "faces", "trap"]
 TRAP_ARTIFACTS = ("dark_corner", "hair", "gel_border", "gel_bubble", "ruler", "ink", "patches")

@@ -25,12 +25,13 @@ from hansfree.data import (
     Listing,
     OpenedImages,
     Resize,
+    Subset,
     insert_bias,
     natural_bias,
-    normalisation_for,
     split_rows,
 )
 from hansfree.errors import DataError, OptionError, nearest
+from hansfree_paper.starts import normalisation_for
 
 MOMENTUM = 0.9  # of SGD in the published code; the paper names none
 PUBLISHED_METRICS = (
@@ -214,7 +215,7 @@ class ListedBenchmark(BenchmarkDataset):
         if not clean_train:
             return data
         bits = has_artifact[train.ids]
-        clean = LabelledImages(train, bits, rows=np.flatnonzero(~bits), transform=transform)
+        clean = Subset(LabelledImages(train, bits, transform=transform), np.flatnonzero(~bits))
         return replace(data, clean_train=clean)
 
 

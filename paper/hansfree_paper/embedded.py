@@ -9,13 +9,13 @@ from hansfree.data import (
     Artifact,
     BiasedData,
     MultiArtifact,
-    PrintedSkin,
     Subset,
     SyntheticLesions,
     WithArtifact,
     insert_bias,
 )
 from hansfree_paper.dataset import BenchmarkDataset, Recipe
+from hansfree_paper.printed import PrintedSkin
 
 
 class Synthetic(BenchmarkDataset, name="synthetic"):

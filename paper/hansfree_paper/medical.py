@@ -9,6 +9,7 @@ import numpy as np
 from hansfree.data import LSB, Artifact, Brightness, Listing, insertable_artifacts, read_table
 from hansfree.errors import DataError
 from hansfree_paper.dataset import MOMENTUM, InsertedBenchmark, Published, Recipe, find_folder, unlisted_files
+from hansfree_paper.published_artifacts import LSB_TEXT
 
 ISIC_IMAGES, ISIC_TRUTH, ISIC_METADATA = (
     "ISIC_2019_Training_Input",
@@ -70,7 +71,7 @@ class ISIC2019(InsertedBenchmark, name="isic2019"):
     def inserted(self, model: str) -> Artifact:
         """Return the artifact; the hidden text fills as many bits as in the paper."""
         if self.artifact == LSB.name:
-            return LSB(bits={"efficientnet_b0": 2}.get(model, 3), text=LSB.published_text())
+            return LSB(bits={"efficientnet_b0": 2}.get(model, 3), text=LSB_TEXT)
         return super().inserted(model)
 
 

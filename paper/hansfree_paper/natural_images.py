@@ -16,7 +16,6 @@ from hansfree.data import (
     BiasedData,
     Listing,
     OpenedImages,
-    PublishedTimestamp,
     insertable_artifacts,
     split_rows,
 )
@@ -30,6 +29,7 @@ from hansfree_paper.dataset import (
     find_folder,
     unlisted_files,
 )
+from hansfree_paper.published_artifacts import PublishedTimestamp
 
 TENCH, WEB_SITE = "n01440764", "n06359193"
 ENDINGS = (".jpeg", ".jpg", ".png")

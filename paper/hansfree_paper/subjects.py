@@ -39,6 +39,7 @@ from hansfree.pipeline import (
     keep_in_memory,
 )
 from hansfree_paper.dataset import BenchmarkDataset
+from hansfree_paper.starts import start_model
 
 Trained = Literal["whole", "head"]
 RuleName = Literal["own", "paper"]
@@ -49,7 +50,7 @@ class Plan:
     """How the biased model of a study is trained, and how it is corrected.
 
     Args:
-        weights: what training starts from (`hansfree.models.build_model`); None is random weights.
+        weights: what training starts from (`hansfree_paper.starts.start_model`); None is random weights.
         trained: the ``"whole"`` model on the poisoned images, or only its ``"head"`` on the layer's cached output:
             enough for pretrained weights, and minutes instead of hours.
         epochs: of training; None is the study's own recipe.
@@ -187,7 +188,7 @@ class BaseModels:
     def untrained(self, data: ImageDataset) -> nn.Module:
         """Return the model as training starts from it."""
         plan = self.plan
-        return build_model(plan.model, classes=len(data.class_names), seed=plan.seed, weights=plan.weights).eval()
+        return start_model(plan.model, classes=len(data.class_names), seed=plan.seed, weights=plan.weights).eval()
 
 
 # what may differ when a run resumes: each method is a stage of its own, and strengths are listed apart

@@ -9,18 +9,22 @@ from typing_extensions import Self
 
 from hansfree._internal.progress import Progress, silent
 from hansfree.data import (
+    BITS,
+    STANDARD_COLUMNS,
     BiasedData,
     LabelledImages,
     Listing,
     Timestamp,
     check_share,
     insertable_artifacts,
-    normalisation_for,
+    read_table,
 )
 from hansfree.errors import DataError, OptionError, nearest
 from hansfree_paper.dataset import InsertedBenchmark, Recipe
+from hansfree_paper.starts import normalisation_for
 
 _GUESSED = "No biased class was given: "
+_MAX_STRAY = 0.1  # a column with more other values among its 0 and 1 is not a column of flags
 
 
 class ImageTable(InsertedBenchmark, name="table"):
@@ -59,10 +63,12 @@ class ImageTable(InsertedBenchmark, name="table"):
 
     def listing(self, root: Path) -> Listing:
         """Read the table: images, labels, natural flags, and split and groups where it has them."""
-        listing = Listing.read(root, table=find_table(root), numbers_are_outputs=False)
-        self._bits = listing.flags()
+        table = find_table(root)
+        names = sorted({row["label"] for row in read_table(table, ("label",))})  # numbers, too
+        listing = Listing.read(root, table=table, classes=names)
+        self._bits = read_flags(listing)
         self._known(self.artifact)
-        table, class_names = listing.place, listing.class_names
+        class_names = listing.class_names
         if len(class_names) < 2:
             raise DataError(f"{table} has a single label, {class_names[0]!r}: there is nothing to tell apart.")
         if self._biased is not None and self._biased not in class_names:
@@ -137,3 +143,22 @@ def find_table(folder: Path) -> Path:
         found = f"{len(tables)} others ({', '.join(table.name for table in tables)})" if tables else "no other table"
         raise DataError(f"{folder} has no labels.csv, and {found}.")
     return tables[0]
+
+
+def read_flags(listing: Listing) -> dict[str, np.ndarray]:
+    """Return all columns of 0 and 1, or false and true; a gap, or a few other values, is an error and not a 0."""
+    found: dict[str, np.ndarray] = {}
+    for name in listing.columns:
+        values = [row[name] for row in listing.rows]
+        others = [value for value in values if value and value.lower() not in BITS]
+        bits = len(values) - values.count("") - len(others)
+        if name in STANDARD_COLUMNS or not bits or len(others) > _MAX_STRAY * (bits + len(others)):
+            continue
+        if others:
+            image = listing.rows[values.index(others[0])]["image"]
+            raise DataError(
+                f"{listing.place} gives {image!r} the {name} {others[0]!r}, where {bits} others have 0 or 1, false or "
+                "true. Correct it, or remove the column if it means something else."
+            )
+        found[name] = listing.artifact_labels(name)
+    return found

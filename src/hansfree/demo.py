@@ -51,7 +51,7 @@ class Demo:
         if Artifact.named(self.artifact).needs_file:
             raise OptionError(
                 f"The demo cannot insert {self.artifact!r}, which needs a file: use a run file (hansfree init). "
-                f"Known: {', '.join(Artifact.without_file())}."
+                f"Known: {', '.join(name for name, kind in Artifact.members().items() if not kind.needs_file)}."
             )
         architecture_named(self.model)
         for name, least in (("size", 32), ("seed", 0)):

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from benchmarks.speed.reference import PaperRRR, PaperTraining
+from benchmarks.speed.reference import ACTIVATIONS, PaperRRR, PaperTraining
 from torch import nn
 from torch.func import jvp
 
@@ -40,7 +40,7 @@ def paper(model, kind):
     options = {"strength": STRENGTH, "tuning": FineTuning(learning_rate=0.1)}
     if kind is PaperRRR:
         return PaperRRR(model, cut.trainable, **options)
-    return PaperTraining(model, DEMO.following, cut.trainable, direction, **options)
+    return PaperTraining(model, ACTIVATIONS["demo"], cut.trainable, direction, **options)
 
 
 def our_gradients(model, method):
@@ -102,7 +102,7 @@ def test_what_enters_the_named_activation_is_the_layers_output(name):
     model = build_model(name, classes=2).eval()
     (expected, *_) = split(model, ARCHITECTURES[name].layer).trunk(images[:1].float())
     entered = []
-    following = ARCHITECTURES[name].following
+    following = ACTIVATIONS[name]
     model.get_submodule(following.module).register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0].clone()))
     with torch.no_grad():
         model(images[:1].float())

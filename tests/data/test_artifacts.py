@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import hashlib
 import pickle
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +23,12 @@ from hansfree.data import (
     Patch,
     Place,
     Plaster,
-    PublishedTimestamp,
     SyntheticLesions,
     Timestamp,
 )
-from hansfree.data.artifacts import as_artifact, print_text
+from hansfree.data.artifacts import as_artifact
 from hansfree.data.biased import insertable_artifacts
-from hansfree.errors import DataError, HansfreeError, OptionError, UnknownNameError
+from hansfree.errors import DataError, OptionError, UnknownNameError
 
 RNG = np.random.default_rng
 
@@ -62,7 +59,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_members_are_the_four_biases_of_the_paper_and_a_users_own() -> None:
     localized = {name: member.localized for name, member in Artifact.members().items()}
     assert localized == {"timestamp": True, "brightness": False, "lsb": False, "plaster": True, "patch": True}
-    assert list(Artifact.without_file()) == [name for name in localized if name != "patch"]
     assert list(Artifact.for_images()) == [name for name in localized if name != "plaster"]
     assert insertable_artifacts("lsb") == ("lsb", "timestamp", "brightness")
     with pytest.raises(UnknownNameError, match="Did you mean 'timestamp'"):
@@ -124,12 +120,6 @@ def test_timestamp_is_bottom_right_readable_and_of_moderate_size(size: int) -> N
     assert stamped[..., 0].max() > (200 if size >= 64 else 140)  # at 16 px the letters are thinner than a pixel
 
 
-@pytest.mark.parametrize("shape", [(16, 1000, 3), (1000, 16, 1), (1, 1, 3)])
-def test_timestamp_fits_odd_formats(shape: tuple[int, ...]) -> None:
-    stamped, mask = Timestamp().stamp(np.full(shape, 128, dtype=np.uint8), RNG(0))
-    assert (stamped.shape, mask.shape) == (shape, shape[:2])
-
-
 @given(alpha=st.floats(0.01, 1.0))
 @settings(max_examples=20)
 def test_brightness_is_the_papers_formula(alpha: float) -> None:
@@ -153,8 +143,7 @@ def lsb_reference(image: np.ndarray, bits: int, rng: np.random.Generator) -> np.
     return np.array(values, dtype=np.uint8).reshape(image.shape)
 
 
-@pytest.mark.parametrize("bits", range(1, 8))
-@pytest.mark.parametrize("shape", [(16, 24, 3), (5, 7, 1)])
+@pytest.mark.parametrize(("bits", "shape"), [(1, (16, 24, 3)), (3, (16, 24, 3)), (7, (5, 7, 1))])
 def test_lsb_is_the_bit_stream_of_the_message(bits: int, shape: tuple[int, ...]) -> None:
     image = picture(*shape)
     stamped, _ = LSB(bits=bits).stamp(image, RNG(3))
@@ -162,82 +151,9 @@ def test_lsb_is_the_bit_stream_of_the_message(bits: int, shape: tuple[int, ...])
     assert np.array_equal(stamped >> bits, image >> bits)
 
 
-# The published code
-
-
-class Recorded:
-    """A generator that gives the numbers that the published code drew, without those that it never used."""
-
-    def __init__(self, kinds: np.ndarray, values: np.ndarray) -> None:
-        sizes = [1, *[1] * 6, 1, 2, 1, 3, 1]  # the last normal colours nothing
-        drawn = [part.tolist() for part in np.split(values, np.cumsum(sizes)[:-1])]
-        self.drawn = [(kind, part) for place, (kind, part) in enumerate(zip(kinds, drawn)) if place != len(sizes) - 2]
-
-    def _next(self, kind: str) -> Any:
-        found, values = self.drawn.pop(0)
-        assert found == kind
-        return values[0] if len(values) == 1 else np.array(values)
-
-    def integers(self, below: int) -> Any:
-        assert below == 1095 * 86400
-        return self._next("randint")
-
-    def choice(self, among: Any) -> Any:
-        value = self._next("choice")
-        assert value in (range(among) if isinstance(among, int) else list(among))
-        return value
-
-    def normal(self, mean: float, spread: float, size: int = 1) -> Any:
-        return self._next("normal")
-
-
-@pytest.mark.parametrize("seed", [17, 401, 1203, 9])
-def test_the_timestamp_is_the_published_one(published: Mapping[str, np.ndarray], seed: int) -> None:
-    key = f"art_time_datetime_s{seed}"
-    image, (top, bottom, left, right) = published["art_img224"], published[f"{key}_patchbox"]
-    options = {"canvas": int(published[f"{key}_size"]), "angle": float(published[f"{key}_rotation"])}
-    x, y = map(int, published[f"{key}_pos"])
-    colour = tuple(map(int, published[f"{key}_color"]))
-    printed, mask = print_text(image, str(published[f"{key}_text"]), (x, y), colour=colour, **options)
-    expected = image.copy()
-    expected[top:bottom, left:right] = published[f"{key}_patch"]
-    assert np.array_equal(printed, expected)
-    assert np.array_equal(mask, published[f"{key}_mask"])
-    drawn = Recorded(published[f"{key}_draw_kinds"], published[f"{key}_draw_values"])
-    again, again_mask = PublishedTimestamp().stamp(image, drawn)  # type: ignore[arg-type]
-    assert np.array_equal(again, expected)
-    assert np.array_equal(again_mask, mask)
-    assert not drawn.drawn
-
-
-def test_the_published_timestamp_vanishes_on_dark_ground_only_where_it_is_black() -> None:
-    shown = [PublishedTimestamp().stamp(grey(64, 64, 10), RNG(seed)) for seed in range(60)]
-    unseen = [np.abs(stamped.astype(int) - 10).max() < 30 for stamped, _ in shown]
-    assert 1 < sum(unseen) < 20  # an eighth
-    places = {(int(np.argwhere(mask)[0][0]) < 32, int(np.argwhere(mask)[0][1]) < 16) for _, mask in shown}
-    assert len(places) == 4
-    assert PublishedTimestamp().stamp(picture(channels=1), RNG(0))[0].shape == (40, 48, 1)
-    assert repr(PublishedTimestamp()) == "PublishedTimestamp()"
-
-
-@pytest.mark.parametrize("size", ["64", "224", "40x56"])
-def test_brightness_and_lsb_are_the_published_ones(published: Mapping[str, np.ndarray], size: str) -> None:
-    image = published[f"art_img{size}"]
-    assert np.array_equal(Brightness().stamp(image, RNG(0))[0], published[f"art_brightness_{size}"])
-    for bits in (1, 2, 3):
-        if (key := f"art_lsb{bits}_{size}") in published:
-            assert np.array_equal(LSB(bits=bits, text=LSB.published_text()).stamp(image, RNG(0))[0], published[key])
-        if (key := f"art_lsb{bits}_shorttrigger_{size}") in published:
-            text = "ThisIsASecretCleverHansTrigger"
-            assert np.array_equal(LSB(bits=bits, text=text).stamp(image, RNG(0))[0], published[key])
-
-
 def test_plaster_needs_a_source_that_draws_it() -> None:
-    class Photos:
-        """A source of finished pictures, which nothing can be drawn into."""
-
-    with pytest.raises(DataError, match="Photos cannot draw a plaster"):
-        Plaster().insert(Photos(), 0, seed=0)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="object cannot draw a plaster"):
+        Plaster().insert(object(), 0, seed=0)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="finished picture"):
         Plaster().stamp(picture(), RNG(0))
 
@@ -295,9 +211,6 @@ def test_options_are_checked_and_in_the_repr(file: Path) -> None:
     assert found == ["Timestamp()", "Brightness(alpha=0.3)", "LSB(bits=3)"]
 
 
-# The patch of a user.
-
-
 def test_at_its_own_size_every_pixel_is_blended_by_its_alpha(file: Path) -> None:
     image = picture(16, 32)
     stamped, mask = Patch(file=file, size=0.5, place="top-left").stamp(image, RNG(0))
@@ -310,12 +223,12 @@ def test_at_its_own_size_every_pixel_is_blended_by_its_alpha(file: Path) -> None
     assert np.array_equal(mask, np.pad(np.ones((4, 8), dtype=bool), ((0, 12), (0, 24))))
 
 
-@pytest.mark.parametrize(("down", "row"), [("top", 0), ("", 6), ("bottom", 12)])
-@pytest.mark.parametrize(("across", "column"), [("left", 0), ("", 12), ("right", 24)])
-def test_it_stands_where_it_should(file: Path, down: str, row: int, across: str, column: int) -> None:
-    place: Any = "-".join(filter(None, (down, across))) or "center"
+@pytest.mark.parametrize(
+    ("place", "start"), [("top-left", [0, 0]), ("right", [6, 24]), ("center", [6, 12]), ("bottom", [12, 12])]
+)
+def test_it_stands_where_it_should(file: Path, place: Place, start: list[int]) -> None:
     _, mask = Patch(file=file, size=0.5, place=place).stamp(grey(16, 32), RNG(0))
-    assert np.argwhere(mask).min(axis=0).tolist() == [row, column]
+    assert np.argwhere(mask).min(axis=0).tolist() == start
     assert mask.sum() == 32
 
 
@@ -331,31 +244,10 @@ STARTS = {(y, x) for y in range(13) for x in range(9)}  # of a patch of 8 x 4 pi
     ],
 )
 def test_a_random_place_is_everywhere_that_it_fits(file: Path, place: Place, starts: set[tuple[int, int]]) -> None:
-    patch, found = Patch(file=file, size=0.5, place=place), set()
-    for seed in range(1000):
-        _, mask = patch.stamp(grey(16, 16), RNG(seed))
-        assert mask.sum() == 32  # never cut off
-        found.add(tuple(np.argwhere(mask).min(axis=0).tolist()))
-    assert found == starts
-
-
-def test_it_turns_by_no_more_than_its_angle(file: Path) -> None:
-    def heights(angle: float) -> list[int]:
-        patch = Patch(file=file, size=0.5, place="center", angle=angle)
-        return [np.ptp(np.argwhere(patch.stamp(grey(64, 64), RNG(seed))[1])[:, 0]) for seed in range(20)]
-
-    assert max(heights(180)) > 28 > 20 > min(heights(180))  # the 32 x 16 sticker stands and lies
-    assert max(heights(2)) <= heights(0)[0] + 4
-
-
-def test_edges_do_not_darken_when_it_shrinks(tmp_path: Path) -> None:
-    pixels = np.zeros((60, 60, 4), dtype=np.uint8)  # transparent black around a white disc
-    y, x = np.mgrid[:60, :60]
-    pixels[(y - 30) ** 2 + (x - 30) ** 2 < 625] = 255
-    Image.fromarray(pixels).save(tmp_path / "disc.png")
-    stamped, mask = Patch(file=tmp_path / "disc.png", size=0.5, angle=30).stamp(grey(32, 32, 200), RNG(0))
-    assert mask.any()
-    assert stamped.min() == 200  # white on light grey: nothing between is darker than both
+    patch = Patch(file=file, size=0.5, place=place)
+    masks = [patch.stamp(grey(16, 16), RNG(seed))[1] for seed in range(1000)]
+    assert {tuple(np.argwhere(mask).min(axis=0).tolist()) for mask in masks} == starts
+    assert {int(mask.sum()) for mask in masks} == {32}  # never cut off
 
 
 def test_a_patch_that_would_vanish_is_an_error(tmp_path: Path) -> None:
@@ -375,41 +267,25 @@ def test_a_patch_is_known_by_its_content_and_options_but_not_by_its_path(file: P
     Image.fromarray(255 - sticker()).save(moved)
     others = [Patch(file=moved), Patch(file=file, size=0.3), Patch(file=file, place="top"), Patch(file=file, angle=5)]
     assert len({repr(one) for one in (first, *others)}) == 5
-    assert first not in others
-    assert "tmp" not in repr(first)
     moved.unlink()
-    for one in (same, copy.deepcopy(same), pickle.loads(pickle.dumps(same))):  # workers of a loader get a pickle
-        assert np.array_equal(one.stamp(grey(32, 32), RNG(0))[0], before)
+    again = pickle.loads(pickle.dumps(same))  # workers of a loader get a pickle
+    assert np.array_equal(again.stamp(grey(32, 32), RNG(0))[0], before)
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("content", "sentence"),
     [
-        ("opaque.png", "has no transparency"),
-        ("nothing.png", "is fully transparent"),
-        ("text.png", "is not a readable image"),
-        ("empty.png", "is not a readable image"),
-        ("gone.png", "is missing"),
-        (".", "cannot be read"),
+        (Image.new("RGB", (4, 4)), "has no transparency"),
+        (Image.new("RGBA", (4, 4)), "is fully transparent"),
+        (b"a sticker", "is not a readable image"),
+        (None, "is missing"),
     ],
 )
-def test_a_file_that_is_no_patch_is_one_sentence_with_its_path(tmp_path: Path, name: str, sentence: str) -> None:
-    Image.new("RGB", (4, 4)).save(tmp_path / "opaque.png")
-    Image.new("RGBA", (4, 4)).save(tmp_path / "nothing.png")
-    (tmp_path / "text.png").write_text("a sticker")
-    (tmp_path / "empty.png").write_bytes(b"")
-    with pytest.raises(DataError, match=sentence) as caught:
-        Patch(file=tmp_path / name)
-    assert str(tmp_path / name) in str(caught.value)
-
-
-@given(cut=st.integers(0, 200), flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), max_size=4))
-@settings(max_examples=80)
-def test_a_damaged_file_is_an_error_of_ours_or_a_patch(cut: int, flips: list[tuple[int, int]], file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    for place, change in flips:
-        content[place % len(content)] ^= change
-    damaged = file.with_name("damaged.png")
-    damaged.write_bytes(bytes(content[: len(content) - cut]))
-    with contextlib.suppress(HansfreeError):
-        assert Patch(file=damaged).stamp(grey(24, 24), RNG(0))[1].any()
+def test_a_file_that_is_no_patch_is_one_sentence_with_its_path(tmp_path: Path, content: Any, sentence: str) -> None:
+    path = tmp_path / "patch.png"
+    if isinstance(content, Image.Image):
+        content.save(path)
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"patch\.png {sentence}"):
+        Patch(file=path)

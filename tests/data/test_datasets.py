@@ -40,8 +40,8 @@ MASKS = np.random.default_rng(0).random((6, 32, 32)) < 0.3
 ARTIFACTS = {0: Timestamp(), 2: Brightness()}
 
 
-def labelled(source: Any = SOURCE, bits: Any = BITS, rows: Any = (7, 0, 3), **options: Any) -> LabelledImages:
-    return LabelledImages(source, bits, rows=None if rows is None else np.array(rows), **options)
+def labelled(source: Any = SOURCE, bits: Any = BITS, **options: Any) -> LabelledImages:
+    return LabelledImages(source, bits, **options)
 
 
 def inserted(source: Any = SOURCE, artifact: Any = LSB(), **options: Any) -> WithArtifact:  # noqa: B008
@@ -66,10 +66,7 @@ def masked(dataset: Any = HALF, masks: Any = MASKS) -> WithMasks:
 
 # For each dataset: how it is made, and the options that make it another one.
 VARIANTS: dict[str, tuple[Callable[..., ImageDataset], list[dict[str, Any]]]] = {
-    "LabelledImages": (
-        labelled,
-        [{"rows": (3, 0, 7)}, {"rows": None}, {"bits": ~BITS}, {"source": OTHER}, {"transform": GREY}],
-    ),
+    "LabelledImages": (labelled, [{"bits": ~BITS}, {"source": OTHER}, {"transform": GREY}]),
     "Subset": (subset, [{"rows": range(6)}, {"rows": range(4, -1, -1)}, {"dataset": inserted()}]),
     "InMemory": (lambda dataset=INSERTED: InMemory(dataset), [{"dataset": HALF}]),
     "WithMasks": (masked, [{"masks": ~MASKS}, {"dataset": WithArtifact(OTHER, Timestamp(), share=0.5)}]),
@@ -96,11 +93,8 @@ def test_contract(name: str) -> None:
     make, others = VARIANTS[name]
     data = make()
     n = len(data)
-    for facts, kind in ((data.labels, np.int64), (data.ids, np.int64), (data.has_artifact, bool)):
-        assert facts.shape == (n,)
-        assert facts.dtype == kind
-    assert data.is_relabelled.shape == (n,)
-    assert len(data.class_names) == 4
+    assert (data.labels.dtype, data.ids.dtype, data.has_artifact.dtype) == (np.int64, np.int64, bool)
+    assert data.labels.shape == data.ids.shape == data.has_artifact.shape == data.is_relabelled.shape == (n,)
     for index in range(n):
         image, mask = data.pixels(index)
         assert (image.shape, image.dtype, mask.shape, mask.dtype) == ((32, 32, 3), np.uint8, (32, 32), bool)
@@ -177,12 +171,9 @@ _EMPTY = Subset(CLEAN, np.array([], dtype=int))
         (lambda: labelled(bits=BITS[:-1]), DataError, "12 images need as many artifact labels"),
         (lambda: labelled(bits=BITS.astype(int)), DataError, "artifact labels, not int"),
         (lambda: subset(HALF, range(10, 13)), DataError, "has 12 examples"),
-        (lambda: subset(HALF, np.array([-1])), DataError, "has 12 examples"),
         (lambda: InMemory(_EMPTY), DataError, "the dataset is empty"),
         (lambda: InMemory(WithArtifact(_Mixed(3, size=16), LSB(), share=0)), DataError, "Image 1 has shape"),
         (lambda: masked(masks=MASKS[1:]), DataError, "6 images have the artifact"),
-        (lambda: masked(masks=MASKS[0]), DataError, "6 images have the artifact"),
-        (lambda: masked(masks=MASKS.astype(float)), DataError, "6 images have the artifact"),
         (lambda: masked(masks=MASKS[:, :16]), DataError, "must have one size"),
         (lambda: several(target_class=1), OptionError, r"Class 1 has no artifact; known: \[0, 2\]"),
         (lambda: pasted(DONORS, CLEAN), DataError, "pasted onto images without it"),
@@ -192,11 +183,8 @@ _EMPTY = Subset(CLEAN, np.array([], dtype=int))
         (lambda: pasted(seed=-1), OptionError, "seed must be"),
         (lambda: GREY(np.zeros((2, 5, 4, 1), dtype=np.uint8)), DataError, "1 channels cannot be normalised by 3"),
         (lambda: inserted(share=1.2), OptionError, "share is a part"),
-        (lambda: inserted(share=float("nan")), OptionError, "share is a part"),
-        (lambda: inserted(only_class=None, elsewhere=0.1), OptionError, "give only_class"),
         (lambda: inserted(only_class=None, flip_share=0.1), OptionError, "give only_class"),
         (lambda: inserted(only_class=4), OptionError, "There is no class 4.*3 ragged-variegated"),
-        (lambda: inserted(only_class=-1), OptionError, "There is no class -1"),
         (lambda: inserted(elsewhere=0.6, flip_share=0.6), OptionError, "more than all"),
         (lambda: inserted(seed=-1), OptionError, "seed must be"),
     ],

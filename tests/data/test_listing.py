@@ -76,25 +76,6 @@ def test_a_table_that_contradicts_itself_is_rejected(tmp_path: Path, text: str, 
         Listing.read(tmp_path, table=write(tmp_path / "t.csv", text))
 
 
-def test_labels_that_are_numbers(tmp_path: Path) -> None:
-    table = write(tmp_path / "t.csv", "image,label\na,10\nb,2\n")
-    outputs = Listing.read(tmp_path, table=table)
-    assert (len(outputs.class_names), outputs.labels.tolist()) == (11, [10, 2])
-    names = Listing.read(tmp_path, table=table, numbers_are_outputs=False)
-    assert (names.class_names, names.labels.tolist()) == (("10", "2"), [0, 1])
-
-
-def test_flags_are_the_columns_of_0_and_1(tmp_path: Path) -> None:
-    rows = [f"{number},x,{number % 2},{number},{('false', 'TRUE')[number % 2]}" for number in range(20)]
-    text = "image,label,ruler,age,tag\n" + "\n".join(rows)
-    flags = Listing.read(tmp_path, table=write(tmp_path / "t.csv", text)).flags()
-    assert list(flags) == ["ruler", "tag"]
-    assert flags["tag"].tolist() == flags["ruler"].tolist() == [bool(number % 2) for number in range(20)]
-    wrong = write(tmp_path / "w.csv", text.replace("3,x,1,3", "3,x,yes,3"))
-    with pytest.raises(DataError, match="gives '3' the ruler 'yes', where 19 others have 0 or 1"):
-        Listing.read(tmp_path, table=wrong).flags()
-
-
 def test_a_table_says_which_labels_a_person_gave(tmp_path: Path) -> None:
     text = "image,label,spot,spot_annotated\na,x,1,1\nb,y,1,0\nc,x,0,0\n"
     listing = Listing.read(tmp_path, table=write(tmp_path / "a.csv", text))

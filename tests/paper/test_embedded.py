@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hansfree.data.artifacts import Artifact
-from hansfree.data.printed import PrintedSkin
 from hansfree_paper.embedded import PrintedText, Synthetic
+from hansfree_paper.printed import PrintedSkin
 
 
 class Small(Synthetic):

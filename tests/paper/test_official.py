@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hansfree.data.artifacts import LSB, Brightness, PublishedTimestamp
+from hansfree.data.artifacts import LSB, Brightness
 from hansfree.data.biased import SETS
-from hansfree.data.examples import normalisation_for
 from hansfree.errors import DataError
 from hansfree_paper.medical import ISIC2019, BoneAge, bin_ages
 from hansfree_paper.natural_images import SELECTED, TENCH, CelebA, ImageNet, choose_subset, name_classes
+from hansfree_paper.published_artifacts import LSB_TEXT, PublishedTimestamp
+from hansfree_paper.starts import normalisation_for
 from tests.paper.conftest import (
     AGES,
     ATTRIBUTES,
@@ -60,7 +61,7 @@ def test_the_sets_of_isic_are_the_papers(root):
         ("vgg16", 3, 3), ("resnet18", 3, 4), ("efficientnet_b0", 2, 3), ("vit_b_16", 3, 3)
     ):  # fmt: skip
         data = study.data(model)
-        assert data.train.artifact == LSB(bits=bits, text=LSB.published_text())
+        assert data.train.artifact == LSB(bits=bits, text=LSB_TEXT)
         assert data.train.has_artifact.sum() == poisoned  # 8 or 12.5 % of 32
         assert (data.train.share, data.train.only_class) == ({"resnet18": 0.125}.get(model, 0.08), 0)
     other = study.with_artifact("brightness").data("resnet18")
@@ -78,8 +79,8 @@ def test_the_text_is_in_the_low_bits_of_the_final_image(root):
     assert np.array_equal(clean >> 3, biased >> 3)
     text = np.concatenate([np.packbits((biased >> plane & 1).reshape(-1)) for plane in range(3)]).tobytes().decode()
     assert text.startswith("Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod")
-    assert text == (LSB.published_text() * 20)[: len(text)]
-    assert LSB.published_text().encode() not in np.packbits((clean & 1).reshape(-1)).tobytes()
+    assert text == (LSB_TEXT * 20)[: len(text)]
+    assert LSB_TEXT.encode() not in np.packbits((clean & 1).reshape(-1)).tobytes()
 
 
 @isic

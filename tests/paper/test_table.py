@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hansfree.data import Listing
 from hansfree.errors import DataError, OptionError
-from hansfree_paper.user_table import ImageTable
+from hansfree_paper.user_table import ImageTable, read_flags
 from tests.paper.conftest import LABELS, PARTS, write_rows
 
 DATASET = "table"
@@ -41,6 +42,18 @@ def test_the_tables_own_split_labels_and_images(root):
     names = [data.train.class_names[label] for label in data.train.labels]
     assert names == [LABELS[row % 3] for row in range(24)]
     assert data.test_clean.pixels(2)[0][0, 0].tolist() == [32, 90, 60]  # row 32
+
+
+def test_flags_are_columns_of_0_and_1_or_false_and_true(tmp_path):
+    rows = [f"{number},x,{number % 2},{number},{('false', 'TRUE')[number % 2]}" for number in range(20)]
+    text = "image,label,ruler,age,tag\n" + "\n".join(rows)
+    (tmp_path / "t.csv").write_text(text)
+    flags = read_flags(Listing.read(tmp_path, table=tmp_path / "t.csv"))
+    assert list(flags) == ["ruler", "tag"]
+    assert flags["tag"].tolist() == flags["ruler"].tolist() == [bool(number % 2) for number in range(20)]
+    (tmp_path / "t.csv").write_text(text.replace("3,x,1,3", "3,x,yes,3"))
+    with pytest.raises(DataError, match="gives '3' the ruler 'yes', where 19 others have 0 or 1"):
+        read_flags(Listing.read(tmp_path, table=tmp_path / "t.csv"))
 
 
 def test_flags_are_the_columns_of_0_and_1_of_the_test_images(root):

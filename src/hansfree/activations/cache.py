@@ -290,11 +290,6 @@ class Activations:
         shards = ({live_name(place): tensor for place, tensor in enumerate(live)},)
         return _with_facts(self, lambda name: np.asarray(getattr(self, name))[rows], shards)
 
-    def repool(self, pooling: Pooling) -> Activations:
-        """Return the same activations, pooled in another way for the CAV."""
-        pooled = np.concatenate([pool(layer, pooling).numpy() for layer, *_ in self.stream()])
-        return replace(self, pooled=pooled, pooling=pooling)
-
 
 def collect_activations(
     model: nn.Module,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
-from hansfree.data import Example
+from hansfree.data import Example, dataset_of
 from hansfree.errors import DataError, HansfreeError
 
 WORKER_DIED = (
@@ -29,11 +29,7 @@ class Batch(NamedTuple):
 
 def as_loader(data: Dataset[Any] | DataLoader[Any], batch_size: int) -> DataLoader[Any]:
     """Return a loader over the data; one that would not give every image in the dataset's order is refused."""
-    dataset: Any = data.dataset if isinstance(data, DataLoader) else data
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        raise DataError(f"{type(dataset).__name__} must be a map-style dataset, with a length and an index.")
-    if len(dataset) == 0:
-        raise DataError("There are no images in the dataset.")
+    dataset_of(data)
     loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size=batch_size)
     if loader.batch_sampler is None:
         raise DataError("The loader has batch_size=None; give it a batch size, and a dataset of single images.")

@@ -9,7 +9,6 @@ from hansfree.data.artifacts import (
     Patch as Patch,
     Place as Place,
     Plaster as Plaster,
-    PublishedTimestamp as PublishedTimestamp,
     Timestamp as Timestamp,
     as_artifact as as_artifact,
 )
@@ -37,7 +36,6 @@ from hansfree.data.examples import (
     ImageDataset as ImageDataset,
     ImageSource as ImageSource,
     Normalize as Normalize,
-    normalisation_for as normalisation_for,
 )
 from hansfree.data.images import (
     MAX_SIZE as MAX_SIZE,
@@ -51,6 +49,7 @@ from hansfree.data.images import (
 from hansfree.data.insertion import MultiArtifact as MultiArtifact, Pasted as Pasted, WithArtifact as WithArtifact
 from hansfree.data.lesions import SyntheticLesions as SyntheticLesions
 from hansfree.data.listing import (
+    BITS as BITS,
     PART_NAMES as PART_NAMES,
     PARTS as PARTS,
     STANDARD_COLUMNS as STANDARD_COLUMNS,
@@ -62,7 +61,6 @@ from hansfree.data.listing import (
     read_annotations as read_annotations,
     read_table as read_table,
 )
-from hansfree.data.printed import PrintedSkin as PrintedSkin
 from hansfree.data.splits import SourceSubset as SourceSubset, split_rows as split_rows
 from hansfree.data.torch_images import (
     DatasetListing as DatasetListing,
@@ -71,6 +69,7 @@ from hansfree.data.torch_images import (
     as_biased_data as as_biased_data,
     as_image_dataset as as_image_dataset,
     as_tensor as as_tensor,
+    dataset_of as dataset_of,
     given_datasets as given_datasets,
     open_datasets as open_datasets,
 )

@@ -9,10 +9,9 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -45,11 +44,6 @@ class Artifact(Registered, ABC):
     def for_images(cls) -> dict[str, type[Self]]:
         """Return those that can be inserted into a finished image, in order; others need a source that draws them."""
         return {name: member for name, member in cls.members().items() if member.insert is Artifact.insert}
-
-    @classmethod
-    def without_file(cls) -> dict[str, type[Self]]:
-        """Return the members that need no file, in order."""
-        return {name: member for name, member in cls.members().items() if not member.needs_file}
 
     @abstractmethod
     def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -126,11 +120,8 @@ def _printed(date: str, time: str, width: int, height: int) -> tuple[np.ndarray,
 
 
 @lru_cache(maxsize=64)
-def _font(size: float) -> ImageFont.FreeTypeFont:
-    font = ImageFont.load_default(size)
-    if not isinstance(font, ImageFont.FreeTypeFont):
-        raise DataError("This Pillow has no scalable font (it was built without FreeType): install Pillow's own wheel.")
-    return font
+def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
 
 
 @lru_cache(maxsize=2)
@@ -140,48 +131,6 @@ def _ems(between: str) -> tuple[float, float]:
     draw = ImageDraw.Draw(Image.new("L", (1, 1)))
     left, top, right, bottom = draw.multiline_textbbox((0, 0), text, font=_font(100.0), spacing=100 / 8)
     return (right - left) / 100, (bottom - top) / 100
-
-
-class PublishedTimestamp(Timestamp):
-    """The timestamp of the paper's published code, drawn for 224 x 224 pixels and scaled to other sizes.
-
-    Corner, shift, size, rotation and colour are random. One colour of eight is nearly black, and vanishes on dark
-    ground. The mask is the bounding box of the text. The registered `Timestamp` is seen on any ground.
-    """
-
-    def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw in the order of the published code, without its second colour, which it never uses."""
-        require_pixels(image)
-        moment = datetime(2020, 1, 1) + timedelta(seconds=int(rng.integers(_SECONDS)))
-        colour = tuple(int(np.clip(rng.choice([10, 245]) + int(rng.normal(0, 5)), 0, 255)) for _ in range(3))
-        low, (right, bottom) = _PADDING + 5, (_DRAWN - 100 - _PADDING, _DRAWN - 20 - _PADDING)
-        corners = [(low, low), (low, bottom - 5), (right - 5, low), (right - 5, bottom - 5)]
-        place = np.array(corners[int(rng.choice(4))]) + rng.normal(0, 2, 2).astype(int)
-        place = np.clip(place, _PADDING, (right, bottom))
-        canvas = int(rng.choice(np.arange(_DRAWN - 25, _DRAWN + 25)))
-        x, y = (int(coordinate * canvas / _DRAWN) for coordinate in place)
-        angle = float(rng.choice(np.arange(-30, 31) / 10))
-        return print_text(image, str(moment), (x, y), canvas=canvas, colour=colour, angle=angle)
-
-
-_SECONDS = 1095 * 24 * 60 * 60  # of the years 2020 to 2022, but the last day
-_DRAWN, _PADDING = 224, 15  # pixels
-
-
-def print_text(
-    image: np.ndarray, text: str, place: tuple[int, int], *, canvas: int, colour: tuple[int, ...], angle: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Print a text on a transparent square of ``canvas`` pixels, turn it, and lay it over the whole image."""
-    height, width, channels = image.shape
-    layer = Image.new("RGBA", (canvas, canvas))
-    ImageDraw.Draw(layer).text(place, text, fill=colour, font=_font(10.0))
-    layer = layer.rotate(angle).resize((width, height), Image.Resampling.BILINEAR)
-    printed = Image.fromarray(image if channels == 3 else image[..., 0])
-    printed.paste(layer.convert(printed.mode), None, layer.getchannel("A"))
-    mask = np.zeros((height, width), dtype=bool)
-    if (box := layer.getbbox()) is not None:
-        mask[box[1] : box[3], box[0] : box[2]] = True
-    return np.asarray(printed).reshape(image.shape).copy(), mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,8 +168,7 @@ class LSB(Artifact, name="lsb"):
 
     Args:
         bits: how many of the lowest bits of every value are overwritten, 1 to 7.
-        text: the same in every image, repeated as often as needed; ``LSB.published_text()`` is that of the published
-            code. None is random letters a-z, others in each image.
+        text: the same in every image, repeated as often as needed; None is random letters a-z, others in each image.
     """
 
     localized: ClassVar[bool] = False
@@ -236,11 +184,6 @@ class LSB(Artifact, name="lsb"):
     def __repr__(self) -> str:
         return f"LSB(bits={self.bits}{'' if self.text is None else f', text={self.text!r}'})"
 
-    @staticmethod
-    def published_text() -> str:
-        """Return the message of the published code."""
-        return (Path(__file__).parent / "lsb.txt").read_text(encoding="ascii")
-
     def stamp(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Overwrite the low bits of every value with a message that is as long as they can hold."""
         require_pixels(image)
@@ -254,13 +197,6 @@ class LSB(Artifact, name="lsb"):
         message = np.tensordot(weights, planes, axes=1).astype(np.uint8)
         kept = np.uint8(0xFF << self.bits & 0xFF)
         return (image & kept) | message, np.ones(image.shape[:2], dtype=bool)
-
-
-@runtime_checkable
-class _DrawsPlaster(Protocol):
-    """A source that can draw a plaster into its own scenes."""
-
-    def render(self, index: int, *, plaster: bool = False) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 @dataclass(frozen=True)
@@ -284,12 +220,14 @@ class Plaster(Artifact, name="plaster"):
 
     def insert(self, source: ImageSource, index: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Ask the source for the same scene with a plaster; the source's own seed decides how it looks."""
-        if not isinstance(source, _DrawsPlaster):
+        render = getattr(source, "render", None)
+        if render is None:
             raise DataError(
                 f"{type(source).__name__} cannot draw a plaster: it has no method render(index, plaster=True). "
                 "SyntheticLesions has one."
             )
-        return source.render(index, plaster=True)
+        found: tuple[np.ndarray, np.ndarray] = render(index, plaster=True)
+        return found
 
 
 # fmt: off

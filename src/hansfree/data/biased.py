@@ -83,10 +83,10 @@ def natural_bias(
     """
     train, val, test = parts
 
-    def held_out(part: SourceSubset, *, is_biased: bool) -> LabelledImages | WithArtifact:
+    def held_out(part: SourceSubset, *, is_biased: bool) -> ImageDataset:
         bits = has_artifact[part.ids]
         if insert is None:
-            return LabelledImages(part, bits, rows=np.flatnonzero(bits == is_biased), transform=transform)
+            return Subset(LabelledImages(part, bits, transform=transform), np.flatnonzero(bits == is_biased))
         without = SourceSubset(part, np.flatnonzero(~bits))
         return WithArtifact(without, insert, share=float(is_biased), seed=seed, transform=transform)
 

@@ -15,35 +15,24 @@ class LabelledImages(ImageDataset):
 
     Args:
         has_artifact: One label per image of the source.
-        rows: Images of the source, in order; None: all.
     """
 
-    def __init__(
-        self,
-        source: ImageSource,
-        has_artifact: np.ndarray,
-        *,
-        rows: np.ndarray | None = None,
-        transform: Normalize = IMAGENET,
-    ) -> None:
+    def __init__(self, source: ImageSource, has_artifact: np.ndarray, *, transform: Normalize = IMAGENET) -> None:
         if has_artifact.shape != (len(source),) or has_artifact.dtype != bool:
             raise DataError(
                 f"{len(source)} images need as many artifact labels, not {has_artifact.dtype} of {has_artifact.shape}."
             )
-        self.source, self.transform, self.class_names = source, transform, source.class_names
-        self.rows = np.arange(len(source)) if rows is None else rows
-        self.labels, self.ids = source.labels[self.rows], source.ids[self.rows]
-        self.has_artifact = has_artifact[self.rows]
+        self.source, self.has_artifact, self.transform = source, has_artifact, transform
+        self.labels, self.ids, self.class_names = source.labels, source.ids, source.class_names
 
     @property
     def fingerprint(self) -> str:
         """Everything that the examples depend on."""
-        bits = fingerprint(self.rows, self.has_artifact)
-        return f"LabelledImages({self.source.fingerprint}, {bits}, {self.transform!r})"
+        return f"LabelledImages({self.source.fingerprint}, {fingerprint(self.has_artifact)}, {self.transform!r})"
 
     def pixels(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the uint8 image and an empty mask."""
-        image = self.source.image(int(self.rows[index]))
+        image = self.source.image(index)
         return image, np.zeros(image.shape[:2], dtype=bool)
 
 

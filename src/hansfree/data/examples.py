@@ -144,10 +144,3 @@ class Normalize:
 
 IMAGENET = Normalize()
 """The normalisation that torchvision's pretrained models expect."""
-
-_NORMALISATIONS = {"efficientnet_lite0": Normalize(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)}
-
-
-def normalisation_for(model: str) -> Normalize:
-    """Return the normalisation that a model's pretrained weights expect."""
-    return _NORMALISATIONS.get(model, IMAGENET)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from hansfree._internal.files import hash_file
 from hansfree._internal.hashing import fingerprint
 from hansfree._internal.progress import Progress, silent
 from hansfree.errors import DataError, OptionError, check_choice
@@ -20,7 +20,6 @@ from hansfree.errors import DataError, OptionError, check_choice
 MAX_SIZE = 2**14  # pixels a side: no model takes more, and larger tensors overflow instead of running out of memory
 Channels = Literal[1, 3]
 Resize = Literal["squash", "crop"]
-_BLOCK = 2**16  # bytes at each end of a file by which files of the same size are compared first
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"\0\0\0\0IEND\xaeB`\x82"}
 
 
@@ -212,12 +211,9 @@ def check_images(
 
 
 def find_copies(paths: Sequence[str | Path]) -> list[list[int]]:
-    """Return groups of files with the same content, as indices.
-
-    Only files of the same size are read: first both ends, then the whole where these agree.
-    """
+    """Return groups of files with the same content, as indices; only files of the same size are read."""
     groups = [list(range(len(paths)))]
-    for key in (os.path.getsize, lambda path: _hash_content(path, _BLOCK), lambda path: _hash_content(path, None)):
+    for key in (os.path.getsize, lambda path: hash_file(Path(path))):
         groups = [same for group in groups for same in find_equal({index: key(paths[index]) for index in group})]
     return groups
 
@@ -228,13 +224,3 @@ def find_equal(keys: Mapping[int, object]) -> list[list[int]]:
     for index, key in keys.items():
         by_key.setdefault(key, []).append(index)
     return [same for same in by_key.values() if len(same) > 1]
-
-
-def _hash_content(path: str | Path, block: int | None) -> bytes:
-    """Hash a file, or a block at each of its ends."""
-    with open(path, "rb") as file:
-        digest = hashlib.sha256(file.read() if block is None else file.read(block))
-        if block is not None:
-            file.seek(max(block, os.path.getsize(path) - block))
-            digest.update(file.read(block))
-    return digest.digest()

@@ -25,12 +25,12 @@ PARTS = ("train", "val", "test")
 PART_NAMES = ("training", "validation", "test")
 Row = dict[str, str]
 _ENDINGS = ("", ".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
-_BITS = {"0": False, "1": True, "false": False, "true": True}  # as spreadsheets and pandas write them
+BITS = {"0": False, "1": True, "false": False, "true": True}
+"""Cells of artifact labels, as spreadsheets and pandas write them; in any case."""
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that spreadsheets write in place of commas, by country
 _INDEX = re.compile("[0-9]{1,5}")  # longer numbers are names: no model has that many classes
 _LABEL_SEPARATORS = re.compile("[;|]")
 _MAX_LISTED = 10  # names in an error message
-_MAX_STRAY = 0.1  # a column with more other values among its 0 and 1 is not a column of flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,6 @@ class Listing:
         table: Path | None = None,
         classes: Sequence[str] | None = None,
         label: str | None = None,
-        numbers_are_outputs: bool = True,
     ) -> Listing:
         """Read a table, or class folders where none is given.
 
@@ -70,7 +69,6 @@ class Listing:
             root: Folder that the table's paths start from, or that holds ``<class>/`` or ``train|val|test/<class>/``.
             classes: Names in the order of the model's outputs; None: those found, sorted.
             label: Of a multi-label table: the one of interest. The classes are then without and with it.
-            numbers_are_outputs: Take labels that are whole numbers for numbers of outputs, not for names.
         """
         if not root.is_dir():
             raise DataError(f"There is no folder {root}.")
@@ -83,8 +81,6 @@ class Listing:
             rows = read_table(table, ("image", "label"), filled=("image",) if label is not None else ("image", "label"))
             paths = [find_image(root, row["image"]) for row in rows]
         place, cells = table or root, [row["label"] for row in rows]
-        if not numbers_are_outputs:
-            classes = sorted(set(cells))
         class_names, labels = number_labels(cells, classes, also=empty, label=label, place=place)
         groups = [row["group"] for row in rows] if "group" in rows[0] else None
         return cls(
@@ -118,24 +114,6 @@ class Listing:
         """Return which artifact labels of ``column`` a person gave; None where the table does not say."""
         annotated = annotated_column(column)
         return self.artifact_labels(annotated) if annotated in self.columns else None
-
-    def flags(self) -> dict[str, np.ndarray]:
-        """Return all columns of 0 and 1, or false and true; a gap, or a few other values, is an error and not a 0."""
-        found: dict[str, np.ndarray] = {}
-        for name in self.columns:
-            values = [row[name] for row in self.rows]
-            others = [value for value in values if value and value.lower() not in _BITS]
-            bits = len(values) - values.count("") - len(others)
-            if name in STANDARD_COLUMNS or not bits or len(others) > _MAX_STRAY * (bits + len(others)):
-                continue
-            if others:
-                image = self.rows[values.index(others[0])]["image"]
-                raise DataError(
-                    f"{self.place} gives {image!r} the {name} {others[0]!r}, where {bits} others have 0 or 1, false or "
-                    "true. Correct it, or remove the column if it means something else."
-                )
-            found[name] = self.artifact_labels(name)
-        return found
 
     def read_artifact_list(self, file: Path, *, column: str) -> tuple[np.ndarray, np.ndarray | None]:
         """Return which images a list names as having the artifact, and which labels a person gave (None: not known).
@@ -328,10 +306,10 @@ def _read_split(rows: Sequence[Row], groups: Sequence[str] | None, *, place: Pat
 def read_bits(rows: Sequence[Mapping[str, str]], column: str, *, place: Path) -> np.ndarray:
     """Return a column of 0 and 1; an empty cell or another value is an error."""
     for row in rows:
-        if row[column].lower() not in _BITS:
+        if row[column].lower() not in BITS:
             given = repr(row[column]) if row[column] else "nothing"
             raise DataError(f"{place} has {given} as {column} of {row['image']!r}. Allowed: 0 and 1, false and true.")
-    return np.array([_BITS[row[column].lower()] for row in rows], dtype=bool)
+    return np.array([BITS[row[column].lower()] for row in rows], dtype=bool)
 
 
 def annotated_column(column: str) -> str:

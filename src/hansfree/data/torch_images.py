@@ -95,7 +95,7 @@ class TorchImages:
         class_names: Sequence[str] | None = None,
         progress: Progress = silent,
     ) -> None:
-        plain = [_dataset_of(each) for each in datasets]
+        plain = [dataset_of(each) for each in datasets]
         self.sizes = [len(each) for each in plain]
         pairs = [(dataset, row) for dataset in plain for row in range(len(dataset))]
         first, again = (read_item(plain[0][0]).image for _ in range(2))
@@ -281,7 +281,7 @@ def as_tensor(data: Tensor | Images) -> Tensor:
     """Return the images of a dataset in one tensor (n, channels, height, width), as its transform makes them."""
     if isinstance(data, Tensor):
         return data
-    dataset = _dataset_of(data)
+    dataset = dataset_of(data)
     images = [read_item(dataset[row]).image for row in range(len(dataset))]
     if not torch.is_tensor(images[0]) or len({image.shape for image in images}) > 1:
         raise DataError("The dataset must yield tensors of one size: give it a transform that makes them.")
@@ -348,20 +348,19 @@ def _uint8(image: Any, row: int) -> np.ndarray:
     return image if image.ndim == 3 else image[..., None]
 
 
-def _dataset_of(data: Images) -> Any:
-    """Return the dataset; its elements are read in their order."""
-    inner = data.dataset if isinstance(data, DataLoader) else data
-    if isinstance(inner, IterableDataset):
-        raise DataError(f"{type(inner).__name__} is an iterable dataset. Give a map-style one, such as list(dataset).")
-    if isinstance(data, DataLoader):
-        if not isinstance(data.sampler, SequentialSampler):
-            raise DataError("The loader shuffles or samples. Give it with shuffle=False, or give its dataset.")
-        data = data.dataset
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-        raise DataError(f"{type(data).__name__} must be a map-style dataset, with a length and an index.")
-    if len(data) == 0:
+def dataset_of(data: Images) -> Any:
+    """Return the dataset, with a length and an index; its elements are read in their order."""
+    dataset: Any = data.dataset if isinstance(data, DataLoader) else data
+    kind = type(dataset).__name__
+    if isinstance(dataset, IterableDataset):
+        raise DataError(f"{kind} is an iterable dataset. Give a map-style one, such as list(dataset).")
+    if isinstance(data, DataLoader) and not isinstance(data.sampler, SequentialSampler):
+        raise DataError("The loader shuffles or samples. Give it with shuffle=False, or give its dataset.")
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise DataError(f"{kind} must be a map-style dataset, with a length and an index.")
+    if len(dataset) == 0:
         raise DataError("There are no images in the dataset.")
-    return data
+    return dataset
 
 
 def _stated_names(dataset: Any) -> Sequence[str] | None:

@@ -103,7 +103,7 @@ class UserImages:
             raise OptionError(f"The artifact {insert.name!r} cannot be inserted into a finished image.")
         self.root, self.size, self.resize, self.channels, self.transform = root, size, resize, channels, transform
         self.seed, self.skip_bad, self.shares = seed, skip_bad, tuple(shares)
-        self._insert, self._share = insert, share
+        self.inserted, self._share = insert, share
         self.remarks: list[str] = []  # sentences for the report: what the files leave open
         self.doubts: list[str] = []  # those of them that name something wrong
 
@@ -130,7 +130,7 @@ class UserImages:
         if column in columns:
             self.artifact_labels = self.listing.artifact_labels(column)
             self.is_annotated = self.listing.is_annotated(column)
-        elif self._insert is None or column != _COLUMN:
+        elif self.inserted is None or column != _COLUMN:
             raise DataError(
                 f"{self.listing.place} has no column {column!r} with artifact labels.{nearest(column, columns)} "
                 f"It has: {', '.join(columns)}. {_ALTERNATIVES}"
@@ -238,7 +238,7 @@ class UserImages:
         for name, part in zip(PART_NAMES[1:], bits[1:]):
             if part.all():
                 raise DataError(f"Each {name} image of {place} has the artifact: some without it are needed.")
-            if not part.any() and self._insert is None:
+            if not part.any() and self.inserted is None:
                 self.remarks.append(f"No {name} image has the artifact: its effect on them is not available.")
         labels, names = self.parts[0].labels, self.listing.class_names
         if full := [names[label] for label in np.unique(labels) if bits[0][labels == label].all()]:
@@ -285,13 +285,13 @@ class UserImages:
                 self.artifact_labels,
                 name=self.artifact,
                 biased_class=self.biased_class,
-                insert=self._insert,
+                insert=self.inserted,
                 seed=self.seed,
                 transform=self.transform,
             )
         data = insert_bias(
             self.parts,
-            cast(Artifact, self._insert),  # without artifact labels, one was required
+            cast(Artifact, self.inserted),  # without artifact labels, one was required
             biased_class=self.biased_class,
             share=self._share,
             seed=self.seed,
@@ -300,11 +300,6 @@ class UserImages:
         bits = data.train.has_artifact[data.train.labels == self.biased_class]
         _check_enough(data.train.class_names[self.biased_class], int(bits.sum()), len(bits))
         return data
-
-    @property
-    def inserted(self) -> Artifact | None:
-        """What is inserted, if anything is."""
-        return self._insert
 
     @property
     def is_natural(self) -> bool:

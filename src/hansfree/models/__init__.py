@@ -34,5 +34,4 @@ from hansfree.models.zoo import (
     DemoNet as DemoNet,
     architecture_named as architecture_named,
     build_model as build_model,
-    check_start as check_start,
 )

@@ -6,6 +6,7 @@ last place that has positions and whose output still carries a sign: a sum, a co
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -138,7 +139,7 @@ def _among_modules(model: nn.Module, example: Tensor) -> Recommendation:
     """Walk back from the last module with positions, over modules that take what another one returned, unchanged."""
     calls = _Calls(model, example)
     layers = {name: layer for name, layer in _usable(model, example).items() if _has_positions(layer)}
-    layer = next((layers[path] for path in reversed(calls.order) if path in layers), None)
+    layer = next((layers[path] for path in reversed(calls.outputs) if path in layers), None)
     if layer is None:
         raise SplitError(
             f"{type(model).__name__} cannot be traced, and no module of it gives maps or tokens to cut at."
@@ -155,36 +156,30 @@ def _among_modules(model: nn.Module, example: Tensor) -> Recommendation:
         layer = earlier
 
 
+_State = tuple[Tensor, int] | None  # a tensor, and how often it was changed in place
+
+
 class _Calls:
-    """One run of a model: its modules in the order in which they returned, what each took and what it gave."""
+    """One run of a model: what its modules took and what they gave, in the order in which they returned."""
 
     def __init__(self, model: nn.Module, example: Tensor) -> None:
         own = eval_copy(model, share=True)
         self.modules = dict(own.named_modules())
-        self.order: list[str] = []
-        self.inputs: dict[str, tuple[Tensor, int] | None] = {}
-        self.outputs: dict[str, tuple[Tensor, int] | None] = {}
+        self.inputs: dict[str, _State] = {}
+        self.outputs: dict[str, _State] = {}
         for path, module in self.modules.items():  # of a copy: the hooks need not be removed
-            module.register_forward_pre_hook(lambda _m, args, p=path: self._take(p, args))
-            module.register_forward_hook(lambda _m, _a, out, p=path: self._give(p, out))
+            module.register_forward_pre_hook(lambda _m, args, p=path: self.inputs.update({p: _state(*args[:1])}))
+            module.register_forward_hook(lambda _m, _a, output, p=path: self.outputs.update({p: _state(output)}))
         with torch.no_grad():
             own(example.clone().to(device_of(own, example)))
 
-    def _take(self, path: str, args: tuple[Any, ...]) -> None:
-        self.inputs[path] = _state(args[0]) if args else None
-
-    def _give(self, path: str, output: Any) -> None:
-        self.order.append(path)
-        self.outputs[path] = _state(output)
-
-    def makers_of(self, state: tuple[Tensor, int] | None, *, before: str | None = None) -> list[str]:
+    def makers_of(self, state: _State, *, before: str | None = None) -> list[str]:
         """Return the modules that gave this very tensor, innermost first; changed in place since, it is another."""
-        order = self.order if before is None else self.order[: self.order.index(before)]
-        made = [(path, self.outputs[path]) for path in order]
+        made = [(path, self.outputs[path]) for path in itertools.takewhile(lambda path: path != before, self.outputs)]
         return [path for path, own in made if state and own and own[0] is state[0] and own[1] == state[1]]
 
 
-def _state(value: Any) -> tuple[Tensor, int] | None:
+def _state(value: Any = None) -> _State:
     return (value, value._version) if isinstance(value, Tensor) else None
 
 

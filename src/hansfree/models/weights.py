@@ -1,17 +1,14 @@
 """Weights in files: others' are read and fitted into a model of ours, and corrected ones written.
 
-A file that does not fit is an error, never a model that is partly random without a word: besides the last layer, only a
-whole head may be missing, and what stayed fresh is logged.
+A file that does not fit is an error, never a model that is partly random without a word.
 """
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import torch
 from safetensors import SafetensorError
@@ -21,14 +18,13 @@ from torch import Tensor, nn
 from hansfree._internal.files import ordered_metadata, written_atomically
 from hansfree.errors import OptionError, nearest
 
-log = logging.getLogger(__name__)
 PRETRAINED = "pretrained"
 """The word for torchvision's pretrained weights, where otherwise a file of weights is given."""
 
 # Under which training scripts store the weights beside their own state.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "model.")  # of a parallel, a compiled, a Lightning model
-_COUNTER = "num_batches_tracked"  # batch norm's count of batches: unused by our models, and missing in old files
+COUNTER = "num_batches_tracked"  # batch norm's count of batches: unused by our models, and missing in old files
 
 
 def check_weights(weights: str | Path, *, words: Sequence[str] = (PRETRAINED,)) -> None:
@@ -75,57 +71,31 @@ def write_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str
         temporary.write_bytes(content)
 
 
-def pretrained_weights(name: str) -> dict[str, Tensor]:
-    """Return torchvision's first ImageNet weights (IMAGENET1K_V1) of a model, downloaded once: the paper's choice."""
-    import torchvision  # here, as it takes 1.6 s
-
-    url = str(torchvision.models.get_model_weights(name)["IMAGENET1K_V1"].url)
-    path = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(url).path).name  # where torchvision looks too
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            torch.hub.download_url_to_file(url, str(path), hash_prefix=path.stem.rpartition("-")[2], progress=False)
-        except (OSError, RuntimeError) as error:  # no network, or a file with another hash
-            raise OptionError(
-                f"The ImageNet weights of {name} cannot be downloaded ({error}). Put {url} at {str(path)!r}, or give "
-                f"the path of a file of weights instead of {PRETRAINED!r}."
-            ) from error
-    return read_weights(path)
-
-
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, last: str, source: str) -> list[str]:
-    """Copy weights into a model of the same architecture; return the names of the tensors that stay fresh.
-
-    These are those of the last layer, where the file has another number of classes or none, or of the whole head, where
-    the file holds a backbone only.
-
-    Args:
-        last: path of the last layer; its first part is the head, as ``classifier`` of ``classifier.6``.
-    """
-    own = model.state_dict()
-    own_last = [name for name in own if name.startswith(f"{last}.")]
-    own_head = [name for name in own if name.startswith(f"{last.partition('.')[0]}.")]
-    classes = f"{last}.weight"
-    replaced = own_last if _has_other_length(weights.get(classes), own[classes]) else []
-    given = {name: tensor for name, tensor in weights.items() if name not in replaced}
-
-    missing = _fill(model, given, source=source, fresh=(own_last, own_head))
-    # the last layer is fresh wherever the classes are others; a whole fresh head has yet to be trained
-    level = logging.WARNING if len(missing) > len(own_last) else logging.INFO
-    log.log(level, "%s: %d tensors loaded, fresh: %s.", source, len(given), ", ".join(missing) or "none")
-    return missing
-
-
 def fill_with_weights(model: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> None:
     """Copy weights into a model that they must fill completely; half precision becomes the model's own."""
-    _fill(model, _aligned(weights, model), source=source)
+    own, given = model.state_dict(), _aligned(weights, model)
+    if unexpected := [name for name in given if name not in own]:
+        near = nearest(unexpected[0], own)
+        raise OptionError(f"{source} does not fit: {type(model).__name__} has no {_some(unexpected)}.{near}")
+    if missing := [name for name in own if name not in given and not name.endswith(COUNTER)]:
+        raise OptionError(f"{source} does not fit: it lacks {_some(missing)}.{nearest(missing[0], given)}")
+    wrong = [name for name, tensor in own.items() if name in given and tensor.shape != given[name].shape]
+    if wrong:
+        shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
+        raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
+    for name, tensor in given.items():
+        is_plain = tensor.layout == torch.strided and not tensor.is_meta
+        if not is_plain or (own[name].is_floating_point() and not tensor.is_floating_point()):
+            what = tensor.dtype if is_plain else "on the meta device" if tensor.is_meta else tensor.layout
+            raise OptionError(f"{source} does not fit: {name} is {what}. Save dense floating-point weights.")
+    model.load_state_dict({**own, **given})
 
 
 def count_classes_of(weights: Mapping[str, Tensor], model: nn.Module) -> int | None:
     """Return for how many classes the weights were trained, where nothing but that keeps them from fitting."""
     own, given = model.state_dict(), _aligned(weights, model)
     wrong = [name for name, tensor in given.items() if name in own and tensor.shape != own[name].shape]
-    lengths = {len(given[name]) if _has_other_length(given[name], own[name]) else None for name in wrong}
+    lengths = {len(given[name]) if has_other_length(given[name], own[name]) else None for name in wrong}
     return lengths.pop() if len(lengths) == 1 else None
 
 
@@ -166,32 +136,8 @@ def _aligned(weights: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tenso
     return given
 
 
-def _fill(
-    model: nn.Module, given: Mapping[str, Tensor], *, source: str, fresh: Sequence[Sequence[str]] = ()
-) -> list[str]:
-    """Copy weights that fit into a model; return the names that they lack, all or none of those that may be fresh."""
-    own = model.state_dict()
-    if unexpected := [name for name in given if name not in own]:
-        near = nearest(unexpected[0], own)
-        raise OptionError(f"{source} does not fit: {type(model).__name__} has no {_some(unexpected)}.{near}")
-    missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
-    if missing and missing not in fresh:
-        lacking = [name for name in missing if not fresh or name not in fresh[0]] or missing
-        raise OptionError(f"{source} does not fit: it lacks {_some(lacking)}.{nearest(lacking[0], given)}")
-    wrong = [name for name, tensor in own.items() if name in given and tensor.shape != given[name].shape]
-    if wrong:
-        shapes = f"{wrong[0]} has the shape {tuple(given[wrong[0]].shape)} instead of {tuple(own[wrong[0]].shape)}"
-        raise OptionError(f"{source} does not fit: {shapes}{f', and {len(wrong) - 1} more' if wrong[1:] else ''}.")
-    for name, tensor in given.items():
-        is_plain = tensor.layout == torch.strided and not tensor.is_meta
-        if not is_plain or (own[name].is_floating_point() and not tensor.is_floating_point()):
-            what = tensor.dtype if is_plain else "on the meta device" if tensor.is_meta else tensor.layout
-            raise OptionError(f"{source} does not fit: {name} is {what}. Save dense floating-point weights.")
-    model.load_state_dict({**own, **given})
-    return missing
-
-
-def _has_other_length(given: Tensor | None, own: Tensor) -> bool:
+def has_other_length(given: Tensor | None, own: Tensor) -> bool:
+    """Return whether tensors differ in their first axis alone, as last layers for other numbers of classes do."""
     return given is not None and given.ndim > 0 and given.shape[1:] == own.shape[1:] and given.shape != own.shape
 
 

@@ -324,10 +324,10 @@ def check_batch_norms(traced: Traced) -> None:
     """Refuse a graph with a norm that uses the statistics of the batch in eval mode."""
     for node in traced.graph.nodes:
         module = traced.module_of(node)
-        if isinstance(module, _BatchNorm) and module.running_mean is None and module.running_var is None:
-            raise SplitError(_sentence(f"{node.target!r} of {type(traced.root).__name__}"))
-        if isinstance(node, fx.Node) and node.target in _BATCH_NORMS and _is_training(node.args, node.kwargs):
-            raise SplitError(_sentence(f"{node.name!r} of {type(traced.root).__name__}"))
+        has_none = isinstance(module, _BatchNorm) and module.running_mean is None and module.running_var is None
+        if has_none or (node.target in _BATCH_NORMS and _is_training(node.args, node.kwargs)):
+            name = node.name if module is None else str(node.target)
+            raise SplitError(_sentence(f"{name!r} of {type(traced.root).__name__}"))
 
 
 class NoBatchStatistics(TorchFunctionMode):

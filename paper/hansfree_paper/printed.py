@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from hansfree.data import lesions
-from hansfree.data.lesions import DrawnImages, SyntheticLesions
+from hansfree.data import SyntheticLesions, lesions
 
 VERSION = 1  # of the printing: raise it when the pixels of any picture change, for caches are keyed by it
 KINDS = 4  # of lesions: more could hardly be learned from so few images
@@ -26,7 +25,7 @@ PRINTS: Mapping[str, Callable[[np.random.Generator], str]] = {
 }
 
 
-class PrintedSkin(DrawnImages):
+class PrintedSkin(lesions.DrawnImages):
     """Lesions, bare skin, and bare skin under printed text, whose kind alone decides the last four classes.
 
     A model that ignores printed characters everywhere cannot be right about them.
